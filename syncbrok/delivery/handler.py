@@ -1,0 +1,67 @@
+"""What takes a message to an endpoint. The webhook is one handler; the connection of a TCP consumer is another.
+
+A handler takes many deliveries at once and calls back for each: no task and no future per message. It owns its
+connections and nothing else; it decides nothing about retries or order.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from syncbrok.model.facts import Published, Reason
+from syncbrok.model.message import Subscriber
+
+
+class Attempt(NamedTuple):
+    """One try of one message at one subscriber, as the scheduler hands it out."""
+
+    message: int
+    """sequence"""
+    subscriber: int
+    """number"""
+    number: int
+    """1 for the first try; goes on counting over restarts and replays"""
+    after: int
+    """the last durable sequence when it was handed out (RULES 13)"""
+    started_us: int
+    replay: int
+    """number of the replay it belongs to, 0 for none"""
+
+
+class Delivery(NamedTuple):
+    """An attempt with everything a handler needs to make it."""
+
+    attempt: Attempt
+    message: Published
+    queue: str
+    timeout_s: float
+
+
+class Answer(NamedTuple):
+    """What came of an attempt. ``reason`` ``NONE`` means acknowledged."""
+
+    reason: Reason
+    status: int = 0
+    retry_after_s: float | None = None
+    """what the endpoint asked for with 429 or 503"""
+    latency_us: int = 0
+    """from handing the attempt over to the answer read"""
+    detail: bytes = b""
+    """where it failed: the first ``limits.response_bytes_kept`` of the body, or what went wrong in words"""
+
+
+Done = Callable[[Delivery, Answer], None]
+
+
+class Handler(Protocol):
+    """Takes messages to the endpoints of one kind of subscriber."""
+
+    def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
+        """Start these attempts; call ``done`` exactly once for each, from the event loop, never from inside this
+        call. Never raises: what goes wrong is an ``Answer``."""
+
+    def forget(self, subscriber: int) -> None:
+        """The subscriber (number) was deleted or its endpoint changed: close what is idle, let go of the rest when
+        its answer is read."""
+
+    async def close(self) -> None:
+        """Close every connection; attempts still out are answered ``Reason.CONNECT``."""

@@ -1,0 +1,1 @@
+"""The nouns of the broker. Standard library only; no clock, no randomness, no input or output."""

@@ -1,0 +1,157 @@
+"""Every error Syncbrok raises, in one tree of three branches.
+
+``ClientFault``  what was asked cannot be done; nothing has changed; the asker can mend it.
+``BrokerFault``  the broker cannot do it now; asking again later is right.
+``Fatal``        the broker must stop: going on could lose or invent something.
+
+Each class carries a stable ``slug``. Frontends translate it in one table of their own (an HTTP status, an error
+frame); no frontend decides anything from the text. ``members`` says what to mend, for machines.
+"""
+
+
+class SyncbrokError(Exception):
+    """The root of the tree. ``str()`` says what happened and what to do about it, in one sentence or two."""
+
+    slug = "error"
+
+    def __init__(self, detail: str, **members: object) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.members = members
+
+
+class ClientFault(SyncbrokError):
+    """The request is wrong; nothing has changed."""
+
+    slug = "bad-request"
+
+
+class Malformed(ClientFault):
+    """It cannot be read: bad JSON, a bad header, an id that is not an id."""
+
+    slug = "malformed"
+
+
+class BadSetting(ClientFault):
+    """A setting is unknown or has a value it cannot have."""
+
+    slug = "bad-setting"
+
+
+class BadName(ClientFault):
+    """A queue, subscriber or header name breaks the rules for names."""
+
+    slug = "bad-name"
+
+
+class UnknownQueue(ClientFault):
+    slug = "unknown-queue"
+
+
+class UnknownSubscriber(ClientFault):
+    slug = "unknown-subscriber"
+
+
+class UnknownMessage(ClientFault):
+    slug = "unknown-message"
+
+
+class UnknownParent(ClientFault):
+    """A parent that was never accepted (RULES 2)."""
+
+    slug = "unknown-parent"
+
+
+class Gone(ClientFault):
+    """It existed; retention has dropped it (RULES 2)."""
+
+    slug = "gone"
+
+
+class Conflict(ClientFault):
+    """It exists already and differs, or it is still in use."""
+
+    slug = "conflict"
+
+
+class IdempotencyConflict(Conflict):
+    """The idempotency key was used before for something else (RULES 4)."""
+
+    slug = "idempotency-conflict"
+
+
+class TooLarge(ClientFault):
+    slug = "too-large"
+
+
+class Unauthorized(ClientFault):
+    slug = "unauthorized"
+
+
+class Forbidden(ClientFault):
+    slug = "forbidden"
+
+
+class BrokerFault(SyncbrokError):
+    """The broker cannot do it now."""
+
+    slug = "unavailable"
+
+
+class Overloaded(BrokerFault):
+    """A bounded queue inside the broker is full; try again after ``retry_after_s``."""
+
+    slug = "overloaded"
+
+
+class Draining(BrokerFault):
+    """The broker is stopping or has not finished starting."""
+
+    slug = "draining"
+
+
+class LogFull(BrokerFault):
+    """No room on the disk for the log; nothing of the batch was kept."""
+
+    slug = "log-full"
+
+
+class LogUnavailable(BrokerFault):
+    """The log has failed; the broker is stopping. Whether the message was kept is unknown: repeat with its key."""
+
+    slug = "log-failed"
+
+
+class Fatal(SyncbrokError):
+    """The broker must stop. ``exit_code`` is what the process ends with."""
+
+    slug = "fatal"
+    exit_code = 1
+
+
+class BadConfig(Fatal):
+    """A configuration file or variable is wrong; the text names file, line and key."""
+
+    slug = "bad-config"
+    exit_code = 2
+
+
+class LogFailed(Fatal):
+    """A write or fsync of the log failed in a way that must not be retried."""
+
+    slug = "log-failed"
+    exit_code = 74
+
+
+class LogLocked(Fatal):
+    """Another process has the log open."""
+
+    slug = "log-locked"
+    exit_code = 75
+
+
+class LogCorrupt(Fatal):
+    """The log is damaged in a place that cannot be a torn tail; the text names file, offset and sequences."""
+
+    slug = "log-corrupt"
+    exit_code = 65

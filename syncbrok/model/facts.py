@@ -1,0 +1,249 @@
+"""Everything that is durable. A fact is one record of the log (``Outcomes`` and ``Rearmed``: many rows in one).
+
+The same facts drive live traffic and recovery: whoever keeps state has an ``apply(fact)`` and nothing else that
+changes it. Sequences number all facts of a log from 1, without gaps; times are Unix microseconds.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
+from syncbrok.model.names import MessageId, QueueName, SubscriberId
+
+ALL_SUBSCRIBERS = 0xFFFF_FFFF
+"""In a row: every delivery of the message that has not ended. One row ends a message of a cascade (RULES 20)."""
+
+
+class Outcome(IntEnum):
+    """What a row says became of a delivery. All but ``FAILED`` and ``LATE`` end it."""
+
+    DELIVERED = 1
+    FAILED = 2
+    """this attempt failed, the next is due at ``due_us``"""
+    DEAD = 3
+    EXPIRED = 4
+    DROPPED = 5
+    SKIPPED = 6
+    LATE = 7
+    """an attempt that came back after its delivery had ended otherwise (a cancel, a purge): changes nothing"""
+
+
+class Reason(IntEnum):
+    """Why a delivery failed or ended. The names in lower case are what answers and reports show."""
+
+    NONE = 0
+    STATUS = 1
+    """an answer other than 2xx"""
+    TIMEOUT = 2
+    CONNECT = 3
+    """no connection: refused, unreachable, name not found"""
+    TLS = 4
+    FORBIDDEN_ADDRESS = 5
+    """the guard forbids to dial it"""
+    PROTOCOL = 6
+    """not an HTTP answer, or the connection broke in the middle of one"""
+    NOT_TRUE = 7
+    """format ``original``: a 2xx whose body is not ``true``"""
+    GONE = 8
+    """410: the endpoint wants no more"""
+    PARENT_FAILED = 9
+    PARENT_EXPIRED = 10
+    PARENT_DROPPED = 11
+    SUBSCRIBER_DISABLED = 12
+    EXPIRED = 13
+    CANCELLED = 14
+    PURGED = 15
+    UNSUBSCRIBED = 16
+    QUEUE_DELETED = 17
+    HOLD_EXPIRED = 18
+    NACK = 19
+    """a TCP consumer refused it"""
+
+
+class QueueSet(NamedTuple):
+    """A queue was declared, or its settings changed (same number)."""
+
+    sequence: int
+    time_us: int
+    number: int
+    name: QueueName
+    settings: QueueSettings
+
+
+class QueueDeleted(NamedTuple):
+    sequence: int
+    time_us: int
+    number: int
+
+
+class SubscriberSet(NamedTuple):
+    """A subscriber was added, or changed (same number; ``since`` stays that of its first fact)."""
+
+    sequence: int
+    time_us: int
+    number: int
+    queue: int
+    id: SubscriberId
+    since: int
+    settings: SubscriberSettings
+
+
+class SubscriberDeleted(NamedTuple):
+    """Its pending deliveries end ``dropped`` with this fact (RULES 14); no row is written for each."""
+
+    sequence: int
+    time_us: int
+    number: int
+
+
+class FileApplied(NamedTuple):
+    """An entry of a bootstrap file was applied; it is applied again only when its hash changes (RULES 18)."""
+
+    sequence: int
+    time_us: int
+    entry: str
+    """``queue`` or ``queue/subscriber id``"""
+    hash: str
+
+
+class Published(NamedTuple):
+    """A message was accepted. ``root`` and ``depth`` are its place in the causal graph: the sequence of the first
+    parent's root (its own without parents) and 1 + the deepest parent's depth (0 without).
+
+    ``sequence`` is the message's own number for ever. A message carried out of a segment that retention drops is
+    written again in a record of a new sequence; see ``Carried``. ``content`` is ``b""`` where only facts are read.
+    """
+
+    sequence: int
+    time_us: int
+    id: MessageId
+    queue: int
+    root: int
+    depth: int
+    scope: Scope
+    parent_failure: ParentFailure
+    parents: tuple[MessageId, ...]
+    key: str
+    idempotency_key: str
+    fingerprint: bytes
+    """16 bytes over body, content type, parents and settings where there is an idempotency key, else empty (RULES 4)"""
+    due_us: int
+    expires_us: int
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    content: bytes
+    only: int = 0
+    """number of the one subscriber it is for (a test message), 0 for all"""
+
+
+class Row(NamedTuple):
+    """One attempt's outcome, or the end of a delivery without an attempt (``attempt`` 0)."""
+
+    message: int
+    subscriber: int
+    attempt: int
+    outcome: Outcome
+    reason: Reason
+    status: int
+    """HTTP status of the answer, 0 for none"""
+    time_us: int
+    """when the attempt began (``attempt`` > 0), or when the delivery was ended"""
+    due_us: int
+    """``FAILED``: when the next attempt is due; else 0"""
+    after: int
+    """the last durable sequence when the attempt began (RULES 13)"""
+    latency_us: int
+    detail: bytes = b""
+    """the first KiB of the answer's body, or what went wrong, where it failed"""
+
+
+class Outcomes(NamedTuple):
+    sequence: int
+    time_us: int
+    rows: tuple[Row, ...]
+
+
+class RearmedEntry(NamedTuple):
+    """A message of a replay: to whom it goes again, and which of its parents are in the replay too."""
+
+    message: int
+    queue: int
+    subscribers: tuple[int, ...]
+    parents: tuple[int, ...]
+
+
+class Rearmed(NamedTuple):
+    """An operator's replay (RULES 21), in slices of one ``replay`` number; parents stand before their children."""
+
+    sequence: int
+    time_us: int
+    replay: int
+    entries: tuple[RearmedEntry, ...]
+
+
+class Tried(NamedTuple):
+    """A delivery of a carried message that has been tried and not ended."""
+
+    subscriber: int
+    attempts: int
+    due_us: int
+
+
+class Carried(NamedTuple):
+    """A message that had not ended, taken along out of a segment that retention drops. ``message`` is what was
+    accepted, with its original sequence and content; ``ended`` and ``tried`` say how far its deliveries had come."""
+
+    sequence: int
+    time_us: int
+    message: Published
+    ended: tuple[tuple[int, Outcome], ...]
+    tried: tuple[Tried, ...]
+
+
+class SegmentOpened(NamedTuple):
+    """The first record of every segment: all queues and subscribers as they stood, so that a segment can be read
+    alone and retention may drop those before it. ``bad`` are the messages that ended badly and whose records are
+    gone: (sequence, outcome)."""
+
+    sequence: int
+    time_us: int
+    queues: tuple[QueueSet, ...]
+    subscribers: tuple[SubscriberSet, ...]
+    applied: tuple[FileApplied, ...]
+    bad: tuple[tuple[int, Outcome], ...]
+
+
+class SegmentSealed(NamedTuple):
+    """The last record of a sealed segment: how many records stand before it and the CRC-32C of all their bytes."""
+
+    sequence: int
+    time_us: int
+    records: int
+    crc: int
+
+
+class Gap(NamedTuple):
+    """Written by salvage: the sequences from ``first`` to ``last`` could not be recovered."""
+
+    sequence: int
+    time_us: int
+    first: int
+    last: int
+    why: str
+
+
+Fact = (
+    QueueSet
+    | QueueDeleted
+    | SubscriberSet
+    | SubscriberDeleted
+    | FileApplied
+    | Published
+    | Outcomes
+    | Rearmed
+    | Carried
+    | SegmentOpened
+    | SegmentSealed
+    | Gap
+)

@@ -1,0 +1,74 @@
+"""Every bound, in one place, with the relations between them asserted.
+
+Sizes are bytes, times are what the suffix says. Those a deployment may change are defaults here and keys in
+``config/broker.yml``; the others are what the code is built for.
+"""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# -- what a client may send (INTERFACES section 5) -------------------------------------------------------------------
+content_bytes_max = 1 * MIB
+batch_lines_max = 10_000
+batch_bytes_max = 16 * MIB
+parents_max = 64
+queue_name_chars_max = 128
+subscriber_name_chars_max = 128
+key_bytes_max = 512
+header_bytes_max = 16 * KIB
+endpoint_chars_max = 2_048
+request_headers_timeout_s = 10.0
+request_body_timeout_s = 30.0
+wait_s_max = 60.0
+list_limit_default = 100
+list_limit_max = 1_000
+tree_nodes_max = 10_000
+
+# -- how much may wait inside the broker ------------------------------------------------------------------------------
+channel_items_max = 50_000
+channel_bytes_max = 64 * MIB
+commit_bytes_max = 32 * MIB
+commit_records_max = 20_000
+outcomes_waiting_max = 100_000
+
+# -- delivery ---------------------------------------------------------------------------------------------------------
+window_default = 64
+window_max = 10_000
+attempts_in_flight_max = 20_000
+bytes_in_flight_max = 256 * MIB
+retrying_per_subscriber_max = 10_000
+cascade_slice = 4_096
+response_bytes_max = 16 * KIB
+response_bytes_kept = 1 * KIB
+timeout_default_s = 15.0
+timeout_max_s = 300.0
+retry_steps_max = 64
+retry_delay_max_s = 30 * 86_400.0
+retry_delays_default_s = (5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
+retry_jitter = 0.2
+retry_after_max_s = 86_400.0
+connection_age_max_s = 300.0
+disabled_max_s = 5 * 86_400.0
+delay_max_s = 365 * 86_400.0
+drain_timeout_s = 25.0
+
+# -- the log ----------------------------------------------------------------------------------------------------------
+segment_bytes_default = 64 * MIB
+segment_bytes_min = 64 * KIB
+segment_bytes_max = 1024 * MIB
+reserve_bytes = 4 * MIB
+retention_default_s = 7 * 86_400.0
+idempotency_window_default_s = 86_400.0
+offsets_every = 256
+watermark_every_s = 1.0
+unlink_grace_s = 60.0
+
+assert content_bytes_max < batch_bytes_max <= commit_bytes_max <= channel_bytes_max
+assert batch_lines_max <= commit_records_max <= channel_items_max
+assert window_default <= window_max <= attempts_in_flight_max
+assert response_bytes_kept <= response_bytes_max
+assert segment_bytes_min <= segment_bytes_default <= segment_bytes_max
+assert content_bytes_max <= bytes_in_flight_max
+assert list_limit_default <= list_limit_max <= tree_nodes_max
+assert len(retry_delays_default_s) <= retry_steps_max
+assert timeout_default_s <= drain_timeout_s <= timeout_max_s

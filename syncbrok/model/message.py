@@ -1,0 +1,117 @@
+"""What publishers send and what operators declare. Frozen: what is durable never changes in memory either."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from syncbrok.model import limits
+from syncbrok.model.names import MessageId, QueueName, SubscriberId
+
+
+class Scope(IntEnum):
+    """When a parent counts as done for a child (RULES 11)."""
+
+    ALL = 0
+    """done at every counted subscriber"""
+    SAME = 1
+    """done at the subscriber the child is going to"""
+
+
+class ParentFailure(IntEnum):
+    """What becomes of a child when a parent ends badly (RULES 12)."""
+
+    FAIL = 0
+    HOLD = 1
+    DELIVER = 2
+
+
+class Format(IntEnum):
+    """What a delivery looks like on the wire (INTERFACES sections 2 and 3)."""
+
+    RAW = 0
+    ORIGINAL = 1
+    CLOUDEVENTS = 2
+    CLOUDEVENTS_STRUCTURED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Waits between attempts, in seconds, each spread by +-``jitter`` of itself. No wait left: a dead letter."""
+
+    delays_s: tuple[float, ...] = limits.retry_delays_default_s
+    jitter: float = limits.retry_jitter
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What can be set on a queue. ``None`` nowhere: each has a default."""
+
+    scope: Scope = Scope.ALL
+    parent_failure: ParentFailure = ParentFailure.FAIL
+    retry: RetryPolicy = RetryPolicy()
+    timeout_s: float = limits.timeout_default_s
+    window: int = limits.window_default
+    idempotency_window_s: float = limits.idempotency_window_default_s
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberSettings:
+    """What can be set on a subscriber. ``None`` means: as the queue says.
+
+    ``secret_count`` is how many secrets of it the vault holds (0, 1, or 2 while one is rotated out); the secrets
+    themselves are never in a fact (RULES 19). ``start`` is a sequence: deliver from there on, uncounted before the
+    subscriber's own fact; ``None`` is now. ``disabled_us`` is when a 410 disabled it (Unix microseconds), else 0.
+    """
+
+    endpoint: str
+    name: str | None = None
+    format: Format = Format.RAW
+    retry: RetryPolicy | None = None
+    timeout_s: float | None = None
+    window: int | None = None
+    start: int | None = None
+    paused: bool = False
+    disabled_us: int = 0
+    secret_count: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as declared. ``number`` is its name in records: given once, never used again."""
+
+    number: int
+    name: QueueName
+    settings: QueueSettings = field(default_factory=QueueSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A subscriber as declared. ``since`` is the sequence of its first fact: later messages count it (RULES 3)."""
+
+    number: int
+    queue: int
+    id: SubscriberId
+    since: int
+    settings: SubscriberSettings
+
+
+class Message(NamedTuple):
+    """One message as a publisher hands it over. A tuple, since one is made for every line of every batch.
+
+    ``parents`` holds ids, or for a message of the same unit its 0-based position as an int (pointing backwards).
+    ``parent_failure`` and ``scope`` are the queue's where ``None``. ``due_us`` and ``expires_us`` are Unix
+    microseconds, 0 for none; ``delay_us`` is counted from acceptance and is added by the Space.
+    ``headers`` are what reaches subscribers, names in lower case.
+    """
+
+    content: bytes
+    content_type: str = ""
+    parents: tuple[MessageId | int, ...] = ()
+    key: str = ""
+    idempotency_key: str = ""
+    parent_failure: ParentFailure | None = None
+    due_us: int = 0
+    delay_us: int = 0
+    expires_us: int = 0
+    headers: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,171 @@
+"""What frontends write into: three channels one can only put into, for messages, queues and subscribers.
+
+Each item carries its receipt: a future that the Space settles once the item is durable (group commit), or refuses
+with a ``ClientFault`` or ``BrokerFault``. A refused item has changed nothing. A receipt that nobody waits for any
+more is settled all the same.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from syncbrok.model.message import Message, QueueSettings, SubscriberSettings
+from syncbrok.model.names import MessageId, QueueName, SubscriberId
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+class Publish(NamedTuple):
+    """One unit: all of it is accepted or none (RULES 5)."""
+
+    queue: QueueName
+    messages: tuple[Message, ...]
+
+
+class Accepted(NamedTuple):
+    """The receipt of a ``Publish``, one entry per message in its order. ``new[i]`` is false for a message whose
+    idempotency key was known: its id and sequence are the first one's. ``sync`` is ``always`` or ``interval:<ms>``."""
+
+    ids: tuple[MessageId, ...]
+    sequences: tuple[int, ...]
+    new: tuple[bool, ...]
+    parents: tuple[tuple[MessageId, ...], ...]
+    sync: str
+
+
+class Cancel(NamedTuple):
+    """End what has not been delivered of a message as ``dropped``. Receipt: how many deliveries that were (int)."""
+
+    id: MessageId
+
+
+class Replay(NamedTuple):
+    """Deliver again, in causal order (RULES 21). Exactly one of ``id`` and ``queue`` is given; ``queue`` means: the
+    dead letters of the queue. ``subscriber`` (an id) narrows it to one. Receipt: ``ReplayPlan``."""
+
+    id: MessageId | None = None
+    queue: QueueName | None = None
+    subscriber: SubscriberId | None = None
+    descendants: bool = True
+    dry_run: bool = False
+
+
+class ReplayPlan(NamedTuple):
+    """What a replay does, or with ``dry_run`` would do: (id, subscriber ids) in the order of delivery, at most the
+    first 1,000; ``messages`` and ``deliveries`` count all. ``number`` is 0 for a dry run."""
+
+    number: int
+    messages: int
+    deliveries: int
+    order: tuple[tuple[MessageId, tuple[SubscriberId, ...]], ...]
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+class DeclareQueue(NamedTuple):
+    """Receipt: ``Declared``. A queue that exists with other settings is a ``Conflict``, unless ``applied`` is given:
+    the hash of the file's entry, with which an entry that has changed since it was last applied changes the queue
+    (RULES 18)."""
+
+    name: QueueName
+    settings: QueueSettings
+    applied: str | None = None
+
+
+class Declared(NamedTuple):
+    """``what`` is ``created``, ``unchanged`` or ``changed``; ``id`` is the queue's name or the subscriber's id."""
+
+    what: str
+    id: str
+
+
+class ChangeQueue(NamedTuple):
+    """Receipt: ``Declared``. ``changes`` maps fields of ``QueueSettings`` to their parsed values."""
+
+    name: QueueName
+    changes: Mapping[str, Any]
+
+
+class DeleteQueue(NamedTuple):
+    """Receipt: how many deliveries were dropped (int). ``Conflict`` while anything waits in it or on it, unless
+    ``force`` (RULES 16)."""
+
+    name: QueueName
+    force: bool = False
+
+
+class PurgeQueue(NamedTuple):
+    """Receipt: how many messages were (``dry_run``: would be) dropped (int)."""
+
+    name: QueueName
+    dry_run: bool = False
+
+
+# -- subscribers ------------------------------------------------------------------------------------------------------
+
+
+class Subscribe(NamedTuple):
+    """Receipt: ``Declared``. Identity is the name, else the endpoint (RULES 18). Subscribing again alike is
+    ``unchanged``; with other settings a ``Conflict``, unless ``applied`` is given (see ``DeclareQueue``).
+    ``start`` is ``now``, ``beginning`` or a sequence as text. ``secret`` is ``whsec_...`` or None."""
+
+    queue: QueueName
+    settings: SubscriberSettings
+    secret: str | None = None
+    start: str = "now"
+    applied: str | None = None
+
+
+class ChangeSubscriber(NamedTuple):
+    """Receipt: ``Declared``. ``changes`` maps fields of ``SubscriberSettings`` to their parsed values; a changed
+    endpoint takes over the backlog at once; ``paused`` False also enables one that a 410 disabled."""
+
+    queue: QueueName
+    id: SubscriberId
+    changes: Mapping[str, Any]
+    secret: str | None = None
+
+
+class Unsubscribe(NamedTuple):
+    """Receipt: how many pending deliveries were dropped (int)."""
+
+    queue: QueueName
+    id: SubscriberId
+
+
+class RotateSecret(NamedTuple):
+    """Sign with the new and the old secret for 24 h. ``secret`` None: one is made. Receipt: the new secret (str)."""
+
+    queue: QueueName
+    id: SubscriberId
+    secret: str | None = None
+
+
+class SendTest(NamedTuple):
+    """A message to one subscriber alone. Receipt: ``Accepted``."""
+
+    queue: QueueName
+    id: SubscriberId
+    message: Message
+
+
+# -- the channels -----------------------------------------------------------------------------------------------------
+
+
+class Channel(Protocol):
+    """A channel one can only put into."""
+
+    def put(self, item: Any) -> "asyncio.Future[Any]":
+        """Hand ``item`` over; the future is its receipt. Raises ``Overloaded`` when the channel is full and
+        ``Draining`` when it is closed; then nothing was handed over."""
+
+
+class Channels(NamedTuple):
+    """What every frontend gets."""
+
+    messages: Channel
+    queues: Channel
+    subscribers: Channel
+
+
