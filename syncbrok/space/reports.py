@@ -143,3 +143,123 @@ class Page(Generic[T]):
     items: tuple[T, ...]
     next: int | None
     """pass as ``after`` for the next page; None where this was the last"""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often something took how long since the broker started. ``buckets``: (upper bound in seconds, how many took
+    at most that long), bounds rising, counts cumulative; ``count`` includes what took longer than the last bound."""
+
+    buckets: tuple[tuple[float, int], ...]
+    count: int
+    sum_s: float
+    max_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """The log as it stands. Totals count from the start of the broker."""
+
+    sync: str
+    """``always`` or ``interval:<ms>``"""
+    sequence: int
+    """of the last fact given out"""
+    durable_sequence: int
+    segments: int
+    bytes: int
+    oldest_us: int
+    """time of the first record kept, 0 for an empty log"""
+    commits: Histogram
+    """one observation per batch: from handing it to the writer to its fsync"""
+    records_written: int
+    bytes_written: int
+    full: bool
+    """appending is refused for want of room (507)"""
+    failed: bool
+    """the log must not be used any more; the broker is stopping"""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTotals:
+    """All queues together. ``delivered``, ``failed`` and ``dead`` count since the broker started."""
+
+    delivered: int
+    failed: int
+    """attempts that failed, those that ended dead included"""
+    dead: int
+    in_flight: int
+    retrying: int
+    waiting: int
+    """messages accepted and not ended"""
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """How the broker came up: what recovery found."""
+
+    started_us: int
+    clean: bool
+    """the broker before this one closed its log"""
+    records: int
+    """facts replayed"""
+    torn_bytes: int
+    """cut off the end of the log and saved as ``.broken``"""
+    recovery_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReport:
+    """The broker's process. ``resident_bytes`` and ``open_files`` are 0 where the system does not tell."""
+
+    version: str
+    python: str
+    pid: int
+    cpu_s: float
+    resident_bytes: int
+    open_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceReport:
+    """Everything ``/metrics`` and ``/readyz`` show. ``state`` is ``starting``, ``serving``, ``draining`` or
+    ``failed``; only ``serving`` is ready."""
+
+    state: str
+    time_us: int
+    log: LogReport
+    deliveries: DeliveryTotals
+    start: StartReport
+    process: ProcessReport
+    queues: tuple[QueueReport, ...]
+    subscribers: tuple[SubscriberReport, ...]
+    waiters: int
+    """publishers that wait for their message to end (``Prefer: wait``)"""
+    listeners: int
+    """open event streams"""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened and is durable. ``id`` is the sequence of its record; several events may share one.
+
+    ``kind``: ``published``, ``delivered``, ``skipped``, ``failed`` (an attempt; another follows), ``dead``,
+    ``expired``, ``dropped``, ``complete`` (every delivery of the message has ended and none is dead or expired),
+    ``replayed``, ``queue`` or ``queue_deleted``, ``subscriber`` or ``subscriber_deleted``, ``gap`` (events between
+    the one asked for and this one are gone), ``cut`` (the last one: the listener was too slow; ``text`` says how to
+    go on). What does not apply is ``""``, ``0`` or ``None``.
+    """
+
+    id: int
+    kind: str
+    time_us: int
+    queue: str = ""
+    message: MessageId | None = None
+    subscriber: str = ""
+    attempt: int = 0
+    status: int = 0
+    reason: str = ""
+    latency_us: int = 0
+    due_us: int = 0
+    parents: tuple[MessageId, ...] = ()
+    text: str = ""
