@@ -1,0 +1,252 @@
+"""The queues and subscribers of a Space as declared: numbers, names, settings, and what the bootstrap file applied.
+
+Changed by facts only: live traffic and recovery call the same ``apply``. What waits in a queue is the scheduler's
+business; here stands what was declared.
+"""
+
+import hashlib
+from bisect import insort
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from syncbrok.model.errors import UnknownQueue, UnknownSubscriber
+from syncbrok.model.facts import (
+    Fact,
+    FileApplied,
+    Outcome,
+    QueueDeleted,
+    QueueSet,
+    SegmentOpened,
+    SubscriberDeleted,
+    SubscriberSet,
+)
+from syncbrok.model.message import Queue, Subscriber, SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId
+
+NUMBERS = "#numbers"
+"""An entry of ``SegmentOpened.applied`` that is not a file's (a name cannot begin so): the numbers given last. Without
+it a queue deleted in a segment that retention has dropped would give its number to the next one."""
+
+_forgotten_max = 10_000
+"""how many deleted queues, and subscribers, keep their names in memory for reports about their old messages"""
+
+
+class RegistryStatistics(NamedTuple):
+    queues: int
+    subscribers: int
+    applied: int
+
+
+class Lookup(NamedTuple):
+    """What the courier asks for at each attempt."""
+
+    subscriber: Subscriber
+    queue: str
+    timeout_s: float
+
+
+def subscriber_id(settings: SubscriberSettings) -> SubscriberId:
+    """Identity is the name, else the endpoint (RULES 18)."""
+    if settings.name is not None:
+        return SubscriberId(settings.name)
+    return SubscriberId("s-" + hashlib.blake2s(settings.endpoint.encode(), digest_size=6).hexdigest())
+
+
+class Registry:
+    """All queues and subscribers. Numbers are given once; names may be used again after a deletion."""
+
+    def __init__(self) -> None:
+        self.last_queue_number = 0
+        self.last_subscriber_number = 0
+        self._queues: dict[QueueName, Queue] = {}
+        self._by_number: dict[int, Queue] = {}
+        self._names: list[QueueName] = []  # sorted
+        self._subscribers: dict[int, dict[SubscriberId, Subscriber]] = {}  # by queue number
+        self._lookups: dict[int, Lookup] = {}  # by subscriber number
+        self._applied: dict[str, str] = {}
+        self._deleted_queues: dict[int, QueueName] = {}
+        self._deleted_subscribers: dict[int, tuple[int, SubscriberId]] = {}
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    @property
+    def queues(self) -> Mapping[QueueName, Queue]:
+        return MappingProxyType(self._queues)
+
+    @property
+    def applied(self) -> Mapping[str, str]:
+        """Entry of the bootstrap file -> the hash it was last applied with."""
+        return MappingProxyType(self._applied)
+
+    def names(self) -> list[QueueName]:
+        """Of all queues, sorted. The registry's own list: do not change it, do not keep it."""
+        return self._names
+
+    def find(self, name: str) -> Queue | None:
+        return self._queues.get(QueueName(name))
+
+    def queue(self, name: str) -> Queue:
+        """Raises ``UnknownQueue``."""
+        queue = self._queues.get(QueueName(name))
+        if queue is None:
+            raise UnknownQueue(f"there is no queue {name!r}; declare it first", queue=name)
+        return queue
+
+    def queue_numbered(self, number: int) -> Queue | None:
+        return self._by_number.get(number)
+
+    def queue_name(self, number: int) -> QueueName:
+        """Also of a queue that has been deleted, as long as it is remembered; then ``deleted-NUMBER``."""
+        queue = self._by_number.get(number)
+        if queue is not None:
+            return queue.name
+        return self._deleted_queues.get(number, QueueName(f"deleted-{number}"))
+
+    def subscribers(self, queue: int) -> tuple[Subscriber, ...]:
+        """Of the queue (number), in the order they were added; empty for one that is not there."""
+        return tuple(self._subscribers.get(queue, {}).values())
+
+    def subscriber(self, queue: str, id: str) -> Subscriber:  # noqa: A002 (the word of the domain)
+        """Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
+        found = self._subscribers[self.queue(queue).number].get(SubscriberId(id))
+        if found is None:
+            raise UnknownSubscriber(f"queue {queue!r} has no subscriber {id!r}", queue=queue, subscriber=id)
+        return found
+
+    def subscriber_numbered(self, number: int) -> Subscriber | None:
+        entry = self._lookups.get(number)
+        return None if entry is None else entry.subscriber
+
+    def subscriber_id(self, number: int) -> SubscriberId:
+        """Also of one that has been deleted, as long as it is remembered; then ``deleted-NUMBER``."""
+        entry = self._lookups.get(number)
+        if entry is not None:
+            return entry.subscriber.id
+        return self._deleted_subscribers.get(number, (0, SubscriberId(f"deleted-{number}")))[1]
+
+    def lookup(self, number: int) -> Lookup:
+        """The subscriber (number) with the name of its queue and the timeout that applies. Raises ``KeyError``."""
+        return self._lookups[number]
+
+    def all_subscribers(self) -> list[Subscriber]:
+        return [entry.subscriber for entry in self._lookups.values()]
+
+    def snapshot(self, sequence: int, time_us: int, bad: tuple[tuple[int, Outcome], ...] = ()) -> SegmentOpened:
+        """Everything declared, as the first record of a segment."""
+        applied = [FileApplied(sequence, time_us, entry, hash_) for entry, hash_ in self._applied.items()]
+        numbers = f"{self.last_queue_number} {self.last_subscriber_number}"
+        applied.append(FileApplied(sequence, time_us, NUMBERS, numbers))
+        return SegmentOpened(
+            sequence,
+            time_us,
+            tuple(QueueSet(sequence, time_us, q.number, q.name, q.settings) for q in self._queues.values()),
+            tuple(
+                SubscriberSet(sequence, time_us, s.number, s.queue, s.id, s.since, s.settings)
+                for s in self.all_subscribers()
+            ),
+            tuple(applied),
+            bad,
+        )
+
+    def statistics(self) -> RegistryStatistics:
+        return RegistryStatistics(len(self._queues), len(self._lookups), len(self._applied))
+
+    def __repr__(self) -> str:
+        return f"<Registry queues={len(self._queues)} subscribers={len(self._lookups)}>"
+
+    # -- changing -------------------------------------------------------------------------------------------------
+
+    def apply(self, fact: Fact) -> None:
+        """Facts that declare nothing change nothing."""
+        change = _changes.get(type(fact))
+        if change is not None:
+            change(self, fact)
+
+    def _set_queue(self, fact: QueueSet) -> None:
+        old = self._by_number.get(fact.number)
+        queue = Queue(fact.number, fact.name, fact.settings)
+        self._queues[fact.name] = self._by_number[fact.number] = queue
+        self.last_queue_number = max(self.last_queue_number, fact.number)
+        if old is None:
+            insort(self._names, fact.name)
+            self._subscribers[fact.number] = {}
+            # A queue made anew takes its subscribers from the file again: what was applied belonged to another queue.
+            for entry in [entry for entry in self._applied if entry.startswith(fact.name + "/")]:
+                del self._applied[entry]
+        for subscriber in self._subscribers[fact.number].values():
+            self._refresh(subscriber)  # its timeout may be the queue's
+
+    def _delete_queue(self, fact: QueueDeleted) -> None:
+        queue = self._by_number.pop(fact.number, None)
+        if queue is None:
+            return
+        del self._queues[queue.name]
+        self._names.remove(queue.name)
+        for subscriber in list(self._subscribers[fact.number].values()):
+            self._remove(subscriber)
+        del self._subscribers[fact.number]
+        _remember(self._deleted_queues, fact.number, queue.name)
+
+    def _set_subscriber(self, fact: SubscriberSet) -> None:
+        if fact.queue not in self._by_number:
+            return  # of a queue that a salvaged log lost
+        subscriber = Subscriber(fact.number, fact.queue, fact.id, fact.since, fact.settings)
+        self.last_subscriber_number = max(self.last_subscriber_number, fact.number)
+        self._subscribers[fact.queue][fact.id] = subscriber
+        self._refresh(subscriber)
+
+    def _delete_subscriber(self, fact: SubscriberDeleted) -> None:
+        entry = self._lookups.get(fact.number)
+        if entry is not None:
+            self._remove(entry.subscriber)
+
+    def _file_applied(self, fact: FileApplied) -> None:
+        if fact.entry == NUMBERS:
+            queue, subscriber = map(int, fact.hash.split())
+            self.last_queue_number = max(self.last_queue_number, queue)
+            self.last_subscriber_number = max(self.last_subscriber_number, subscriber)
+        else:
+            self._applied[fact.entry] = fact.hash
+
+    def _open_segment(self, fact: SegmentOpened) -> None:
+        """What a snapshot does not name is not there (records between may have been dropped or lost)."""
+        for number in self._lookups.keys() - {subscriber.number for subscriber in fact.subscribers}:
+            self._remove(self._lookups[number].subscriber)
+        for number in self._by_number.keys() - {queue.number for queue in fact.queues}:
+            self._delete_queue(QueueDeleted(fact.sequence, fact.time_us, number))
+        for queue in fact.queues:
+            self._set_queue(queue)
+        for subscriber in fact.subscribers:
+            self._set_subscriber(subscriber)
+        self._applied.clear()
+        for entry in fact.applied:
+            self._file_applied(entry)
+
+    def _refresh(self, subscriber: Subscriber) -> None:
+        queue = self._by_number[subscriber.queue]
+        timeout_s = subscriber.settings.timeout_s
+        if timeout_s is None:
+            timeout_s = queue.settings.timeout_s
+        self._lookups[subscriber.number] = Lookup(subscriber, queue.name, timeout_s)
+
+    def _remove(self, subscriber: Subscriber) -> None:
+        del self._lookups[subscriber.number]
+        del self._subscribers[subscriber.queue][subscriber.id]
+        _remember(self._deleted_subscribers, subscriber.number, (subscriber.queue, subscriber.id))
+
+
+def _remember(names: dict[int, Any], number: int, name: object) -> None:
+    if len(names) >= _forgotten_max:
+        del names[next(iter(names))]
+    names[number] = name
+
+
+_changes: Mapping[type, Callable[[Registry, Any], None]] = {
+    QueueSet: Registry._set_queue,  # noqa: SLF001 (the table of what each fact does)
+    QueueDeleted: Registry._delete_queue,  # noqa: SLF001
+    SubscriberSet: Registry._set_subscriber,  # noqa: SLF001
+    SubscriberDeleted: Registry._delete_subscriber,  # noqa: SLF001
+    FileApplied: Registry._file_applied,  # noqa: SLF001
+    SegmentOpened: Registry._open_segment,  # noqa: SLF001
+}
