@@ -1,0 +1,69 @@
+# What you need: GNU make and Python 3.11 or newer with its venv module. Everything else is installed into .venv.
+#
+#   make serve   the broker on http://127.0.0.1:10000, queues.yml, the log in storage/   (make serve ARGS="--port 11000")
+#   make test    the whole test suite                                                      (make test ARGS="-k retry -x")
+#   make help    the others
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { command -v $$name; break; }; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
+ARGS ?=
+
+.PHONY: help serve test lint format soak bench spark docs clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
+
+serve: $(VENV)/.installed  ## start the broker on queues.yml, with its log in storage/
+	@exec $(BIN)/syncbrok serve $(ARGS)
+
+test: $(VENV)/.installed-dev  ## the whole test suite
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev  ## style, formatting, types, and which room may import which
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev  ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+soak: $(VENV)/.installed-dev  ## kill -9, full disk and hung subscribers, for as long as SECONDS says (default: an hour)
+	@exec $(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600) $(ARGS)
+
+bench: $(VENV)/.installed-dev  ## measure, beside the ceilings of this machine
+	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+spark: $(VENV)/.installed-spark  ## add what the Spark pipeline needs (a Java runtime is not included)
+
+docs: $(VENV)/.installed-dev  ## draw the pictures in docs/ again
+	$(BIN)/python -m tools.pictures
+
+clean:  ## remove .venv and caches; never the log
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Each stamp says: installed, and pyproject.toml has not changed since. pip is not run again until it has.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-spark: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[dev,spark]'
+	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo 'Syncbrok needs Python 3.11 or newer; none was found (PYTHON=/path/to/python names one).' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo '$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
