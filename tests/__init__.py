@@ -1,0 +1,1 @@
+"""The tests. Each says in its docstring which promise it guards."""

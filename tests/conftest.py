@@ -1,0 +1,38 @@
+"""Fixtures every test may ask for. One constructor for each real part stands in ``tests/support``."""
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.support.process import BrokerProcess
+from tests.support.recorder import Recorder
+
+# A slow machine is not a failing test; the blob makes a failure repeatable elsewhere.
+settings.register_profile("syncbrok", deadline=None, print_blob=True)
+settings.load_profile("syncbrok")
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed of this test's randomness: new each time, printed when the test fails, given by SYNCBROK_TEST_SEED."""
+    value = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"seed: SYNCBROK_TEST_SEED={value}")
+    return value
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    """An HTTP subscriber that acknowledges everything."""
+    with Recorder() as running:
+        yield running
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker in a process of its own, on an empty log."""
+    with BrokerProcess(tmp_path / "storage") as running:
+        yield running

@@ -1,0 +1,1 @@
+"""What tests share: real parts, made with as few words as possible."""

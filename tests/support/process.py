@@ -1,0 +1,112 @@
+"""A real broker in a process of its own: started, asked, killed, started again on the same log."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from tests.support.polling import eventually_blocking
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    """A TCP port nobody listens on now. Another process may take it before you do: rare, and then the start fails."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Reply(NamedTuple):
+    """An answer over HTTP, whatever its status."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class BrokerProcess:
+    """``syncbrok serve`` on ``storage``. As a context manager it is running inside and killed at the end."""
+
+    def __init__(self, storage: Path, *, queues: str | None = None, config: str | None = None) -> None:
+        self.storage = storage
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_path = storage.parent / f"{storage.name}.out"
+        self._arguments = ["serve", "--storage", str(storage), "--port", str(self.port)]
+        for flag, text in (("--queues", queues or "queues: {}\n"), ("--config", config)):
+            if text is not None:
+                file = storage.parent / f"{storage.name}{flag}.yml"
+                file.write_text(text)
+                self._arguments += [flag, str(file)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "not started"
+        return self._process
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Start it and return when ``/readyz`` says so."""
+        with self.log_path.open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "syncbrok", *self._arguments],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={name: value for name, value in os.environ.items() if not name.startswith("SYNCBROK_")},
+            )
+        eventually_blocking(self._ready, f"a broker on port {self.port}; it said:\n{self.output()}", timeout_s)
+
+    def kill(self) -> None:
+        """End it as a crash does: SIGKILL, no chance to say anything."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self, timeout_s: float = 40.0) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def request(
+        self, method: str, path: str, body: bytes | dict[str, Any] | None = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        """One request to the broker; a dictionary goes as JSON. Raises ``OSError`` where there is no answer."""
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        kind = "application/json" if isinstance(body, dict) else "application/octet-stream"
+        asked = urllib.request.Request(self.url + path, data, {"Content-Type": kind, **(headers or {})}, method=method)
+        try:
+            with urllib.request.urlopen(asked, timeout=70) as answer:
+                return Reply(answer.status, dict(answer.headers), answer.read())
+        except urllib.error.HTTPError as refused:
+            with refused:
+                return Reply(refused.code, dict(refused.headers), refused.read())
+
+    def output(self) -> str:
+        """What it has written to its standard output and error."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, f"the broker ended with {self.process.returncode}:\n{self.output()}"
+        try:
+            return self.request("GET", "/readyz").status == 200
+        except OSError:
+            return False

@@ -1,0 +1,61 @@
+"""A real HTTP subscriber in a thread: keeps what it receives, in order, and answers as it is told."""
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple, Self
+
+from tests.support.polling import eventually_blocking
+
+
+class Received(NamedTuple):
+    """One request. Header names are in lower case."""
+
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def id(self) -> str:
+        return self.headers.get("webhook-id", "")
+
+
+class Recorder:
+    """``answer`` takes a request and says the status; by default everything is acknowledged."""
+
+    def __init__(self, answer: Callable[[Received], int] = lambda _: 200) -> None:
+        self.answer = answer
+        self.requests: list[Received] = []
+        recorder = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                request = Received(headers, self.rfile.read(length))
+                recorder.requests.append(request)
+                self.send_response(recorder.answer(request))
+                self.send_header("Content-Length", "4")
+                self.end_headers()
+                self.wfile.write(b"true")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def wait_for(self, count: int, timeout_s: float = 20.0) -> list[Received]:
+        """What has arrived once there are ``count`` requests."""
+        eventually_blocking(lambda: len(self.requests) >= count, f"{count} requests", timeout_s)
+        return list(self.requests)

@@ -1,0 +1,232 @@
+"""What a reviewer would otherwise have to say again and again, as tests. Each ban names what to do instead."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 400
+CODE = ("syncbrok/", "tests/", "benchmarks/", "examples/", "tools/")
+
+# Who may start a task: each of these awaits what it starts, or cancels and awaits it.
+TASK_OWNERS = {
+    "syncbrok/delivery/courier.py",
+    "syncbrok/space/space.py",
+}
+# The only sleeps of the tests: waiting, with a deadline, for something to become true.
+MAY_SLEEP = {"tests/support/polling.py"}
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """Every file of the project, as paths from its root: what git tracks or would, else (an export) what is there."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    asked = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=False)
+    if asked.returncode == 0:
+        names = asked.stdout.split("\0")
+    else:
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if not path.match("*/.venv/*")]
+    return tuple(sorted({name for name in names if (ROOT / name).is_file()}))
+
+
+def python_files(*folders: str) -> list[str]:
+    return [name for name in tracked() if name.endswith(".py") and name.startswith(folders or CODE)]
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse((ROOT / name).read_text(), name)
+
+
+@cache
+def text(name: str) -> str:
+    """The file as text; empty for what is not text (pictures)."""
+    try:
+        return (ROOT / name).read_text()
+    except UnicodeDecodeError:
+        return ""
+
+
+def functions(name: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree(name)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def dotted(node: ast.expr) -> str:
+    """``asyncio.sleep`` for the expression that says so, ``""`` for what is not a dotted name."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}".lstrip(".")
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def calls(name: str) -> Iterator[tuple[str, int]]:
+    return ((dotted(node.func), node.lineno) for node in ast.walk(tree(name)) if isinstance(node, ast.Call))
+
+
+def test_functions_fit_on_a_screen() -> None:
+    """A function is read at a glance: at most 70 lines. Split it where its paragraphs are."""
+    long = [
+        f"{name}:{function.lineno} {function.name} has {lines} lines"
+        for name in python_files()
+        for function in functions(name)
+        if (lines := (function.end_lineno or 0) - function.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+    assert not long, long
+
+
+def test_modules_say_one_thing() -> None:
+    """A module is about one thing: at most 400 lines. Give the second thing a file, and its place in the contracts."""
+    long = [f"{name} has {n} lines" for name in python_files() if (n := text(name).count("\n")) > MODULE_LINES_MAX]
+    assert not long, long
+
+
+def test_nothing_is_left_for_later() -> None:
+    """What is not finished is an issue, not a comment."""
+    mark = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b")
+    this = "tests/test_tidy.py"
+    found = [f"{n}: {m[0]}" for n in tracked() if n != this and not n.endswith(".svg") and (m := mark.search(text(n)))]
+    assert not found, found
+
+
+def test_modules_are_named_for_what_they_do() -> None:
+    """No drawer for everything: a module is named for its one subject."""
+    drawers = {"utils", "util", "helpers", "helper", "manager", "managers", "misc", "common"}
+    found = [name for name in python_files() if drawers & set(Path(name).with_suffix("").parts)]
+    assert not found, found
+
+
+def test_every_test_states_its_promise() -> None:
+    """The docstring of a test says which promise it guards, for whoever sees it fail."""
+    silent = [
+        f"{name}:{function.lineno} {function.name}"
+        for name in python_files("tests/")
+        for function in functions(name)
+        if function.name.startswith("test_") and not ast.get_docstring(function)
+    ]
+    assert not silent, silent
+
+
+def test_parts_are_real() -> None:
+    """Tests use real parts, or a fake that keeps the same interface: never a patched-out name."""
+    banned = re.compile(r"\bmock\.|unittest\.mock|import mock|\bmonkeypatch\.setattr\b|\bmocker\b")
+    found = [
+        f"{n}: {m[0]}" for n in python_files("tests/") if n != "tests/test_tidy.py" and (m := banned.search(text(n)))
+    ]
+    assert not found, found
+
+
+def test_nothing_sleeps_for_luck() -> None:
+    """A sleep that hopes something has happened fails on the slowest machine. Wait with ``tests.support.polling``."""
+    found = [
+        f"{name}:{line} {what}"
+        for name in python_files("tests/")
+        if name not in MAY_SLEEP
+        for what, line in calls(name)
+        if what in {"time.sleep", "asyncio.sleep", "sleep"} and "sleep(0)" not in text(name).splitlines()[line - 1]
+    ]
+    assert not found, found
+
+
+def test_every_task_has_an_owner() -> None:
+    """A task nobody awaits loses its exception. Start one only where something owns it (``TASK_OWNERS``)."""
+    starters = ("create_task", "ensure_future")
+    found = [
+        f"{name}:{line} {what}"
+        for name in python_files("syncbrok/")
+        for what, line in calls(name)
+        if what.endswith(starters) and not what.startswith(("group.", "tasks.")) and name not in TASK_OWNERS
+    ]
+    assert not found, found
+
+
+def test_units_stand_last_in_names() -> None:
+    """A time says its unit and says it last: ``timeout_s``, ``time_us``, ``latency_ms_max``; sizes are ``_bytes``."""
+    unclear = re.compile(
+        r"^(timeout|delay|interval|latency|duration|deadline_(sec|seconds|millis))$"
+        r"|_(secs?|seconds|millis|milliseconds|msecs?|usecs?|micros|microseconds|nanos)$"
+        r"|_(kb|mb|gb)$|^(max|min)_\w+_(s|ms|us|bytes)$"
+    )
+    found = [
+        f"{name}:{node.lineno} {names}"
+        for name in python_files("syncbrok/")
+        for node in ast.walk(tree(name))
+        if (names := [n for n in names_given(node) if unclear.search(n)])
+    ]
+    assert not found, found
+
+
+def names_given(node: ast.AST) -> list[str]:
+    """The names a node gives to arguments and annotated fields, where a unit matters most."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        arguments = node.args
+        return [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    return []
+
+
+PURE = (
+    "syncbrok/model/",
+    "syncbrok/log/codec.py",
+    "syncbrok/log/index.py",
+    "syncbrok/delivery/lifecycle.py",
+    "syncbrok/delivery/retry.py",
+    "syncbrok/delivery/scheduler.py",
+)
+
+
+def test_the_cores_read_no_clock() -> None:
+    """Time is an argument of the cores. The import contracts keep out the modules; this keeps out ``datetime.now``."""
+    clocks = {"now", "utcnow", "today"}
+    found = [
+        f"{name}:{line} {what}"
+        for name in python_files(*PURE)
+        for what, line in calls(name)
+        if what.rpartition(".")[2] in clocks and "date" in what
+    ]
+    assert not found, found
+
+
+def test_it_runs_anywhere() -> None:
+    """Nothing names a machine: no home directories, no hosts of package registries, no addresses of a private net."""
+    machine = re.compile(
+        r"/(?:root|work|home|Users)/\w|/tmp/\w"
+        r"|\bpypi\.org\b|files\.pythonhosted|registry\.npmjs|\bdeb\.debian\b|index-url"
+    )
+    found = [f"{n}: {m[0]}" for n in tracked() if n != "tests/test_tidy.py" and (m := machine.search(text(n)))]
+    assert not found, found
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """Every link of a Markdown page to a file of the project resolves, its #heading included."""
+    link = re.compile(r"\]\((?!\w+:)([^)\s#]*)(#[^)\s]*)?\)")
+    found = []
+    for page in (name for name in tracked() if name.endswith(".md")):
+        for target, heading in link.findall(outside_code(text(page))):
+            file = (ROOT / page).parent / target if target else ROOT / page
+            if not file.exists():
+                found.append(f"{page}: {target}")
+            elif heading and file.suffix == ".md" and heading[1:] not in headings(file.read_text()):
+                found.append(f"{page}: {target}{heading}")
+    assert not found, found
+
+
+def outside_code(page: str) -> str:
+    return re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+
+
+def headings(page: str) -> set[str]:
+    """The anchors a page offers, made as forges make them."""
+    lines = re.findall(r"^#+ (.*)$", outside_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).strip().replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "storage/README.md"])
+def test_the_pages_a_newcomer_looks_for_are_there(name: str) -> None:
+    """A newcomer finds what it is, how to help, what changed and under which licence."""
+    assert (ROOT / name).stat().st_size > 200
