@@ -59,6 +59,7 @@ segment_bytes_max = 1024 * MIB
 reserve_bytes = 4 * MIB
 retention_default_s = 7 * 86_400.0
 idempotency_window_default_s = 86_400.0
+idempotency_window_max_s = 30 * 86_400.0
 offsets_every = 256
 watermark_every_s = 1.0
 unlink_grace_s = 60.0
@@ -72,3 +73,4 @@ assert content_bytes_max <= bytes_in_flight_max
 assert list_limit_default <= list_limit_max <= tree_nodes_max
 assert len(retry_delays_default_s) <= retry_steps_max
 assert timeout_default_s <= drain_timeout_s <= timeout_max_s
+assert idempotency_window_default_s <= idempotency_window_max_s

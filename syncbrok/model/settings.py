@@ -1,0 +1,346 @@
+"""The settings of queues and subscribers: one table that YAML, JSON bodies, flags and the OpenAPI document are made of.
+
+A setting is a row: its name outside, its field inside, how it is read and shown, what it means. ``secret`` and
+``start`` of a subscriber are not rows: a secret is never a field (RULES 19), and ``start`` is resolved by the Space.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeVar
+
+from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting, ClientFault
+from syncbrok.model.message import Format, ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
+from syncbrok.model.names import parse_subscriber_id
+from syncbrok.model.units import (
+    DURATION_PATTERN,
+    expected,
+    parse_duration_s,
+    parse_endpoint,
+    parse_header_name,
+    parse_header_value,
+    render_duration,
+)
+
+E = TypeVar("E", bound=IntEnum)
+
+TIMEOUT_MIN_S = 0.001
+
+# What the broker writes itself, what belongs to one connection only (RFC 9110, 7.6.1), and what frames the body.
+_HEADERS_REFUSED = frozenset(
+    {
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_HEADER_PREFIXES_REFUSED = ("webhook-", "syncbrok-")
+
+
+class Setting(NamedTuple):
+    """A row of the table. ``schema`` is JSON Schema (2020-12) of the value outside, ``example`` one such value."""
+
+    name: str
+    field: str
+    parse: Callable[[Any], Any]
+    render: Callable[[Any], Any]
+    doc: str
+    schema: dict[str, Any]
+    example: Any
+
+
+# -- how values are read ----------------------------------------------------------------------------------------------
+
+
+def parse_choice(choices: type[E]) -> Callable[[Any], E]:
+    """Reads the names of ``choices`` in lower case, ``-`` for ``_``."""
+    names = {render_choice(choice): choice for choice in choices}
+
+    def parse(value: Any) -> E:
+        if not isinstance(value, str) or value not in names:
+            raise expected(" or ".join(names), value)
+        return names[value]
+
+    return parse
+
+
+def render_choice(choice: IntEnum) -> str:
+    """The name of an enum's member as YAML, JSON and reports show it."""
+    return choice.name.lower().replace("_", "-")
+
+
+def _duration_between(low_s: float, high_s: float) -> Callable[[Any], float]:
+    def parse(value: Any) -> float:
+        seconds = parse_duration_s(value)
+        if not low_s <= seconds <= high_s:
+            raise expected(f"a duration from {render_duration(low_s)} to {render_duration(high_s)}", value)
+        return seconds
+
+    return parse
+
+
+def _integer_between(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise expected(f"a whole number from {low} to {high}", value)
+        return value
+
+    return parse
+
+
+_parse_delay_s = _duration_between(0.0, limits.retry_delay_max_s)
+
+
+def _parse_retry(value: Any) -> RetryPolicy:
+    what = f"a list of at most {limits.retry_steps_max} durations such as [5s, 5m, 1h]"
+    if not isinstance(value, list | tuple) or len(value) > limits.retry_steps_max:
+        raise expected(what, value)
+    return RetryPolicy(tuple(_parse_delay_s(delay) for delay in value))
+
+
+def _render_retry(policy: RetryPolicy) -> list[str]:
+    return [render_duration(delay_s) for delay_s in policy.delays_s]
+
+
+def _parse_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise expected("true or false", value)
+    return value
+
+
+def _parse_headers(value: Any) -> tuple[tuple[str, str], ...]:
+    """Sorted by name, so that the same headers in another order are the same settings."""
+    if not isinstance(value, Mapping):
+        raise expected("a mapping of header names to values", value)
+    headers: dict[str, str] = {}
+    for given, content in value.items():
+        name = parse_header_name(given)
+        if name in _HEADERS_REFUSED or name.startswith(_HEADER_PREFIXES_REFUSED):
+            raise BadSetting(f"header {name!r} cannot be set: the broker writes it itself", header=name)
+        if name in headers:
+            raise BadSetting(f"header {name!r} is given twice", header=name)
+        try:
+            headers[name] = parse_header_value(content)
+        except BadSetting as wrong:
+            raise BadSetting(f"header {name!r}: {wrong.detail}", header=name) from None
+    if sum(len(name) + len(content) + 4 for name, content in headers.items()) > limits.header_bytes_max // 2:
+        raise BadSetting(f"expected at most {limits.header_bytes_max // 2} bytes of headers")
+    return tuple(sorted(headers.items()))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _optional(setting: Setting) -> Setting:
+    """The same for a subscriber, where ``None`` means: as the queue says."""
+    return setting._replace(
+        parse=lambda value: None if value is None else setting.parse(value),
+        render=lambda value: None if value is None else setting.render(value),
+        doc=f"{setting.doc} Without it: as the queue says.",
+        schema={"anyOf": [setting.schema, {"type": "null"}]},
+    )
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def _duration_schema(low_s: float, high_s: float) -> dict[str, Any]:
+    return {
+        "anyOf": [
+            {"type": "number", "minimum": low_s, "maximum": high_s},
+            {"type": "string", "pattern": DURATION_PATTERN},
+        ],
+        "description": f"A number with a unit (ms, s, m, h, d) or of seconds, "
+        f"from {render_duration(low_s)} to {render_duration(high_s)}.",
+    }
+
+
+def _choice_schema(choices: type[IntEnum]) -> dict[str, Any]:
+    return {"type": "string", "enum": [render_choice(choice) for choice in choices]}
+
+
+_RETRY = Setting(
+    "retry",
+    "retry",
+    _parse_retry,
+    _render_retry,
+    "Waits between attempts, each spread by +-20 %. After the last one the message is a dead letter.",
+    {"type": "array", "items": _duration_schema(0.0, limits.retry_delay_max_s), "maxItems": limits.retry_steps_max},
+    ["5s", "5m", "30m"],
+)
+_TIMEOUT = Setting(
+    "timeout",
+    "timeout_s",
+    _duration_between(TIMEOUT_MIN_S, limits.timeout_max_s),
+    render_duration,
+    "How long an attempt may take, from dialling to the whole answer.",
+    _duration_schema(TIMEOUT_MIN_S, limits.timeout_max_s),
+    "15s",
+)
+_WINDOW = Setting(
+    "window",
+    "window",
+    _integer_between(1, limits.window_max),
+    _same,
+    "How many deliveries to one subscriber may be in flight at once.",
+    {"type": "integer", "minimum": 1, "maximum": limits.window_max},
+    limits.window_default,
+)
+
+QUEUE_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "scope",
+        "scope",
+        parse_choice(Scope),
+        render_choice,
+        "When a parent counts as done for a child: once every subscriber has it (all), or at each subscriber by itself "
+        "(same).",
+        _choice_schema(Scope),
+        "all",
+    ),
+    Setting(
+        "parent_failure",
+        "parent_failure",
+        parse_choice(ParentFailure),
+        render_choice,
+        "What becomes of a message whose parent ends as a dead letter: it fails too (fail), waits for a replay (hold) "
+        "or is delivered all the same (deliver).",
+        _choice_schema(ParentFailure),
+        "fail",
+    ),
+    _RETRY,
+    _TIMEOUT,
+    _WINDOW,
+    Setting(
+        "idempotency_window",
+        "idempotency_window_s",
+        _duration_between(0.0, limits.idempotency_window_max_s),
+        render_duration,
+        "How long an idempotency key is remembered.",
+        _duration_schema(0.0, limits.idempotency_window_max_s),
+        "24h",
+    ),
+)
+
+SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "name",
+        "name",
+        lambda value: None if value is None else parse_subscriber_id(_text(value)),
+        _same,
+        "Names the subscriber within its queue; without a name the endpoint does.",
+        {"anyOf": [{"type": "string", "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$"}, {"type": "null"}]},
+        "billing",
+    ),
+    Setting(
+        "endpoint",
+        "endpoint",
+        parse_endpoint,
+        _same,
+        "Where its messages are posted to.",
+        {"type": "string", "format": "uri", "maxLength": limits.endpoint_chars_max},
+        "https://billing.example/hooks",
+    ),
+    Setting(
+        "format",
+        "format",
+        parse_choice(Format),
+        render_choice,
+        "What a delivery looks like: the content byte for byte (raw), a CloudEvent (cloudevents, "
+        "cloudevents-structured) or the first broker's JSON (original).",
+        _choice_schema(Format),
+        "raw",
+    ),
+    _optional(_RETRY),
+    _optional(_TIMEOUT),
+    _optional(_WINDOW),
+    Setting(
+        "paused",
+        "paused",
+        _parse_bool,
+        _same,
+        "Whether deliveries to it stand still. What is published meanwhile waits for it.",
+        {"type": "boolean"},
+        False,
+    ),
+    Setting(
+        "headers",
+        "headers",
+        _parse_headers,
+        dict,
+        "Headers that every delivery to it carries. They are kept in the log as they are: no place for secrets.",
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"x-tenant": "north"},
+    ),
+)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise expected("text", value)
+    return value
+
+
+# -- whole mappings ---------------------------------------------------------------------------------------------------
+
+
+def parse_queue_changes(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of ``QueueSettings`` to their values, for what ``mapping`` (external names) gives; raises ``BadSetting``
+    naming the setting and what was expected. Unknown settings are mistakes."""
+    return _parse(QUEUE_SETTINGS, mapping)
+
+
+def parse_subscriber_changes(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for ``SubscriberSettings``; take ``secret`` and ``start`` out before."""
+    return _parse(SUBSCRIBER_SETTINGS, mapping)
+
+
+def render_queue(settings: QueueSettings) -> dict[str, Any]:
+    """Every setting under its external name."""
+    return {setting.name: setting.render(getattr(settings, setting.field)) for setting in QUEUE_SETTINGS}
+
+
+def render_subscriber(settings: SubscriberSettings) -> dict[str, Any]:
+    """Every setting under its external name; ``secret`` is ``"set"`` or None, ``start`` a sequence or ``"now"``."""
+    shown = {setting.name: setting.render(getattr(settings, setting.field)) for setting in SUBSCRIBER_SETTINGS}
+    shown["secret"] = "set" if settings.secret_count else None
+    shown["start"] = "now" if settings.start is None else settings.start
+    return shown
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"``, or the known names where none is near: the end of an error's sentence."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names)}"
+
+
+def _parse(settings: tuple[Setting, ...], mapping: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(mapping, Mapping):
+        raise expected("a mapping of settings to values", mapping)
+    known = {setting.name: setting for setting in settings}
+    changes: dict[str, Any] = {}
+    for name, value in mapping.items():
+        setting = known.get(name)
+        if setting is None:
+            raise BadSetting(
+                f"unknown setting {str(name)[:80]!r}{suggest(str(name)[:80], known)}", setting=str(name)[:80]
+            )
+        try:
+            changes[setting.field] = setting.parse(value)
+        except ClientFault as wrong:
+            raise BadSetting(f"{name}: {wrong.detail}", **{**wrong.members, "setting": name}) from None
+    return changes
