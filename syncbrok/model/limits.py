@@ -52,6 +52,15 @@ disabled_max_s = 5 * 86_400.0
 delay_max_s = 365 * 86_400.0
 drain_timeout_s = 25.0
 
+# -- watching ---------------------------------------------------------------------------------------------------------
+waiters_max = 10_000
+listeners_max = 64
+listener_events_max = 20_000
+events_missed_max = 10_000
+event_gap_sequences_max = 200_000
+scanned_per_page_max = 20_000
+heads_kept_max = 16_384
+
 # -- the log ----------------------------------------------------------------------------------------------------------
 segment_bytes_default = 64 * MIB
 segment_bytes_min = 64 * KIB
@@ -74,3 +83,5 @@ assert list_limit_default <= list_limit_max <= tree_nodes_max
 assert len(retry_delays_default_s) <= retry_steps_max
 assert timeout_default_s <= drain_timeout_s <= timeout_max_s
 assert idempotency_window_default_s <= idempotency_window_max_s
+assert events_missed_max <= listener_events_max
+assert list_limit_max <= scanned_per_page_max
