@@ -1,0 +1,88 @@
+"""All the state of the scheduler in one place, for the parts that work on it. Nobody outside this room sees it."""
+
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from syncbrok.delivery.cursor import Backlog, Cursor
+from syncbrok.delivery.ledger import Ledger
+from syncbrok.delivery.wheel import Wheel
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.model.message import ParentFailure, Queue
+
+# Kinds in the wheel: below, the number of the subscriber whose retry it is.
+DUE: Final = 1 << 32
+EXPIRES: Final = DUE + 1
+HOLD_OVER: Final = DUE + 2
+DISABLED_OVER: Final = DUE + 3
+
+
+@dataclass(slots=True)
+class QueueBook:
+    """A queue, those who get its messages, and what has been counted since the start."""
+
+    queue: Queue
+    backlog: Backlog = field(default_factory=Backlog)
+    cursors: list[Cursor] = field(default_factory=list)
+    waiting: int = 0
+    last_sequence: int = 0
+    accepted: int = 0
+    delivered: int = 0
+    failed: int = 0
+    dead: int = 0
+    oldest_hint: int = 0
+    cascaded: dict[int, tuple[Reason, tuple[int, ...] | None]] = field(default_factory=dict)
+    """messages that died as a whole: why, and at whom (None: everyone it counts)"""
+
+
+@dataclass(slots=True)
+class ReplayEntry:
+    """A message being delivered again: at whom it is still to end, and which parents in the replay come first."""
+
+    number: int
+    queue: int
+    left: set[int]
+    attempts: dict[int, int]
+    waiting: set[int]
+    parent_failure: ParentFailure
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class Doomed:
+    """A message whose end a rule demands: the row is asked for once, and not while an attempt of it is out."""
+
+    message: int
+    outcome: Outcome
+    reason: Reason
+
+
+@dataclass(slots=True)
+class Books:
+    ledger: Ledger = field(default_factory=Ledger)
+    queues: dict[int, QueueBook] = field(default_factory=dict)
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    wheel: Wheel = field(default_factory=Wheel)
+    line: deque[Cursor] = field(default_factory=deque)
+    """cursors that may have something to hand out, each once"""
+    dying: deque[Doomed] = field(default_factory=deque)
+    replays: dict[int, ReplayEntry] = field(default_factory=dict)
+    followers: dict[int, list[int]] = field(default_factory=dict)
+    """within replays: who waits for whom"""
+    replay_number: int = 0
+    held_on: dict[int, "array[int]"] = field(default_factory=dict)
+    """parent that ended badly -> its children on hold"""
+    tails: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(queue, key) -> newest message of the key that has not ended (RULES 6)"""
+    tail_of: dict[int, tuple[int, str]] = field(default_factory=dict)
+    watched: set[int] = field(default_factory=set)
+    watched_ended: list[int] = field(default_factory=list)
+    time_us: int = 0
+    """of the newest fact applied"""
+
+    def activate(self, cursor: Cursor) -> None:
+        """The cursor may have work: let it stand in line, once."""
+        if not cursor.queued and not cursor.stopped and cursor.room > 0:
+            cursor.queued = True
+            self.line.append(cursor)

@@ -1,0 +1,168 @@
+"""One subscriber's place in its queue: what it is getting, what it will get again, what it cannot get yet.
+
+Everything up to ``seen`` has been looked at and is either ended, or in exactly one of the sets below; everything
+beyond has not. A hung endpoint therefore costs its window and its retries, not an entry for each message behind them.
+
+    state          where it stands
+    BLOCKED        ``parked``       its gate was closed when the cursor came by
+    PENDING        beyond ``seen``, or ``ready`` (its gate has opened since), or ``due`` (a retry whose time has come)
+    IN_FLIGHT      ``flight``       handed to a handler
+    RETRYING       ``tried``, in none of the above
+    ended          ``unconfirmed`` until its row is durable, then nowhere
+"""
+
+from array import array
+from bisect import bisect_right
+from typing import NamedTuple
+
+from syncbrok.delivery.lifecycle import DeliveryState
+from syncbrok.delivery.sequences import SequenceSet
+from syncbrok.model import limits
+from syncbrok.model.facts import Reason
+from syncbrok.model.message import Subscriber
+
+
+class TriedState(NamedTuple):
+    """A delivery that has been tried: how often, when it is due again, and how many of its attempts were made before
+    the last replay (the retry budget starts anew there)."""
+
+    attempts: int
+    due_us: int
+    before: int = 0
+
+
+class Backlog:
+    """The sequences of a queue that some cursor has not looked at yet, oldest first."""
+
+    __slots__ = ("offset", "sequences")
+
+    def __init__(self) -> None:
+        self.sequences: array[int] = array("Q")
+        self.offset = 0
+        """how many have been trimmed away; positions are counted from the first ever"""
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.sequences)
+
+    def position_after(self, sequence: int) -> int:
+        return self.offset + bisect_right(self.sequences, sequence)
+
+    def trim(self, position: int) -> None:
+        """Forget what is below ``position``; only in large steps, since it moves the rest."""
+        gone = position - self.offset
+        if gone >= 8_192 and gone * 2 >= len(self.sequences):
+            del self.sequences[:gone]
+            self.offset = position
+
+
+class Cursor:
+    """The mutable bookkeeping of one subscriber. Owned by the scheduler; nobody else changes it."""
+
+    __slots__ = (
+        "ahead", "backlog", "behind", "dead", "delivered", "doomed", "due", "failed", "failing_since_us", "flight",
+        "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason", "last_status", "parked",
+        "position", "queued", "ready", "seen", "subscriber", "tried", "unconfirmed", "window",
+    )  # fmt: skip
+
+    def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
+        self.subscriber = subscriber
+        self.backlog = backlog
+        self.window = window
+        self.seen = subscriber.since
+        self.position = backlog.position_after(subscriber.since)
+        self.parked = SequenceSet()  # bounded by the log: a bit each
+        self.ready = SequenceSet()  # bounded by the log: a bit each
+        self.due = SequenceSet()  # a part of ``tried``
+        self.ahead = SequenceSet()  # after a restart: what beyond ``seen`` has ended or is in ``tried``
+        self.flight: dict[int, int] = {}  # sequence -> attempt number; bounded by ``window``
+        self.tried: dict[int, TriedState] = {}  # bounded by limits.retrying_per_subscriber_max and the window
+        self.unconfirmed: set[int] = set()  # bounded by limits.outcomes_waiting_max
+        self.dead: dict[int, Reason] = {}
+        self.queued = False
+        """stands in the scheduler's line of cursors that may have work"""
+        self.doomed = False
+        """disabled for so long that all that waits for it dies"""
+        self.history_after = (subscriber.settings.start or 1) - 1
+        self.history_done = subscriber.settings.start is None or subscriber.settings.start > subscriber.since
+        self.history_taken = SequenceSet()  # of what it catches up on: taken up before a restart
+        self.behind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # catching up: parent -> (child, its parents)
+        self.delivered = self.failed = 0
+        self.last_status = 0
+        self.last_reason = Reason.NONE
+        self.last_attempt_us = self.failing_since_us = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Paused by an operator or disabled by a 410: counted and frozen (RULES 14)."""
+        return self.subscriber.settings.paused or self.subscriber.settings.disabled_us > 0
+
+    @property
+    def room(self) -> int:
+        """How many more attempts may be out now."""
+        return self.window - len(self.flight)
+
+    @property
+    def retries_full(self) -> bool:
+        """Too many in retry: nothing new is begun until they clear (RULES 15)."""
+        return len(self.tried) + len(self.flight) >= limits.retrying_per_subscriber_max
+
+    @property
+    def unseen(self) -> int:
+        return self.backlog.end - self.position
+
+    @property
+    def catching_up(self) -> bool:
+        """Started in the past and not yet through with it; what it gets there does not count it (RULES 14)."""
+        return not self.history_done
+
+    def counts(self, sequence: int) -> bool:
+        """Whether a message of its queue counts it: its own fact came first (RULES 3)."""
+        return sequence > self.subscriber.since
+
+    def outstanding(self, sequence: int) -> bool:
+        """Whether the delivery has not ended, for a message that counts this subscriber."""
+        if sequence > self.seen:
+            return sequence not in self.ahead or sequence in self.tried
+        return sequence in self.flight or sequence in self.tried or sequence in self.ready or sequence in self.parked
+
+    def finished(self, sequence: int) -> bool:
+        """Whether the delivery has ended and that is durable."""
+        return not self.outstanding(sequence) and sequence not in self.unconfirmed
+
+    def state(self, sequence: int) -> DeliveryState | None:
+        """Where an outstanding delivery stands; None for one that has ended, or waits for its row to be durable."""
+        if sequence in self.flight:
+            return DeliveryState.IN_FLIGHT
+        if sequence in self.parked:
+            return DeliveryState.BLOCKED
+        if sequence in self.ready or sequence in self.due:
+            return DeliveryState.PENDING
+        if sequence in self.tried:
+            return DeliveryState.RETRYING
+        if sequence > self.seen and sequence not in self.ahead:
+            return DeliveryState.PENDING
+        return None
+
+    def settle(self, sequence: int) -> None:
+        """The delivery has ended for good: forget it wherever it stands (but not while it is out at a handler)."""
+        self.parked.discard(sequence)
+        self.ready.discard(sequence)
+        if self.tried.pop(sequence, None) is not None:
+            self.due.discard(sequence)
+        self.unconfirmed.discard(sequence)
+        self._remember(sequence)
+
+    def trying_again(self, sequence: int, tried: TriedState) -> None:
+        """A failed attempt, learned from the log at a restart."""
+        self.tried[sequence] = tried
+        self.ready.discard(sequence)
+        self.parked.discard(sequence)
+        self._remember(sequence)
+
+    def _remember(self, sequence: int) -> None:
+        """What has been taken up before the cursor came to it, which happens at a restart only."""
+        if sequence > self.seen:
+            self.ahead.add(sequence)
+        elif not self.history_done and not self.counts(sequence):
+            self.history_taken.add(sequence)

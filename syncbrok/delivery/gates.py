@@ -1,0 +1,204 @@
+"""When a message may go: its parents, its key's predecessor, its time (RULES 6, 7, 11, 12).
+
+A gate is judged from what is known of the parents, not counted down: a counter that is off by one holds a message for
+ever, a judgement made again is right. The end of a parent puts its children on a list that is worked through in
+slices, so that a parent of a million children does not stop the broker.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from syncbrok.delivery.books import HOLD_OVER, Books, Doomed
+from syncbrok.delivery.cursor import Cursor
+from syncbrok.delivery.ledger import ENDING, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY, POLICY_SHIFT, SAME
+from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.model.message import ParentFailure
+
+_HOLD: Final = ParentFailure.HOLD << POLICY_SHIFT
+_FAIL: Final = ParentFailure.FAIL << POLICY_SHIFT
+_DELIVER: Final = ParentFailure.DELIVER << POLICY_SHIFT
+
+
+class Gates:
+    """Judges gates and carries the end of a parent to its children."""
+
+    def __init__(self, books: Books, hold_max_us: int) -> None:
+        self._books = books
+        self._hold_max_us = hold_max_us
+        self._opening: deque[tuple[int, int, Cursor | None]] = deque()
+
+    @property
+    def busy(self) -> bool:
+        """Whether children still wait to be looked at."""
+        return bool(self._opening)
+
+    def judge(self, queue: int, flags: int, edges: Iterable[int]) -> tuple[MessageEvent, Reason]:
+        """What the parents say: RELEASED, BLOCKED, PARENT_BAD (hold), or ENDED_DEAD with the reason it dies of."""
+        ledger = self._books.ledger
+        event = MessageEvent.RELEASED
+        for edge in edges:
+            if edge & KEY_EDGE:
+                continue
+            state = ledger.state(edge)
+            if state is MessageState.COMPLETE:
+                continue
+            if state < MessageState.COMPLETE:
+                if flags & SAME and ledger.queue(edge) == queue:
+                    continue  # judged at each subscriber
+                if event is MessageEvent.RELEASED:
+                    event = MessageEvent.BLOCKED
+            elif edge in self._books.replays:
+                event = MessageEvent.BLOCKED if event is MessageEvent.RELEASED else event  # it may be mended yet
+            elif flags & POLICY == _FAIL:
+                return MessageEvent.ENDED_DEAD, PARENT_REASON[state]
+            elif flags & POLICY == _HOLD:
+                event = MessageEvent.PARENT_BAD
+        return event, Reason.NONE
+
+    def open_at(self, sequence: int, cursor: Cursor) -> bool:
+        """Whether a PENDING message may go to this subscriber: edges that are judged at each one."""
+        ledger = self._books.ledger
+        flags = ledger.flags(sequence)
+        if flags & ENDING:
+            return False
+        if not flags & PER_SUBSCRIBER:
+            return True
+        return all(self._edge_open(edge, flags, cursor) for edge in ledger.edges(sequence))
+
+    def _edge_open(self, edge: int, flags: int, cursor: Cursor) -> bool:
+        ledger = self._books.ledger
+        parent = edge & ~KEY_EDGE
+        orders_only = edge != parent
+        state = ledger.state(parent)
+        if state >= MessageState.COMPLETE:
+            return state is MessageState.COMPLETE or orders_only or flags & POLICY == _DELIVER
+        counted = (
+            ledger.queue(parent) == cursor.subscriber.queue
+            and cursor.counts(parent)
+            and (not ledger.flags(parent) & ONLY or ledger.only.get(parent) == cursor.subscriber.number)
+        )
+        if not counted:
+            return orders_only
+        return cursor.finished(parent) and (orders_only or parent not in cursor.dead)
+
+    def parent_ended(self, parent: int, first_child: int, cursor: Cursor | None = None) -> None:
+        """The parent has ended, or with ``cursor`` has ended at that subscriber: look at its children, in slices."""
+        if first_child:
+            self._books.ledger.walking.add(parent)
+            self._opening.append((parent, first_child, cursor))
+
+    def work(self, children_max: int) -> None:
+        """Look at up to ``children_max`` children whose turn it is."""
+        ledger = self._books.ledger
+        while self._opening and children_max > 0:
+            parent, child, cursor = self._opening.popleft()
+            while child and children_max > 0:
+                following = ledger.next_child(parent, child)
+                self.reconsider(child, cursor)
+                child = following
+                children_max -= 1
+            if child:
+                self._opening.appendleft((parent, child, cursor))
+            elif not any(other == parent for other, _, _ in self._opening):
+                ledger.walking.discard(parent)
+
+    def reconsider(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
+        """Judge again a message whose parents, predecessor or time (``due``) have come along."""
+        ledger = self._books.ledger
+        state = ledger.state(child)
+        flags = ledger.flags(child)
+        if state >= MessageState.COMPLETE or state is MessageState.NONE or flags & ENDING:
+            return
+        event, reason = self.judge(ledger.queue(child), flags, ledger.edges(child))
+        if event is MessageEvent.ENDED_DEAD:
+            self.doom(child, Outcome.DEAD, reason)
+        elif state is MessageState.SCHEDULED and not due:
+            return
+        elif event is MessageEvent.RELEASED and state is not MessageState.PENDING:
+            ledger.change(child, event)
+            self._forget_hold(child)
+            self.released(child)
+        elif event is MessageEvent.PARENT_BAD and state is not MessageState.HELD:
+            ledger.change(child, event)
+            self.hold(child)
+        elif event is MessageEvent.BLOCKED and state in (MessageState.HELD, MessageState.SCHEDULED):
+            ledger.change(child, event)
+        elif state is MessageState.PENDING:
+            self._open_parked(child, [cursor] if cursor else self._cursors_of(child))
+
+    def released(self, sequence: int) -> None:
+        """Its gate has opened: those cursors that had passed it may have it now. With nobody to go to it is complete
+        (RULES 17: at once, which is when nothing it waits for is left)."""
+        if self._books.ledger.left(sequence) == 0:
+            self.end(sequence, MessageEvent.ENDED_WELL)
+        else:
+            self._open_parked(sequence, self._cursors_of(sequence))
+
+    def end(self, sequence: int, event: MessageEvent, reason: Reason = Reason.NONE) -> None:
+        """The message has ended: decided once, told to its children, to its key's successor and to whoever watches."""
+        books = self._books
+        book = books.queues.get(books.ledger.queue(sequence))
+        if book is not None:
+            book.waiting -= 1
+        first_child = books.ledger.first_child(sequence)
+        if books.ledger.state(sequence) is MessageState.HELD:
+            self._forget_hold(sequence)
+        if first_child:
+            books.ledger.walking.add(sequence)
+        books.ledger.change(sequence, event, reason)
+        key = books.tail_of.pop(sequence, None)
+        if key is not None:
+            del books.tails[key]
+        if sequence in books.watched:
+            books.watched.discard(sequence)
+            books.watched_ended.append(sequence)
+        self.parent_ended(sequence, first_child)
+
+    def wait_on_ended(self, child: int) -> None:
+        """Remember a child under each parent that has ended badly, whose row may be gone: it is on hold for it, or the
+        parent is being replayed."""
+        held_on = self._books.held_on
+        for edge in self._books.ledger.edges(child):
+            if not edge & KEY_EDGE and edge in self._books.ledger.bad:
+                children = held_on.setdefault(edge, array("Q"))
+                if child not in children:
+                    children.append(child)
+
+    def hold(self, child: int) -> None:
+        """The child goes on hold, until a replay mends its parent or the hold is over."""
+        self.wait_on_ended(child)
+        self._books.wheel.add(self._books.time_us + self._hold_max_us, HOLD_OVER, child)
+
+    def replayed(self, parent: int) -> None:
+        """A replay of the parent is over, whichever way: children that wait for that are judged again."""
+        for child in self._books.held_on.pop(parent, ()):
+            self.reconsider(child)
+            if self._books.ledger.state(child) in (MessageState.HELD, MessageState.WAITING):
+                self.wait_on_ended(child)
+
+    def doom(self, sequence: int, outcome: Outcome, reason: Reason) -> None:
+        """Ask for the row that ends it; nothing of it goes out any more."""
+        self._books.ledger.mark(sequence, ENDING)
+        self._books.dying.append(Doomed(sequence, outcome, reason))
+
+    def _open_parked(self, sequence: int, cursors: Iterable[Cursor]) -> None:
+        for cursor in cursors:
+            if sequence in cursor.parked and self.open_at(sequence, cursor):
+                cursor.parked.discard(sequence)
+                cursor.ready.add(sequence)
+                self._books.activate(cursor)
+
+    def _cursors_of(self, sequence: int) -> Iterable[Cursor]:
+        book = self._books.queues.get(self._books.ledger.queue(sequence))
+        return book.cursors if book else ()
+
+    def _forget_hold(self, child: int) -> None:
+        held_on = self._books.held_on
+        for edge in self._books.ledger.edges(child) if held_on else ():
+            if edge in held_on and child in held_on[edge]:
+                held_on[edge].remove(child)
+                if not held_on[edge]:
+                    del held_on[edge]

@@ -1,0 +1,317 @@
+"""What is known of every message that has not ended, as columns; and of those that ended badly.
+
+Rows are found by sequence: chunks of 4,096 sequences, each a handful of arrays (8 bytes a message, 16 more an edge).
+A chunk goes when every message in it has ended; one that few stragglers hold is thinned to dictionaries, so that an
+endpoint that is down for days costs its own messages and not their neighbours' rows. A sequence without a chunk has
+ended: well, unless it stands in ``bad``.
+
+Edges run from a child to its parents (in the child's chunk, in one array) and are threaded the other way as linked
+lists: a parent's row holds its first and last child, each edge the next child. Nothing is allocated per edge.
+"""
+
+from array import array
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from syncbrok.delivery.lifecycle import MessageEvent, MessageState, message_after
+from syncbrok.model.facts import Reason
+
+CHUNK: Final = 4096
+_SHIFT: Final = 12
+_MASK: Final = CHUNK - 1
+_THIN_BELOW: Final = CHUNK // 64
+
+KEY_EDGE: Final = 1 << 63
+"""Marks an edge to the key's predecessor (RULES 6), which only orders."""
+
+# Flags of a message, one byte. ``0`` is the plain message that the hot path looks for.
+SAME: Final = 0x01
+"""scope ``same``"""
+PER_SUBSCRIBER: Final = 0x02
+"""has edges that are judged at each subscriber: scope ``same``, or a key"""
+POLICY_SHIFT: Final = 2
+POLICY: Final = 0x0C
+"""``ParentFailure``"""
+ONLY: Final = 0x10
+"""for one subscriber alone; which one stands in ``Ledger.only``"""
+ENDING: Final = 0x20
+"""a row that ends it has been asked for: nothing goes out any more"""
+HAS_DEAD: Final = 0x40
+HAS_EXPIRED: Final = 0x80
+
+
+class Bad(NamedTuple):
+    """A message that ended dead, expired or dropped."""
+
+    state: MessageState
+    reason: Reason
+    queue: int
+
+
+class _Sparse(dict[int, int]):
+    """A column of a thinned chunk: what is not in it has the value of an ended message."""
+
+    __slots__ = ("absent",)
+
+    def __init__(self, absent: int) -> None:
+        super().__init__()
+        self.absent = absent
+
+    def __missing__(self, key: int) -> int:
+        return self.absent
+
+
+class Chunk:
+    """The rows of 4,096 neighbouring sequences. ``open`` counts those that have not ended."""
+
+    __slots__ = ("edge_count", "edge_start", "edges", "first_child", "flags", "last_child", "left", "links", "open",
+                 "queue", "state", "thin")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.queue: array[int] | _Sparse = array("I", bytes(4 * CHUNK))
+        self.state: bytearray | _Sparse = bytearray(CHUNK)
+        self.left: array[int] | _Sparse = array("H", bytes(2 * CHUNK))
+        self.flags: bytearray | _Sparse = bytearray(CHUNK)
+        self.open = 0
+        self.thin = False
+        self.edges: array[int] = array("Q")
+        self.links: array[int] = array("Q")
+        self.edge_start: array[int] | None = None
+        self.edge_count: bytearray | None = None
+        self.first_child: array[int] | None = None
+        self.last_child: array[int] | None = None
+
+    def open_rows(self) -> list[int]:
+        """Places of the messages that have not ended, in order."""
+        if isinstance(self.state, _Sparse):
+            return sorted(i for i, state in self.state.items() if 0 < state < MessageState.COMPLETE)
+        return [i for i, state in enumerate(self.state) if 0 < state < MessageState.COMPLETE]
+
+    def make_thin(self) -> None:
+        """Keep only the rows of messages that have not ended."""
+        rows = self.open_rows()
+        queue, left, flags = _Sparse(0), _Sparse(0), _Sparse(0)
+        state = _Sparse(MessageState.COMPLETE)
+        for i in rows:
+            queue[i], state[i], left[i], flags[i] = self.queue[i], self.state[i], self.left[i], self.flags[i]
+        self.queue, self.state, self.left, self.flags = queue, state, left, flags
+        self.thin = True
+
+
+class Ledger:
+    """All rows. Owns the states of messages; ``change`` is the only way one changes."""
+
+    def __init__(self) -> None:
+        self.chunks: dict[int, Chunk] = {}
+        self.bad: dict[int, Bad] = {}  # bounded by retention and by what operators leave unattended
+        self.only: dict[int, int] = {}
+        self.walking: set[int] = set()
+        """parents whose list of children is being worked through in slices; whoever walks keeps it"""
+        self.newest = 0
+        """highest sequence applied"""
+        self.open = 0
+
+    def chunk(self, sequence: int) -> Chunk | None:
+        return self.chunks.get(sequence >> _SHIFT)
+
+    def accept(
+        self, sequence: int, queue: int, flags: int, left: int, event: MessageEvent, edges: tuple[int, ...]
+    ) -> None:
+        """A new row; ``edges`` are parents' sequences, the key's predecessor marked with ``KEY_EDGE``."""
+        chunk = self.chunks.get(sequence >> _SHIFT)
+        if chunk is None:
+            self.settle_older()
+            chunk = self.chunks[sequence >> _SHIFT] = Chunk()
+            if sequence < self.newest:  # carried from a segment that is gone: few, far apart
+                chunk.make_thin()
+        i = sequence & _MASK
+        chunk.queue[i] = queue
+        chunk.left[i] = left
+        chunk.flags[i] = flags
+        chunk.state[i] = message_after(MessageState.NONE, event)
+        chunk.open += 1
+        self.open += 1
+        self.newest = max(self.newest, sequence)
+        if edges:
+            self._link(chunk, i, sequence, edges)
+
+    def knows(self, sequence: int) -> bool:
+        """Whether it has a row or ended badly (for recovery: a message must not be accepted twice)."""
+        chunk = self.chunks.get(sequence >> _SHIFT)
+        if (
+            chunk is not None
+            and chunk.state[sequence & _MASK]
+            and not (chunk.thin and sequence & _MASK not in chunk.state)
+        ):
+            return True
+        return sequence in self.bad
+
+    def state(self, sequence: int) -> MessageState:
+        """``NONE`` for what is newer than anything applied or, in a chunk still held, is not a message."""
+        chunk = self.chunks.get(sequence >> _SHIFT)
+        if chunk is not None:
+            state = chunk.state[sequence & _MASK]
+            if not chunk.thin or state != MessageState.COMPLETE:
+                return MessageState(state)
+        bad = self.bad.get(sequence)
+        if bad is not None:
+            return bad.state
+        return MessageState.COMPLETE if 0 < sequence <= self.newest else MessageState.NONE
+
+    def flags(self, sequence: int) -> int:
+        chunk = self.chunks.get(sequence >> _SHIFT)
+        return chunk.flags[sequence & _MASK] if chunk else 0
+
+    def left(self, sequence: int) -> int:
+        """How many counted deliveries have not ended; 0 for what has no row."""
+        chunk = self.chunks.get(sequence >> _SHIFT)
+        return chunk.left[sequence & _MASK] if chunk else 0
+
+    def one_less(self, sequence: int) -> int:
+        """A counted delivery has ended: how many are left."""
+        left = self.left(sequence) - 1
+        assert left >= 0, f"more deliveries of {sequence} ended than were counted"
+        self.chunks[sequence >> _SHIFT].left[sequence & _MASK] = left
+        return left
+
+    def mark(self, sequence: int, flag: int) -> None:
+        chunk = self.chunks.get(sequence >> _SHIFT)
+        if chunk is not None:
+            chunk.flags[sequence & _MASK] |= flag
+
+    def queue(self, sequence: int) -> int:
+        """The queue's number; 0 where it is not known here any more."""
+        chunk = self.chunks.get(sequence >> _SHIFT)
+        number = chunk.queue[sequence & _MASK] if chunk else 0
+        if not number and sequence in self.bad:
+            number = self.bad[sequence].queue
+        return number
+
+    def change(self, sequence: int, event: MessageEvent, reason: Reason = Reason.NONE) -> MessageState:
+        """The one place a message's state changes; returns the new one. Its chunk may be gone afterwards."""
+        chunk = self.chunks.get(sequence >> _SHIFT)
+        i = sequence & _MASK
+        before = self.state(sequence)
+        after = message_after(before, event)
+        if before >= MessageState.COMPLETE:  # mended by a replay
+            self.bad.pop(sequence, None)
+            if chunk is not None and not chunk.thin:
+                chunk.state[i] = after
+            return after
+        assert chunk is not None
+        chunk.state[i] = after
+        if after >= MessageState.COMPLETE:
+            if after is not MessageState.COMPLETE:
+                self.bad[sequence] = Bad(after, reason, chunk.queue[i])
+            self.only.pop(sequence, None)
+            self._close_row(sequence >> _SHIFT, chunk)
+        return after
+
+    def edges(self, sequence: int) -> array[int]:
+        """The raw edges of a child: parents' sequences, some with ``KEY_EDGE``."""
+        chunk = self.chunks.get(sequence >> _SHIFT)
+        if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
+            return array("Q")
+        start = chunk.edge_start[sequence & _MASK]
+        return chunk.edges[start : start + chunk.edge_count[sequence & _MASK]]
+
+    def first_child(self, parent: int) -> int:
+        """0 for none."""
+        chunk = self.chunks.get(parent >> _SHIFT)
+        return chunk.first_child[parent & _MASK] if chunk and chunk.first_child else 0
+
+    def next_child(self, parent: int, child: int) -> int:
+        """The child after ``child`` in the list of ``parent``; 0 at its end."""
+        chunk = self.chunks.get(child >> _SHIFT)
+        if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
+            return 0
+        start = chunk.edge_start[child & _MASK]
+        for at in range(start, start + chunk.edge_count[child & _MASK]):
+            if chunk.edges[at] & ~KEY_EDGE == parent:
+                return chunk.links[at]
+        return 0
+
+    def children(self, parent: int) -> Iterator[int]:
+        """In the order accepted, ended ones among them."""
+        child = self.first_child(parent)
+        while child:
+            following = self.next_child(parent, child)
+            yield child
+            child = following
+
+    def waiting(self, queue: int | None, start: int, through: int | None) -> Iterator[int]:
+        """Sequences from ``start`` of messages that have not ended, in order, of one queue or of all."""
+        for number in sorted(n for n in self.chunks if n >= start >> _SHIFT):
+            chunk = self.chunks.get(number)
+            if chunk is None or not chunk.open:
+                continue
+            base = number << _SHIFT
+            if through is not None and base > through:
+                return
+            for i in chunk.open_rows():
+                if base + i < start or (queue is not None and chunk.queue[i] != queue):
+                    continue
+                if through is not None and base + i > through:
+                    return
+                yield base + i
+
+    def _link(self, chunk: Chunk, i: int, child: int, edges: tuple[int, ...]) -> None:
+        if chunk.edge_start is None or chunk.edge_count is None:
+            chunk.edge_start = array("I", bytes(4 * CHUNK))
+            chunk.edge_count = bytearray(CHUNK)
+        chunk.edge_start[i] = len(chunk.edges)
+        chunk.edge_count[i] = len(edges)
+        chunk.edges.extend(edges)
+        chunk.links.extend([0] * len(edges))
+        for edge in edges:
+            parent = edge & ~KEY_EDGE
+            holder = self.chunks.get(parent >> _SHIFT)
+            if holder is None:
+                continue  # ended already: nobody will ask for its children
+            if holder.first_child is None or holder.last_child is None:
+                holder.first_child = array("Q", bytes(8 * CHUNK))
+                holder.last_child = array("Q", bytes(8 * CHUNK))
+            at = parent & _MASK
+            last = holder.last_child[at]
+            if last == child:
+                continue  # a parent and the key's predecessor at once: one place in the list is enough
+            if last:
+                self._set_link(last, parent, child)
+            else:
+                holder.first_child[at] = child
+            holder.last_child[at] = child
+
+    def _set_link(self, child: int, parent: int, following: int) -> None:
+        chunk = self.chunks.get(child >> _SHIFT)
+        assert chunk is not None  # a chunk stays while a parent of one of its messages has not ended
+        assert chunk.edge_start is not None
+        assert chunk.edge_count is not None
+        start = chunk.edge_start[child & _MASK]
+        for at in range(start, start + chunk.edge_count[child & _MASK]):
+            if chunk.edges[at] & ~KEY_EDGE == parent:
+                chunk.links[at] = following
+                return
+
+    def _close_row(self, number: int, chunk: Chunk) -> None:
+        chunk.open -= 1
+        self.open -= 1
+        if number == self.newest >> _SHIFT:
+            return  # still growing
+        if not chunk.open and not self._threads_a_list(chunk):
+            del self.chunks[number]
+        elif chunk.open < _THIN_BELOW and not chunk.thin:
+            chunk.make_thin()
+
+    def settle_older(self) -> None:
+        """Let go of chunks that had ended while the log was still growing in them, or that a list ran through."""
+        current = self.newest >> _SHIFT
+        for number in [n for n, chunk in self.chunks.items() if not chunk.open and n != current]:
+            if not self._threads_a_list(self.chunks[number]):
+                del self.chunks[number]
+
+    def _threads_a_list(self, chunk: Chunk) -> bool:
+        """Whether a parent that has not ended would lose children if this chunk went (a child was cancelled)."""
+        return any(
+            edge & ~KEY_EDGE in self.walking or 0 < self.state(edge & ~KEY_EDGE) < MessageState.COMPLETE
+            for edge in chunk.edges
+        )

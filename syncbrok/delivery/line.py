@@ -1,0 +1,303 @@
+"""Handing out attempts and taking back their answers: the hot path of the scheduler.
+
+Cursors that may have work stand in a line; each hands out what its window has room for and goes to the end. What a
+cursor hands out, in this order: retries that have come due, messages whose gate has opened, and then whatever comes
+next in its queue. A slot of the window is free as soon as the answer is read; only children wait for the fsync of the
+outcome (RULES 24).
+"""
+
+from typing import Final
+
+from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Books
+from syncbrok.delivery.cursor import Cursor, TriedState
+from syncbrok.delivery.gates import Gates
+from syncbrok.delivery.handler import Answer, Attempt
+from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
+from syncbrok.delivery.retry import wait_us
+from syncbrok.model import limits
+from syncbrok.model.facts import Outcome, Reason, Row
+
+_NOT_PLAIN: Final = PER_SUBSCRIBER | ONLY | ENDING
+_PENDING: Final = int(MessageState.PENDING)
+_COMPLETE: Final = int(MessageState.COMPLETE)
+_SHARE: Final = 64
+"""attempts a cursor hands out before the next one has its turn"""
+_LOOKS: Final = 2_048
+"""messages a cursor passes by in one turn without finding one to hand out"""
+
+
+class Line:
+    """Takes attempts from cursors, and answers back."""
+
+    def __init__(self, books: Books, gates: Gates) -> None:
+        self._books = books
+        self._gates = gates
+        self.unconfirmed = 0
+        """outcomes whose rows are not durable yet, over all cursors"""
+
+    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
+        """At most ``limit`` attempts to make now. ``durable`` is the last durable sequence: it goes into each."""
+        attempts: list[Attempt] = []
+        line = self._books.line
+        turns = len(line) + limit
+        while line and len(attempts) < limit and self.unconfirmed < limits.outcomes_waiting_max and turns:
+            turns -= 1
+            cursor = line.popleft()
+            cursor.queued = False
+            if not cursor.stopped and self._take_from(cursor, now_us, durable, limit, attempts):
+                self._books.activate(cursor)
+        return attempts
+
+    def _take_from(self, cursor: Cursor, now_us: int, durable: int, limit: int, attempts: list[Attempt]) -> bool:
+        """Whether the cursor may have more than it was asked for."""
+        number = cursor.subscriber.number
+        replays = self._books.replays
+        tried = cursor.tried
+        share = min(cursor.room, _SHARE, limit - len(attempts))
+        while share:
+            sequence = self._next(cursor)
+            if sequence is None:
+                return False
+            if sequence == 0:
+                return True
+            share -= 1
+            replay = 0
+            before = tried[sequence].attempts if sequence in tried else 0
+            if replays and sequence in replays:
+                replay = replays[sequence].number
+                before = before or replays[sequence].attempts.get(number, 0)
+            cursor.flight[sequence] = before + 1
+            attempts.append(Attempt(sequence, number, before + 1, durable, now_us, replay))
+        return True
+
+    def _next(self, cursor: Cursor) -> int | None:
+        """The next message for the cursor; 0 after many that are not; None when there is none."""
+        while cursor.due:
+            sequence = cursor.due.pop_first()
+            if sequence in cursor.tried and self._may_go(sequence, cursor):
+                return sequence
+        if cursor.retries_full:
+            return None
+        while cursor.ready:
+            sequence = cursor.ready.pop_first()
+            if self._may_go(sequence, cursor):
+                return sequence
+        return self._advance(cursor)
+
+    def _may_go(self, sequence: int, cursor: Cursor) -> bool:
+        """Whether what was found in one of the cursor's sets has not ended in between."""
+        if self._books.replays:
+            entry = self._books.replays.get(sequence)
+            if entry is not None and cursor.subscriber.number in entry.left:
+                return True
+        ledger = self._books.ledger
+        state = ledger.state(sequence)
+        if state >= MessageState.COMPLETE:
+            return not cursor.counts(sequence)
+        if state is not MessageState.PENDING or ledger.flags(sequence) & ENDING:
+            cursor.parked.add(sequence)
+            return False
+        return True
+
+    def _advance(self, cursor: Cursor) -> int | None:
+        """Look at what comes next in the queue until there is one that may go."""
+        chunks = self._books.ledger.chunks
+        backlog = cursor.backlog
+        sequences = backlog.sequences
+        at, end = cursor.position - backlog.offset, len(sequences)
+        stop = min(end, at + _LOOKS)
+        found: int | None = None
+        while at < stop:
+            sequence = sequences[at]
+            at += 1
+            cursor.seen = sequence
+            chunk = chunks.get(sequence >> 12)
+            if cursor.ahead and cursor.ahead.discard(sequence):
+                continue
+            if chunk is None:
+                continue
+            i = sequence & 4095
+            state = chunk.state[i]
+            if state >= _COMPLETE:
+                continue
+            if (state == _PENDING and not chunk.flags[i] & _NOT_PLAIN) or self._special(sequence, state, cursor):
+                found = sequence
+                break
+        cursor.position = backlog.offset + at
+        if found is None and at < end:
+            return 0
+        return found
+
+    def _special(self, sequence: int, state: int, cursor: Cursor) -> bool:
+        """Whether a message that is not plain may go to this cursor; parked where it may not yet."""
+        ledger = self._books.ledger
+        if ledger.flags(sequence) & ONLY and ledger.only.get(sequence) != cursor.subscriber.number:
+            return False
+        if state == _PENDING and self._gates.open_at(sequence, cursor):
+            return True
+        cursor.parked.add(sequence)
+        return False
+
+    def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
+        """What came of an attempt, as the row to log; the window's slot is free. ``jitter`` is in -1..1."""
+        cursor = self._books.cursors.get(attempt.subscriber)
+        if cursor is None:
+            return _row(attempt, answer, Outcome.LATE)
+        cursor.flight.pop(attempt.message, None)
+        self._note(cursor, answer, now_us)
+        self._books.activate(cursor)
+        if self._ended_meanwhile(attempt, cursor):
+            return _row(attempt, answer, Outcome.LATE)
+        due_us = self._next_try_us(cursor, attempt, answer, now_us, jitter)
+        event = (
+            DeliveryEvent.ACKNOWLEDGED
+            if answer.reason is Reason.NONE
+            else (DeliveryEvent.FAILED if due_us else DeliveryEvent.EXHAUSTED)
+        )
+        state = delivery_after(DeliveryState.IN_FLIGHT, event)
+        if state is DeliveryState.RETRYING:
+            before = self._tried_before(cursor, attempt)
+            cursor.tried[attempt.message] = TriedState(attempt.number, due_us, before)
+            self._books.wheel.add(due_us, attempt.subscriber, attempt.message)
+            return _row(attempt, answer, Outcome.FAILED, due_us)
+        cursor.tried.pop(attempt.message, None)
+        cursor.unconfirmed.add(attempt.message)
+        self.unconfirmed += 1
+        return _row(attempt, answer, Outcome.DELIVERED if state is DeliveryState.DELIVERED else Outcome.DEAD)
+
+    def _next_try_us(self, cursor: Cursor, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> int:
+        """When to try again, Unix microseconds; 0 for never."""
+        if answer.reason is Reason.NONE or answer.reason is Reason.GONE:
+            return 0
+        policy = cursor.subscriber.settings.retry or self._books.queues[cursor.subscriber.queue].queue.settings.retry
+        failures = attempt.number - self._tried_before(cursor, attempt)
+        wait = wait_us(policy, failures, jitter, answer.retry_after_s)
+        return 0 if wait is None else now_us + wait
+
+    @staticmethod
+    def _tried_before(cursor: Cursor, attempt: Attempt) -> int:
+        """How many attempts the retry budget does not count: those before the last replay."""
+        tried = cursor.tried.get(attempt.message)
+        return attempt.number - 1 if tried is None else tried.before
+
+    def _ended_meanwhile(self, attempt: Attempt, cursor: Cursor) -> bool:
+        """Whether a cancel, a purge or an expiry has ended the delivery while its attempt was out."""
+        entry = self._books.replays.get(attempt.message)
+        if entry is not None:
+            return attempt.subscriber not in entry.left
+        if attempt.replay:
+            return True
+        return cursor.counts(attempt.message) and self._books.ledger.state(attempt.message) >= MessageState.COMPLETE
+
+    def _note(self, cursor: Cursor, answer: Answer, now_us: int) -> None:
+        book = self._books.queues[cursor.subscriber.queue]
+        cursor.last_status, cursor.last_reason, cursor.last_attempt_us = answer.status, answer.reason, now_us
+        if answer.reason is Reason.NONE:
+            cursor.delivered += 1
+            book.delivered += 1
+            cursor.failing_since_us = 0
+        else:
+            cursor.failed += 1
+            book.failed += 1
+            cursor.failing_since_us = cursor.failing_since_us or now_us
+
+    def wake_due(self, now_us: int) -> None:
+        """What the clock brings: retries, delayed messages, expiries, ends of holds and of disabled subscribers."""
+        books = self._books
+        for kind, value in books.wheel.pop_due(now_us):
+            if kind < DUE:
+                cursor = books.cursors.get(kind)
+                if cursor is not None and value in cursor.tried and value not in cursor.flight:
+                    cursor.due.add(value)
+                    books.activate(cursor)
+            elif kind == DUE:
+                self._gates.reconsider(value, due=True)
+            elif kind == DISABLED_OVER:
+                self._disabled_over(value, now_us)
+            elif 0 < books.ledger.state(value) < MessageState.COMPLETE and not books.ledger.flags(value) & ENDING:
+                if kind == EXPIRES:
+                    self._gates.doom(value, Outcome.EXPIRED, Reason.EXPIRED)
+                elif kind == HOLD_OVER and books.ledger.state(value) is MessageState.HELD:
+                    self._gates.doom(value, Outcome.EXPIRED, Reason.HOLD_EXPIRED)
+
+    def abandon(self, cursor: Cursor, now_us: int, limit: int) -> list[Row]:
+        """Rows that end what waits for a subscriber disabled for too long (RULES 14), at most ``limit``."""
+        rows: list[Row] = []
+        while len(rows) < limit:
+            sequence = self._next_abandoned(cursor)
+            if not sequence:
+                break
+            cursor.tried.pop(sequence, None)
+            cursor.unconfirmed.add(sequence)
+            self.unconfirmed += 1
+            number = cursor.subscriber.number
+            rows.append(Row(sequence, number, 0, Outcome.DEAD, Reason.SUBSCRIBER_DISABLED, 0, now_us, 0, 0, 0))
+        return rows
+
+    def _next_abandoned(self, cursor: Cursor) -> int | None:
+        for waiting in (cursor.parked, cursor.due, cursor.ready):
+            while waiting:
+                sequence = waiting.pop_first()
+                if self._books.ledger.state(sequence) < MessageState.COMPLETE or sequence in self._books.replays:
+                    return sequence
+        for sequence in cursor.tried:
+            if sequence not in cursor.flight:
+                return sequence
+        return self._advance(cursor)
+
+    def catch_up(self, cursor: Cursor, sequence: int, parents: tuple[int, ...]) -> None:
+        """A message from before the subscriber's time: it goes when it could go to anybody, after its parents here.
+
+        Messages that nobody was to get any more (cancelled, expired, dead of a parent) are passed by.
+        """
+        if cursor.history_taken and cursor.history_taken.discard(sequence):
+            return
+        ledger = self._books.ledger
+        bad = ledger.bad.get(sequence)
+        if bad is not None and (bad.state is not MessageState.DEAD or bad.reason is Reason.PARENT_FAILED):
+            return
+        state = ledger.state(sequence)
+        if ledger.flags(sequence) & ONLY:
+            return
+        waits_here = [parent for parent in parents if not cursor.finished(parent)]
+        if waits_here:
+            cursor.behind.setdefault(waits_here[-1], []).append((sequence, parents))
+            cursor.parked.add(sequence)
+        elif state < MessageState.COMPLETE and (
+            state is not MessageState.PENDING or not self._gates.open_at(sequence, cursor)
+        ):
+            cursor.parked.add(sequence)
+        else:
+            cursor.ready.add(sequence)
+
+    def caught_up(self, cursor: Cursor, sequence: int) -> None:
+        """A message has ended at a subscriber that catches up: those behind it there may be next."""
+        for child, parents in cursor.behind.pop(sequence, ()):
+            if cursor.parked.discard(child):
+                self.catch_up(cursor, child, parents)
+        self._books.activate(cursor)
+
+    def _disabled_over(self, number: int, now_us: int) -> None:
+        cursor = self._books.cursors.get(number)
+        if cursor is None:
+            return
+        disabled_us = cursor.subscriber.settings.disabled_us
+        if 0 < disabled_us <= now_us - int(limits.disabled_max_s * 1e6):
+            cursor.doomed = True
+
+
+def _row(attempt: Attempt, answer: Answer, outcome: Outcome, due_us: int = 0) -> Row:
+    return Row(
+        attempt.message,
+        attempt.subscriber,
+        attempt.number,
+        outcome,
+        answer.reason,
+        answer.status,
+        attempt.started_us,
+        due_us,
+        attempt.after,
+        answer.latency_us,
+        answer.detail,
+    )

@@ -1,0 +1,137 @@
+"""An operator's replay (RULES 21): messages that have ended, delivered again in causal order.
+
+It lies over the ledger and does not touch it: a message that was complete stays complete for everyone outside, one
+that was dead is mended when the last of its deliveries has come through. Inside, a message goes out when its parents
+in the same replay have ended.
+"""
+
+from syncbrok.delivery.books import Books, Doomed, ReplayEntry
+from syncbrok.delivery.cursor import Cursor, TriedState
+from syncbrok.delivery.gates import Gates
+from syncbrok.delivery.lifecycle import MessageEvent, MessageState
+from syncbrok.model.facts import Outcome, Rearmed, RearmedEntry, Reason, Row
+from syncbrok.model.message import ParentFailure
+
+
+class Replays:
+    """Owns ``books.replays`` and ``books.followers``."""
+
+    def __init__(self, books: Books, gates: Gates) -> None:
+        self._books = books
+        self._gates = gates
+
+    def rearm(self, fact: Rearmed) -> None:
+        books = self._books
+        books.replay_number = max(books.replay_number, fact.replay)
+        for armed in fact.entries:
+            self._arm(armed, fact.replay)
+
+    def _arm(self, armed: RearmedEntry, number: int) -> None:
+        books = self._books
+        book = books.queues.get(armed.queue)
+        left = {subscriber for subscriber in armed.subscribers if subscriber in books.cursors}
+        if book is None or not left:
+            return
+        attempts = dict(zip(armed.subscribers, armed.attempts, strict=False))
+        waiting = {parent for parent in armed.parents if parent in books.replays}
+        entry = ReplayEntry(number, armed.queue, left, attempts, waiting, armed.parent_failure)
+        books.replays[armed.message] = entry
+        for subscriber in left:
+            books.cursors[subscriber].dead.pop(armed.message, None)
+        died = book.cascaded.pop(armed.message, None)
+        if died is not None:
+            at = died[1] if died[1] is not None else self._counted(armed.message, armed.queue)
+            remaining = tuple(subscriber for subscriber in at if subscriber not in left)
+            if remaining:
+                book.cascaded[armed.message] = (died[0], remaining)
+        for parent in waiting:
+            books.followers.setdefault(parent, []).append(armed.message)
+        if not waiting:
+            self._release(armed.message, entry)
+
+    def row(self, row: Row, cursor: Cursor, entry: ReplayEntry) -> None:
+        """A row of a delivery in a replay."""
+        if row.outcome is Outcome.FAILED:
+            tried = cursor.tried.get(row.message)
+            if tried is None or tried.attempts < row.attempt:
+                before = entry.attempts.get(row.subscriber, 0)
+                cursor.trying_again(row.message, TriedState(row.attempt, row.due_us, before))
+                self._books.wheel.add(row.due_us, row.subscriber, row.message)
+            return
+        cursor.settle(row.message)
+        entry.left.discard(row.subscriber)
+        if row.outcome is Outcome.DEAD:
+            entry.failed = True
+            cursor.dead[row.message] = row.reason
+        if not entry.left:
+            self._finish(row.message, entry)
+
+    def end_all(self, row: Row, entry: ReplayEntry) -> None:
+        """A row that ends what is left of a message in a replay."""
+        for number in entry.left:
+            cursor = self._books.cursors.get(number)
+            if cursor is not None:
+                cursor.settle(row.message)
+        entry.failed = True
+        book = self._books.queues.get(entry.queue)
+        if book is not None and row.outcome is Outcome.DEAD:
+            book.cascaded[row.message] = (row.reason, tuple(entry.left))
+        entry.left.clear()
+        self._finish(row.message, entry)
+
+    def lost_subscriber(self, number: int) -> None:
+        """A subscriber has been deleted."""
+        for sequence, entry in list(self._books.replays.items()):
+            if number in entry.left:
+                entry.left.discard(number)
+                if not entry.left:
+                    self._finish(sequence, entry)
+
+    def _finish(self, sequence: int, entry: ReplayEntry) -> None:
+        books = self._books
+        del books.replays[sequence]
+        if sequence in books.watched:
+            books.watched.discard(sequence)
+            books.watched_ended.append(sequence)
+        if not entry.failed and sequence in books.ledger.bad and not self._still_dead(sequence, entry.queue):
+            books.ledger.change(sequence, MessageEvent.MENDED)
+        for follower in books.followers.pop(sequence, ()):
+            self._parent_finished(follower, sequence, failed=entry.failed)
+        self._gates.replayed(sequence)
+        self._gates.parent_ended(sequence, books.ledger.first_child(sequence))
+
+    def _parent_finished(self, follower: int, parent: int, *, failed: bool) -> None:
+        entry = self._books.replays.get(follower)
+        if entry is None or parent not in entry.waiting:
+            return
+        if failed and entry.parent_failure is ParentFailure.FAIL:
+            self._books.dying.append(Doomed(follower, Outcome.DEAD, Reason.PARENT_FAILED))
+            return
+        if failed and entry.parent_failure is ParentFailure.HOLD:
+            return  # until the parent is replayed again, or an operator cancels it
+        entry.waiting.discard(parent)
+        if not entry.waiting:
+            self._release(follower, entry)
+
+    def _release(self, sequence: int, entry: ReplayEntry) -> None:
+        for number in entry.left:
+            cursor = self._books.cursors.get(number)
+            if cursor is not None:
+                cursor.ready.add(sequence)
+                self._books.activate(cursor)
+
+    def _still_dead(self, sequence: int, queue: int) -> bool:
+        book = self._books.queues.get(queue)
+        if book is None:
+            return False
+        return sequence in book.cascaded or any(sequence in cursor.dead for cursor in book.cursors)
+
+    def _counted(self, sequence: int, queue: int) -> tuple[int, ...]:
+        return tuple(c.subscriber.number for c in self._books.queues[queue].cursors if c.counts(sequence))
+
+    def state(self, sequence: int) -> MessageState | None:
+        """How a message in a replay stands; None for one that is in none."""
+        entry = self._books.replays.get(sequence)
+        if entry is None:
+            return None
+        return MessageState.WAITING if entry.waiting else MessageState.PENDING

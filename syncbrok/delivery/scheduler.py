@@ -1,0 +1,373 @@
+"""Who gets what, when: parents, due times, windows. Pure: takes facts and the time, returns attempts to make.
+
+Facts come in by ``apply``, in log order, live and at recovery alike; nothing else changes what is durable here.
+Attempts go out by ``take`` and come back by ``settle``, which answers the row to log; what the row means for others
+happens when it is applied, that is: when it is on disk (RULES 13). Ends that the rules demand without an attempt -
+cascades, expiries, subscribers disabled for too long - are asked for by ``owed``; they too take effect when applied.
+
+After a crash the same facts lead to the same books; attempts that were out are simply made again, and rows that were
+owed are owed again.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, Books, QueueBook
+from syncbrok.delivery.cursor import Cursor, TriedState
+from syncbrok.delivery.gates import Gates
+from syncbrok.delivery.handler import Answer, Attempt
+from syncbrok.delivery.ledger import (
+    HAS_DEAD,
+    HAS_EXPIRED,
+    KEY_EDGE,
+    ONLY,
+    PER_SUBSCRIBER,
+    POLICY_SHIFT,
+    SAME,
+    Bad,
+)
+from syncbrok.delivery.lifecycle import MessageEvent, MessageState
+from syncbrok.delivery.line import Line
+from syncbrok.delivery.replays import Replays
+from syncbrok.delivery.settlement import Settlement
+from syncbrok.delivery.standing import Standing
+from syncbrok.model import limits
+from syncbrok.model.facts import (
+    ALL_SUBSCRIBERS,
+    Carried,
+    Fact,
+    Outcome,
+    Outcomes,
+    Published,
+    QueueDeleted,
+    QueueSet,
+    Rearmed,
+    Reason,
+    Row,
+    SegmentOpened,
+    SubscriberDeleted,
+    SubscriberSet,
+)
+from syncbrok.model.message import Queue, Scope, Subscriber
+from syncbrok.model.names import sequence_of
+
+
+class Scheduler(Standing):
+    """The scheduler of a Space; how things stand is asked by the methods of ``Standing``.
+
+    ``hold_max_us`` is how long a message is held for a mended parent (RULES 12)."""
+
+    def __init__(self, hold_max_us: int = int(limits.retention_default_s * 1e6)) -> None:
+        super().__init__(Books())
+        self.suspended = False
+        """set by the Space while outcomes cannot be logged: nothing goes out"""
+        self._gates = Gates(self.books, hold_max_us)
+        self._line = Line(self.books, self._gates)
+        self._replays = Replays(self.books, self._gates)
+        self._settlement = Settlement(self.books, self._gates, self._line, self._replays)
+        self._leaving: list[tuple[Cursor, Iterator[int]]] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"<Scheduler: {self.books.ledger.open} messages waiting, {len(self.books.queues)} queues, "
+            f"{len(self.books.cursors)} subscribers>"
+        )
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    def apply(self, fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
+        """A fact that is durable. Facts come in log order; what recovery applies twice changes nothing."""
+        self.books.time_us = max(self.books.time_us, fact.time_us)
+        match fact:
+            case Published():
+                self._published(fact)
+            case Outcomes():
+                for row in fact.rows:
+                    self._settlement.apply(row)
+            case QueueSet():
+                self._queue_set(fact)
+            case QueueDeleted():
+                self._queue_deleted(fact)
+            case SubscriberSet():
+                self._subscriber_set(fact)
+            case SubscriberDeleted():
+                self._subscriber_deleted(fact)
+            case Rearmed():
+                self._replays.rearm(fact)
+            case Carried():
+                self._carried(fact)
+            case SegmentOpened():
+                self._opened(fact)
+            case _:
+                pass
+        if self._gates.busy:
+            self._gates.work(limits.cascade_slice // 16)
+
+    def _published(self, fact: Published) -> None:
+        book = self.books.queues.get(fact.queue)
+        if book is None or self.books.ledger.knows(fact.sequence):
+            return
+        cursors = book.cursors
+        book.accepted += 1
+        book.last_sequence = fact.sequence
+        if fact.parents or fact.key or fact.due_us or fact.expires_us or fact.only:
+            left = 1 if fact.only else len(cursors)
+            self._enter(fact, book, left)
+        else:
+            book.waiting += 1
+            self.books.ledger.accept(fact.sequence, fact.queue, 0, len(cursors), MessageEvent.RELEASED, ())
+            if not cursors:
+                self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
+        if cursors:
+            book.backlog.sequences.append(fact.sequence)
+            for cursor in cursors:
+                self.books.activate(cursor)
+
+    def _enter(self, fact: Published, book: QueueBook, left: int) -> None:
+        """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone."""
+        ledger = self.books.ledger
+        edges, flags = self._edges(fact)
+        if fact.only:
+            flags |= ONLY
+            ledger.only[fact.sequence] = fact.only
+        event, reason = self._gates.judge(fact.queue, flags, edges)
+        dies = event is MessageEvent.ENDED_DEAD
+        if dies:
+            event = MessageEvent.BLOCKED
+        if fact.due_us > fact.time_us:
+            event = MessageEvent.DELAYED
+            self.books.wheel.add(fact.due_us, DUE, fact.sequence)
+        book.waiting += 1
+        ledger.accept(fact.sequence, fact.queue, flags, left, event, edges)
+        if fact.expires_us:
+            self.books.wheel.add(fact.expires_us, EXPIRES, fact.sequence)
+        if dies:
+            self._gates.doom(fact.sequence, Outcome.DEAD, reason)
+        elif event is MessageEvent.PARENT_BAD:
+            self._gates.hold(fact.sequence)
+        elif event is MessageEvent.RELEASED and left == 0:
+            self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
+        else:
+            self._gates.wait_on_ended(fact.sequence)
+
+    def _edges(self, fact: Published) -> tuple[tuple[int, ...], int]:
+        """Parents that are not complete, and the newest message of the same key; the flags that go with them."""
+        ledger = self.books.ledger
+        flags = int(fact.parent_failure) << POLICY_SHIFT | (SAME if fact.scope is Scope.SAME else 0)
+        parents = dict.fromkeys(sequence_of(parent) for parent in fact.parents)
+        edges = [parent for parent in parents if ledger.state(parent) is not MessageState.COMPLETE]
+        if flags & SAME and any(ledger.queue(parent) == fact.queue for parent in edges):
+            flags |= PER_SUBSCRIBER
+        if fact.key:
+            key = (fact.queue, fact.key)
+            before = self.books.tails.get(key)
+            if before is not None:
+                edges.append(before | KEY_EDGE)
+                flags |= PER_SUBSCRIBER
+                del self.books.tail_of[before]
+            self.books.tails[key] = fact.sequence
+            self.books.tail_of[fact.sequence] = key
+        return tuple(edges), flags
+
+    def _queue_set(self, fact: QueueSet) -> None:
+        queue = Queue(fact.number, fact.name, fact.settings)
+        book = self.books.queues.get(fact.number)
+        if book is None:
+            self.books.queues[fact.number] = QueueBook(queue)
+            return
+        book.queue = queue
+        for cursor in book.cursors:
+            self._set_window(cursor)
+
+    def _queue_deleted(self, fact: QueueDeleted) -> None:
+        book = self.books.queues.get(fact.number)
+        if book is None:
+            return
+        for cursor in list(book.cursors):
+            self._remove(cursor, fact.sequence)
+        self._finish_leaving(None)
+        del self.books.queues[fact.number]
+
+    def _subscriber_set(self, fact: SubscriberSet) -> None:
+        subscriber = Subscriber(fact.number, fact.queue, fact.id, fact.since, fact.settings)
+        book = self.books.queues.get(fact.queue)
+        if book is None:
+            return
+        cursor = self.books.cursors.get(fact.number)
+        if cursor is None:
+            cursor = Cursor(subscriber, book.backlog, limits.window_default)
+            self.books.cursors[fact.number] = cursor
+            book.cursors.append(cursor)
+        cursor.subscriber = subscriber
+        self._set_window(cursor)
+        disabled_us = fact.settings.disabled_us
+        if disabled_us:
+            over_us = disabled_us + int(limits.disabled_max_s * 1e6)
+            self.books.wheel.add(over_us, DISABLED_OVER, fact.number)
+        else:
+            cursor.doomed = False
+        self.books.activate(cursor)
+
+    def _set_window(self, cursor: Cursor) -> None:
+        book = self.books.queues[cursor.subscriber.queue]
+        cursor.window = cursor.subscriber.settings.window or book.queue.settings.window
+        self.books.activate(cursor)
+
+    def _subscriber_deleted(self, fact: SubscriberDeleted) -> None:
+        cursor = self.books.cursors.get(fact.number)
+        if cursor is not None:
+            self._remove(cursor, fact.sequence)
+            self._finish_leaving(limits.cascade_slice)
+
+    def _remove(self, cursor: Cursor, sequence: int) -> None:
+        number = cursor.subscriber.number
+        book = self.books.queues[cursor.subscriber.queue]
+        self._line.unconfirmed -= len(cursor.unconfirmed)
+        book.cursors.remove(cursor)
+        del self.books.cursors[number]
+        self._replays.lost_subscriber(number)
+        counted = self.books.ledger.waiting(cursor.subscriber.queue, cursor.subscriber.since + 1, sequence)
+        self._leaving.append((cursor, counted))
+
+    def _finish_leaving(self, messages_max: int | None) -> None:
+        """Count deleted subscribers out of the messages that still count them; all of them with None."""
+        while self._leaving and (messages_max is None or messages_max > 0):
+            cursor, counted = self._leaving[0]
+            for sequence in counted:
+                only = self.books.ledger.only.get(sequence)
+                if only is None or only == cursor.subscriber.number:
+                    self._settlement.lost_subscriber(sequence, cursor)
+                if messages_max is not None:
+                    messages_max -= 1
+                    if messages_max <= 0:
+                        return
+            self._leaving.pop(0)
+
+    def _carried(self, fact: Carried) -> None:
+        """A message whose own record is gone: its row as it stood. Known already while the record was there."""
+        message = fact.message
+        book = self.books.queues.get(message.queue)
+        if book is None or self.books.ledger.knows(message.sequence):
+            return
+        ended = dict(fact.ended)
+        counted = [
+            cursor
+            for cursor in book.cursors
+            if cursor.counts(message.sequence) and message.only in (0, cursor.subscriber.number)
+        ]
+        open_at = [cursor for cursor in counted if cursor.subscriber.number not in ended]
+        # Judged at the time it was accepted, so that a delay that is over is over; the wheel then does the rest.
+        self._enter(message, book, len(open_at))
+        for cursor in open_at:
+            cursor.parked.add(message.sequence)
+        for outcome in ended.values():
+            if outcome is Outcome.DEAD:
+                self.books.ledger.mark(message.sequence, HAS_DEAD)
+            elif outcome is Outcome.EXPIRED:
+                self.books.ledger.mark(message.sequence, HAS_EXPIRED)
+        for tried in fact.tried:
+            cursor_tried = self.books.cursors.get(tried.subscriber)
+            if cursor_tried is not None and tried.subscriber not in ended:
+                cursor_tried.trying_again(message.sequence, TriedState(tried.attempts, tried.due_us))
+                self.books.wheel.add(tried.due_us, tried.subscriber, message.sequence)
+        if self.books.ledger.state(message.sequence) is MessageState.PENDING:
+            self._gates.released(message.sequence)
+
+    def _opened(self, fact: SegmentOpened) -> None:
+        for queue in fact.queues:
+            if queue.number not in self.books.queues:
+                self._queue_set(queue)
+        for subscriber in fact.subscribers:
+            if subscriber.number not in self.books.cursors:
+                self._subscriber_set(subscriber)
+        ledger = self.books.ledger
+        for sequence, outcome in fact.bad:
+            if not ledger.knows(sequence):
+                state = {
+                    Outcome.DEAD: MessageState.DEAD,
+                    Outcome.EXPIRED: MessageState.EXPIRED,
+                    Outcome.DROPPED: MessageState.DROPPED,
+                }[outcome]
+                ledger.bad[sequence] = Bad(state, Reason.NONE, 0)
+
+    # -- attempts -----------------------------------------------------------------------------------------------------
+
+    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
+        """At most ``limit`` attempts to make now; ``durable`` is the last durable sequence (RULES 13)."""
+        self._line.wake_due(now_us)
+        self._gates.work(limits.cascade_slice)
+        self._finish_leaving(limits.cascade_slice)
+        if self.suspended:
+            return []
+        return self._line.take(now_us, durable, limit)
+
+    def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
+        """The row to log for an answer; the window's slot is free at once. ``jitter`` is in -1..1."""
+        return self._line.settle(attempt, answer, now_us, jitter)
+
+    def owed(self, now_us: int, limit: int) -> list[Row]:
+        """At most ``limit`` rows that end deliveries without an attempt; each is asked for once and takes effect when
+        it is applied."""
+        rows: list[Row] = []
+        dying = self.books.dying
+        for _ in range(min(len(dying), limit)):
+            doomed = dying.popleft()
+            book = self.books.queues.get(self._queue_of(doomed.message))
+            if self._ended(doomed.message) or book is None:
+                continue
+            if any(doomed.message in cursor.flight for cursor in book.cursors):
+                dying.append(doomed)  # what is out may still succeed, and its outcome comes first
+                continue
+            rows.append(Row(doomed.message, ALL_SUBSCRIBERS, 0, doomed.outcome, doomed.reason, 0, now_us, 0, 0, 0))
+        for cursor in self.books.cursors.values():
+            if cursor.doomed and len(rows) < limit:
+                rows.extend(self._line.abandon(cursor, now_us, limit - len(rows)))
+        return rows
+
+    def _queue_of(self, sequence: int) -> int:
+        entry = self.books.replays.get(sequence)
+        return entry.queue if entry is not None else self.books.ledger.queue(sequence)
+
+    def _ended(self, sequence: int) -> bool:
+        return sequence not in self.books.replays and self.books.ledger.state(sequence) >= MessageState.COMPLETE
+
+    def next_due_us(self) -> int | None:
+        """When to call ``take`` and ``owed`` again though nothing has happened; 0 for at once, None for never."""
+        if self._gates.busy or self._leaving or (self.books.line and not self.suspended):
+            return 0
+        return self.books.wheel.next_due_us()
+
+    def urgent(self, row: Row) -> bool:
+        """Whether somebody waits for this row to be durable: children, or a publisher (RULES 24)."""
+        if row.outcome is Outcome.FAILED:
+            return False
+        return (
+            row.message in self.books.watched
+            or bool(self.books.ledger.first_child(row.message))
+            or (bool(self.books.replays) and row.message in self.books.followers)
+        )
+
+    # -- history for subscribers that start in the past ---------------------------------------------------------------
+
+    def needs_history(self) -> list[tuple[int, int, int]]:
+        """(subscriber, queue, after sequence) of those that catch up and have little left to do."""
+        return [
+            (cursor.subscriber.number, cursor.subscriber.queue, cursor.history_after)
+            for cursor in self.books.cursors.values()
+            if not cursor.history_done
+            and not cursor.stopped
+            and len(cursor.ready) + len(cursor.parked) < limits.window_max
+        ]
+
+    def feed_history(self, subscriber: int, messages: Iterable[tuple[int, tuple[int, ...]]], *, finished: bool) -> None:
+        """Messages (sequence, parents' sequences) of the queue that came before the subscriber, in order."""
+        cursor = self.books.cursors.get(subscriber)
+        if cursor is None:
+            return
+        for sequence, parents in messages:
+            if sequence > cursor.subscriber.since:
+                finished = True
+                break
+            cursor.history_after = sequence
+            self._line.catch_up(cursor, sequence, parents)
+        cursor.history_done = finished
+        self.books.activate(cursor)

@@ -1,0 +1,116 @@
+"""A set of sequences that costs a bit each, and gives them back in order.
+
+Messages wait in millions, and mostly in neighbourhoods: blocks of 4,096 sequences, each one Python integer used as a
+bitmap (about 550 bytes when touched). A ``set`` was rejected for its 60 bytes an entry, a sorted array for its
+insertions; the integers cost 0.2 us an operation, which is little beside an attempt.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+
+_SHIFT = 12
+_MASK = (1 << _SHIFT) - 1
+
+
+class SequenceSet:
+    """Sequences, each once. Not bounded by itself: whoever owns one says what bounds it."""
+
+    __slots__ = ("_blocks", "_count", "_order")
+
+    def __init__(self, sequences: Iterable[int] = ()) -> None:
+        self._blocks: dict[int, int] = {}
+        self._order: list[int] = []  # heap of block numbers; may hold numbers of blocks that have become empty
+        self._count = 0
+        for sequence in sequences:
+            self.add(sequence)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, sequence: int) -> bool:
+        block = self._blocks.get(sequence >> _SHIFT)
+        return block is not None and bool(block >> (sequence & _MASK) & 1)
+
+    def __iter__(self) -> Iterator[int]:
+        for number in sorted(self._blocks):
+            block = self._blocks[number]
+            while block:
+                lowest = block & -block
+                yield number << _SHIFT | lowest.bit_length() - 1
+                block ^= lowest
+
+    def __repr__(self) -> str:
+        return f"<SequenceSet of {self._count}>"
+
+    def add(self, sequence: int) -> None:
+        number = sequence >> _SHIFT
+        bit = 1 << (sequence & _MASK)
+        block = self._blocks.get(number)
+        if block is None:
+            self._blocks[number] = bit
+            heappush(self._order, number)
+            self._count += 1
+        elif not block & bit:
+            self._blocks[number] = block | bit
+            self._count += 1
+
+    def discard(self, sequence: int) -> bool:
+        """Take it out; whether it was in."""
+        number = sequence >> _SHIFT
+        block = self._blocks.get(number)
+        if block is None:
+            return False
+        bit = 1 << (sequence & _MASK)
+        if not block & bit:
+            return False
+        self._count -= 1
+        block ^= bit
+        if block:
+            self._blocks[number] = block
+        else:
+            del self._blocks[number]
+        return True
+
+    def pop_first(self) -> int:
+        """Take out and return the lowest; ``KeyError`` when empty."""
+        number = self._first_block()
+        block = self._blocks[number]
+        lowest = block & -block
+        sequence = number << _SHIFT | lowest.bit_length() - 1
+        self.discard(sequence)
+        return sequence
+
+    def first(self) -> int:
+        """The lowest; ``KeyError`` when empty."""
+        number = self._first_block()
+        block = self._blocks[number]
+        return number << _SHIFT | (block & -block).bit_length() - 1
+
+    def dump(self) -> bytes:
+        """Block number (8 bytes) and bitmap (512 bytes) of every block, little-endian, for a checkpoint."""
+        size = (_MASK + 1) // 8
+        return b"".join(
+            number.to_bytes(8, "little") + block.to_bytes(size, "little")
+            for number, block in sorted(self._blocks.items())
+        )
+
+    @classmethod
+    def load(cls, data: bytes) -> "SequenceSet":
+        """What ``dump`` wrote."""
+        loaded = cls()
+        step = 8 + (_MASK + 1) // 8
+        for at in range(0, len(data), step):
+            block = int.from_bytes(data[at + 8 : at + step], "little")
+            loaded._blocks[int.from_bytes(data[at : at + 8], "little")] = block
+            loaded._count += block.bit_count()
+        loaded._order = list(loaded._blocks)
+        heapify(loaded._order)
+        return loaded
+
+    def _first_block(self) -> int:
+        while self._order:
+            number = self._order[0]
+            if number in self._blocks:
+                return number
+            heappop(self._order)
+        raise KeyError("empty")

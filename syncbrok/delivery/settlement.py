@@ -1,0 +1,126 @@
+"""What a durable row means: for the delivery, for its message, for the children, for a replay it belongs to.
+
+Rows are applied in log order, live and at recovery alike, and a row that tells what is known already changes nothing:
+carried messages and checkpoints overlap with the log, and that must not count anything twice.
+"""
+
+from syncbrok.delivery.books import Books, QueueBook, ReplayEntry
+from syncbrok.delivery.cursor import Cursor, TriedState
+from syncbrok.delivery.gates import Gates
+from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, PER_SUBSCRIBER
+from syncbrok.delivery.lifecycle import ENDING, MessageEvent, MessageState
+from syncbrok.delivery.line import Line
+from syncbrok.delivery.replays import Replays
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
+
+
+class Settlement:
+    """Applies rows to the books."""
+
+    def __init__(self, books: Books, gates: Gates, line: Line, replays: Replays) -> None:
+        self._books = books
+        self._gates = gates
+        self._line = line
+        self._replays = replays
+
+    def apply(self, row: Row) -> None:
+        if row.outcome is Outcome.LATE:
+            return
+        if row.subscriber == ALL_SUBSCRIBERS:
+            self._end_all(row)
+            return
+        cursor = self._books.cursors.get(row.subscriber)
+        if cursor is None:
+            return  # its deliveries ended with the fact that removed the subscriber
+        live = row.message in cursor.unconfirmed
+        if live:
+            self._line.unconfirmed -= 1
+        entry = self._books.replays.get(row.message) if self._books.replays else None
+        if entry is not None and row.subscriber in entry.left:
+            self._replays.row(row, cursor, entry)
+        elif row.outcome is Outcome.FAILED:
+            self._failed(row, cursor)
+        elif live or cursor.outstanding(row.message) or not cursor.counts(row.message):
+            cursor.settle(row.message)
+            self._ended_at(row, cursor)
+
+    def _failed(self, row: Row, cursor: Cursor) -> None:
+        tried = cursor.tried.get(row.message)
+        if tried is not None and tried.attempts >= row.attempt:
+            return  # live: known since the answer came
+        if row.message in cursor.flight:
+            return  # a later attempt is out already
+        ended = self._books.ledger.state(row.message) >= MessageState.COMPLETE
+        if cursor.counts(row.message) and (ended or not cursor.outstanding(row.message)):
+            return
+        cursor.trying_again(row.message, TriedState(row.attempt, row.due_us))
+        self._books.wheel.add(row.due_us, row.subscriber, row.message)
+
+    def _ended_at(self, row: Row, cursor: Cursor) -> None:
+        """A delivery has ended: count it down, and tell the children where they wait for this subscriber alone."""
+        ledger = self._books.ledger
+        book = self._books.queues[cursor.subscriber.queue]
+        if row.outcome is Outcome.DEAD:
+            cursor.dead[row.message] = row.reason
+            book.dead += 1
+        if cursor.behind and row.message in cursor.behind:
+            self._line.caught_up(cursor, row.message)
+        if not 0 < ledger.state(row.message) < MessageState.COMPLETE:
+            return
+        first_child = ledger.first_child(row.message)
+        if cursor.counts(row.message):
+            if row.outcome is Outcome.DEAD:
+                ledger.mark(row.message, HAS_DEAD)
+            elif row.outcome is Outcome.EXPIRED:
+                ledger.mark(row.message, HAS_EXPIRED)
+            if ledger.one_less(row.message) == 0:
+                self._end(row.message, row.reason)
+                return
+        self._gates.parent_ended(row.message, first_child, cursor)
+
+    def _end(self, sequence: int, reason: Reason) -> None:
+        flags = self._books.ledger.flags(sequence)
+        if flags & HAS_DEAD:
+            self._gates.end(sequence, MessageEvent.ENDED_DEAD, reason)
+        elif flags & HAS_EXPIRED:
+            self._gates.end(sequence, MessageEvent.ENDED_EXPIRED, reason)
+        else:
+            self._gates.end(sequence, MessageEvent.ENDED_WELL)
+
+    def _end_all(self, row: Row) -> None:
+        """One row ends every delivery of a message that has not ended (a cascade, an expiry, a cancel)."""
+        entry = self._books.replays.get(row.message)
+        if entry is not None:
+            self._replays.end_all(row, entry)
+            return
+        ledger = self._books.ledger
+        if not 0 < ledger.state(row.message) < MessageState.COMPLETE:
+            return
+        book = self._books.queues.get(ledger.queue(row.message))
+        if book is not None:
+            at = self._still_open(row.message, book) if ledger.flags(row.message) & PER_SUBSCRIBER else None
+            if row.outcome is Outcome.DEAD:
+                book.cascaded[row.message] = (row.reason, at)
+                book.dead += 1
+            for cursor in book.cursors:
+                if row.message in cursor.unconfirmed:
+                    self._line.unconfirmed -= 1
+                cursor.settle(row.message)
+        self._gates.end(row.message, ENDING[row.outcome], row.reason)
+
+    @staticmethod
+    def _still_open(sequence: int, book: QueueBook) -> tuple[int, ...]:
+        return tuple(
+            cursor.subscriber.number
+            for cursor in book.cursors
+            if cursor.counts(sequence) and cursor.outstanding(sequence)
+        )
+
+    def lost_subscriber(self, sequence: int, cursor: Cursor) -> None:
+        """A subscriber that this message counts has been deleted: its delivery counts as dropped (RULES 10, 14)."""
+        if 0 < self._books.ledger.state(sequence) < MessageState.COMPLETE and (
+            cursor.outstanding(sequence) or sequence in cursor.unconfirmed
+        ):
+            entry: ReplayEntry | None = self._books.replays.get(sequence)
+            if entry is None and self._books.ledger.one_less(sequence) == 0:
+                self._end(sequence, Reason.UNSUBSCRIBED)

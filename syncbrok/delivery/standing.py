@@ -1,0 +1,261 @@
+"""How things stand: what can be asked of the scheduler, by people and by the parts of the Space that must know.
+
+Read-only, and cheap enough for the event loop: whatever could be long takes a limit.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from syncbrok.delivery.books import Books
+from syncbrok.delivery.cursor import Cursor
+from syncbrok.delivery.ledger import ENDING, HAS_DEAD, KEY_EDGE, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.lifecycle import DeliveryState, MessageState
+from syncbrok.model.facts import Outcome, Reason, Tried
+
+_OUTCOMES = {
+    MessageState.DEAD: Outcome.DEAD,
+    MessageState.EXPIRED: Outcome.EXPIRED,
+    MessageState.DROPPED: Outcome.DROPPED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """``waiting`` and ``dead_letters`` are now; the rest since the broker started (``accepted`` since the log began,
+    as far as it was replayed)."""
+
+    waiting: int
+    oldest_waiting: int
+    """sequence, 0 for none"""
+    last_sequence: int
+    dead_letters: int
+    accepted: int
+    delivered: int
+    failed: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberStatistics:
+    cursor: int
+    backlog: int
+    blocked: int
+    in_flight: int
+    retrying: int
+    dead: int
+    delivered: int
+    failed: int
+    last_status: int
+    last_reason: Reason
+    last_attempt_us: int
+    failing_since_us: int
+
+
+class Standing:
+    """The reading half of the scheduler."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+
+    @property
+    def replay_number(self) -> int:
+        """Of the newest replay; 0 for none yet."""
+        return self.books.replay_number
+
+    def message_state(self, sequence: int) -> str:
+        """One of the message states of RULES 9, or ``unknown`` for a sequence beyond all messages."""
+        entry = self.books.replays.get(sequence)
+        if entry is not None:
+            return "waiting" if entry.waiting else "pending"
+        state = self.books.ledger.state(sequence)
+        if state is MessageState.NONE:
+            return "unknown"
+        if state is MessageState.PENDING and self.books.ledger.flags(sequence) & PER_SUBSCRIBER:
+            cursors = list(self._counted(sequence))
+            if cursors and all(sequence in cursor.parked for cursor in cursors if cursor.outstanding(sequence)):
+                return "waiting"
+        return state.name.lower()
+
+    def ended(self, sequence: int) -> bool:
+        """Whether every counted delivery of it has ended, durably."""
+        return sequence not in self.books.replays and self.books.ledger.state(sequence) >= MessageState.COMPLETE
+
+    def delivery_state(self, sequence: int, subscriber: int) -> str:
+        """One of the delivery states of RULES 9."""
+        cursor = self.books.cursors.get(subscriber)
+        if cursor is None:
+            return "dropped"
+        state = cursor.state(sequence)
+        if state is None:
+            return self._ended_state(sequence, cursor)
+        entry = self.books.replays.get(sequence)
+        if entry is None and cursor.counts(sequence):
+            message = self.books.ledger.state(sequence)
+            if message >= MessageState.COMPLETE:
+                return self._ended_state(sequence, cursor)
+            if state is DeliveryState.PENDING and message is not MessageState.PENDING:
+                state = DeliveryState.BLOCKED
+        if cursor.stopped and state is not DeliveryState.IN_FLIGHT:
+            return "paused"
+        return state.name.lower()
+
+    def _ended_state(self, sequence: int, cursor: Cursor) -> str:
+        number = cursor.subscriber.number
+        entry = self.books.replays.get(sequence)
+        if entry is not None and number in entry.left:
+            return "blocked" if entry.waiting else "in_flight"
+        if sequence in cursor.dead:
+            return "dead"
+        book = self.books.queues[cursor.subscriber.queue]
+        cascade = book.cascaded.get(sequence)
+        if cascade is not None and (cascade[1] is None or number in cascade[1]):
+            return "dead"
+        state = self.books.ledger.state(sequence)
+        if state in (MessageState.EXPIRED, MessageState.DROPPED):
+            return state.name.lower()
+        return "delivered"
+
+    def delivery_tried(self, sequence: int, subscriber: int) -> tuple[int, int]:
+        """(attempts, due at in Unix microseconds or 0) of a delivery that has not ended."""
+        cursor = self.books.cursors.get(subscriber)
+        tried = cursor.tried.get(sequence) if cursor else None
+        return (tried.attempts, tried.due_us) if tried else (0, 0)
+
+    def blocked_by(self, sequence: int) -> tuple[int, ...]:
+        """The messages it waits for: parents that are not complete, and the key's predecessor."""
+        entry = self.books.replays.get(sequence)
+        if entry is not None:
+            return tuple(sorted(entry.waiting))
+        if self.ended(sequence):
+            return ()
+        ledger = self.books.ledger
+        return tuple(
+            edge & ~KEY_EDGE
+            for edge in ledger.edges(sequence)
+            if ledger.state(edge & ~KEY_EDGE) is not MessageState.COMPLETE
+            and not (edge & KEY_EDGE and ledger.state(edge & ~KEY_EDGE) > MessageState.COMPLETE)
+        )
+
+    def counted(self, sequence: int) -> tuple[int, ...]:
+        """Numbers of the subscribers it counts that are still there (RULES 3)."""
+        return tuple(cursor.subscriber.number for cursor in self._counted(sequence))
+
+    def _counted(self, sequence: int) -> Iterator[Cursor]:
+        ledger = self.books.ledger
+        book = self.books.queues.get(ledger.queue(sequence))
+        only = ledger.only.get(sequence) if ledger.flags(sequence) & ONLY else None
+        for cursor in book.cursors if book else ():
+            if cursor.counts(sequence) and only in (None, cursor.subscriber.number):
+                yield cursor
+
+    def pending_deliveries(self, sequence: int) -> tuple[int, ...]:
+        """Numbers of the subscribers at whom it has not ended."""
+        entry = self.books.replays.get(sequence)
+        if entry is not None:
+            return tuple(sorted(entry.left))
+        if self.ended(sequence):
+            return ()
+        return tuple(cursor.subscriber.number for cursor in self._counted(sequence) if cursor.outstanding(sequence))
+
+    def watch(self, sequence: int) -> None:
+        """Report its end by ``take_watched``; at once where it has ended."""
+        if self.ended(sequence):
+            self.books.watched_ended.append(sequence)
+        else:
+            self.books.watched.add(sequence)
+
+    def unwatch(self, sequence: int) -> None:
+        self.books.watched.discard(sequence)
+
+    def take_watched(self) -> list[int]:
+        """Watched messages that have ended since the last call."""
+        ended, self.books.watched_ended = self.books.watched_ended, []
+        return ended
+
+    def unended(self, queue: int | None, through: int | None, limit: int, after: int = 0) -> list[int]:
+        """The oldest messages beyond ``after`` that have not ended."""
+        return list(islice(self.books.ledger.waiting(queue, after + 1, through), limit))
+
+    def waiting_on(self, queue: int) -> int:
+        """Messages that wait in the queue, and those elsewhere on hold for one that ended badly there (RULES 16)."""
+        book = self.books.queues.get(queue)
+        ledger = self.books.ledger
+        held = sum(len(children) for parent, children in self.books.held_on.items() if ledger.queue(parent) == queue)
+        replaying = sum(entry.queue == queue for entry in self.books.replays.values())
+        return (book.waiting if book else 0) + held + replaying
+
+    def dead_letters(self, subscriber: int) -> Mapping[int, Reason]:
+        """Message -> why it is a dead letter of this subscriber; cascades expanded (RULES 20). In no order."""
+        cursor = self.books.cursors.get(subscriber)
+        if cursor is None:
+            return {}
+        letters = dict(cursor.dead)
+        for sequence, (reason, at) in self.books.queues[cursor.subscriber.queue].cascaded.items():
+            if cursor.counts(sequence) and (at is None or subscriber in at):
+                letters[sequence] = reason
+        return letters
+
+    def queue_statistics(self, number: int) -> QueueStatistics:
+        book = self.books.queues[number]
+        oldest = 0
+        if book.waiting:
+            # The oldest never gets older, but for carried messages, whose numbers lie below everything else here.
+            for start in (book.oldest_hint, 0):
+                oldest = next(self.books.ledger.waiting(number, start, None), 0)
+                if oldest:
+                    break
+            book.oldest_hint = oldest
+        letters = sum(len(cursor.dead) for cursor in book.cursors)
+        cascades = sum(len(at) if at is not None else len(book.cursors) for _, at in book.cascaded.values())
+        return QueueStatistics(
+            book.waiting,
+            oldest,
+            book.last_sequence,
+            letters + cascades,
+            book.accepted,
+            book.delivered,
+            book.failed,
+            book.dead,
+        )
+
+    def subscriber_statistics(self, number: int) -> SubscriberStatistics:
+        cursor = self.books.cursors[number]
+        return SubscriberStatistics(
+            cursor.seen,
+            cursor.unseen + len(cursor.ready),
+            len(cursor.parked),
+            len(cursor.flight),
+            sum(sequence not in cursor.flight for sequence in cursor.tried),
+            len(self.dead_letters(number)),
+            cursor.delivered,
+            cursor.failed,
+            cursor.last_status,
+            cursor.last_reason,
+            cursor.last_attempt_us,
+            cursor.failing_since_us,
+        )
+
+    def carry(self, sequence: int) -> tuple[tuple[tuple[int, Outcome], ...], tuple[Tried, ...]]:
+        """How far the deliveries of a message have come that retention takes along: (ended, tried)."""
+        ended, tried = [], []
+        for cursor in self._counted(sequence):
+            number = cursor.subscriber.number
+            if not cursor.outstanding(sequence) and sequence not in cursor.unconfirmed:
+                ended.append((number, Outcome.DEAD if sequence in cursor.dead else Outcome.DELIVERED))
+            elif sequence in cursor.tried:
+                state = cursor.tried[sequence]
+                tried.append(Tried(number, state.attempts, state.due_us))
+        return tuple(ended), tuple(tried)
+
+    def bad_messages(self, through: int) -> tuple[tuple[int, Outcome], ...]:
+        """(sequence, how it ended) of messages up to ``through`` that ended badly."""
+        return tuple(
+            (sequence, _OUTCOMES[bad.state])
+            for sequence, bad in sorted(self.books.ledger.bad.items())
+            if sequence <= through
+        )
+
+    def ending(self, sequence: int) -> bool:
+        """Whether a rule has already decided its end and only the row is missing."""
+        return bool(self.books.ledger.flags(sequence) & (ENDING | HAS_DEAD))
