@@ -1,0 +1,1 @@
+"""What keeps the project itself in order; no part of the package."""

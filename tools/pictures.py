@@ -1,0 +1,178 @@
+"""Draws the pictures of the documentation: ``python -m tools.pictures`` (``make docs``).
+
+``family.svg``  what a parent does to its children, on a time line
+``rooms.svg``   the rooms of the package and what stands in them, read from the import contracts in pyproject.toml
+
+They are drawn by code so that they cannot fall behind it: ``tests/test_pictures.py`` draws them again and compares.
+"""
+
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FONT = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+INK, FAINT, PAPER, RULE = "#1f2933", "#66727f", "#ffffff", "#c9d1d9"
+PARENT, CHILD, OTHER, FAILED = "#2f6f9f", "#4c956c", "#8d99a6", "#c8553d"
+
+
+class Picture:
+    """An SVG, element by element. Sizes are pixels; text is given by its baseline."""
+
+    def __init__(self, width: int, height: int, title: str) -> None:
+        self._parts = [
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+                f'viewBox="0 0 {width} {height}" role="img" font-family="{FONT}" font-size="14">'
+            ),
+            f"<title>{escape(title)}</title>",
+            (
+                '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+                f'orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="{FAINT}"/></marker></defs>'
+            ),
+        ]
+        self.box(0.5, 0.5, width - 1, height - 1, PAPER, RULE)
+
+    def box(self, x: float, y: float, width: float, height: float, fill: str, stroke: str = "none") -> None:
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5" fill="{fill}" stroke="{stroke}"/>'
+        )
+
+    def text(self, x: float, y: float, words: str, colour: str = INK, style: str = "") -> None:
+        self._parts.append(f'<text x="{x:g}" y="{y:g}" fill="{colour}" {style}>{escape(words)}</text>')
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, style: str = "") -> None:
+        self._parts.append(f'<path d="M{x1:g} {y1:g} L{x2:g} {y2:g}" stroke="{FAINT}" fill="none" {style}/>')
+
+    def curve(self, path: str, style: str = "") -> None:
+        self._parts.append(f'<path d="{path}" stroke="{FAINT}" fill="none" {style}/>')
+
+    def svg(self) -> str:
+        return "\n".join([*self._parts, "</svg>"]) + "\n"
+
+
+BOLD = 'font-weight="600"'
+SMALL = 'font-size="12"'
+MIDDLE = 'text-anchor="middle"'
+ARROW = 'marker-end="url(#tip)"'
+DASHED = 'stroke-dasharray="4 4"'
+
+
+def family() -> str:
+    """The graph on the left; on the right who receives what, when, while one subscriber fails at first."""
+    picture = Picture(860, 330, "A parent goes first; its children follow, together; nothing else waits")
+    _graph(picture)
+    _time_line(picture)
+    return picture.svg()
+
+
+def _graph(picture: Picture) -> None:
+    picture.text(24, 32, "What is published", INK, BOLD)
+    for x, y, words, colour in (
+        (64, 62, "customer.created", PARENT),
+        (14, 172, "card.created", CHILD),
+        (144, 172, "address.created", CHILD),
+        (14, 262, "invoice.paid", OTHER),
+    ):
+        width = 144 if y == 62 else 122
+        picture.box(x, y, width, 34, colour)
+        picture.text(x + width / 2, y + 22, words, PAPER, MIDDLE)
+    picture.curve("M120 98 C 114 130, 82 134, 75 168", ARROW)
+    picture.curve("M152 98 C 158 130, 198 134, 205 168", ARROW)
+    picture.text(216, 84, "goes first", FAINT, SMALL)
+    picture.text(14, 226, "wait for their parent", FAINT, SMALL)
+    picture.text(144, 284, "has no parent", FAINT, SMALL)
+
+
+def _time_line(picture: Picture) -> None:
+    left, complete = 392, 660
+    picture.text(left - 80, 32, "What the subscribers of the queue receive", INK, BOLD)
+    lanes = (
+        ("A", 62, ((0, 66, PARENT, "customer"), (72, 62, OTHER, "invoice"))),
+        ("B", 152, ((0, 66, FAILED, "customer"), (72, 62, OTHER, "invoice"), (194, 66, PARENT, "customer"))),
+    )
+    children = ((276, 56, CHILD, "card"), (338, 64, CHILD, "address"))
+    for name, y, bars in lanes:
+        picture.text(left - 80, y + 26, f"subscriber {name}", FAINT, SMALL)
+        picture.line(left - 8, y + 44, 844, y + 44, f'stroke-width="0.6" {ARROW}')
+        for x, width, colour, words in (*bars, *children):
+            picture.box(left + x, y + 6, width, 30, colour)
+            picture.text(left + x + width / 2, y + 25, words, PAPER, f"{MIDDLE} {SMALL}")
+    picture.text(left, 212, "503", FAILED, SMALL)
+    picture.curve(f"M{left + 28} 220 C {left + 60} 250, {left + 180} 250, {left + 226} 200", f"{DASHED} {ARROW}")
+    picture.text(left + 84, 258, "tried again later", FAINT, SMALL)
+    picture.line(complete, 46, complete, 262, DASHED)
+    picture.text(complete + 8, 236, "customer.created is complete,", INK, SMALL)
+    picture.text(complete + 8, 252, "and that is on disk", INK, SMALL)
+    picture.text(
+        left - 80, 300, "The children wait until A and B both have their parent. What has no part in", FAINT, SMALL
+    )
+    picture.text(left - 80, 316, "the family (invoice.paid) waits for nothing.", FAINT, SMALL)
+
+
+ROLES = {
+    "__main__": "python -m syncbrok",
+    "cli": "the commands",
+    "config": "files and variables that say how",
+    "frontends": "ways in; none knows another",
+    "pipeline": "Spark; knows log.codec and model only",
+    "space": "the container: owns the journal, the courier and every lifetime",
+    "log": "bytes and files; synchronous",
+    "delivery": "who gets what, when; and taking it there",
+    "model": "the nouns; standard library only",
+}
+
+
+def rooms() -> str:
+    """Rooms from top to bottom as the contracts order them; arrows point down only."""
+    contracts = _contracts()
+    floors = [floor.replace("(", "").replace(")", "").split(" | ") for floor in contracts["syncbrok"]]
+    width, gap, y = 860, 14, 20
+    boxes: list[tuple[float, float, float, str, list[str], float]] = []
+    for floor in floors:
+        each = (width - 40 - gap * (len(floor) - 1)) / len(floor)
+        lines = [list(_files(contracts, room, int(each / 7.2))) for room in floor]
+        heights = 54 + 17 * max(len(found) for found in lines)
+        for place, (room, found) in enumerate(zip(floor, lines, strict=True)):
+            boxes.append((20 + place * (each + gap), y, each, room, found, heights))
+        y += heights + 26
+    picture = Picture(width, y, "The rooms of Syncbrok: a room imports only rooms below it")
+    for x, top, each, room, found, height in boxes:
+        picture.box(x, top, each, height, "#f4f6f8", RULE)
+        picture.text(x + 12, top + 21, room, PARENT, BOLD)
+        picture.text(x + 12, top + 39, ROLES[room], FAINT, SMALL)
+        for row, words in enumerate(found):
+            picture.text(x + 12, top + 62 + 17 * row, words, INK, SMALL)
+    for below in sorted({top for _, top, *_ in boxes if top > 20}):
+        picture.line(width / 2, below - 24, width / 2, below - 3, ARROW)
+    return picture.svg()
+
+
+def _contracts() -> dict[str, list[str]]:
+    """Package -> its layers, top first, of every layers contract."""
+    tool: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layered = [contract for contract in tool["contracts"] if contract["type"] == "layers"]
+    return {container: contract["layers"] for contract in layered for container in contract["containers"]}
+
+
+def _files(contracts: dict[str, list[str]], room: str, chars: int) -> Iterator[str]:
+    """The files of a room, top first, wrapped; files side by side stand between commas, steps between >."""
+    layers = contracts.get(f"syncbrok.{room}", [])
+    steps = [", ".join(layer.replace("(", "").replace(")", "").split(" | ")) for layer in layers]
+    yield from textwrap.wrap(" > ".join(steps), chars)
+
+
+PICTURES = {"family.svg": family, "rooms.svg": rooms}
+
+
+def main() -> None:
+    """Write every picture into docs/."""
+    for name, draw in PICTURES.items():
+        (ROOT / "docs" / name).write_text(draw())
+
+
+if __name__ == "__main__":
+    main()
