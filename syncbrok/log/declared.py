@@ -1,0 +1,212 @@
+"""Bodies of the rare facts: queues, subscribers, replays, snapshots. Pure; JSON, since they are few and grow.
+
+A settings object is written with every field and read with defaults for what is missing, so that a field added later
+needs no new version of the record.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import orjson
+
+from syncbrok.model.facts import (
+    Fact,
+    FileApplied,
+    Gap,
+    Outcome,
+    QueueDeleted,
+    QueueSet,
+    Rearmed,
+    RearmedEntry,
+    SegmentOpened,
+    SubscriberDeleted,
+    SubscriberSet,
+)
+from syncbrok.model.message import Format, ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId
+
+
+class Body(NamedTuple):
+    """What a declared fact puts into its record: the header's ``queue`` and ``items``, and the body."""
+
+    queue: int
+    items: int
+    body: bytes
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def _retry_out(retry: RetryPolicy | None) -> list[Any] | None:
+    return None if retry is None else [retry.delays_s, retry.jitter]
+
+
+def _retry_in(value: list[Any]) -> RetryPolicy:
+    return RetryPolicy(tuple(float(delay) for delay in value[0]), float(value[1]))
+
+
+def queue_settings_out(settings: QueueSettings) -> dict[str, Any]:
+    return {
+        "scope": int(settings.scope),
+        "parent_failure": int(settings.parent_failure),
+        "retry": _retry_out(settings.retry),
+        "timeout_s": settings.timeout_s,
+        "window": settings.window,
+        "idempotency_window_s": settings.idempotency_window_s,
+    }
+
+
+_QUEUE_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "scope": Scope,
+    "parent_failure": ParentFailure,
+    "retry": _retry_in,
+    "timeout_s": float,
+    "window": int,
+    "idempotency_window_s": float,
+}
+
+
+def queue_settings_in(value: dict[str, Any]) -> QueueSettings:
+    return QueueSettings(**{name: read(value[name]) for name, read in _QUEUE_FIELDS.items() if name in value})
+
+
+def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
+    return {
+        "endpoint": settings.endpoint,
+        "name": settings.name,
+        "format": int(settings.format),
+        "retry": _retry_out(settings.retry),
+        "timeout_s": settings.timeout_s,
+        "window": settings.window,
+        "start": settings.start,
+        "paused": settings.paused,
+        "disabled_us": settings.disabled_us,
+        "secret_count": settings.secret_count,
+        "headers": settings.headers,
+    }
+
+
+_SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "endpoint": str,
+    "name": str,
+    "format": Format,
+    "retry": _retry_in,
+    "timeout_s": float,
+    "window": int,
+    "start": int,
+    "paused": bool,
+    "disabled_us": int,
+    "secret_count": int,
+    "headers": lambda pairs: tuple((str(name), str(value)) for name, value in pairs),
+}
+
+
+def subscriber_settings_in(value: dict[str, Any]) -> SubscriberSettings:
+    known = {name: read(value[name]) for name, read in _SUBSCRIBER_FIELDS.items() if value.get(name) is not None}
+    return SubscriberSettings(**known)
+
+
+# -- facts as lists ---------------------------------------------------------------------------------------------------
+
+
+def _queue_out(fact: QueueSet) -> list[Any]:
+    return [fact.sequence, fact.time_us, fact.number, fact.name, queue_settings_out(fact.settings)]
+
+
+def _queue_in(value: list[Any]) -> QueueSet:
+    return QueueSet(int(value[0]), int(value[1]), int(value[2]), QueueName(str(value[3])), queue_settings_in(value[4]))
+
+
+def _subscriber_out(fact: SubscriberSet) -> list[Any]:
+    settings = subscriber_settings_out(fact.settings)
+    return [fact.sequence, fact.time_us, fact.number, fact.queue, fact.id, fact.since, settings]
+
+
+def _subscriber_in(value: list[Any]) -> SubscriberSet:
+    sequence, time_us, number, queue, subscriber, since = value[:6]
+    settings = subscriber_settings_in(value[6])
+    return SubscriberSet(
+        int(sequence), int(time_us), int(number), int(queue), SubscriberId(str(subscriber)), int(since), settings
+    )
+
+
+def _entry_in(value: list[Any]) -> RearmedEntry:
+    message, queue, subscribers, parents, attempts, parent_failure = value
+    return RearmedEntry(
+        int(message),
+        int(queue),
+        tuple(int(number) for number in subscribers),
+        tuple(int(number) for number in parents),
+        tuple(int(number) for number in attempts),
+        ParentFailure(parent_failure),
+    )
+
+
+def _opened_out(fact: SegmentOpened) -> dict[str, Any]:
+    return {
+        "queues": [_queue_out(queue) for queue in fact.queues],
+        "subscribers": [_subscriber_out(subscriber) for subscriber in fact.subscribers],
+        "applied": [list(applied) for applied in fact.applied],
+        "bad": [[sequence, int(outcome)] for sequence, outcome in fact.bad],
+    }
+
+
+def _opened_in(sequence: int, time_us: int, value: dict[str, Any]) -> SegmentOpened:
+    return SegmentOpened(
+        sequence,
+        time_us,
+        tuple(_queue_in(queue) for queue in value["queues"]),
+        tuple(_subscriber_in(subscriber) for subscriber in value["subscribers"]),
+        tuple(FileApplied(int(one[0]), int(one[1]), str(one[2]), str(one[3])) for one in value["applied"]),
+        tuple((int(number), Outcome(outcome)) for number, outcome in value["bad"]),
+    )
+
+
+# -- bodies -----------------------------------------------------------------------------------------------------------
+
+
+def encode_body(fact: Fact) -> Body:
+    """Header fields and body of any fact but those whose bodies are binary (see ``codec``)."""
+    match fact:
+        case QueueSet():
+            return Body(fact.number, 0, orjson.dumps(_queue_out(fact)))
+        case SubscriberSet():
+            return Body(fact.queue, 0, orjson.dumps(_subscriber_out(fact)))
+        case QueueDeleted():
+            return Body(fact.number, 0, orjson.dumps([fact.number]))
+        case SubscriberDeleted():
+            return Body(0, 0, orjson.dumps([fact.number]))
+        case FileApplied():
+            return Body(0, 0, orjson.dumps([fact.entry, fact.hash]))
+        case Rearmed():
+            entries = [list(entry) for entry in fact.entries]
+            return Body(0, len(entries), orjson.dumps([fact.replay, entries]))
+        case SegmentOpened():
+            return Body(0, 0, orjson.dumps(_opened_out(fact)))
+        case Gap():
+            return Body(0, 0, orjson.dumps([fact.first, fact.last, fact.why]))
+        case _:
+            raise TypeError(f"{type(fact).__name__} has no body of JSON")
+
+
+def decode_body(kind: type, sequence: int, time_us: int, body: bytes) -> Fact:
+    """The fact of class ``kind``. Raises ``ValueError``, ``TypeError``, ``KeyError`` or ``IndexError`` where the body
+    is not one that ``encode_body`` makes."""
+    value = orjson.loads(body)
+    if kind is QueueSet:
+        return _queue_in(value)
+    if kind is SubscriberSet:
+        return _subscriber_in(value)
+    if kind is QueueDeleted:
+        return QueueDeleted(sequence, time_us, int(value[0]))
+    if kind is SubscriberDeleted:
+        return SubscriberDeleted(sequence, time_us, int(value[0]))
+    if kind is FileApplied:
+        return FileApplied(sequence, time_us, str(value[0]), str(value[1]))
+    if kind is Rearmed:
+        return Rearmed(sequence, time_us, int(value[0]), tuple(_entry_in(entry) for entry in value[1]))
+    if kind is SegmentOpened:
+        return _opened_in(sequence, time_us, value)
+    if kind is Gap:
+        return Gap(sequence, time_us, int(value[0]), int(value[1]), str(value[2]))
+    raise TypeError(f"{kind.__name__} has no body of JSON")
