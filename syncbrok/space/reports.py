@@ -54,6 +54,8 @@ class SubscriberReport:
     last_attempt_us: int
     failing_since_us: int
     """0 while the last attempt went well"""
+    blocked: int = 0
+    """messages it was passed by because they wait for parents, or before it in their key"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class TreeNode:
     sequence: int
     queue: QueueName
     state: str
+    """``gone`` for a parent that retention has dropped: only its id is known then"""
     distance: int
     """edges away from the message asked about"""
     parents: tuple[MessageId, ...]
@@ -246,8 +249,9 @@ class Event:
     ``kind``: ``published``, ``delivered``, ``skipped``, ``failed`` (an attempt; another follows), ``dead``,
     ``expired``, ``dropped``, ``complete`` (every delivery of the message has ended and none is dead or expired),
     ``replayed``, ``queue`` or ``queue_deleted``, ``subscriber`` or ``subscriber_deleted``, ``gap`` (events between
-    the one asked for and this one are gone), ``cut`` (the last one: the listener was too slow; ``text`` says how to
-    go on). What does not apply is ``""``, ``0`` or ``None``.
+    the one asked for and this one are not told), ``thinned`` (``count`` events were left out to keep to the listener's
+    rate), ``cut`` (the last one: the listener was too slow; ``text`` says how to go on). What does not apply is ``""``,
+    ``0`` or ``None``.
     """
 
     id: int
@@ -263,3 +267,4 @@ class Event:
     due_us: int = 0
     parents: tuple[MessageId, ...] = ()
     text: str = ""
+    count: int = 0

@@ -1,0 +1,173 @@
+"""Deliveries as people read them: the attempts of a message sorted by subscriber, and dead letters with their story."""
+
+from collections.abc import Iterable, Sequence
+from heapq import nsmallest
+
+from syncbrok.model import limits
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Published, Reason, Row
+from syncbrok.model.message import Scope
+from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
+from syncbrok.space.reading import SLICE, Reading
+from syncbrok.space.reports import DeadLetter, DeliveryReport, Page
+from syncbrok.space.sources import LogReads, Sources
+from syncbrok.space.why import ENDED_DELIVERIES
+
+_ENDS = frozenset(Outcome) - {Outcome.FAILED, Outcome.LATE}
+_WELL = (Outcome.DELIVERED, Outcome.SKIPPED)
+_BADLY = ("dead", "expired", "dropped")
+
+
+def by_subscriber(rows: Iterable[Row], counted: Iterable[int]) -> dict[int, list[Row]]:
+    """The rows of one message for each subscriber (number), oldest first. A row that ends the message everywhere
+    stands with every counted subscriber at whom it had not ended before (RULES 20)."""
+    sorted_rows: dict[int, list[Row]] = {number: [] for number in counted}
+    ended: dict[int, Outcome] = {}
+    for row in rows:
+        if row.subscriber != ALL_SUBSCRIBERS:
+            sorted_rows.setdefault(row.subscriber, []).append(row)
+            if row.outcome in _ENDS:
+                ended[row.subscriber] = row.outcome
+            elif row.outcome is Outcome.FAILED:
+                ended.pop(row.subscriber, None)  # a replay has armed it again
+            continue
+        for number, its_rows in sorted_rows.items():
+            # What ended badly and is ended again was armed again in between; what ended well stays as it was.
+            if ended.get(number) not in _WELL:
+                its_rows.append(row._replace(subscriber=number))
+                ended[number] = row.outcome
+    return sorted_rows
+
+
+def last_end(rows: Sequence[Row]) -> Row | None:
+    return next((row for row in reversed(rows) if row.outcome in _ENDS), None)
+
+
+class Deliveries:
+    """Makes the reports. Keeps nothing between two of them."""
+
+    def __init__(self, sources: Sources, reading: Reading) -> None:
+        self._registry = sources.registry
+        self._schedule = sources.schedule
+        self._journal = sources.journal
+        self._run_blocking = sources.run_blocking
+        self._reading = reading
+
+    def states(self, message: Published) -> tuple[DeliveryReport, ...]:
+        """The counted deliveries of a message, without their attempts."""
+        return tuple(self._report(message, number, (), counted=True) for number in self._counted(message))
+
+    def told(self, message: Published, rows: Sequence[Row]) -> tuple[DeliveryReport, ...]:
+        """All deliveries of a message with their attempts: counted ones first, then those that only have rows (of
+        subscribers that caught up on it, or are deleted)."""
+        counted = self._counted(message)
+        sorted_rows = by_subscriber(rows, counted)
+        return tuple(
+            self._report(message, number, its_rows, counted=number in counted)
+            for number, its_rows in sorted_rows.items()
+        )
+
+    async def dead_letters(self, queue: int, after: int, limit: int) -> Page[DeadLetter]:
+        """Of a queue (number), over all its subscribers, in the order of the log, beyond the sequence ``after``. The
+        letters of one message stay together: a page may hold a few more than ``limit``."""
+        letters: dict[int, list[tuple[int, Reason]]] = {}
+        for subscriber in self._registry.subscribers(queue):
+            for sequence, reason in self._schedule.dead_letters(subscriber.number).items():
+                if sequence > after:
+                    letters.setdefault(sequence, []).append((subscriber.number, reason))
+        chosen: list[int] = []
+        count = 0
+        for sequence in nsmallest(limit + 1, letters):
+            if count >= limit:
+                return Page(await self._letters(chosen, letters), chosen[-1])
+            chosen.append(sequence)
+            count += len(letters[sequence])
+        return Page(await self._letters(chosen, letters), None)
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _counted(self, message: Published) -> tuple[int, ...]:
+        return self._schedule.counted(message.sequence)
+
+    def _report(self, message: Published, number: int, rows: Sequence[Row], *, counted: bool) -> DeliveryReport:
+        subscriber = self._registry.subscriber_numbered(number)
+        state = self._schedule.delivery_state(message.sequence, number)
+        end = last_end(rows) if state in ENDED_DELIVERIES else None
+        if end is not None:
+            state = end.outcome.name.lower()  # the log knows more: skipped, or ended before the message was dropped
+        reason = ""
+        if state in _BADLY:
+            reason = reason_text(Reason.UNSUBSCRIBED if end is None and subscriber is None else _reason(end))
+        due_us = 0
+        if state in ("retrying", "paused"):
+            due_us = self._schedule.delivery_tried(message.sequence, number)[1]
+        return DeliveryReport(
+            subscriber=self._registry.subscriber_id(number),
+            endpoint="" if subscriber is None else subscriber.settings.endpoint,
+            state=state,
+            counted=counted,
+            attempts=tuple(rows),
+            next_attempt_us=due_us,
+            reason=reason,
+            blocked_by=self._blocked_by(message, number) if state == "blocked" else (),
+        )
+
+    def _blocked_by(self, message: Published, number: int) -> tuple[MessageId, ...]:
+        """The parents that close the gate at this subscriber. With scope ``same`` those of the same queue that it has
+        had already do not (RULES 11)."""
+        blockers = set(self._schedule.blocked_by(message.sequence))
+        parents = [parent for parent in message.parents if sequence_of(parent) in blockers]
+        if message.scope is Scope.SAME:
+            parents = [parent for parent in parents if not self._had(sequence_of(parent), number)]
+        return tuple(parents)
+
+    def _had(self, parent: int, number: int) -> bool:
+        if number not in self._schedule.counted(parent):
+            return False
+        return self._schedule.delivery_state(parent, number) in ("delivered", "skipped")
+
+    async def _letters(
+        self, sequences: Sequence[int], reasons: dict[int, list[tuple[int, Reason]]]
+    ) -> tuple[DeadLetter, ...]:
+        heads = await self._reading.heads(sequences)
+        found: list[DeadLetter] = []
+        for at in range(0, len(sequences), SLICE):
+            some = [sequence for sequence in sequences[at : at + SLICE] if sequence in heads]
+            for sequence, rows in zip(some, await self._run_blocking(_rows, self._journal, some), strict=True):
+                sorted_rows = by_subscriber(rows, self._schedule.counted(sequence))
+                head = heads[sequence]
+                queue = self._registry.queue_name(head.queue)
+                for number, reason in reasons[sequence]:
+                    name = self._registry.subscriber_id(number)
+                    found.append(_letter(head.id, sequence, queue, name, reason, sorted_rows.get(number, ())))
+        return tuple(found)
+
+
+def _letter(
+    id_: MessageId, sequence: int, queue: QueueName, name: SubscriberId, reason: Reason, rows: Sequence[Row]
+) -> DeadLetter:
+    tried = next((row for row in reversed(rows) if row.attempt), None)
+    end = last_end(rows)
+    return DeadLetter(
+        id=id_,
+        sequence=sequence,
+        queue=queue,
+        subscriber=name,
+        reason=reason_text(reason),
+        status=tried.status if tried else 0,
+        attempts=tried.attempt if tried else 0,
+        time_us=end.time_us if end else 0,
+        detail=tried.detail[: limits.response_bytes_kept] if tried else b"",
+    )
+
+
+def reason_text(reason: Reason) -> str:
+    """As answers show it: the name in lower case, ``""`` for none."""
+    return "" if reason is Reason.NONE else Reason(reason).name.lower()
+
+
+def _reason(end: Row | None) -> Reason:
+    return Reason.NONE if end is None else end.reason
+
+
+def _rows(journal: LogReads, sequences: Sequence[int]) -> list[list[Row]]:
+    return [[row for _, row in journal.rows_of(sequence)] for sequence in sequences]

@@ -1,0 +1,133 @@
+"""Queues, subscribers and the Space as a whole, in figures. From memory, but for the ids of messages long waiting."""
+
+from collections.abc import Iterable
+
+from syncbrok.model.message import Queue, Subscriber
+from syncbrok.model.names import MessageId
+from syncbrok.space.deliveries import reason_text
+from syncbrok.space.meters import process_report
+from syncbrok.space.reading import Reading
+from syncbrok.space.reports import (
+    DeliveryTotals,
+    LogReport,
+    QueueReport,
+    SpaceReport,
+    SubscriberReport,
+)
+from syncbrok.space.sources import Sources
+
+_reads_max = 16
+"""messages read from the disk, on the event loop, for one list of queues: those that memory does not name. Each is one
+short read, mostly of the page cache; a queue beyond that shows no id until the next list."""
+
+
+class Overview:
+    """Makes the reports. Keeps nothing between two of them."""
+
+    def __init__(self, sources: Sources, reading: Reading) -> None:
+        self._sources = sources
+        self._reading = reading
+
+    def queues(self, queues: Iterable[Queue], *, oldest: bool = True) -> tuple[QueueReport, ...]:
+        """``oldest`` False: without the ids of the messages waiting longest (a figure needs none)."""
+        reads_left = _reads_max
+        reports = []
+        for queue in queues:
+            counts = self._sources.schedule.queue_statistics(queue.number)
+            waiting = self._reading.known(counts.oldest_waiting) if oldest and counts.oldest_waiting else None
+            if oldest and counts.oldest_waiting and waiting is None and reads_left:
+                reads_left -= 1
+                waiting = self._read_id(counts.oldest_waiting)
+            reports.append(
+                QueueReport(
+                    name=queue.name,
+                    settings=queue.settings,
+                    subscribers=len(self._sources.registry.subscribers(queue.number)),
+                    last_sequence=counts.last_sequence,
+                    waiting=counts.waiting,
+                    oldest_waiting=waiting,
+                    dead_letters=counts.dead_letters,
+                    accepted=counts.accepted,
+                    delivered=counts.delivered,
+                    failed=counts.failed,
+                    dead=counts.dead,
+                )
+            )
+        return tuple(reports)
+
+    def _read_id(self, sequence: int) -> MessageId | None:
+        message = self._sources.journal.read_many([sequence])[0]
+        if message is None:
+            return None
+        self._reading.remember(message)
+        return message.id
+
+    def subscriber(self, subscriber: Subscriber) -> SubscriberReport:
+        counts = self._sources.schedule.subscriber_statistics(subscriber.number)
+        settings = subscriber.settings
+        return SubscriberReport(
+            queue=self._sources.registry.queue_name(subscriber.queue),
+            id=subscriber.id,
+            settings=settings,
+            since=subscriber.since,
+            state="disabled" if settings.disabled_us else "paused" if settings.paused else "active",
+            cursor=counts.cursor,
+            backlog=counts.backlog,
+            in_flight=counts.in_flight,
+            retrying=counts.retrying,
+            dead_letters=counts.dead,
+            delivered=counts.delivered,
+            failed=counts.failed,
+            last_status=counts.last_status,
+            last_reason=reason_text(counts.last_reason),
+            last_attempt_us=counts.last_attempt_us,
+            failing_since_us=counts.failing_since_us,
+            blocked=counts.blocked,
+        )
+
+    def space(self, state: str, waiters: int, listeners: int) -> SpaceReport:
+        sources = self._sources
+        queues = self.queues(sources.registry.queues.values(), oldest=False)
+        subscribers = tuple(self.subscriber(subscriber) for subscriber in sources.registry.all_subscribers())
+        return SpaceReport(
+            state=state,
+            time_us=sources.clock_us(),
+            log=self._log(),
+            deliveries=_totals(queues, subscribers),
+            start=sources.meters.start,
+            process=process_report(),
+            queues=queues,
+            subscribers=subscribers,
+            waiters=waiters,
+            listeners=listeners,
+        )
+
+    def _log(self) -> LogReport:
+        journal, meters = self._sources.journal, self._sources.meters
+        segments = journal.segments()
+        return LogReport(
+            sync=self._sources.sync,
+            sequence=journal.next_sequence - 1,
+            durable_sequence=journal.durable_sequence,
+            segments=len(segments),
+            bytes=sum(segment.bytes for segment in segments),
+            oldest_us=segments[0].first_time_us if segments else 0,
+            commits=meters.commits.report(),
+            records_written=meters.records_written,
+            bytes_written=meters.bytes_written,
+            full=meters.full,
+            failed=meters.failed,
+        )
+
+
+def _totals(queues: Iterable[QueueReport], subscribers: Iterable[SubscriberReport]) -> DeliveryTotals:
+    queues, subscribers = tuple(queues), tuple(subscribers)
+    return DeliveryTotals(
+        delivered=sum(queue.delivered for queue in queues),
+        failed=sum(queue.failed for queue in queues),
+        dead=sum(queue.dead for queue in queues),
+        in_flight=sum(subscriber.in_flight for subscriber in subscribers),
+        retrying=sum(subscriber.retrying for subscriber in subscribers),
+        waiting=sum(queue.waiting for queue in queues),
+        dead_letters=sum(queue.dead_letters for queue in queues),
+    )

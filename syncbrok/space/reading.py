@@ -1,0 +1,122 @@
+"""Messages by sequence, read off the event loop, and a small memory of which id and queue a sequence is.
+
+Rows and waiting children name messages by sequence; people name them by id. Content is read along and thrown away,
+so whoever wants many messages goes through here: slices keep what is in memory at once to a few MiB.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from syncbrok.model import limits
+from syncbrok.model.errors import Gone, UnknownMessage
+from syncbrok.model.facts import Published, Row
+from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
+from syncbrok.space.sources import LogReads, Sources
+
+SLICE = 64
+"""messages per read: 64 MiB at the very most, some KiB in practice"""
+
+
+class Head(NamedTuple):
+    """What a sequence stands for. ``queue`` is a number."""
+
+    id: MessageId
+    queue: int
+
+
+class Stored(NamedTuple):
+    """A message without its content: ``message.content`` is empty, ``content_bytes`` says how long it is."""
+
+    message: Published
+    content_bytes: int
+
+
+class Found(NamedTuple):
+    """A message with the rows of its attempts, oldest first."""
+
+    message: Published
+    rows: tuple[Row, ...]
+
+
+def stored(message: Published) -> Stored:
+    return Stored(message._replace(content=b""), len(message.content))
+
+
+class Reading:
+    """Reads messages. Owns nothing but the heads it remembers, at most ``limits.heads_kept_max``."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._heads: dict[int, Head] = {}  # in the order of being learned: the oldest goes first
+
+    def remember(self, message: Published) -> None:
+        """So that naming it later needs no disk."""
+        heads = self._heads
+        if len(heads) >= limits.heads_kept_max:
+            del heads[next(iter(heads))]
+        heads[message.sequence] = Head(message.id, message.queue)
+
+    def known(self, sequence: int) -> MessageId | None:
+        """The id where memory has it."""
+        head = self._heads.get(sequence)
+        if head is not None:
+            return head.id
+        message = self._sources.journal.cached(sequence)
+        return None if message is None else message.id
+
+    async def find(self, id: MessageId, *, rows: bool = True) -> Found:  # noqa: A002 (the word of the domain)
+        """Raises ``UnknownMessage`` for an id that was never issued, ``Gone`` for one that retention has dropped."""
+        sequence = sequence_of(id)
+        journal = self._sources.journal
+        if not issued_by(id, journal.id_key):
+            raise UnknownMessage(f"this broker never issued the id {id_text(id)}", id=id_text(id))
+        kind, message, found_rows = await self._sources.run_blocking(_find, journal, sequence, rows)
+        if kind == "dropped":
+            raise Gone(f"message {id_text(id)} is older than the log is kept", id=id_text(id))
+        if message is None or message.id != id:
+            raise UnknownMessage(f"there is no message {id_text(id)}", id=id_text(id))
+        self.remember(message)
+        return Found(message, found_rows)
+
+    async def messages(self, sequences: Sequence[int]) -> list[Stored | None]:
+        """In the order asked; None for what retention has dropped."""
+        found: list[Stored | None] = []
+        for at in range(0, len(sequences), SLICE):
+            found += await self._sources.run_blocking(_stored, self._sources.journal, sequences[at : at + SLICE])
+        for stored in found:
+            if stored is not None:
+                self.remember(stored.message)
+        return found
+
+    async def heads(self, sequences: Iterable[int]) -> dict[int, Head]:
+        """Id and queue of each; those that retention has dropped are left out."""
+        known: dict[int, Head] = {}
+        missing: list[int] = []
+        for sequence in set(sequences):
+            head = self._heads.get(sequence)
+            if head is None:
+                message = self._sources.journal.cached(sequence)
+                head = None if message is None else Head(message.id, message.queue)
+            if head is None:
+                missing.append(sequence)
+            else:
+                known[sequence] = head
+        missing.sort()  # neighbours are read at once
+        for stored in await self.messages(missing):
+            if stored is not None:
+                known[stored.message.sequence] = Head(stored.message.id, stored.message.queue)
+        return known
+
+
+def _find(journal: LogReads, sequence: int, with_rows: bool) -> tuple[str, Published | None, tuple[Row, ...]]:
+    kind = journal.kind_of(sequence)
+    if kind != "message":
+        return kind, None, ()
+    message = journal.read_many([sequence])[0]
+    if message is None:  # dropped between the two calls
+        return "dropped", None, ()
+    return kind, message, tuple(row for _, row in journal.rows_of(sequence)) if with_rows else ()
+
+
+def _stored(journal: LogReads, sequences: Sequence[int]) -> list[Stored | None]:
+    return [None if read is None else stored(read) for read in journal.read_many(sequences)]
