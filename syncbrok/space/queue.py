@@ -125,6 +125,11 @@ class Registry:
             return entry.subscriber.id
         return self._deleted_subscribers.get(number, (0, SubscriberId(f"deleted-{number}")))[1]
 
+    def subscriber_queue(self, number: int) -> int:
+        """Number of its queue; also of one that has been deleted, as long as it is remembered; then 0."""
+        entry = self._lookups.get(number)
+        return entry.subscriber.queue if entry is not None else self._deleted_subscribers.get(number, (0, ""))[0]
+
     def lookup(self, number: int) -> Lookup:
         """The subscriber (number) with the name of its queue and the timeout that applies. Raises ``KeyError``."""
         return self._lookups[number]
