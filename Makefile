@@ -44,8 +44,9 @@ bench: $(VENV)/.installed-dev  ## measure, beside the ceilings of this machine
 
 spark: $(VENV)/.installed-spark  ## add what the Spark pipeline needs (a Java runtime is not included)
 
-docs: $(VENV)/.installed-dev  ## draw the pictures in docs/ again
+docs: $(VENV)/.installed-dev  ## draw the pictures and the dashboard again
 	$(BIN)/python -m tools.pictures
+	$(BIN)/python -m tools.dashboard
 
 clean:  ## remove .venv and caches; never the log
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
