@@ -1,7 +1,7 @@
 """Writes the Grafana dashboard, config/grafana-dashboard.json: ``python -m tools.dashboard`` (``make docs``).
 
-A dashboard is mostly repetition; here a panel is one line. ``tests/test_config.py`` checks that the file is up to date and that
-the broker really shows every metric it names.
+A dashboard is mostly repetition; here a panel is one line. ``tests/test_config.py`` checks that the file is up to
+date and that the broker really shows every metric it names.
 """
 
 import json
@@ -54,8 +54,10 @@ PANELS = (
         "short",
         (
             (
-                "rate(syncbrok_log_records_written_total[$__rate_interval])"
-                " / rate(syncbrok_commit_seconds_count[$__rate_interval])",
+                (
+                    "rate(syncbrok_log_records_written_total[$__rate_interval])"
+                    " / rate(syncbrok_commit_seconds_count[$__rate_interval])"
+                ),
                 "records",
             ),
         ),
