@@ -1,0 +1,58 @@
+"""The application: every route, behind the gate. And the way to add those of others (the web page, the events)."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+from aiohttp import web
+
+from syncbrok.frontends.over_http import (
+    batch,
+    dead_letters,
+    health,
+    messages,
+    openapi,
+    original,
+    publish,
+    queues,
+    subscribers,
+)
+from syncbrok.frontends.over_http.auth import Tokens
+from syncbrok.frontends.over_http.body import JSON_BYTES_MAX, expectation
+from syncbrok.frontends.over_http.gate import Gate
+from syncbrok.frontends.over_http.routes import Route
+from syncbrok.frontends.over_http.surface import HttpOptions, Surface
+from syncbrok.space.channels import Channels
+from syncbrok.space.view import View
+
+# aiohttp tries the resources below one prefix in this order: the way of every message comes first.
+_ROUTES: Final = (
+    *publish.ROUTES,
+    *batch.ROUTES,
+    *original.ROUTES,
+    *messages.ROUTES,
+    *queues.ROUTES,
+    *subscribers.ROUTES,
+    *dead_letters.ROUTES,
+)
+
+
+def make_app(
+    channels: Channels, view: View, options: HttpOptions, extra_routes: Sequence[Route] = ()
+) -> web.Application:
+    """The whole surface as an application. ``extra_routes`` are registered, guarded and described like the others."""
+    surface = Surface(channels, view, options)
+    scopes: dict[Callable[[web.Request], Awaitable[web.StreamResponse]], str] = {}
+    gate = Gate(Tokens(options.tokens), scopes)
+    routes = (*_ROUTES, *health.routes(gate), *extra_routes)
+    # Bodies are bounded where they are read; the largest any route takes is the bound for code that does not.
+    app = web.Application(middlewares=[gate.middleware()], client_max_size=options.batch_bytes_max)
+    for route in (*routes, openapi.route(routes)):
+        handler = partial(route.handler, surface)
+        if route.scope is not None:
+            scopes[handler] = route.scope
+        bytes_max = getattr(options, route.bytes_max) if route.bytes_max else JSON_BYTES_MAX
+        app.router.add_route(route.method, route.path, handler, expect_handler=expectation(bytes_max))
+        if route.method == "GET":
+            app.router.add_route("HEAD", route.path, handler)
+    return app

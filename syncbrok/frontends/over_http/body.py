@@ -1,0 +1,93 @@
+"""Reading what a client sends, within bounds of size and time (RELIABILITY finding 6: aiohttp has none of its own)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from aiohttp import hdrs, web
+
+from syncbrok.frontends.over_http.problems import TooSlow, UnsupportedMedia, answer
+from syncbrok.model import limits
+from syncbrok.model.errors import ClientFault, Malformed, TooLarge
+
+JSON_BYTES_MAX = 256 * limits.KIB
+"""of the settings of a queue or subscriber, and of what a replay or purge is asked for"""
+
+
+def refuse_early(request: web.BaseRequest, bytes_max: int) -> None:
+    """What can be refused before a byte of the body is read: codings and a stated length over ``bytes_max``.
+
+    Raises ``UnsupportedMedia`` and ``TooLarge``. Compressed bodies are refused altogether: a few KiB of them can be
+    a GiB, and the content is kept byte for byte, so the broker would have nothing to gain from unpacking it.
+    """
+    coding = request.headers.get(hdrs.CONTENT_ENCODING)
+    if coding is not None and coding.strip().lower() not in ("", "identity"):
+        raise UnsupportedMedia(
+            f"Content-Encoding {coding[:40]!r} is not taken; send the content as it is",
+            mend="send the body without Content-Encoding; name what is inside with Content-Type",
+        )
+    length = request.content_length
+    if length is not None and length > bytes_max:
+        raise _too_large(bytes_max, length)
+
+
+async def read_body(request: web.Request, bytes_max: int, timeout_s: float) -> bytes:
+    """The whole body. Raises ``TooLarge``, ``TooSlow``, ``UnsupportedMedia``, and ``Malformed`` where it breaks off."""
+    refuse_early(request, bytes_max)
+    stream = request.content
+    if stream.is_eof():  # it came with the headers, as nearly every message does: no timer, no waiting
+        body = stream.read_nowait()
+        if len(body) > bytes_max:
+            raise _too_large(bytes_max, len(body))
+        return body
+    stream.set_read_chunk_size(min(bytes_max, limits.MIB))
+    chunks = []
+    size = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            while chunk := await stream.readany():
+                size += len(chunk)
+                if size > bytes_max:
+                    raise _too_large(bytes_max, None)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise TooSlow(f"the body did not arrive within {timeout_s:g} s", timeout_s=timeout_s) from None
+    except (web.RequestPayloadError, ConnectionError):
+        raise Malformed("the body broke off before its end") from None
+    return b"".join(chunks)
+
+
+async def read_object(request: web.Request, timeout_s: float) -> dict[str, Any]:
+    """A JSON object; an empty body is an empty object. Raises ``Malformed`` as well."""
+    body = await read_body(request, JSON_BYTES_MAX, timeout_s)
+    if not body:
+        return {}
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the body is not JSON: {error.msg}", line=error.lineno, column=error.colno) from None
+    if not isinstance(found, dict):
+        raise Malformed("the body must be a JSON object, {...}")
+    return found
+
+
+def expectation(bytes_max: int) -> Callable[[web.Request], Awaitable[web.StreamResponse | None]]:
+    """What answers ``Expect: 100-continue``: the body is asked for unless its stated length already rules it out."""
+
+    async def expect(request: web.Request) -> web.StreamResponse | None:
+        try:
+            refuse_early(request, bytes_max)
+        except ClientFault as error:
+            return answer(error)
+        if request.headers[hdrs.EXPECT].strip().lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # the answer proper has not begun
+        return None
+
+    return expect
+
+
+def _too_large(bytes_max: int, length: int | None) -> TooLarge:
+    has = f"this one has {length}" if length is not None else "this one has more"
+    return TooLarge(f"a body may have {bytes_max} bytes here, {has}", bytes_max=bytes_max)

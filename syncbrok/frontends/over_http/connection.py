@@ -1,0 +1,122 @@
+"""A connection with deadlines and caps (RELIABILITY finding 6).
+
+aiohttp bounds neither how long a client may take to send a request's headers nor how many connections it holds. The
+body's deadline stands where bodies are read (``body.read_body``).
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+from aiohttp import web
+
+from syncbrok.frontends.over_http import problems
+from syncbrok.model.errors import Malformed
+
+
+class Limits:
+    """Shared by the connections of one server: its deadlines, and how many connections there are, by address."""
+
+    __slots__ = ("by_address", "connections_max", "connections_per_address_max", "count", "headers_timeout_s")
+
+    def __init__(self, headers_timeout_s: float, connections_max: int, connections_per_address_max: int) -> None:
+        self.headers_timeout_s = headers_timeout_s
+        self.connections_max = connections_max
+        self.connections_per_address_max = connections_per_address_max
+        self.count = 0
+        self.by_address: Counter[str] = Counter()
+
+    def enter(self, address: str) -> bool:
+        """Whether there is room for one more from ``address``; then it is counted until it leaves."""
+        if self.count >= self.connections_max or self.by_address[address] >= self.connections_per_address_max:
+            return False
+        self.count += 1
+        self.by_address[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        self.count -= 1
+        self.by_address[address] -= 1
+        if not self.by_address[address]:
+            del self.by_address[address]
+
+
+class Connection(web.RequestHandler):
+    """From its first byte, and on a new connection from the start, a request's headers must be complete within
+    ``headers_timeout_s``; then the client gets a 408 and the connection is closed."""
+
+    __slots__ = ("_address", "_deadline", "_limits")
+
+    def __init__(self, server: web.Server, limits: Limits, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._limits = limits
+        self._address: str | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if peer else ""
+        if not self._limits.enter(address):
+            super().connection_made(transport)
+            self.force_close()
+            return
+        self._address = address
+        super().connection_made(transport)
+        self._arm()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._address is not None:
+            self._limits.leave(self._address)
+            self._address = None
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._messages or self._current_request is not None:
+            if self._deadline is not None:
+                self._disarm()
+        elif self._deadline is None and data:
+            # Nobody handles a request, none is complete, and there is more than nothing: headers have begun.
+            self._arm()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What aiohttp's parser refuses, or what went wrong outside every handler."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun, an error cannot follow")
+        if status == 400:
+            response = problems.answer(Malformed(f"this is not a request of HTTP/1.1: {(message or str(exc))[:200]}"))
+        elif isinstance(exc, Exception):
+            response = problems.unforeseen(request, exc)
+        else:
+            response = problems.answer_status(status, "the request was given up")
+        response.force_close()
+        return response
+
+    def _arm(self) -> None:
+        self._deadline = self._loop.call_later(self._limits.headers_timeout_s, self._too_slow)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if self.transport is None or self._messages or self._current_request is not None:
+            return
+        timeout_s = self._limits.headers_timeout_s
+        _, body = problems.document(
+            problems.TooSlow(f"the request's headers did not arrive within {timeout_s:g} s", timeout_s=timeout_s)
+        )
+        self.transport.write(
+            b"HTTP/1.1 408 Request Timeout\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
+            % (problems.CONTENT_TYPE.encode(), len(body), body)
+        )
+        self.force_close()

@@ -1,0 +1,202 @@
+"""The request headers of a publish -> one ``Message``.
+
+The usual publish has none of them, so they are collected in one pass and only those that are there cost anything.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from multidict import CIMultiDictProxy
+
+from syncbrok.frontends.over_http import cloud_events
+from syncbrok.frontends.over_http.cloud_events import Cause
+from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting, Malformed
+from syncbrok.model.message import Message, ParentFailure
+from syncbrok.model.names import MessageId, parse_message_id
+from syncbrok.model.units import parse_duration_s, parse_header_name, parse_header_value, parse_time_us
+
+PARENT_FAILURES = {value.name.lower(): value for value in ParentFailure}
+
+_OURS = ("syncbrok-", "ce-")
+_OTHERS = frozenset({"content-type", "idempotency-key", "prefer", "traceparent"})
+_SENT_BY_BROKERS = frozenset(
+    f"syncbrok-{name}" for name in ("queue", "sequence", "parents", "attempt", "replay", "sync")
+)
+"""What a broker puts on its deliveries: passed over, so that one broker can subscribe to another's queue."""
+_FORWARD = "syncbrok-forward-"
+_NOT_FORWARDED = frozenset(
+    {
+        *("connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te"),
+        *("proxy-authenticate", "proxy-authorization", "proxy-connection", "traceparent", "trailer"),
+        *("transfer-encoding", "upgrade"),
+    }
+)
+_NOT_FORWARDED_PREFIXES = ("syncbrok-", "webhook-", "ce-")
+_US = 1_000_000
+
+
+class Asked(NamedTuple):
+    """What a publish asks for: the message, how long to wait for its end, and a cause still to be looked up."""
+
+    message: Message
+    wait_s: float | None = None
+    cause: Cause | None = None
+
+
+def parse_publish(headers: CIMultiDictProxy[str], content: bytes, parents_max: int, now_us: int) -> Asked:
+    """Raises ``Malformed`` and ``BadSetting``, naming the header. ``now_us`` is where ``Syncbrok-Expires`` in seconds
+    counts from (Unix microseconds)."""
+    content_type = ""
+    special: list[tuple[str, str]] = []
+    for name, value in headers.items():
+        low = name.lower()
+        if low in _OTHERS or low.startswith(_OURS):
+            if low == "content-type":
+                content_type = check_content_type(value)
+            else:
+                special.append((low, value))
+    if not special:
+        return Asked(Message(content, content_type))
+    return _with_special(Message(content, content_type), special, parents_max, now_us)
+
+
+def check_content_type(value: str) -> str:
+    if not (value.isascii() and value.isprintable()) or len(value) > 256:
+        raise Malformed("Content-Type is not a media type", header="content-type")
+    return value
+
+
+def check_key(value: str, what: str) -> str:
+    """A ``Syncbrok-Key`` or idempotency key: 1 to ``limits.key_bytes_max`` bytes of printable UTF-8."""
+    if not value or not value.isprintable():  # surrogates of bytes that are not UTF-8 are not printable either
+        raise Malformed(f"{what} must be printable text, not empty", header=what)
+    if len(value) * 4 > limits.key_bytes_max and len(value.encode()) > limits.key_bytes_max:
+        raise Malformed(f"{what} may have {limits.key_bytes_max} bytes", header=what, bytes_max=limits.key_bytes_max)
+    return value
+
+
+def check_parents_count(count: int, parents_max: int) -> None:
+    if count > parents_max:
+        raise Malformed(f"a message may have {parents_max} parents, this one names {count}", parents_max=parents_max)
+
+
+def parse_parent_failure(value: Any) -> ParentFailure:
+    found = PARENT_FAILURES.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise BadSetting(f"expected fail, hold or deliver, found {str(value)[:40]!r}", expected=[*PARENT_FAILURES])
+    return found
+
+
+def parse_delay_us(value: Any) -> int:
+    """A wait before delivery in microseconds; at most ``limits.delay_max_s``."""
+    seconds = parse_duration_s(value)
+    if seconds > limits.delay_max_s:
+        raise BadSetting(f"a delay may be {limits.delay_max_s:.0f} s, this is {seconds:g} s", max_s=limits.delay_max_s)
+    return round(seconds * _US)
+
+
+def parse_forward(name: str, value: Any) -> tuple[str, str]:
+    """A header that is to reach subscribers; raises ``BadSetting`` for names that are the broker's own business."""
+    low = parse_header_name(name)
+    if low in _NOT_FORWARDED or low.startswith(_NOT_FORWARDED_PREFIXES):
+        raise BadSetting(f"{name[:80]!r} cannot be forwarded: the broker or the connection sets it", header=low)
+    return low, parse_header_value(value)
+
+
+def check_headers_size(headers: Iterable[tuple[str, str]]) -> None:
+    """What is kept with a message is bounded by ``limits.header_bytes_max``; raises ``Malformed``."""
+    size = sum(len(name) + len(value) for name, value in headers)
+    if size > limits.header_bytes_max:
+        raise Malformed(
+            f"the headers kept with a message may have {limits.header_bytes_max} bytes, these have {size}",
+            bytes_max=limits.header_bytes_max,
+        )
+
+
+def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: int, now_us: int) -> Asked:
+    given: dict[str, Any] = {}
+    parents: dict[MessageId, None] = {}
+    forwarded: list[tuple[str, str]] = []
+    attributes: dict[str, str] = {}
+    wait_s = None
+    for name, value in special:
+        try:
+            if name.startswith("ce-"):
+                forwarded.append((name, parse_header_value(value)))
+                attributes[name[3:]] = cloud_events.decode(value)
+            elif name.startswith(_FORWARD):
+                forwarded.append(parse_forward(name[len(_FORWARD) :], value))
+            elif name == "traceparent":
+                forwarded.append((name, parse_header_value(value)))
+            elif name == "prefer":
+                wait_s = _parse_wait_s(value) if wait_s is None else wait_s
+            elif name == "syncbrok-parent":
+                parents.update(dict.fromkeys(_parse_parents(value)))
+            else:
+                given.update(_parse_field(name, value, now_us))
+        except BadSetting as error:
+            raise BadSetting(f"{name}: {error.detail}", **error.members | {"header": name}) from None
+    cause = None
+    if not attributes.keys().isdisjoint(cloud_events.REQUIRED):
+        identity = cloud_events.identify(attributes)
+        cause = identity.cause
+        given.setdefault("idempotency_key", identity.key)
+    check_parents_count(len(parents) + (cause is not None), parents_max)
+    check_headers_size(forwarded)
+    return Asked(plain._replace(parents=tuple(parents), headers=tuple(forwarded), **given), wait_s, cause)
+
+
+def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:
+    """One header that sets one field of ``Message``."""
+    match name:
+        case "idempotency-key":
+            return {"idempotency_key": check_key(_unquote(value), name)}
+        case "syncbrok-key":
+            return {"key": check_key(value, name)}
+        case "syncbrok-parent-failure":
+            return {"parent_failure": parse_parent_failure(value.strip().lower())}
+        case "syncbrok-delay":
+            return {"delay_us": parse_delay_us(value)}
+        case "syncbrok-deliver-at":
+            return {"due_us": parse_time_us(value)}
+        case "syncbrok-expires":
+            return {"expires_us": _parse_expires_us(value, now_us)}
+    if name in _SENT_BY_BROKERS:
+        return {}
+    # Not passed over: a header misspelt (Syncbrok-Parnet) would silently lose the order the publisher counts on.
+    raise Malformed(f"there is no header {name[:80]!r} on a publish", header=name[:80])
+
+
+def _parse_parents(value: str) -> list[MessageId]:
+    parents = [parse_message_id(part) for part in value.split(",") if part.strip()]
+    if not parents:
+        raise Malformed(
+            "Syncbrok-Parent names no parent; leave it out for a message without one", header="syncbrok-parent"
+        )
+    return parents
+
+
+def _parse_wait_s(value: str) -> float | None:
+    """Seconds of ``wait`` in a ``Prefer`` header, at most ``limits.wait_s_max``; None where it has none (RFC 7240)."""
+    for preference in value.split(","):
+        name, _, argument = preference.partition(";")[0].partition("=")
+        if name.strip().lower() == "wait":
+            return min(parse_duration_s(argument.strip().strip('"')), limits.wait_s_max)
+    return None
+
+
+def _parse_expires_us(value: str, now_us: int) -> int:
+    """A moment in RFC 3339, or a number of seconds from now."""
+    try:
+        seconds = parse_duration_s(value)
+    except BadSetting:
+        return parse_time_us(value)
+    return now_us + round(min(seconds, limits.delay_max_s) * _US)
+
+
+def _unquote(value: str) -> str:
+    """The draft writes the key as a quoted string, many clients write it bare; both are the same key."""
+    if len(value) >= 2 and value[0] == '"' == value[-1]:
+        return value[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    return value

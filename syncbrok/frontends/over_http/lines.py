@@ -1,0 +1,190 @@
+"""NDJSON lines -> messages. One line is one message; the lines of a batch count from 1, as ``#n`` and errors do.
+
+Every mistake is found before anything is refused, and each names its line. An empty line is a mistake too (only the
+newline after the last line may be there or not): passed over, it would shift what ``#n`` means.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from syncbrok.frontends.over_http.headers import (
+    check_content_type,
+    check_headers_size,
+    check_key,
+    check_parents_count,
+    parse_delay_us,
+    parse_forward,
+    parse_parent_failure,
+)
+from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
+from syncbrok.model.message import Message
+from syncbrok.model.names import MessageId, parse_message_id
+from syncbrok.model.units import parse_header_value
+
+TEXT: Final = "text/plain; charset=utf-8"
+BYTES: Final = "application/octet-stream"
+JSON: Final = "application/json"
+
+_mistakes_max: Final = 100
+_CONTENTS: Final = ("content", "content_base64", "data")
+
+
+def parse_lines(body: bytes, lines_max: int, content_bytes_max: int, parents_max: int) -> tuple[Message, ...]:
+    """The messages of a batch. Raises ``TooLarge`` for too many lines or one too long, ``Malformed`` with ``errors``:
+    [{"line", "detail"}] for everything else, the first hundred mistakes in it."""
+    lines = body.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise Malformed("the batch is empty: one JSON object on each line")
+    if len(lines) > lines_max:
+        raise TooLarge(f"a batch may have {lines_max} lines, this one has {len(lines)}", lines_max=lines_max)
+    messages: list[Message] = []
+    mistakes: list[dict[str, Any]] = []
+    for position, line in enumerate(lines):
+        try:
+            messages.append(_parse(line, position, content_bytes_max, parents_max))
+        except TooLarge:
+            raise
+        except ClientFault as error:
+            mistakes.append({"line": position + 1, "detail": error.detail})
+            if len(mistakes) == _mistakes_max:
+                break
+    if mistakes:
+        raise refused(mistakes)
+    return tuple(messages)
+
+
+def refused(mistakes: list[dict[str, Any]]) -> Malformed:
+    """The error for a batch in which these lines cannot be read."""
+    first = mistakes[0]
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+    return Malformed(f"line {first['line']}: {first['detail']}{more}", line=first["line"], errors=mistakes)
+
+
+def _parse(line: bytes, position: int, content_bytes_max: int, parents_max: int) -> Message:
+    try:
+        given = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"not JSON: {error.msg}" if line.strip() else "an empty line; leave it out") from None
+    if given.__class__ is not dict:
+        raise Malformed("not a JSON object")
+    content = given.get("content")
+    if content.__class__ is str and len(given) == 1:  # the commonest line by far has nothing more
+        message = Message(content.encode(), TEXT)
+    else:
+        message = _parse_fields(given, position, parents_max)
+    if len(message.content) > content_bytes_max:
+        raise TooLarge(
+            f"line {position + 1}: content may have {content_bytes_max} bytes, this has {len(message.content)}",
+            line=position + 1,
+            bytes_max=content_bytes_max,
+        )
+    return message
+
+
+def _parse_fields(given: dict[str, Any], position: int, parents_max: int) -> Message:
+    """A line with more than its content."""
+    content, content_type = _content(given)
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _CONTENTS or value is None:
+            continue
+        parse = _FIELDS.get(name)
+        if parse is not None:
+            field, read = parse
+            try:
+                fields[field] = read(value)
+            except BadSetting as error:
+                raise BadSetting(f"{name}: {error.detail}") from None
+        elif name == "parents":
+            fields["parents"] = _parents(value, position, parents_max)
+        elif name == "headers":
+            content_type, fields["headers"] = _headers(value, content_type)
+        else:
+            known = ", ".join((*_CONTENTS, "parents", "headers", *_FIELDS))
+            raise Malformed(f"unknown member {name[:40]!r}; known are {known}")
+    return Message(content, content_type, **fields)
+
+
+def _content(given: dict[str, Any]) -> tuple[bytes, str]:
+    found = [name for name in _CONTENTS if name in given]
+    if len(found) != 1:
+        raise Malformed("a line has exactly one of content (text), content_base64 and data (any JSON)")
+    value = given[found[0]]
+    match found[0]:
+        case "data":
+            return orjson.dumps(value), JSON
+        case "content" if isinstance(value, str):
+            return value.encode(), TEXT
+        case "content_base64" if isinstance(value, str):
+            try:
+                return base64.b64decode(value, validate=True), BYTES
+            except (binascii.Error, ValueError):
+                raise Malformed("content_base64 is not base64") from None
+    raise Malformed(f"{found[0]} must be a string; use data for other JSON")
+
+
+def _parents(value: Any, position: int, parents_max: int) -> tuple[MessageId | int, ...]:
+    if not isinstance(value, list):
+        raise Malformed('parents must be a list of ids, or of "#n" for line n of this batch')
+    check_parents_count(len(value), parents_max)
+    return tuple(dict.fromkeys(_parent(one, position) for one in value))
+
+
+def _parent(value: Any, position: int) -> MessageId | int:
+    if not isinstance(value, str):
+        raise Malformed("a parent is an id or #n, a string")
+    if not value.startswith("#"):
+        return parse_message_id(value)
+    digits = value[1:]
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 6 and int(digits) > 0):
+        raise Malformed(f"{value[:40]!r} is no line of this batch: they count from #1", parent=value[:40])
+    if int(digits) > position:
+        raise Malformed(
+            f"{value} does not stand before this line; a parent must (so no cycle can be written)", parent=value
+        )
+    return int(digits) - 1
+
+
+def _headers(value: Any, content_type: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """What reaches subscribers; ``content-type`` among them replaces that of the content."""
+    if not isinstance(value, dict):
+        raise Malformed("headers must be an object of names and values")
+    headers = []
+    for name, text in value.items():
+        low = name.lower()
+        try:
+            if low == "content-type":
+                content_type = check_content_type(parse_header_value(text))
+            elif low == "traceparent" or low.startswith("ce-"):
+                headers.append((low, parse_header_value(text)))
+            else:
+                headers.append(parse_forward(name, text))
+        except BadSetting as error:
+            raise BadSetting(f"headers: {error.detail}") from None
+    check_headers_size(headers)
+    return content_type, tuple(headers)
+
+
+def _text(what: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str):
+            raise Malformed(f"{what} must be a string")
+        return check_key(value, what)
+
+    return read
+
+
+_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+    "key": ("key", _text("key")),
+    "idempotency_key": ("idempotency_key", _text("idempotency_key")),
+    "parent_failure": ("parent_failure", parse_parent_failure),
+    "delay": ("delay_us", parse_delay_us),
+}
+assert limits.batch_lines_max < 10**6, "six digits of #n reach every line"

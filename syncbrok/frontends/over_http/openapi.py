@@ -1,0 +1,129 @@
+"""``/openapi.json`` (OpenAPI 3.1), made of the same rows the routes are registered from."""
+
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+import syncbrok
+from syncbrok.frontends.over_http import problems
+from syncbrok.frontends.over_http.routes import JSON, Parameter, Reply, Route
+from syncbrok.frontends.over_http.schemas import NAME_PATTERN, SCHEMAS
+from syncbrok.frontends.over_http.surface import Surface
+
+_IN_PATH: Final = re.compile(r"\{(\w+)\}")
+_PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "queue": {"type": "string", "pattern": NAME_PATTERN},
+    "subscriber": {"type": "string", "pattern": NAME_PATTERN},
+    "id": {"type": "string", "format": "uuid"},
+}
+
+
+def route(others: Sequence[Route]) -> Route:
+    """The route of the document that describes ``others`` and itself."""
+    text = b""
+
+    async def show(_surface: Surface, _request: web.Request) -> web.StreamResponse:
+        return web.Response(body=text, headers={"Content-Type": JSON})
+
+    own = Route(
+        "GET",
+        "/openapi.json",
+        show,
+        None,
+        "health",
+        "This description",
+        {200: Reply("OpenAPI 3.1.", {"type": "object"})},
+    )
+    text = orjson.dumps(describe((*others, own)))
+    return own
+
+
+def describe(routes: Sequence[Route]) -> dict[str, Any]:
+    """The document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for one in routes:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Syncbrok",
+            "version": syncbrok.__version__,
+            "description": "A message broker that delivers a message only after its parents are complete.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(one: Route) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _operation_id(one),
+        "tags": [one.tag],
+        "summary": one.summary,
+        "parameters": [
+            *(_in_path(name) for name in _IN_PATH.findall(one.path)),
+            *(_parameter(given, "query") for given in one.query),
+            *(_parameter(given, "header") for given in one.headers),
+        ],
+        "responses": _responses(one),
+    }
+    if one.body is not None:
+        operation["requestBody"] = {
+            "required": one.body.required,
+            "content": {media: {"schema": _schema(schema)} for media, schema in one.body.media.items()},
+            **({"description": one.body.doc} if one.body.doc else {}),
+        }
+    if one.scope is not None:
+        # Or no token at all: a broker without configured tokens asks for none.
+        operation["security"] = [{}, {"token": [one.scope]}]
+    return operation
+
+
+def _operation_id(one: Route) -> str:
+    words = re.sub(r"[^a-zA-Z0-9]+", "_", one.path.removeprefix("/v1")).strip("_")
+    return f"{one.method.lower()}_{words or 'root'}"
+
+
+def _responses(one: Route) -> dict[str, Any]:
+    common = (400, 401, 403, 500) if one.scope is not None else (500,)
+    responses = {str(status): _reply(reply) for status, reply in one.replies.items()}
+    for status in sorted({*common, *one.problems} - set(one.replies)):
+        responses[str(status)] = {
+            "description": HTTPStatus(status).phrase,
+            "content": {problems.CONTENT_TYPE: {"schema": _schema("Problem")}},
+        }
+    return responses
+
+
+def _reply(reply: Reply) -> dict[str, Any]:
+    shown: dict[str, Any] = {"description": reply.doc}
+    if reply.schema is not None:
+        shown["content"] = {reply.media: {"schema": _schema(reply.schema)}}
+    if reply.headers:
+        shown["headers"] = {name: {"schema": {"type": "string"}} for name in reply.headers}
+    return shown
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS[name]}
+
+
+def _parameter(given: Parameter, where: str) -> dict[str, Any]:
+    return {
+        "name": given.name,
+        "in": where,
+        "description": given.doc,
+        "required": given.required,
+        "schema": given.schema,
+    }
+
+
+def _schema(schema: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"$ref": f"#/components/schemas/{schema}"} if isinstance(schema, str) else schema

@@ -1,0 +1,160 @@
+"""The one table from errors to HTTP: error class -> status and title, as RFC 9457 problem documents.
+
+A problem's ``type`` is ``urn:syncbrok:problem:SLUG`` with the slug of the error class and never changes; ``detail``
+says what happened to this request; ``mend`` says what to do about it. Other members are those of the error.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import NamedTuple
+
+import orjson
+from aiohttp import web
+
+from syncbrok.model import errors
+
+log = logging.getLogger(__name__)
+
+CONTENT_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:syncbrok:problem:"
+
+
+class UnsupportedMedia(errors.ClientFault):
+    """A media type or content coding this route does not take."""
+
+    slug = "unsupported-media-type"
+
+
+class TooSlow(errors.ClientFault):
+    """The request was not there in time."""
+
+    slug = "request-timeout"
+
+
+class UnknownRoute(errors.ClientFault):
+    slug = "unknown-route"
+
+
+class MethodNotAllowed(errors.ClientFault):
+    slug = "method-not-allowed"
+
+
+class Row(NamedTuple):
+    status: int
+    title: str
+    mend: str = ""
+
+
+TABLE: dict[type[errors.SyncbrokError], Row] = {
+    errors.ClientFault: Row(400, "The request is wrong"),
+    errors.Malformed: Row(400, "The request cannot be read"),
+    errors.BadSetting: Row(400, "A setting is unknown or has a value it cannot have"),
+    errors.BadName: Row(400, "A name breaks the rules for names"),
+    errors.Unauthorized: Row(401, "A token is needed", "send Authorization: Bearer TOKEN"),
+    errors.Forbidden: Row(403, "This is not allowed"),
+    errors.UnknownQueue: Row(404, "There is no such queue", 'POST /v1/queues {"name": "..."} declares one'),
+    errors.UnknownSubscriber: Row(
+        404, "There is no such subscriber", "GET /v1/queues/{queue}/subscribers lists those of the queue"
+    ),
+    errors.UnknownMessage: Row(404, "There is no such message", "use an id that a publish to this broker answered"),
+    UnknownRoute: Row(404, "There is nothing here", "GET /openapi.json lists every route"),
+    MethodNotAllowed: Row(405, "This method is not for this route", "GET /openapi.json lists every route"),
+    TooSlow: Row(408, "The request took too long to arrive", "send it again, faster"),
+    errors.Conflict: Row(409, "It exists already and differs, or it is in use"),
+    errors.IdempotencyConflict: Row(
+        409,
+        "The idempotency key was used for something else",
+        "give each message a key of its own; repeat a publish with the same content, parents and settings",
+    ),
+    errors.Gone: Row(410, "Retention has dropped it"),
+    errors.TooLarge: Row(413, "It is too large"),
+    UnsupportedMedia: Row(415, "The body has a form this route does not take"),
+    errors.UnknownParent: Row(
+        422,
+        "A parent was never accepted",
+        "publish the parent first and name it by the id that publish answered",
+    ),
+    errors.Overloaded: Row(429, "The broker has too much in hand", "send it again after Retry-After seconds"),
+    errors.BrokerFault: Row(503, "The broker cannot do it now", "send it again later"),
+    errors.Draining: Row(503, "The broker is starting or stopping", "send it again when GET /readyz answers 200"),
+    errors.LogUnavailable: Row(
+        503, "The log has failed", "whether it was kept is unknown: send it again later with the same Idempotency-Key"
+    ),
+    errors.LogFull: Row(507, "The disk is full", "nothing was kept: send it again when there is room"),
+    errors.LogFailed: Row(
+        503, "The log has failed", "whether it was kept is unknown: send it again later with the same Idempotency-Key"
+    ),
+    errors.SyncbrokError: Row(500, "The broker failed"),
+}
+
+
+class Internal(errors.SyncbrokError):
+    """What nobody foresaw. The log has the trace; the answer never does."""
+
+    slug = "internal"
+
+
+def row_of(kind: type[errors.SyncbrokError]) -> Row:
+    """The row of ``kind``, or of the nearest class above it that has one."""
+    return next(TABLE[ancestor] for ancestor in kind.__mro__ if ancestor in TABLE)
+
+
+def document(error: errors.SyncbrokError) -> tuple[int, bytes]:
+    """Status and JSON text of the problem document for ``error``."""
+    row = row_of(type(error))
+    members = {name: value for name, value in error.members.items() if value is not None}
+    if row.mend:
+        members.setdefault("mend", row.mend)
+    problem = members | {
+        "type": TYPE_PREFIX + error.slug,
+        "title": row.title,
+        "status": row.status,
+        "detail": error.detail,
+    }
+    return row.status, orjson.dumps(problem, default=str, option=orjson.OPT_NON_STR_KEYS)
+
+
+def answer(error: errors.SyncbrokError, headers: Mapping[str, str] | None = None) -> web.Response:
+    """The answer to a request that ended in ``error``."""
+    status, body = document(error)
+    response = web.Response(status=status, body=body, headers=headers, content_type=CONTENT_TYPE)
+    if status == 429:
+        wait_s = error.members.get("retry_after_s", 1)
+        response.headers["Retry-After"] = str(max(1, math.ceil(wait_s if isinstance(wait_s, int | float) else 1)))
+    elif status == 401:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="syncbrok"'
+    elif status in (408, 413):
+        # The rest of the body is still on its way: the connection cannot be used again.
+        response.force_close()
+    return response
+
+
+def from_aiohttp(error: web.HTTPException, request: web.BaseRequest) -> web.StreamResponse:
+    """The answer to what aiohttp itself refused: no route, wrong method, a body over its own limit."""
+    if error.status < 400:
+        return error
+    text = f"{request.method} {request.path[:200]}"
+    match error:
+        case web.HTTPMethodNotAllowed():
+            allowed = sorted(error.allowed_methods)
+            refusal = MethodNotAllowed(f"{text}: this route takes {', '.join(allowed)}", allowed=allowed)
+            return answer(refusal, {"Allow": ", ".join(allowed)})
+        case web.HTTPNotFound():
+            return answer(UnknownRoute(f"{text}: there is no such route"))
+        case web.HTTPRequestEntityTooLarge():
+            return answer(errors.TooLarge(f"{text}: the body is too large"))
+    return answer_status(error.status, f"{text}: {error.reason}")
+
+
+def answer_status(status: int, detail: str) -> web.Response:
+    """A problem that has no class of ours: ``type`` is ``about:blank``, the title is the status's own (RFC 9457)."""
+    problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    return web.Response(status=status, body=orjson.dumps(problem), content_type=CONTENT_TYPE)
+
+
+def unforeseen(request: web.BaseRequest, error: Exception) -> web.Response:
+    """Log what nobody foresaw, answer 500 without a word of it."""
+    log.error("syncbrok.http.failed", extra={"method": request.method, "path": request.path[:200]}, exc_info=error)
+    return answer(Internal("an error in the broker; its log says more"))

@@ -1,0 +1,282 @@
+"""What bodies and answers look like, as JSON Schema by name: the ``components`` of ``/openapi.json``."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from syncbrok.frontends.over_http.problems import TYPE_PREFIX
+from syncbrok.model import limits
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, Setting
+
+NAME_PATTERN: Final = "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$"
+
+Schema = dict[str, Any]
+
+_TEXT: Final[Schema] = {"type": "string"}
+_INTEGER: Final[Schema] = {"type": "integer"}
+_SWITCH: Final[Schema] = {"type": "boolean"}
+_ID: Final[Schema] = {"type": "string", "format": "uuid"}
+_NAME: Final[Schema] = {"type": "string", "pattern": NAME_PATTERN}
+_TIME: Final[Schema] = {"type": "string", "format": "date-time"}
+_NUMBER: Final[Schema] = {"type": "number"}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _list(schema: Schema) -> Schema:
+    return {"type": "array", "items": schema}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _object(properties: Schema, *, optional: Iterable[str] = ()) -> Schema:
+    """An answer: every property is there but for ``optional``."""
+    left_out = set(optional)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in properties if name not in left_out],
+    }
+
+
+def _given(properties: Schema, required: Iterable[str] = ()) -> Schema:
+    """A body: only what is named may be in it."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _page(name: str, item: str) -> Schema:
+    cursor = {"anyOf": [_TEXT, _INTEGER, {"type": "null"}], "description": "Pass as `after`; null on the last page."}
+    return _object({name: _list(_ref(item)), "next": cursor})
+
+
+def _settings(rows: Iterable[Setting]) -> Schema:
+    return {row.name: row.schema | {"description": row.doc, "examples": [row.example]} for row in rows}
+
+
+_QUEUE: Final = _settings(QUEUE_SETTINGS)
+_SUBSCRIBER: Final = _settings(SUBSCRIBER_SETTINGS)
+_SECRET: Final[Schema] = {
+    "type": "string",
+    "pattern": "^whsec_",
+    "description": "Standard Webhooks: base64 of 24 to 64 bytes.",
+}
+_START: Final[Schema] = {
+    "anyOf": [{"type": "string", "enum": ["now", "beginning"]}, {"type": "integer", "minimum": 1}, _TEXT],
+    "description": "Where it begins: now, beginning, or a sequence.",
+}
+_DELIVERED: Final = {"delivered": _INTEGER, "failed": _INTEGER}
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "Problem": {
+        "type": "object",
+        "description": "RFC 9457. Other members say what to mend.",
+        "properties": {
+            "type": {"type": "string", "description": f"Stable: {TYPE_PREFIX}SLUG."},
+            "title": _TEXT,
+            "status": _INTEGER,
+            "detail": _TEXT,
+            "mend": {"type": "string", "description": "What to do about it."},
+            "line": {"type": "integer", "description": "Of the batch, from 1."},
+            "errors": _list(_object({"line": _INTEGER, "detail": _TEXT})),
+        },
+        "required": ["type", "title", "status"],
+    },
+    "QueueSettings": _given(_QUEUE),
+    "NewQueue": _given({"name": _NAME, **_QUEUE}, ["name"]),
+    "Queue": _object(
+        {
+            "name": _NAME,
+            **_QUEUE,
+            "statistics": _object(
+                {
+                    "subscribers": _INTEGER,
+                    "last_sequence": _INTEGER,
+                    "waiting": _INTEGER,
+                    "oldest_waiting": _or_null(_ID),
+                    "dead_letters": _INTEGER,
+                    "accepted": _INTEGER,
+                    **_DELIVERED,
+                    "dead": _INTEGER,
+                }
+            ),
+        }
+    ),
+    "Queues": _page("queues", "Queue"),
+    "SubscriberSettings": _given({**_SUBSCRIBER, "secret": _or_null(_SECRET)}),
+    "NewSubscriber": _given({**_SUBSCRIBER, "secret": _or_null(_SECRET), "start": _START}, ["endpoint"]),
+    "Subscriber": _object(
+        {
+            "id": _NAME,
+            "queue": _NAME,
+            **_SUBSCRIBER,
+            "secret": {"enum": ["set", None]},
+            "start": _START,
+            "state": {"type": "string", "enum": ["active", "paused", "disabled"]},
+            "since": {"type": "integer", "description": "It is counted by messages after this sequence."},
+            "statistics": _object(
+                {
+                    "cursor": _INTEGER,
+                    "backlog": _INTEGER,
+                    "in_flight": _INTEGER,
+                    "retrying": _INTEGER,
+                    "dead_letters": _INTEGER,
+                    **_DELIVERED,
+                    "last_status": _or_null(_INTEGER),
+                    "last_reason": _or_null(_TEXT),
+                    "last_attempt_at": _or_null(_TIME),
+                    "failing_since": _or_null(_TIME),
+                }
+            ),
+        }
+    ),
+    "Subscribers": _page("subscribers", "Subscriber"),
+    "NewSecret": _given({"secret": _or_null(_SECRET)}),
+    "Secret": _object({"id": _NAME, "secret": _SECRET}),
+    "Result": _object(
+        {
+            "subscriber": _NAME,
+            "state": _TEXT,
+            "attempts": _INTEGER,
+            "status": _or_null(_INTEGER),
+            "latency_ms": _or_null(_NUMBER),
+            "reason": _or_null(_TEXT),
+            "detail": _or_null(_TEXT),
+        }
+    ),
+    "Published": _object(
+        {
+            "id": _ID,
+            "queue": _NAME,
+            "sequence": _INTEGER,
+            "state": _TEXT,
+            "parents": _list(_ID),
+            "deliveries": _list(_ref("Result")),
+        },
+        optional=["deliveries"],
+    ),
+    "Line": {
+        **_given(
+            {
+                "content": _TEXT,
+                "content_base64": {"type": "string", "contentEncoding": "base64"},
+                "data": {"description": "Any JSON; delivered as application/json."},
+                "parents": {
+                    "type": "array",
+                    "maxItems": limits.parents_max,
+                    "items": _TEXT,
+                    "description": "Ids, or #n for line n of this batch, which must stand before this one.",
+                },
+                "key": _TEXT,
+                "idempotency_key": _TEXT,
+                "headers": {"type": "object", "additionalProperties": _TEXT},
+                "parent_failure": _QUEUE["parent_failure"],
+                "delay": {"anyOf": [_NUMBER, _TEXT]},
+            }
+        ),
+        "oneOf": [{"required": [name]} for name in ("content", "content_base64", "data")],
+    },
+    "Batch": _object({"ids": _list(_ID)}),
+    "Attempt": _object(
+        {
+            "attempt": {"type": "integer", "description": "0: ended without an attempt."},
+            "time": _or_null(_TIME),
+            "outcome": _TEXT,
+            "status": _or_null(_INTEGER),
+            "latency_ms": _NUMBER,
+            "reason": _or_null(_TEXT),
+            "detail": _or_null(_TEXT),
+        }
+    ),
+    "Delivery": _object(
+        {
+            "subscriber": _NAME,
+            "endpoint": _TEXT,
+            "state": _TEXT,
+            "counted": _SWITCH,
+            "reason": _or_null(_TEXT),
+            "next_attempt_at": _or_null(_TIME),
+            "blocked_by": _list(_ID),
+            "attempts": _list(_ref("Attempt")),
+        }
+    ),
+    "Message": _object(
+        {
+            "id": _ID,
+            "queue": _NAME,
+            "sequence": _INTEGER,
+            "state": _TEXT,
+            "accepted_at": _TIME,
+            "parents": _list(_ID),
+            "blocked_by": _list(_ID),
+            "waits_for": _or_null(_TEXT),
+            "key": _or_null(_TEXT),
+            "idempotency_key": _or_null(_TEXT),
+            "scope": _TEXT,
+            "parent_failure": _TEXT,
+            "deliver_at": _or_null(_TIME),
+            "expires_at": _or_null(_TIME),
+            "root": {"type": "integer", "description": "Sequence of the root of its causal graph."},
+            "depth": _INTEGER,
+            "content_type": _or_null(_TEXT),
+            "content_bytes": _INTEGER,
+            "headers": {"type": "object", "additionalProperties": _TEXT},
+            "deliveries": _list(_ref("Delivery")),
+        }
+    ),
+    "Messages": _page("messages", "Message"),
+    "Tree": _object(
+        {
+            "id": _ID,
+            "direction": {"type": "string", "enum": ["up", "down"]},
+            "depth": _INTEGER,
+            "nodes": _list(
+                _object(
+                    {
+                        "id": _ID,
+                        "queue": _NAME,
+                        "sequence": _INTEGER,
+                        "state": _TEXT,
+                        "distance": _INTEGER,
+                        "parents": _list(_ID),
+                    }
+                )
+            ),
+            "truncated": _SWITCH,
+        }
+    ),
+    "DeadLetter": _object(
+        {
+            "id": _ID,
+            "queue": _NAME,
+            "sequence": _INTEGER,
+            "subscriber": _NAME,
+            "reason": _TEXT,
+            "status": _or_null(_INTEGER),
+            "attempts": _INTEGER,
+            "time": _or_null(_TIME),
+            "detail": _or_null(_TEXT),
+        }
+    ),
+    "DeadLetters": _page("dead_letters", "DeadLetter"),
+    "Replay": _given({"descendants": _SWITCH, "subscriber": _or_null(_NAME), "dry_run": _SWITCH}),
+    "ReplayPlan": _object(
+        {
+            "replay": {"anyOf": [_INTEGER, {"type": "null"}], "description": "Its number; null for a dry run."},
+            "dry_run": _SWITCH,
+            "messages": _INTEGER,
+            "deliveries": _INTEGER,
+            "order": _list(_object({"id": _ID, "subscribers": _list(_NAME)})),
+        }
+    ),
+    "DryRun": _given({"dry_run": _SWITCH}),
+    "Dropped": _object({"id": _ID, "dropped": _INTEGER, "dry_run": _SWITCH}, optional=["id", "dry_run"]),
+    "Status": _object({"status": _TEXT}),
+}

@@ -1,0 +1,100 @@
+"""The HTTP frontend served on a free port, and a client that keeps whole answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import aiohttp
+import orjson
+from multidict import CIMultiDictProxy
+
+from syncbrok.frontends.over_http.routes import Route
+from syncbrok.frontends.over_http.server import HttpServer
+from syncbrok.frontends.over_http.surface import HttpOptions
+
+TYPE_PREFIX = "urn:syncbrok:problem:"
+
+
+class Reply(NamedTuple):
+    """An answer, whatever its status."""
+
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+    def json(self) -> Any:
+        assert self.headers["Content-Type"] in ("application/json", "application/problem+json"), self
+        return orjson.loads(self.body)
+
+    def problem(self, status: int, slug: str) -> Any:
+        """The problem document, once it is the one expected."""
+        found = self.json() if self.headers.get("Content-Type") == "application/problem+json" else None
+        assert found, self
+        assert (self.status, found["status"], found["type"]) == (status, status, TYPE_PREFIX + slug), self
+        assert found["title"], self
+        assert found["detail"], self
+        return found
+
+
+class Api:
+    """Speaks to one server."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: HttpServer) -> None:
+        self._session = session
+        self.server = server
+        self.headers: dict[str, str] = {}
+
+    async def request(self, method: str, path: str, body: Any = None, headers: Any = None) -> Reply:
+        """``body``: bytes as they are, anything else as JSON. ``path`` goes out as it is written."""
+        data = body if isinstance(body, bytes | None) or hasattr(body, "__aiter__") else orjson.dumps(body)
+        url = aiohttp.client.URL(self.server.url + path, encoded=True)
+        given = [*self.headers.items(), *(headers.items() if isinstance(headers, dict) else headers or ())]
+        skip = ("Content-Type",)
+        async with self._session.request(method, url, data=data, headers=given, skip_auto_headers=skip) as answer:
+            return Reply(answer.status, answer.headers, await answer.read())
+
+    async def get(self, path: str, headers: Any = None) -> Reply:
+        return await self.request("GET", path, None, headers)
+
+    async def post(self, path: str, body: Any = None, headers: Any = None) -> Reply:
+        return await self.request("POST", path, body, headers)
+
+    async def patch(self, path: str, body: Any) -> Reply:
+        return await self.request("PATCH", path, body)
+
+    async def delete(self, path: str) -> Reply:
+        return await self.request("DELETE", path)
+
+    async def publish(self, queue: str, content: bytes, headers: Any = None) -> Reply:
+        return await self.post(f"/v1/queues/{queue}/messages", content, headers)
+
+    async def batch(self, queue: str, *lines: Any) -> Reply:
+        """Each line as bytes, or anything else as JSON."""
+        body = b"".join((line if isinstance(line, bytes) else orjson.dumps(line)) + b"\n" for line in lines)
+        return await self.post(f"/v1/queues/{queue}/messages:batch", body, {"Content-Type": "application/x-ndjson"})
+
+
+@asynccontextmanager
+async def served(channels: Any, view: Any, *extra_routes: Route, **options: Any) -> AsyncIterator[Api]:
+    """A running frontend; ``options`` are fields of ``HttpOptions``."""
+    server = HttpServer(channels, view, HttpOptions(port=0, **options), extra_routes)
+    await server.start()
+    try:
+        async with aiohttp.ClientSession(auto_decompress=False) as session:
+            yield Api(session, server)
+    finally:
+        await server.stop()
+
+
+async def raw(api: Api, *pieces: bytes, timeout_s: float = 10.0) -> bytes:
+    """Everything a server sends to a socket that writes these bytes, until the server closes it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        async with asyncio.timeout(timeout_s):
+            return await reader.read()
+    finally:
+        writer.close()
