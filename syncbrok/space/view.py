@@ -114,6 +114,10 @@ class View:
         deliveries = self._deliveries.told(found.message, found.rows)
         return await self._report(stored(found.message), words[found.message.sequence], deliveries)
 
+    def state(self, sequence: int) -> str:
+        """The state of a message (RULES 9) by its sequence, from memory: what a publisher is answered."""
+        return self._sources.schedule.message_state(sequence)
+
     async def content(self, id: MessageId) -> Content:  # noqa: A002
         """Raises ``UnknownMessage`` and ``Gone``."""
         message = (await self._reading.find(id, rows=False)).message
