@@ -114,7 +114,7 @@ class View:
         deliveries = self._deliveries.told(found.message, found.rows)
         return await self._report(stored(found.message), words[found.message.sequence], deliveries)
 
-    def state(self, sequence: int) -> str:
+    def message_state(self, sequence: int) -> str:
         """The state of a message (RULES 9) by its sequence, from memory: what a publisher is answered."""
         return self._sources.schedule.message_state(sequence)
 

@@ -62,7 +62,7 @@ class FakeSpace:
         """as ``refuse``, but by the receipt"""
         self.break_with: Exception | None = None
         self.ready = True
-        self.standing = "serving"
+        self.state = "serving"
         self.put_items: list[Any] = []
         self.settings: dict[QueueName, QueueSettings] = {}
         self.reports: dict[MessageId, MessageReport] = {}
@@ -157,7 +157,7 @@ class FakeSpace:
             raise UnknownMessage(f"there is no message {id_text(id_)}", id=id_text(id_))
         return self.reports[id_]
 
-    def state(self, sequence: int) -> str:
+    def message_state(self, sequence: int) -> str:
         return next(one.state for one in self.reports.values() if one.sequence == sequence)
 
     async def content(self, id_: MessageId) -> Content:
@@ -196,7 +196,7 @@ class FakeSpace:
     def statistics(self) -> SpaceReport:
         self._breaks()
         return SpaceReport(
-            self.standing,
+            self.state,
             2_000_000,
             LogReport(self.sync, 9, 9, 1, 4096, 1, COMMITS, 9, 4096, False, False),
             DeliveryTotals(1, 2, 3, 4, 5, 6, 7),

@@ -53,7 +53,7 @@ async def receipt(surface: Surface, queue: QueueName, asked: Asked, accepted: Ac
         "id": text,
         "queue": queue,
         "sequence": sequence,
-        "state": surface.view.state(sequence),
+        "state": surface.view.message_state(sequence),
         "parents": [id_text(parent) for parent in accepted.parents[0]],
     }
     if report is not None:
