@@ -1,0 +1,328 @@
+"""Proves from the facts alone that a log keeps its promises about order. Pure; dictionaries only, meant to be read.
+
+It shares no code with the scheduler, so it can judge it: tests, ``log verify`` and the audit feed it every fact of a
+log in order. Each rule has a short name, which a ``Violation`` carries:
+
+=============  ======================================================================================================
+``sequence``   sequences go up by one; what is missing is named by a ``Gap``
+``snapshot``   a ``SegmentOpened`` names the queues and subscribers that the facts before it declare
+``parents``    a message's parents were accepted before it (RULES 2) and its id names its own sequence
+``gate``       no attempt whose ``after`` is below the record that completed each parent (RULES 11, 12, 13)
+``inversion``  no attempt of a parent began after one of its child (RULES 13); not judged inside replays
+``end``        at most one end for each (message, subscriber), no attempt of an ended delivery that is not ``LATE``
+``attempts``   attempt numbers of a delivery go up, over restarts and replays (RULES 21)
+``addressee``  rows name known messages, and subscribers that the message is for (RULES 3, 14)
+``key``        per (queue, key, subscriber) the next goes out when the one before has ended (RULES 6)
+``carried``    a carried message has ended nowhere that the facts say it has not
+=============  ======================================================================================================
+
+What it takes for granted, where the rules leave room: a counted message without counted subscribers is complete
+once its own parents are; deliveries dropped by an operator (cancel, purge, queue deletion) make a failed parent, those
+dropped by an unsubscription an acknowledged one; rows for a deleted subscriber change nothing and are not judged; an
+uncounted (catch-up) delivery waits until each parent has ended, whichever way; inside a replay a delivery waits for
+the parents that are in the replay too, and for the others until they have ended once. What a ``Gap`` may have
+swallowed is not judged.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from syncbrok.log.standing import BAD_OUTCOMES, End, Message, Replay, Standing
+from syncbrok.model.facts import (
+    ALL_SUBSCRIBERS,
+    Carried,
+    Fact,
+    Gap,
+    Outcome,
+    Outcomes,
+    Published,
+    QueueDeleted,
+    QueueSet,
+    Rearmed,
+    Reason,
+    Row,
+    SegmentOpened,
+    SubscriberDeleted,
+    SubscriberSet,
+)
+from syncbrok.model.message import ParentFailure, Scope
+from syncbrok.model.names import sequence_of
+
+_BY_OPERATOR = frozenset({Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED})
+
+
+class Violation(NamedTuple):
+    """A promise that the log does not keep. ``sequence`` is the record that breaks it; ``message`` and ``subscriber``
+    are 0 where none is concerned."""
+
+    rule: str
+    sequence: int
+    message: int
+    subscriber: int
+    what: str
+
+
+class Waiting(NamedTuple):
+    """A delivery that has not ended. ``why`` is ``parents``, ``held``, ``owed`` (a parent failed and the end that
+    follows is not written yet), ``paused``, ``key``, ``retrying``, ``delayed`` or ``ready``. ``subscriber`` is 0 for
+    a message without counted subscribers."""
+
+    message: int
+    subscriber: int
+    why: str
+
+
+def check(facts: Iterable[Fact]) -> list[Violation]:
+    """Every violation in ``facts``, which are a log's in order (a prefix may be missing, as after retention)."""
+    checker = OrderChecker()
+    for fact in facts:
+        checker.apply(fact)
+    return checker.violations
+
+
+class OrderChecker:
+    """Feed it facts; read ``violations`` and ``waiting()`` at any time."""
+
+    def __init__(self) -> None:
+        self.violations: list[Violation] = []
+        self._now = Standing()
+        self._first = 0
+        self._last = 0
+        self._inverted: set[tuple[int, int]] = set()
+
+    def apply(self, fact: Fact) -> None:
+        """Take the next fact in."""
+        self._follow(fact)
+        match fact:
+            case Published():
+                self._judge_parents(fact)
+                self._now.accept(fact, fact.sequence)
+            case Outcomes():
+                for row in fact.rows:
+                    self._row(row, fact.sequence)
+            case Rearmed():
+                self._now.rearm(fact)
+            case Carried():
+                self._judge_carried(fact)
+                self._now.carry(fact)
+            case SegmentOpened():
+                self._judge_snapshot(fact)
+                self._now.open_segment(fact)
+            case _:
+                self._declared(fact)
+
+    def _declared(self, fact: Fact) -> None:
+        match fact:
+            case QueueSet():
+                self._now.queues.add(fact.number)
+            case SubscriberSet():
+                self._now.declare(fact)
+            case SubscriberDeleted():
+                self._now.delete_subscriber(fact.number, fact.sequence)
+            case QueueDeleted():
+                self._now.delete_queue(fact.number, fact.sequence)
+            case Gap():
+                self._now.lose(fact)
+            case _:
+                pass
+
+    def waiting(self) -> list[Waiting]:
+        """Every delivery that has not ended, with the reason, by message."""
+        found: list[Waiting] = []
+        for sequence, message in sorted(self._now.undecided.items()):
+            if not message.open and not message.counted:
+                found.append(Waiting(sequence, 0, self._why(message, 0)))
+            found += [Waiting(sequence, number, self._why(message, number)) for number in sorted(message.open)]
+        return found
+
+    def _why(self, message: Message, number: int) -> str:
+        states = {self._now.state_for(message, parent) for parent in message.parents}
+        subscriber = self._now.subscribers.get(number)
+        before = self._now.messages.get(message.before)
+        failed = number not in message.rearmed and "failed" in states
+        held = message.fact.parent_failure is ParentFailure.HOLD
+        reasons = {
+            "owed": failed and not held,
+            "held": failed and held,
+            "parents": "open" in states,
+            "paused": bool(subscriber and (subscriber.settings.paused or subscriber.settings.disabled_us)),
+            "retrying": number in message.attempts,
+            "key": before is not None and number in before.open,
+            "delayed": message.fact.due_us > 0,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "ready")
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+
+    def _follow(self, fact: Fact) -> None:
+        first = last = fact.sequence
+        if isinstance(fact, Gap):
+            first, last = min(first, fact.first), max(last, fact.last)
+        if not self._first:
+            self._first = first
+        elif first != self._last + 1:
+            self._report("sequence", fact.sequence, 0, 0, f"sequence {first} follows {self._last}")
+        self._last = max(self._last, last)
+
+    def _judge_snapshot(self, fact: SegmentOpened) -> None:
+        if fact.sequence == self._first or not self._now.declarations_known:
+            return
+        queues = {queue.number for queue in fact.queues} ^ self._now.queues
+        known = {(one.number, one.queue, one.since) for one in self._now.subscribers.values()}
+        subscribers = {(one.number, one.queue, one.since) for one in fact.subscribers} ^ known
+        if queues or subscribers:
+            what = f"differs from the facts before it in queues {sorted(queues)}, subscribers {sorted(subscribers)}"
+            self._report("snapshot", fact.sequence, 0, 0, what)
+
+    def _judge_parents(self, fact: Published) -> None:
+        if sequence_of(fact.id) != fact.sequence:
+            self._report("parents", fact.sequence, fact.sequence, 0, f"its id names sequence {sequence_of(fact.id)}")
+        for parent in map(sequence_of, fact.parents):
+            known = parent in self._now.messages or self._is_gone(parent)
+            if parent >= fact.sequence or not known:
+                self._report("parents", fact.sequence, fact.sequence, 0, f"parent {parent} was not accepted before it")
+
+    def _judge_carried(self, fact: Carried) -> None:
+        message = self._now.messages.get(fact.message.sequence)
+        if message is None or self._now.in_doubt(message):
+            return
+        for number, outcome in fact.ended:
+            if number in message.open:
+                what = f"is carried as {outcome.name} where it has not ended"
+                self._report("carried", fact.sequence, fact.message.sequence, number, what)
+
+    def _is_gone(self, sequence: int) -> bool:
+        """Dropped by retention, or lost in a gap."""
+        return sequence < self._first or sequence <= self._now.gap_last
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _row(self, row: Row, record: int) -> None:
+        message = self._now.messages.get(row.message)
+        if message is None:
+            if not self._is_gone(row.message):
+                self._report("addressee", record, row.message, row.subscriber, "no such message was accepted")
+            return
+        end = End(record, row.outcome not in BAD_OUTCOMES and row.reason not in _BY_OPERATOR)
+        if row.subscriber == ALL_SUBSCRIBERS:
+            self._now.end_all(message, end)
+            return
+        if row.subscriber in self._now.deleted:
+            return
+        if not self._now.in_doubt(message):
+            self._judge(message, row, record)
+        if row.attempt and row.outcome is not Outcome.LATE:
+            message.attempts[row.subscriber] = max(row.attempt, message.attempts.get(row.subscriber, 0))
+        if row.outcome not in (Outcome.FAILED, Outcome.LATE):
+            self._now.end(message, row.subscriber, end)
+
+    def _judge(self, message: Message, row: Row, record: int) -> None:
+        number, late = row.subscriber, row.outcome is Outcome.LATE
+        if not self._is_for(message, number):
+            self._report("addressee", record, row.message, number, "the message is not for this subscriber")
+        if message.has_ended_at(number) and not late:
+            what = (
+                f"{row.outcome.name} (attempt {row.attempt}) after its end in record {message.ends[number][-1].record}"
+            )
+            self._report("end", record, row.message, number, what)
+        if not row.attempt:
+            return
+        if row.attempt <= message.attempts.get(number, 0) and not late:
+            what = f"attempt {row.attempt} after attempt {message.attempts[number]}"
+            self._report("attempts", record, row.message, number, what)
+        if number in message.rearmed:
+            if not late:
+                self._judge_gate(message, row, record)
+            return
+        if late and len(message.ends.get(number, ())) > 1:
+            return  # which of its lives the attempt belongs to is not known
+        self._judge_gate(message, row, record)
+        self._judge_key(message, row, record)
+        self._judge_inversion(message, row, record)
+
+    def _is_for(self, message: Message, number: int) -> bool:
+        if number in message.counted or number in message.open:
+            return True
+        subscriber = self._now.subscribers.get(number)
+        if subscriber is None or subscriber.queue != message.fact.queue or message.fact.only not in (0, number):
+            return False
+        return number in self._now.starts and self._now.starts[number] <= message.fact.sequence
+
+    def _judge_gate(self, message: Message, row: Row, record: int) -> None:
+        replay = self._now.replays.get(message.rearmed.get(row.subscriber, 0))
+        inside = replay.entries[row.message].parents if replay else ()
+        for parent in message.parents:
+            if replay and parent in inside:
+                done = self._done_in_replay(replay, message, row, parent)
+            else:
+                done = self._done(message, row, parent, either=bool(replay))
+            if not done:
+                what = f"attempt {row.attempt} began after record {row.after}, its parent {parent} was not done by then"
+                self._report("gate", record, row.message, row.subscriber, what)
+
+    def _done(self, message: Message, row: Row, parent: int, *, either: bool) -> bool:
+        fact, found = message.fact, self._now.messages.get(parent)
+        either = either or fact.parent_failure is ParentFailure.DELIVER or row.subscriber not in message.counted
+        if found is None:
+            return either or parent not in self._now.bad
+        if self._now.in_doubt(found):
+            return True
+        if fact.scope is Scope.SAME and found.fact.queue == fact.queue and row.subscriber in found.counted:
+            ends = found.ends.get(row.subscriber, ())
+            return any(end.record <= row.after and (end.good or either) for end in ends)
+        at = found.ended_at if either else found.complete_at
+        return 0 < at <= row.after
+
+    def _done_in_replay(self, replay: Replay, message: Message, row: Row, parent: int) -> bool:
+        entry, found = replay.entries.get(parent), self._now.messages.get(parent)
+        if entry is None or found is None or self._now.in_doubt(found):
+            return True
+        either = message.fact.parent_failure is ParentFailure.DELIVER
+        same = message.fact.scope is Scope.SAME and entry.queue == message.fact.queue
+        gates = (row.subscriber,) if same and row.subscriber in entry.subscribers else entry.subscribers
+        if not gates:
+            return all(self._done_in_replay(replay, found, row, above) for above in entry.parents)
+        return all(
+            any(replay.began < end.record <= row.after and (end.good or either) for end in found.ends.get(number, ()))
+            for number in gates
+        )
+
+    def _judge_key(self, message: Message, row: Row, record: int) -> None:
+        before = self._now.messages.get(message.before)
+        while before is not None and row.subscriber not in before.counted:
+            before = self._now.messages.get(before.before)
+        if before is None or row.subscriber not in message.counted or self._now.in_doubt(before):
+            return
+        if not before.ends.get(row.subscriber):
+            what = f"key {message.fact.key!r}: message {before.fact.sequence} before it has not ended"
+            self._report("key", record, row.message, row.subscriber, what)
+
+    def _judge_inversion(self, message: Message, row: Row, record: int) -> None:
+        number, after = row.subscriber, row.after
+        message.first_after[number] = min(after, message.first_after.get(number, after))
+        if number in message.counted:
+            message.last_after[number] = max(after, message.last_after.get(number, after))
+        pairs = [(parent, message) for found in message.parents if (parent := self._now.messages.get(found))]
+        if number in message.counted:
+            pairs += [(message, self._now.messages[child]) for child in self._now.children.get(row.message, ())]
+        for parent, child in pairs:
+            names = (parent.fact.sequence, child.fact.sequence)
+            if names not in self._inverted and _is_inverted(parent, child):
+                self._inverted.add(names)
+                what = f"an attempt of parent {names[0]} began after one of its child {names[1]}"
+                self._report("inversion", record, row.message, number, what)
+
+    def _report(self, rule: str, record: int, message: int, subscriber: int, what: str) -> None:
+        self.violations.append(Violation(rule, record, message, subscriber, what))
+
+
+def _is_inverted(parent: Message, child: Message) -> bool:
+    """Whether an attempt of ``parent`` began later than one of ``child``, where the child's scope compares them."""
+    if not parent.last_after:
+        return False
+    same = child.fact.scope is Scope.SAME and parent.fact.queue == child.fact.queue
+    last_of_all = max(parent.last_after.values())
+    return any(
+        (parent.last_after.get(number, 0) if same and number in parent.counted else last_of_all) > first
+        for number, first in child.first_after.items()
+    )
