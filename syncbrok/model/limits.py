@@ -23,6 +23,7 @@ wait_s_max = 60.0
 list_limit_default = 100
 list_limit_max = 1_000
 tree_nodes_max = 10_000
+config_file_bytes_max = 1 * MIB
 
 # -- how much may wait inside the broker ------------------------------------------------------------------------------
 channel_items_max = 50_000

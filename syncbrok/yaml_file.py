@@ -1,0 +1,202 @@
+"""YAML whose every value knows its file, line and key, so that a mistake can be named where it stands.
+
+Less than YAML on purpose: no aliases (a few lines of them can unfold to gigabytes), no tags, no key twice, one
+document, bounded size. ``${NAME}`` in a value is replaced from the environment, ``$${`` stands for ``${``; a plain
+value is read again after that (``port: ${PORT}`` is a number), a quoted one stays text.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+from yaml.constructor import SafeConstructor
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from syncbrok.model import limits
+from syncbrok.model.errors import BadConfig, ClientFault
+from syncbrok.model.settings import suggest
+
+T = TypeVar("T")
+
+_VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_CORE_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
+_TEXT_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "timestamp", "merge", "value"))
+_CONTAINER_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("map", "seq"))
+
+
+class Entry:
+    """A value of a file, or of a variable or flag (``line`` 0). ``key`` is its way from the top: ``http.port``."""
+
+    def __init__(self, node: Node, file: str, line: int, key: str, variables: Mapping[str, str]) -> None:
+        self.file = file
+        self.line = line
+        self.key = key
+        self._node = node
+        self._variables = variables
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.where}>"
+
+    @property
+    def where(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.key}" if self.key else place
+
+    def wrong(self, detail: str) -> BadConfig:
+        """The error of this value."""
+        return BadConfig(f"{self.where}: {detail}", file=self.file, line=self.line, key=self.key)
+
+    def mapping(self, known: Iterable[str] | None = None) -> dict[str, "Entry"]:
+        """Its entries by key, as the keys are written; nothing at all is an empty mapping. Raises ``BadConfig`` where
+        it is no mapping, has a key twice, or has one that is not ``known``."""
+        if self.is_null:
+            return {}
+        if not isinstance(self._node, MappingNode):
+            raise self.wrong(f"expected a mapping (key: value), found {self._shown()}")
+        allowed = None if known is None else tuple(known)
+        entries: dict[str, Entry] = {}
+        for key_node, value in self._node.value:
+            line = _line(key_node)
+            if not isinstance(key_node, ScalarNode):
+                raise BadConfig(f"{self.file}:{line}: {self.key}: expected a plain key", file=self.file, line=line)
+            name = key_node.value
+            entry = Entry(value, self.file, line, f"{self.key}.{name}" if self.key else name, self._variables)
+            if allowed is not None and name not in allowed:
+                raise entry.wrong(f"unknown key{suggest(name, allowed)}")
+            if name in entries:
+                raise entry.wrong(f"the key stands here for the second time; first in line {entries[name].line}")
+            entries[name] = entry
+        return entries
+
+    def items(self) -> list["Entry"]:
+        """Its entries, in order; nothing at all is an empty list. Raises ``BadConfig`` where it is no list."""
+        if self.is_null:
+            return []
+        if not isinstance(self._node, SequenceNode):
+            raise self.wrong(f"expected a list, found {self._shown()}")
+        return [
+            Entry(node, self.file, _line(node), f"{self.key}[{position}]", self._variables)
+            for position, node in enumerate(self._node.value)
+        ]
+
+    @property
+    def is_null(self) -> bool:
+        return isinstance(self._node, ScalarNode) and self._node.tag == "tag:yaml.org,2002:null"
+
+    @property
+    def is_mapping(self) -> bool:
+        return isinstance(self._node, MappingNode)
+
+    def plain(self) -> Any:
+        """As text, numbers, booleans, None, dictionaries and lists. Raises ``BadConfig`` for a variable that is not
+        set and for tags."""
+        if isinstance(self._node, ScalarNode):
+            return self._scalar(self._node)
+        if self._node.tag not in _CONTAINER_TAGS:
+            raise self.wrong(f"tags are not read here, found {self._node.tag}")
+        if isinstance(self._node, MappingNode):
+            return {name: entry.plain() for name, entry in self.mapping().items()}
+        return [entry.plain() for entry in self.items()]
+
+    def read(self, parse: Callable[[Any], T]) -> T:
+        """What ``parse`` makes of it; a ``ClientFault`` of it becomes a ``BadConfig`` with file, line and key. What a
+        variable held is never repeated: it may be a secret."""
+        value = self.plain()
+        try:
+            return parse(value)
+        except ClientFault as wrong:
+            names = ", ".join(sorted({f"${{{name}}}" for name in self._names(self._node)}))
+            if not names:
+                raise self.wrong(wrong.detail) from None
+            what = wrong.members.get("expected")
+            detail = f"expected {what}, found something else in {names}" if what else f"{names} cannot be used here"
+            raise self.wrong(detail) from None
+
+    def _scalar(self, node: ScalarNode) -> Any:
+        text, tag = node.value, node.tag
+        if "${" in text:
+            text = _VARIABLE.sub(self._replacement, text)
+            if node.style is None:
+                tag = str(yaml.SafeLoader("").resolve(ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
+        if tag in _TEXT_TAGS:
+            return text
+        if tag not in _CORE_TAGS:
+            raise self.wrong(f"tags are not read here, found {tag}")
+        try:
+            return SafeConstructor().construct_object(ScalarNode(tag, text))
+        except (ValueError, KeyError, yaml.YAMLError):
+            raise self.wrong("this value cannot be read; put it in quotes if it is text") from None
+
+    def _replacement(self, matched: "re.Match[str]") -> str:
+        name = matched[1]
+        if name is None:
+            return "${"
+        if not matched[0].endswith("}") or not _NAME.fullmatch(name):
+            raise self.wrong("expected ${NAME}, the name of an environment variable; write $${ for the text ${")
+        if name not in self._variables:
+            raise self.wrong(f"the environment variable {name} is not set")
+        return self._variables[name]
+
+    def _names(self, node: Node) -> Iterable[str]:
+        if isinstance(node, ScalarNode):
+            return [matched[1] for matched in _VARIABLE.finditer(node.value) if matched[1]]
+        children = [n for pair in node.value for n in pair] if isinstance(node, MappingNode) else node.value
+        return [name for child in children for name in self._names(child)]
+
+    def _shown(self) -> str:
+        if isinstance(self._node, ScalarNode):
+            shown = self._node.value
+            return repr(shown if len(shown) <= 60 else f"{shown[:57]}...")
+        return "a mapping" if isinstance(self._node, MappingNode) else "a list"
+
+
+def read_yaml_file(path: Path, variables: Mapping[str, str]) -> Entry:
+    """The file's one document. Raises ``BadConfig`` where it cannot be read or is not YAML as described above."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(limits.config_file_bytes_max + 1)
+    except OSError as wrong:
+        raise BadConfig(f"{path}: cannot be read: {wrong.strerror}", file=str(path)) from None
+    if len(content) > limits.config_file_bytes_max:
+        raise BadConfig(f"{path}: is larger than {limits.config_file_bytes_max} bytes", file=str(path))
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as wrong:
+        line = content.count(b"\n", 0, wrong.start) + 1
+        raise BadConfig(f"{path}:{line}: is not UTF-8 text", file=str(path), line=line) from None
+    return read_yaml(text, str(path), variables)
+
+
+def read_yaml(text: str, file: str, variables: Mapping[str, str], *, key: str = "", numbered: bool = True) -> Entry:
+    """``text`` as ``file`` would hold it. Not ``numbered``: a variable or flag, which has no lines."""
+    loader = yaml.SafeLoader(text)
+    try:
+        _refuse_aliases(text, file)
+        node = loader.get_single_node()
+    except yaml.MarkedYAMLError as wrong:
+        mark = wrong.problem_mark or wrong.context_mark
+        line = mark.line + 1 if mark else 1
+        raise BadConfig(f"{file}:{line}: is not YAML: {wrong.problem or wrong}", file=file, line=line) from None
+    except (yaml.YAMLError, RecursionError) as wrong:
+        what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong).replace("\n", " ")
+        raise BadConfig(f"{file}: is not YAML: {what}", file=file) from None
+    finally:
+        loader.dispose()
+    if node is None:
+        node = ScalarNode("tag:yaml.org,2002:null", "")
+    return Entry(node, file, 1 if numbered else 0, key, variables)
+
+
+def _refuse_aliases(text: str, file: str) -> None:
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            line = event.start_mark.line + 1
+            raise BadConfig(f"{file}:{line}: aliases (*{event.anchor}) are not read here", file=file, line=line)
+
+
+def _line(node: Node) -> int:
+    mark = node.start_mark
+    return 1 if mark is None else int(mark.line) + 1
