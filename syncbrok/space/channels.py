@@ -58,6 +58,8 @@ class ReplayPlan(NamedTuple):
     messages: int
     deliveries: int
     order: tuple[tuple[MessageId, tuple[SubscriberId, ...]], ...]
+    skipped: int = 0
+    """dead letters that stay, since their message has not ended at every subscriber yet"""
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------
@@ -167,5 +169,3 @@ class Channels(NamedTuple):
     messages: Channel
     queues: Channel
     subscribers: Channel
-
-

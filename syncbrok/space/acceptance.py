@@ -1,0 +1,326 @@
+"""From a unit of messages to facts, or to a refusal (RULES 1 to 7). Reads no disk and no clock.
+
+What memory does not hold is named (``Wanted``), looked up elsewhere, and the unit is tried again with what was
+``Found``. Old idempotency keys and parents older than the recent ones are the only reasons.
+"""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from syncbrok.model import limits
+from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooLarge, UnknownParent
+from syncbrok.model.facts import Published
+from syncbrok.model.message import Message, Queue
+from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
+from syncbrok.space.channels import Accepted, Publish
+from syncbrok.space.draft import Draft, First
+from syncbrok.space.idempotency import KeyIndex, fingerprint, key_hash
+from syncbrok.space.identity import make_message_ids
+from syncbrok.space.lineage import Lineage, Place
+from syncbrok.space.queue import Registry
+
+
+class OldKey(NamedTuple):
+    """An idempotency key to be looked for in the log's own index."""
+
+    queue: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What must be read before the unit can be decided."""
+
+    messages: frozenset[int]
+    keys: frozenset[OldKey]
+    since_us: int
+    """how far back the keys matter"""
+
+
+@dataclass(slots=True)
+class Found:
+    """What was read. A sequence that is in neither ``messages`` nor ``dropped`` was looked at and is no message."""
+
+    messages: dict[int, Published] = field(default_factory=dict)
+    dropped: set[int] = field(default_factory=set)
+    """retention has dropped them"""
+    looked: set[int] = field(default_factory=set)
+    older: dict[OldKey, int] = field(default_factory=dict)
+    """the newest message with the key, 0 for none"""
+
+
+_nothing: Final = Found()
+
+
+class _Unit:
+    """One unit while it is being decided: what came of each line so far, and what must be read."""
+
+    __slots__ = ("fresh", "ids", "keys", "messages", "new", "parents", "places", "sequences", "wanted_keys",
+                 "wanted_messages")  # fmt: skip
+
+    def __init__(self, messages: tuple[Message, ...]) -> None:
+        self.messages = messages
+        self.ids: list[MessageId] = []
+        self.sequences: list[int] = []
+        self.new: list[bool] = []
+        self.parents: list[tuple[MessageId, ...]] = []
+        self.places: list[Place | None] = []
+        self.fresh: list[Published] = []
+        self.keys: dict[str, First] = {}
+        self.wanted_messages: set[int] = set()
+        self.wanted_keys: set[OldKey] = set()
+
+    def add(self, id_: MessageId, sequence: int, parents: tuple[MessageId, ...], place: Place | None) -> None:
+        """A line's outcome; ``place`` None: an earlier message, whose place is looked for when a line refers to it."""
+        self.ids.append(id_)
+        self.sequences.append(sequence)
+        self.new.append(place is not None)
+        self.parents.append(parents)
+        self.places.append(place)
+
+
+class Acceptor:
+    """``cached`` gives a recent message without a read. ``closing`` holds queues that are being deleted by force."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        lineage: Lineage,
+        keys: KeyIndex,
+        id_key: bytes,
+        cached: Callable[[int], Published | None],
+        closing: AbstractSet[int],
+        sync: str,
+    ) -> None:
+        self._registry = registry
+        self._lineage = lineage
+        self._keys = keys
+        self._id_key = id_key
+        self._cached = cached
+        self._closing = closing
+        self._sync = sync
+
+    def accept(self, unit: Publish, draft: Draft, found: Found | None, only: int = 0) -> Accepted | Wanted:
+        """Puts what is new into the draft. Raises ``UnknownQueue``, ``UnknownParent``, ``IdempotencyConflict``,
+        ``Malformed``, ``TooLarge`` or ``Conflict``, having changed nothing. ``only``: number of the one subscriber
+        it is for."""
+        queue = self._registry.queue(unit.queue)
+        if queue.number in self._closing:
+            raise Conflict(f"queue {unit.queue!r} is being deleted", queue=unit.queue)
+        ids = make_message_ids(draft.time_us // 1000, draft.sequence, len(unit.messages), self._id_key)
+        work = _Unit(unit.messages)
+        for message in unit.messages:
+            if not (message.parents or message.idempotency_key):
+                sequence = draft.sequence + len(work.fresh)
+                id_ = ids[len(work.fresh)]
+                work.add(id_, sequence, (), Place(sequence, 0))
+                work.fresh.append(_published(message, queue, draft, sequence, id_, (), Place(sequence, 0), b"", only))
+            else:
+                self._decide(message, queue, work, draft, ids, found or _nothing, only)
+        if work.wanted_messages or work.wanted_keys:
+            since_us = draft.time_us - int(queue.settings.idempotency_window_s * 1e6)
+            return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
+        if work.fresh:
+            for key, first in work.keys.items():
+                draft.keys[queue.number, key] = first
+            draft.extend(work.fresh)
+            draft.message_count += len(work.fresh)
+            draft.size_bytes += sum([len(message.content) for message in work.fresh])
+        return Accepted(tuple(work.ids), tuple(work.sequences), tuple(work.new), tuple(work.parents), self._sync)
+
+    def _decide(
+        self,
+        message: Message,
+        queue: Queue,
+        work: _Unit,
+        draft: Draft,
+        ids: list[MessageId],
+        found: Found,
+        only: int,
+    ) -> None:
+        """One line with parents or an idempotency key: a known message, a new one, or something to be read."""
+        position = len(work.ids)
+        parents = self._resolve(message, work, position)
+        print_ = b""
+        if message.idempotency_key:  # before the parents are looked at (RULES 4)
+            first = self._first(message.idempotency_key, queue, work, draft, found)
+            print_ = fingerprint(message, _comparable(message, work, position))
+            if first is not None:
+                if first.fingerprint != print_:
+                    raise _differs(message.idempotency_key, first, position)
+                work.add(first.id, first.sequence, parents, None)
+                return
+        sequence = draft.sequence + len(work.fresh)
+        id_ = ids[len(work.fresh)]
+        place = self._place_below(sequence, parents, work, draft, found, position)
+        work.add(id_, sequence, parents, place)
+        work.fresh.append(_published(message, queue, draft, sequence, id_, parents, place, print_, only))
+        if message.idempotency_key:
+            work.keys[message.idempotency_key] = First(print_, id_, sequence)
+
+    def _resolve(self, message: Message, work: _Unit, position: int) -> tuple[MessageId, ...]:
+        """Ids of the parents, each once; ``#n`` names a line before this one (RULES 5)."""
+        if len(message.parents) > limits.parents_max:
+            raise TooLarge(
+                f"{len(message.parents)} parents; at most {limits.parents_max} are allowed",
+                line=position,
+                limit=limits.parents_max,
+            )
+        resolved: dict[MessageId, None] = {}
+        for parent in message.parents:
+            if not isinstance(parent, int):
+                resolved[parent] = None
+            elif 0 <= parent < position:
+                resolved[work.ids[parent]] = None
+            else:
+                raise Malformed(f"line {position} names line {parent} as its parent; a parent stands before its child",
+                                line=position, parent=f"#{parent}")  # fmt: skip
+        return tuple(resolved)
+
+    def _first(self, key: str, queue: Queue, work: _Unit, draft: Draft, found: Found) -> First | None:
+        """The message that has the key already. What must be read to know is noted in ``work``."""
+        first = work.keys.get(key) or draft.keys.get((queue.number, key))
+        if first is not None:
+            return first
+        since_us = draft.time_us - int(queue.settings.idempotency_window_s * 1e6)
+        sequence = self._keys.find(key_hash(queue.number, key))
+        if sequence is None and since_us < self._keys.complete_since_us:
+            old = OldKey(queue.number, key)
+            sequence = found.older.get(old)
+            if sequence is None:
+                work.wanted_keys.add(old)
+        if not sequence:
+            return None
+        message = self._message(sequence, work, found)
+        if message is None or message.idempotency_key != key or message.queue != queue.number:
+            return None
+        return First(message.fingerprint, message.id, sequence) if message.time_us >= since_us else None
+
+    def _message(self, sequence: int, work: _Unit, found: Found) -> Published | None:
+        message = found.messages.get(sequence)
+        if message is None and sequence not in found.looked:
+            message = self._cached(sequence)
+            if message is None:
+                work.wanted_messages.add(sequence)
+        return message
+
+    def _place_below(
+        self,
+        sequence: int,
+        parents: tuple[MessageId, ...],
+        work: _Unit,
+        draft: Draft,
+        found: Found,
+        position: int,
+    ) -> Place:
+        """Root and depth of a message with these parents. Raises ``UnknownParent``."""
+        root, depth = sequence, 0
+        for index, parent in enumerate(parents):
+            place = self._place(parent, work, draft, found, position)
+            if index == 0:
+                root = place.root
+            depth = max(depth, place.depth + 1)
+        return Place(root, depth)
+
+    def _place(self, parent: MessageId, work: _Unit, draft: Draft, found: Found, position: int) -> Place:
+        sequence = sequence_of(parent)
+        place = self._lineage.place(parent, sequence)
+        if place is not None:
+            return place
+        if sequence >= draft.first:  # not durable yet: a line of this unit, or never issued
+            own = sequence - draft.sequence
+            if 0 <= own < len(work.fresh) and work.fresh[own].id == parent:
+                return Place(work.fresh[own].root, work.fresh[own].depth)
+            raise _unknown(parent, position)
+        message = self._message(sequence, work, found)
+        if message is not None and message.id == parent:
+            return Place(message.root, message.depth)
+        if message is None and sequence in work.wanted_messages:
+            return Place(sequence, 0)  # not decided yet
+        if sequence in found.dropped and issued_by(parent, self._id_key):
+            return Place(sequence, 0)  # complete, or known to have ended badly (RULES 2); what was above it is gone
+        raise _unknown(parent, position)
+
+
+def _published(
+    message: Message,
+    queue: Queue,
+    draft: Draft,
+    sequence: int,
+    id_: MessageId,
+    parents: tuple[MessageId, ...],
+    place: Place,
+    print_: bytes,
+    only: int,
+) -> Published:
+    due_us = message.due_us
+    if message.delay_us:  # counted from acceptance (RULES 7)
+        due_us = max(due_us, draft.time_us + message.delay_us)
+    settings = queue.settings
+    failure = settings.parent_failure if message.parent_failure is None else message.parent_failure
+    return Published(
+        sequence,
+        draft.time_us,
+        id_,
+        queue.number,
+        place.root,
+        place.depth,
+        settings.scope,  # frozen now, like the policy (RULES 3)
+        failure,
+        parents,
+        message.key,
+        message.idempotency_key,
+        print_,
+        due_us,
+        message.expires_us,
+        message.content_type,
+        message.headers,
+        message.content,
+        only,
+    )
+
+
+def _comparable(message: Message, work: _Unit, position: int) -> list[MessageId | int]:
+    """Parents as the fingerprint sees them: see ``fingerprint``."""
+    seen: list[MessageId | int] = []
+    for parent in message.parents:
+        if not isinstance(parent, int):
+            seen.append(parent)
+        elif work.messages[parent].idempotency_key:
+            seen.append(work.ids[parent])
+        else:
+            seen.append(position - parent)
+    return seen
+
+
+def _differs(key: str, first: First, position: int) -> IdempotencyConflict:
+    return IdempotencyConflict(
+        f"idempotency key {key!r} was used for another message, {id_text(first.id)}; use a new key for new content",
+        idempotency_key=key,
+        id=id_text(first.id),
+        line=position,
+    )
+
+
+def _unknown(parent: MessageId, position: int) -> UnknownParent:
+    return UnknownParent(
+        f"parent {id_text(parent)} was never accepted; publish it first", parent=id_text(parent), line=position
+    )
+
+
+def merge(found: Found | None, more: Found) -> Found:
+    """What was found in two look-ups for the same unit."""
+    if found is None:
+        return more
+    return Found(
+        found.messages | more.messages,
+        found.dropped | more.dropped,
+        found.looked | more.looked,
+        _joined(found.older, more.older),
+    )
+
+
+def _joined(old: Mapping[OldKey, int], new: Mapping[OldKey, int]) -> dict[OldKey, int]:
+    return {**old, **new}

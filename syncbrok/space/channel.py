@@ -1,0 +1,157 @@
+"""The channels as the Space has them: bounded, closable, and read from this side only.
+
+A frontend sees ``channels.Channel``: an object with ``put``. The committer takes from the other end. What cannot be
+worked on yet (its queue is being changed by the same batch, or the disk must be asked first) goes back to the front.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from syncbrok.model import limits
+from syncbrok.model.errors import BrokerFault, Draining, LogFull, LogUnavailable, Overloaded, SyncbrokError
+from syncbrok.space.channels import Publish
+
+_command_bytes: Final = 1_000
+"""what a command is taken to weigh: it holds names and settings"""
+
+
+class Waiting:
+    """An item with its receipt. ``found`` is what was looked up for it on the disk (see ``acceptance``)."""
+
+    __slots__ = ("found", "item", "receipt", "records", "size_bytes")
+
+    def __init__(self, item: Any, receipt: "asyncio.Future[Any]", records: int, size_bytes: int) -> None:
+        self.item = item
+        self.receipt = receipt
+        self.records = records
+        self.size_bytes = size_bytes
+        self.found: Any = None
+
+    def settle(self, result: object) -> None:
+        if not self.receipt.done():  # whoever waited may have gone
+            self.receipt.set_result(result)
+
+    def refuse(self, why: BaseException) -> None:
+        if not self.receipt.done():
+            self.receipt.set_exception(why)
+
+
+class ChannelStatistics(NamedTuple):
+    records: int
+    size_bytes: int
+    records_max: int
+    size_bytes_max: int
+    refused: int
+    """puts refused with ``Overloaded`` since the start"""
+
+
+class BoundedChannel:
+    """First in, first out; bounded in records (a unit of 500 messages is 500) and in bytes of content."""
+
+    def __init__(
+        self,
+        wake: Callable[[], None],
+        records_max: int = limits.channel_items_max,
+        size_bytes_max: int = limits.channel_bytes_max,
+    ) -> None:
+        self._wake = wake
+        self._records_max = records_max
+        self._size_bytes_max = size_bytes_max
+        self._line: deque[Waiting] = deque()
+        self._records = 0
+        self._size_bytes = 0
+        self._refused = 0
+        self._closed: Callable[[], BrokerFault] | None = None
+
+    def put(self, item: Any) -> "asyncio.Future[Any]":
+        """See ``channels.Channel``."""
+        if self._closed is not None:
+            raise self._closed()
+        if type(item) is Publish:
+            records = len(item.messages)
+            size_bytes = 0
+            for message in item.messages:
+                size_bytes += len(message.content)
+        else:
+            records, size_bytes = 1, _command_bytes
+        if self._line and (
+            self._records + records > self._records_max or self._size_bytes + size_bytes > self._size_bytes_max
+        ):
+            self._refused += 1
+            raise Overloaded("too much is waiting to be written; try again in a second", retry_after_s=1)
+        receipt: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._line.append(Waiting(item, receipt, records, size_bytes))
+        self._records += records
+        self._size_bytes += size_bytes
+        self._wake()
+        return receipt
+
+    def take(self) -> Waiting | None:
+        """The oldest; None where nothing waits."""
+        if not self._line:
+            return None
+        waiting = self._line.popleft()
+        self._records -= waiting.records
+        self._size_bytes -= waiting.size_bytes
+        return waiting
+
+    def put_back(self, waiting: Iterable[Waiting]) -> None:
+        """To the front, in this order; neither the bounds nor ``close`` stop what was let in once."""
+        for one in reversed(list(waiting)):
+            self._line.appendleft(one)
+            self._records += one.records
+            self._size_bytes += one.size_bytes
+            self._wake()
+
+    def close(self, why: Callable[[], BrokerFault]) -> None:
+        """From now on ``put`` raises ``why()``; what waits is worked off."""
+        self._closed = why
+
+    def refuse_all(self, why: Callable[[], SyncbrokError]) -> None:
+        while (waiting := self.take()) is not None:
+            waiting.refuse(why())
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def statistics(self) -> ChannelStatistics:
+        return ChannelStatistics(
+            self._records, self._size_bytes, self._records_max, self._size_bytes_max, self._refused
+        )
+
+    def __repr__(self) -> str:
+        return f"<BoundedChannel records={self._records}/{self._records_max} bytes={self._size_bytes}>"
+
+
+class CommitterStatistics(NamedTuple):
+    messages: ChannelStatistics
+    queues: ChannelStatistics
+    subscribers: ChannelStatistics
+    rows_waiting: int
+    writing: bool
+    full: bool
+    """no room on the disk"""
+    suspended: bool
+    """no attempts are made, since their outcomes could not be kept"""
+    commits: int
+    """since the start"""
+    records: int
+    """written by them"""
+
+
+def no_room() -> LogFull:
+    return LogFull("no room on the disk for the log; nothing was kept")
+
+
+def unavailable() -> LogUnavailable:
+    return LogUnavailable("the log has failed and the broker is stopping; whether it was kept is not known")
+
+
+def stopping() -> Draining:
+    return Draining("the broker is stopping; try again in a minute")
+
+
+def stopped() -> Draining:
+    return Draining("the broker has stopped; nothing was kept")

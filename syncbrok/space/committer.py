@@ -1,0 +1,396 @@
+"""The commit loop: many producers, one batch, one fsync, everybody answered.
+
+The Space's three channels and the outcomes of deliveries come together here. While a batch is being written the next
+one gathers::
+
+    idle --something waits--> draft --writer thread--> durable --> applied, receipts settled --> idle or next draft
+
+A draft is made only when the one before is durable and applied, so whatever a step reads is settled, and sequences
+are given out once. **The log comes first**: registry, scheduler and everybody who waits hear of a fact when it is
+written. A crash between the two loses nothing, since the next start applies it from the log.
+
+Callbacks, not a task: under load a task would see the end of an fsync one turn of the loop later than it must.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from syncbrok.log.journal import Journal
+from syncbrok.model import limits
+from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
+from syncbrok.model.facts import Outcomes, Reason, Row, SegmentOpened
+from syncbrok.space.channel import (
+    BoundedChannel,
+    CommitterStatistics,
+    Waiting,
+    no_room,
+    stopped,
+    stopping,
+    unavailable,
+)
+from syncbrok.space.draft import Draft, Followers, Later, Step
+from syncbrok.space.meters import Meters
+from syncbrok.space.timers import Timers
+from syncbrok.space.writer import Writer
+
+_log = logging.getLogger(__name__)
+
+_rows_together: Final = 256
+"""so many outcomes are not kept waiting for company"""
+_linger_s: Final = 0.005
+"""how long an outcome that nobody waits for may wait for company (RULES 24)"""
+_records_wanted: Final = 2_048
+"""a draft takes no further unit beyond this many: more would not make the fsync cheaper, and holds up the loop"""
+_room_every_s: Final = 0.25
+_slow_s: Final = 0.25
+
+
+class Committer:
+    """Owns the channels and the writer thread. ``steps`` says what to do with each class of item."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        followers: Followers,
+        meters: Meters,
+        clock_us: Callable[[], int],
+        newest_us: int,
+        sync_every_s: float | None = None,
+    ) -> None:
+        """``newest_us``: time of the newest fact; ``sync_every_s``: under the policy ``interval``."""
+        self.messages = BoundedChannel(self.wake)
+        self.queues = BoundedChannel(self.wake, records_max=limits.list_limit_max)
+        self.subscribers = BoundedChannel(self.wake, records_max=limits.list_limit_max)
+        self.steps: dict[type, Step] = {}
+        self._inner = BoundedChannel(self.wake)  # steps of jobs that are at work already
+        self._journal = journal
+        self._followers = followers
+        self._meters = meters
+        self._clock_us = clock_us
+        self._last_us = newest_us
+        self._sync_every_s = sync_every_s
+        self._rows: list[Row] = []
+        self._hurry = False  # somebody waits for one of the rows, or they have lingered long enough
+        self._rolls: list[asyncio.Future[None]] = []
+        self._busy = self._scheduled = self._stopping = False
+        self._full = self._suspended = False
+        self._commits = self._records = 0
+        self._draft_out: Draft | None = None  # made, not yet durable
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writer: Writer | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._timers = Timers(self._guarded)
+
+    # -- in -------------------------------------------------------------------------------------------------------
+
+    def record(self, rows: Sequence[Row]) -> None:
+        """Outcomes of deliveries, to be written soon; at once where children or publishers wait for one."""
+        self._rows.extend(rows)
+        if not self._hurry:
+            self._hurry = len(self._rows) >= _rows_together or any(map(self._followers.urgent, rows))
+        if self._hurry:
+            self.wake()
+        else:
+            self._timers.start("linger", _linger_s, self._linger_over)
+        if len(self._rows) > limits.outcomes_waiting_max:
+            self._suspend(True)
+
+    def append(self, step: Callable[[Draft], Any]) -> "asyncio.Future[Any]":
+        """For the Space's own jobs: run ``step`` in the next draft; its result when the facts are applied."""
+        return self._inner.put(step)
+
+    async def roll(self) -> None:
+        """Begin a new segment now, with what is applied as its snapshot. Raises ``LogFull``."""
+        done = asyncio.get_running_loop().create_future()
+        self._rolls.append(done)
+        self.wake()
+        await done
+
+    def wake(self) -> None:
+        """Something waits."""
+        if not self._busy and not self._scheduled and self._loop is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._guarded, self._begin)
+
+    # -- the life of it -------------------------------------------------------------------------------------------
+
+    async def run(self, started: Callable[[], None]) -> None:
+        """Until ``stop`` and everything is written. Raises ``LogFailed`` when the log must not be used any more."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._writer = Writer(self._loop)
+        started()
+        self.wake()
+        try:
+            await self._ended
+        finally:
+            self._timers.stop()
+            self._writer.stop()  # at most one write is under way
+            self._close_and_refuse(stopped)
+
+    def close(self) -> None:
+        """The channels take no more; what is in them is worked off."""
+        for channel in (self.messages, self.queues, self.subscribers):
+            channel.close(stopping)
+
+    def stop(self) -> None:
+        """Nobody records or appends any more: write what waits, then let ``run`` return."""
+        self._stopping = True
+        self.wake()
+
+    async def call(self, work: Callable[[], Any]) -> Any:
+        """Run ``work`` in the writer thread, between two commits."""
+        assert self._writer is not None
+        return await self._writer.call(work)
+
+    def statistics(self) -> CommitterStatistics:
+        return CommitterStatistics(
+            self.messages.statistics(),
+            self.queues.statistics(),
+            self.subscribers.statistics(),
+            len(self._rows),
+            self._busy,
+            self._full,
+            self._suspended,
+            self._commits,
+            self._records,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Committer commits={self._commits} records={self._records} waiting={self._waiting()} "
+            f"rows={len(self._rows)}{' full' if self._full else ''}{' writing' if self._busy else ''}>"
+        )
+
+    # -- one commit -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """The next thing to do, if the one before is done: roll, or write a draft, or rest."""
+        self._scheduled = False
+        if self._busy or self._ended is None or self._ended.done():
+            return
+        if self._rolls or (self._journal.needs_roll and not self._full):
+            self._roll()
+            return
+        draft = self._draft()
+        if draft.facts:
+            self._submit(draft)
+        else:
+            self._draft_out = None
+            draft.settle()  # nothing new in them; what they repeat is durable
+            self._rest()
+
+    def _submit(self, draft: Draft) -> None:
+        assert self._writer is not None
+        batch = self._journal.prepare(draft.facts, draft.unit_ends)
+        self._busy = True
+        began = time.perf_counter()
+        self._writer.submit(partial(self._write, draft, batch), partial(self._guarded, self._written, draft, began))
+
+    def _write(self, draft: Draft, batch: Any) -> None:
+        """In the writer thread."""
+        for work in draft.before:
+            work()
+        self._journal.write(batch, essential=draft.essential)
+
+    def _written(self, draft: Draft, began: float, _: object, error: BaseException | None) -> None:
+        self._busy = False
+        if isinstance(error, LogFull):
+            self._no_room(draft, error)
+            return
+        if error is not None:
+            raise error
+        self._draft_out = None
+        seconds = time.perf_counter() - began
+        if seconds > _slow_s:
+            _log.warning("syncbrok.space.commit_slow", extra={"seconds": seconds, "records": len(draft.facts)})
+        self._meters.commit(len(draft.facts), draft.size_bytes, seconds)
+        self._commits += 1
+        self._records += len(draft.facts)
+        del self._rows[: draft.rows]
+        apply = self._followers.apply
+        for fact in draft.facts:
+            apply(fact)
+        for follow in draft.after:
+            follow()
+        draft.settle()
+        if self._sync_every_s is not None:
+            self._timers.start("sync", self._sync_every_s, self._sync)
+        self._followers.committed(draft.facts)
+        if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
+            self._suspend(False)
+        self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
+
+    def _rest(self) -> None:
+        """Nothing to write now."""
+        if self._stopping and (self._full or not (self._rows or self._waiting())):
+            assert self._ended is not None
+            self._ended.set_result(None)
+
+    # -- drafts ---------------------------------------------------------------------------------------------------
+
+    def _waiting(self) -> int:
+        return len(self._inner) + len(self.queues) + len(self.subscribers) + len(self.messages)
+
+    def _draft(self) -> Draft:
+        """Outcomes first, since children wait for them; then declarations, then messages."""
+        self._last_us = max(self._last_us, self._clock_us())
+        draft = self._draft_out = Draft(self._journal.next_sequence, self._last_us)
+        draft.essential = self._full
+        stuck = self._full and self._suspended
+        if self._rows and not stuck and (self._hurry or self._stopping or self._waiting()):
+            self._outcomes(draft)
+        self._take(self._inner, draft)
+        for channel in (self.queues, self.subscribers, self.messages):
+            if self._full:
+                channel.refuse_all(no_room)
+            else:
+                self._take(channel, draft)
+        return draft
+
+    def _outcomes(self, draft: Draft) -> None:
+        rows = tuple(self._rows[:_records_wanted])
+        draft.rows = len(rows)
+        self._hurry = draft.rows < len(self._rows)
+        draft.add(Outcomes(draft.sequence, draft.time_us, rows))
+        for row in rows:
+            if row.reason is Reason.GONE:
+                try:
+                    self._followers.disable(row, draft)
+                except Later:  # the second one of its queue in this batch
+                    self.append(partial(self._followers.disable, row)).add_done_callback(_heard)
+
+    def _take(self, channel: BoundedChannel, draft: Draft) -> None:
+        later: list[Waiting] = []
+        while len(draft.facts) < _records_wanted and draft.size_bytes < limits.commit_bytes_max // 2:
+            waiting = channel.take()
+            if waiting is None:
+                break
+            if not draft.answer(waiting, self.steps.get(type(waiting.item), _run)):
+                later.append(waiting)
+        channel.put_back(later)
+
+    # -- what can go wrong ----------------------------------------------------------------------------------------
+
+    def _no_room(self, draft: Draft, error: LogFull) -> None:
+        """Nothing of the draft was kept. Publishers are told; outcomes go to the reserve, and when that is used up no
+        attempt is made whose outcome could not be kept."""
+        self._draft_out = None
+        draft.refuse(no_room)
+        for undo in draft.undo:
+            undo()
+        if not self._full:
+            _log.error("syncbrok.space.log_full", extra={"detail": error.detail})
+        self._set_full()
+        if draft.essential:
+            self._suspend(True)
+        self._hurry = True
+        self._begin()
+
+    def _set_full(self) -> None:
+        self._full = self._meters.full = True
+        self._timers.start("room", _room_every_s, self._look_for_room)
+
+    def _look_for_room(self) -> None:
+        self._full = self._meters.full = not self._journal.has_room()
+        if self._full:
+            self._set_full()
+        else:
+            _log.info("syncbrok.space.log_has_room", extra={"rows_waiting": len(self._rows)})
+            self._hurry = bool(self._rows)
+            if self._suspended and not self._rows:
+                self._suspend(False)
+        self.wake()
+
+    def _suspend(self, suspended: bool) -> None:
+        if suspended != self._suspended:
+            self._suspended = suspended
+            event = "syncbrok.space.attempts_suspended" if suspended else "syncbrok.space.attempts_resumed"
+            _log.warning(event, extra={"rows_waiting": len(self._rows)})
+            self._followers.suspend(suspended)
+
+    def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Callbacks of the loop have nobody above them: whatever goes wrong in one ends ``run``."""
+        try:
+            work(*arguments)
+        except Exception as problem:  # noqa: BLE001
+            self._fail(problem)
+
+    def _fail(self, problem: Exception) -> None:
+        if isinstance(problem, OSError):  # of the file of secrets: no fact may be written without it
+            problem = LogFailed(f"cannot write beside the log: {problem}")
+        self._meters.failed = True
+        _log.critical("syncbrok.space.commit_failed", exc_info=problem, extra={"detail": str(problem)})
+        if self._draft_out is not None:
+            self._draft_out.refuse(unavailable)
+        self._close_and_refuse(unavailable)
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(problem)
+
+    def _close_and_refuse(self, why: Callable[[], BrokerFault]) -> None:
+        for channel in (self.messages, self.queues, self.subscribers, self._inner):
+            channel.close(why)
+            channel.refuse_all(why)
+        for roll in self._rolls:
+            if not roll.done():
+                roll.set_exception(why())
+        self._rolls.clear()
+
+    # -- segments and time ----------------------------------------------------------------------------------------
+
+    def _roll(self) -> None:
+        assert self._writer is not None
+        self._busy = True
+        self._last_us = max(self._last_us, self._clock_us())
+        opened = self._followers.snapshot(self._journal.roll_sequence, self._last_us)
+        asked, self._rolls = self._rolls, []
+        self._writer.submit(partial(self._journal.roll, opened), partial(self._guarded, self._rolled, opened, asked))
+
+    def _rolled(
+        self, opened: SegmentOpened, asked: list["asyncio.Future[None]"], _: object, error: BaseException | None
+    ) -> None:
+        self._busy = False
+        if isinstance(error, LogFull):
+            for roll in asked:
+                if not roll.done():
+                    roll.set_exception(error)
+            self._set_full()
+            self._begin()
+            return
+        if error is not None:
+            self._rolls = asked  # refused with everything else
+            raise error
+        self._followers.apply(opened)
+        self._followers.rolled()
+        for roll in asked:
+            if not roll.done():
+                roll.set_result(None)
+        self._begin()
+
+    def _sync(self) -> None:
+        """Policy ``interval``: what was acknowledged becomes durable now."""
+        assert self._writer is not None
+        self._writer.submit(self._journal.sync, partial(self._guarded, self._synced))
+
+    def _synced(self, _: object, error: BaseException | None) -> None:
+        if error is not None:
+            raise error
+        self._followers.committed(())
+
+    def _linger_over(self) -> None:
+        self._hurry = True
+        self.wake()
+
+
+def _run(draft: Draft, waiting: Waiting) -> Any:
+    return waiting.item(draft)
+
+
+def _heard(receipt: "asyncio.Future[Any]") -> None:
+    """Of a step that nobody waits for: it is refused only when the log is, and that is said elsewhere."""
+    if not receipt.cancelled():
+        receipt.exception()

@@ -1,0 +1,248 @@
+"""Declaring, changing and deleting queues and subscribers: each a step that puts facts into a draft (RULES 14 to 19).
+
+What needs more than one batch (a forced deletion, a purge) stands in ``operations``.
+"""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, replace
+from typing import Any, Final, TypeVar
+
+from syncbrok.model.errors import BadSetting, Conflict
+from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, SubscriberSet
+from syncbrok.model.message import QueueSettings, Subscriber, SubscriberSettings
+from syncbrok.model.names import SEQUENCE_MAX, parse_queue_name, parse_subscriber_id
+from syncbrok.model.units import parse_endpoint, parse_secret
+from syncbrok.space.channels import (
+    ChangeQueue,
+    ChangeSubscriber,
+    Declared,
+    DeclareQueue,
+    RotateSecret,
+    Subscribe,
+    Unsubscribe,
+)
+from syncbrok.space.draft import Draft
+from syncbrok.space.queue import Registry, subscriber_id
+from syncbrok.space.vault import Kept, Vault, make_secret
+
+S = TypeVar("S", QueueSettings, SubscriberSettings)
+
+_queue_fields: Final = frozenset(field.name for field in fields(QueueSettings))
+_subscriber_fields: Final = frozenset(field.name for field in fields(SubscriberSettings))
+_not_changed: Final = frozenset({"name", "start", "disabled_us", "secret_count"})
+"""fields of a subscriber that its identity, its first fact or the broker itself decides"""
+
+
+class Declarations:
+    """``schemes`` are what comes before the colon of an endpoint that some handler takes besides webhooks.
+    ``owing`` says how many deliveries a subscriber (number) has not ended; ``forget`` is told of one that is gone or
+    goes elsewhere."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        vault: Vault,
+        schemes: AbstractSet[str],
+        owing: Callable[[int], int],
+        forget: Callable[[Subscriber], None],
+    ) -> None:
+        self._registry = registry
+        self._vault = vault
+        self._schemes = schemes
+        self._owing = owing
+        self._forget = forget
+
+    # -- queues ---------------------------------------------------------------------------------------------------
+
+    def declare_queue(self, item: DeclareQueue, draft: Draft) -> Declared:
+        parse_queue_name(item.name)
+        queue = self._registry.find(item.name)
+        if item.applied is not None and self._registry.applied.get(item.name) == item.applied:
+            return Declared("unchanged", item.name)  # whatever became of it since (RULES 18)
+        if queue is not None and queue.settings != item.settings and item.applied is None:
+            raise Conflict(f"queue {item.name!r} exists with other settings; change it instead", queue=item.name,
+                           differs=_differences(queue.settings, item.settings))  # fmt: skip
+        if queue is not None and queue.settings == item.settings and item.applied is None:
+            return Declared("unchanged", item.name)
+        draft.touch(item.name)
+        what = "unchanged"
+        if queue is None or queue.settings != item.settings:
+            what = "created" if queue is None else "changed"
+            number = self._next_queue(draft) if queue is None else queue.number
+            draft.add(QueueSet(draft.sequence, draft.time_us, number, item.name, item.settings))
+        self._applied(draft, item.name, item.applied)
+        return Declared(what, item.name)
+
+    def change_queue(self, item: ChangeQueue, draft: Draft) -> Declared:
+        queue = self._registry.queue(item.name)
+        settings = _changed(queue.settings, item.changes, _queue_fields)
+        if settings == queue.settings:
+            return Declared("unchanged", item.name)
+        draft.touch(item.name)
+        draft.add(QueueSet(draft.sequence, draft.time_us, queue.number, queue.name, settings))
+        return Declared("changed", item.name)
+
+    # -- subscribers ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, item: Subscribe, draft: Draft) -> Declared:
+        id_ = parse_subscriber_id(subscriber_id(item.settings))
+        entry = f"{item.queue}/{id_}"
+        if item.applied is not None and self._registry.applied.get(entry) == item.applied:
+            return Declared("unchanged", id_)
+        self._check_endpoint(item.settings.endpoint)
+        if item.secret is not None:
+            parse_secret(item.secret)
+        queue = self._registry.queue(item.queue)
+        known = {subscriber.id: subscriber for subscriber in self._registry.subscribers(queue.number)}.get(id_)
+        if known is not None:
+            return self._subscribe_again(known, item, draft, entry)
+        start = self._start(item.start)
+        draft.touch(item.queue)
+        number = self._next_subscriber(draft)
+        settings = replace(item.settings, start=start, disabled_us=0, secret_count=0)
+        if item.secret is not None:
+            settings = replace(settings, secret_count=1)
+            self._keep_secret(draft, number, Kept((item.secret,)))
+        sequence = draft.sequence
+        draft.add(SubscriberSet(sequence, draft.time_us, number, queue.number, id_, sequence, settings))
+        self._applied(draft, entry, item.applied)
+        return Declared("created", id_)
+
+    def _subscribe_again(self, known: Subscriber, item: Subscribe, draft: Draft, entry: str) -> Declared:
+        """Where it starts was decided when it was added; paused by hand it stays, unless asked for outright."""
+        old = known.settings
+        paused = item.settings.paused or (old.paused and item.applied is None)
+        new = replace(
+            item.settings, start=old.start, disabled_us=old.disabled_us, secret_count=old.secret_count, paused=paused
+        )
+        other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
+        if item.applied is None:
+            if new == old and not other_secret:
+                return Declared("unchanged", known.id)
+            differs = _differences(old, new) + (["secret"] if other_secret else [])
+            raise Conflict(f"subscriber {known.id!r} of queue {item.queue!r} exists with other settings; "
+                           "change it instead", queue=item.queue, subscriber=known.id, differs=differs)  # fmt: skip
+        draft.touch(item.queue)
+        what = "unchanged"
+        if new != old or other_secret:
+            self._set(known, new, draft, item.secret if other_secret else None)
+            what = "changed"
+        self._applied(draft, entry, item.applied)
+        return Declared(what, known.id)
+
+    def change_subscriber(self, item: ChangeSubscriber, draft: Draft) -> Declared:
+        known = self._registry.subscriber(item.queue, item.id)
+        changes = dict(item.changes)
+        if "name" in changes and changes["name"] == known.settings.name:
+            del changes["name"]
+        settings = _changed(known.settings, changes, _subscriber_fields - _not_changed)
+        if "endpoint" in changes:
+            self._check_endpoint(settings.endpoint)
+        if changes.get("paused") is False:
+            settings = replace(settings, disabled_us=0)
+        if item.secret is not None:
+            parse_secret(item.secret)
+        other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
+        if settings == known.settings and not other_secret:
+            return Declared("unchanged", known.id)
+        draft.touch(item.queue)
+        self._set(known, settings, draft, item.secret if other_secret else None)
+        return Declared("changed", known.id)
+
+    def rotate_secret(self, item: RotateSecret, draft: Draft) -> str:
+        known = self._registry.subscriber(item.queue, item.id)
+        secret = make_secret() if item.secret is None else parse_secret(item.secret)
+        if self._vault.holds(known.number, secret):
+            raise Conflict("this is the secret it signs with already", queue=item.queue, subscriber=item.id)
+        draft.touch(item.queue)
+        kept = self._vault.rotated(known.number, secret, draft.time_us)
+        self._keep_secret(draft, known.number, kept)
+        self._add(known, replace(known.settings, secret_count=len(kept.secrets)), draft)
+        return secret
+
+    def retire_secret(self, number: int, draft: Draft) -> None:
+        """The old secret has stopped signing: forget it."""
+        known = self._registry.subscriber_numbered(number)
+        if known is None or known.settings.secret_count < 2:
+            return
+        draft.touch(self._registry.queue_name(known.queue))
+        self._keep_secret(draft, number, self._vault.newest(number))
+        self._add(known, replace(known.settings, secret_count=1), draft)
+
+    def disable(self, row: Row, draft: Draft) -> None:
+        """Its endpoint has answered 410 (RULES 14). Raises ``Later``."""
+        known = self._registry.subscriber_numbered(row.subscriber)
+        if known is None or known.settings.disabled_us:
+            return
+        draft.touch(self._registry.queue_name(known.queue))
+        self._add(known, replace(known.settings, disabled_us=max(1, draft.time_us)), draft)
+
+    def unsubscribe(self, item: Unsubscribe, draft: Draft) -> int:
+        known = self._registry.subscriber(item.queue, item.id)
+        draft.touch(item.queue)
+        dropped = self._owing(known.number)
+        draft.add(SubscriberDeleted(draft.sequence, draft.time_us, known.number))
+        draft.after.append(lambda: self._forget(known))
+        return dropped
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _set(self, known: Subscriber, settings: SubscriberSettings, draft: Draft, secret: str | None) -> None:
+        if settings.endpoint != known.settings.endpoint:
+            settings = replace(settings, disabled_us=0)  # the new endpoint has not said that it wants no more
+            draft.after.append(lambda: self._forget(known))
+        if secret is not None:
+            self._keep_secret(draft, known.number, Kept((secret,)))
+            settings = replace(settings, secret_count=1)
+        self._add(known, settings, draft)
+
+    def _add(self, known: Subscriber, settings: SubscriberSettings, draft: Draft) -> None:
+        draft.add(
+            SubscriberSet(draft.sequence, draft.time_us, known.number, known.queue, known.id, known.since, settings)
+        )
+
+    def _keep_secret(self, draft: Draft, number: int, kept: Kept) -> None:
+        """Fsynced before the fact that counts it, in force once that fact is durable (RULES 19)."""
+        draft.before.append(self._vault.stage(number, kept))
+        draft.after.append(lambda: self._vault.keep(number))
+        draft.undo.append(lambda: self._vault.discard(number))
+
+    def _applied(self, draft: Draft, entry: str, hash_: str | None) -> None:
+        if hash_ is not None:
+            draft.add(FileApplied(draft.sequence, draft.time_us, entry, hash_))
+
+    def _next_queue(self, draft: Draft) -> int:
+        given = sum(isinstance(fact, QueueSet) and fact.number > self._registry.last_queue_number
+                    for fact in draft.facts)  # fmt: skip
+        return self._registry.last_queue_number + 1 + given
+
+    def _next_subscriber(self, draft: Draft) -> int:
+        given = sum(isinstance(fact, SubscriberSet) and fact.number > self._registry.last_subscriber_number
+                    for fact in draft.facts)  # fmt: skip
+        return self._registry.last_subscriber_number + 1 + given
+
+    def _check_endpoint(self, endpoint: str) -> None:
+        scheme = endpoint.partition(":")[0]
+        if scheme not in self._schemes:
+            parse_endpoint(endpoint)
+
+    def _start(self, start: str) -> int | None:
+        if start == "now":
+            return None
+        if start == "beginning":
+            return 1
+        if start.isascii() and start.isdigit() and 0 < int(start) <= SEQUENCE_MAX:
+            return int(start)
+        raise BadSetting("start is 'now', 'beginning' or a sequence", setting="start", start=start[:80])
+
+
+def _changed(settings: S, changes: Mapping[str, Any], allowed: AbstractSet[str]) -> S:
+    for name in changes:
+        if name not in allowed:
+            raise BadSetting(f"{name!r} cannot be changed", setting=name)
+    return replace(settings, **changes)
+
+
+def _differences(old: QueueSettings | SubscriberSettings, new: QueueSettings | SubscriberSettings) -> list[str]:
+    return [field.name for field in fields(old) if getattr(old, field.name) != getattr(new, field.name)]

@@ -1,0 +1,137 @@
+"""A batch of facts in the making: what one commit will write, and whom it answers.
+
+Facts are made against what is applied. Two changes of one queue's declarations would not see each other in one batch,
+so the first one ``touch``es the queue, and whatever else concerns it waits for the next batch (``Later``).
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from syncbrok.model.errors import BrokerFault, SyncbrokError
+from syncbrok.model.facts import Fact, Row, SegmentOpened
+from syncbrok.model.names import MessageId
+from syncbrok.space.channel import Waiting
+
+_log = logging.getLogger(__name__)
+
+
+class Later(Exception):
+    """Not an error: it cannot be worked on in this batch and keeps its place in the line for the next one."""
+
+
+class _Elsewhere:
+    """The receipt is in other hands: a job or a look-up settles it, or puts the item back."""
+
+
+ELSEWHERE: Final = _Elsewhere()
+
+
+class First(NamedTuple):
+    """The message that an idempotency key belongs to (RULES 4)."""
+
+    fingerprint: bytes
+    id: MessageId
+    sequence: int
+
+
+Step = Callable[["Draft", Waiting], Any]
+"""Puts the facts of an item into the draft and returns its receipt's result, or ``ELSEWHERE``. Raises ``ClientFault``
+or ``BrokerFault`` having changed nothing, or ``Later``."""
+
+
+class Draft:
+    """Sequences are given out in order from ``sequence``; all facts of a batch have one time."""
+
+    __slots__ = ("after", "before", "essential", "facts", "first", "keys", "message_count", "rows", "sequence",
+                 "settled", "size_bytes", "time_us", "touched", "undo", "unit_ends")  # fmt: skip
+
+    def __init__(self, sequence: int, time_us: int) -> None:
+        self.first = self.sequence = sequence
+        self.time_us = time_us
+        self.facts: list[Fact] = []
+        self.unit_ends: list[int] = []
+        """positions of facts that end a unit"""
+        self.rows = 0
+        """how many outcome rows it takes off the waiting ones"""
+        self.message_count = 0
+        self.size_bytes = 0
+        self.settled: list[tuple[Waiting, Any]] = []
+        self.touched: set[str] = set()
+        self.keys: dict[tuple[int, str], First] = {}
+        """idempotency keys of this batch's messages, by (queue number, key)"""
+        self.before: list[Callable[[], None]] = []
+        """run in the writer thread before the facts are written"""
+        self.after: list[Callable[[], None]] = []
+        """run on the loop when the facts are durable and applied"""
+        self.undo: list[Callable[[], None]] = []
+        """run on the loop when the log had no room"""
+        self.essential = False
+        """may be written from the log's reserve"""
+
+    def add(self, *facts: Fact) -> None:
+        """One unit: recovery keeps all of them or none. They bear the sequences from ``sequence`` on."""
+        assert facts[0].sequence == self.sequence
+        self.extend(facts)
+
+    def extend(self, facts: Collection[Fact]) -> None:
+        """As ``add``, for many."""
+        self.facts.extend(facts)
+        self.sequence += len(facts)
+        self.unit_ends.append(len(self.facts) - 1)
+
+    def touch(self, queue: str) -> None:
+        """Say that this batch changes declarations of the queue; raises ``Later`` where one did before."""
+        if queue in self.touched:
+            raise Later
+        self.touched.add(queue)
+
+    def answer(self, waiting: Waiting, step: Step) -> bool:
+        """Work on one item; False where it must wait for the next batch."""
+        before = self.sequence
+        try:
+            result = step(self, waiting)
+        except Later:
+            return False
+        except SyncbrokError as why:
+            waiting.refuse(why)
+        except Exception:
+            waiting.refuse(BrokerFault("the broker could not do it because of a defect of its own; its log says more"))
+            if self.sequence != before:
+                raise  # half of it may stand in the draft: nothing of it must be written
+            _log.exception("syncbrok.space.step_failed", extra={"item": type(waiting.item).__name__})
+        else:
+            if result is not ELSEWHERE:
+                self.settled.append((waiting, result))
+        return True
+
+    def settle(self) -> None:
+        for waiting, result in self.settled:
+            waiting.settle(result)
+
+    def refuse(self, why: Callable[[], BaseException]) -> None:
+        for waiting, _ in self.settled:
+            waiting.refuse(why())
+
+    def __repr__(self) -> str:
+        return f"<Draft first={self.first} facts={len(self.facts)} receipts={len(self.settled)}>"
+
+
+class Followers(Protocol):
+    """Who is told of what is durable: ``apply`` for each fact, then ``committed`` once per batch."""
+
+    def apply(self, fact: Fact) -> None: ...
+
+    def committed(self, facts: Sequence[Fact]) -> None:
+        """``facts`` are empty when only the last durable sequence has moved."""
+
+    def rolled(self) -> None: ...
+
+    def snapshot(self, sequence: int, time_us: int) -> SegmentOpened: ...
+
+    def urgent(self, row: Row) -> bool: ...
+
+    def suspend(self, suspended: bool) -> None: ...
+
+    def disable(self, row: Row, draft: Draft) -> None:
+        """An endpoint has answered 410; may raise ``Later``."""

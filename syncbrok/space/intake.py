@@ -1,0 +1,143 @@
+"""What comes in through the channels, and who works on it: one step for each class of item.
+
+Publishes and declarations become facts in the next draft. What takes longer than one batch is a job with a task of
+its own; its receipt is settled when the job is done.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
+from syncbrok.space.acceptance import Acceptor, Wanted
+from syncbrok.space.channel import Waiting, stopped
+from syncbrok.space.channels import (
+    Cancel,
+    ChangeQueue,
+    ChangeSubscriber,
+    DeclareQueue,
+    DeleteQueue,
+    Publish,
+    PurgeQueue,
+    Replay,
+    RotateSecret,
+    SendTest,
+    Subscribe,
+    Unsubscribe,
+)
+from syncbrok.space.declarations import Declarations
+from syncbrok.space.draft import ELSEWHERE, Draft, Later, Step
+from syncbrok.space.lookups import Lookups
+from syncbrok.space.operations import Operations
+from syncbrok.space.queue import Registry
+
+_log = logging.getLogger(__name__)
+
+_jobs_max: Final = 64
+
+
+class Intake:
+    """``steps`` is what the committer asks. Jobs run in the task group given to ``start``."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        acceptor: Acceptor,
+        lookups: Lookups,
+        declarations: Declarations,
+        operations: Operations,
+    ) -> None:
+        self._registry = registry
+        self._acceptor = acceptor
+        self._lookups = lookups
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self.steps: dict[type, Step] = {
+            Publish: self._publish,
+            SendTest: self._send_test,
+            DeclareQueue: _about("name", declarations.declare_queue),
+            ChangeQueue: _about("name", declarations.change_queue),
+            Subscribe: _about("queue", declarations.subscribe),
+            ChangeSubscriber: _about("queue", declarations.change_subscriber),
+            Unsubscribe: _about("queue", declarations.unsubscribe),
+            RotateSecret: _about("queue", declarations.rotate_secret),
+            DeleteQueue: partial(self._job, operations.delete_queue),
+            PurgeQueue: partial(self._job, operations.purge),
+            Cancel: partial(self._job, operations.cancel),
+            Replay: partial(self._job, operations.replay),
+        }
+
+    @property
+    def jobs(self) -> int:
+        """At work now."""
+        return len(self._jobs)
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+
+    def stop(self) -> None:
+        """Cancel all jobs: each slice that is durable stays, the rest is done by whoever asks again."""
+        self._tasks = None
+        for job in self._jobs:
+            job.cancel()
+
+    def _publish(self, draft: Draft, waiting: Waiting) -> Any:
+        unit: Publish = waiting.item
+        if unit.queue in draft.touched:
+            raise Later
+        result = self._acceptor.accept(unit, draft, waiting.found)
+        if type(result) is Wanted:
+            self._lookups.ask(waiting, result)
+            return ELSEWHERE
+        return result
+
+    def _send_test(self, draft: Draft, waiting: Waiting) -> Any:
+        item: SendTest = waiting.item
+        if item.queue in draft.touched:
+            raise Later
+        only = self._registry.subscriber(item.queue, item.id).number
+        unit = Publish(item.queue, (item.message,))
+        result = self._acceptor.accept(unit, draft, waiting.found, only)
+        if type(result) is Wanted:
+            self._lookups.ask(waiting, result)
+            return ELSEWHERE
+        return result
+
+    def _job(self, work: Callable[[Any], Awaitable[Any]], draft: Draft, waiting: Waiting) -> Any:
+        queue = getattr(waiting.item, "name", None)
+        if queue in draft.touched:
+            raise Later
+        if self._tasks is None:
+            raise stopped()
+        if len(self._jobs) >= _jobs_max:
+            raise Overloaded(f"{_jobs_max} operations are at work; try again in a few seconds", retry_after_s=5)
+        task = self._tasks.create_task(_settling(work, waiting), name="syncbrok job")
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+        return ELSEWHERE
+
+
+def _about(field: str, work: Callable[[Any, Draft], Any]) -> Step:
+    """A step on a queue's declarations; ``field`` of the item names the queue."""
+
+    def step(draft: Draft, waiting: Waiting) -> Any:
+        if getattr(waiting.item, field) in draft.touched:
+            raise Later
+        return work(waiting.item, draft)
+
+    return step
+
+
+async def _settling(work: Callable[[Any], Awaitable[Any]], waiting: Waiting) -> None:
+    try:
+        waiting.settle(await work(waiting.item))
+    except SyncbrokError as why:
+        waiting.refuse(why)
+    except asyncio.CancelledError:
+        waiting.refuse(stopped())
+        raise
+    except Exception:  # noqa: BLE001 (an operation's defect is its own: what it wrote is whole)
+        _log.exception("syncbrok.space.job_failed", extra={"item": type(waiting.item).__name__})
+        waiting.refuse(BrokerFault("the broker could not do it because of a defect of its own; its log says more"))

@@ -1,0 +1,43 @@
+"""Where recent messages stand in the causal graph, so that most publishes with parents need no disk.
+
+Three columns in a ring: id, root, depth; 28 bytes a message. A parent older than the ring is read from the log.
+"""
+
+from array import array
+from typing import Final, NamedTuple
+
+from syncbrok.model.facts import Published
+from syncbrok.model.names import MessageId
+
+_capacity: Final = 1 << 18
+
+
+class Place(NamedTuple):
+    """``root``: sequence of the first parent's root, its own without parents. ``depth``: 1 + the deepest parent's."""
+
+    root: int
+    depth: int
+
+
+class Lineage:
+    """Filled by the facts that are applied; live and on recovery alike."""
+
+    def __init__(self, capacity: int = _capacity) -> None:
+        assert capacity & (capacity - 1) == 0
+        self._mask = capacity - 1
+        self._ids = bytearray(16 * capacity)
+        self._root = array("Q", bytes(8 * capacity))
+        self._depth = array("I", bytes(4 * capacity))
+
+    def note(self, message: Published) -> None:
+        at = message.sequence & self._mask
+        self._ids[16 * at : 16 * at + 16] = message.id
+        self._root[at] = message.root
+        self._depth[at] = message.depth
+
+    def place(self, id: MessageId, sequence: int) -> Place | None:  # noqa: A002 (the word of the domain)
+        """Of the message with this id, whose sequence is in it; None where it is not among the recent ones."""
+        at = sequence & self._mask
+        if bytes(self._ids[16 * at : 16 * at + 16]) != id:  # an id holds its sequence: it can stand nowhere else
+            return None
+        return Place(self._root[at], self._depth[at])

@@ -1,0 +1,25 @@
+"""The handler of endpoints that no handler takes: a frontend that is switched off, an endpoint of another time."""
+
+import asyncio
+from collections.abc import Sequence
+
+from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.model.facts import Reason
+from syncbrok.model.message import Subscriber
+
+
+class Nobody:
+    """Answers every attempt as if the connection had been refused; the retry schedule does the rest."""
+
+    def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
+        scheme = subscriber.settings.endpoint.partition(":")[0]
+        answer = Answer(Reason.CONNECT, detail=f"nothing here delivers to {scheme!r} endpoints".encode())
+        loop = asyncio.get_running_loop()
+        for delivery in deliveries:
+            loop.call_soon(done, delivery, answer)
+
+    def forget(self, subscriber: int) -> None:
+        """Nothing is kept."""
+
+    async def close(self) -> None:
+        """Nothing is open."""

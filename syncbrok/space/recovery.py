@@ -1,0 +1,34 @@
+"""From a journal to the state it tells of: the last checkpoint and what came after it, or everything."""
+
+import logging
+from collections.abc import Callable
+
+from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.log.journal import Journal
+from syncbrok.space.state import State
+
+_log = logging.getLogger(__name__)
+
+
+def recover(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> tuple[State, int]:
+    """The state, and how many facts were replayed. A checkpoint that cannot be read costs time and nothing else."""
+    state = _from_checkpoint(journal, make_scheduler) or State(make_scheduler())
+    replayed = 0
+    for fact in journal.replay(state.through):
+        state.apply(fact)
+        replayed += 1
+    for segment in journal.segments():
+        state.time_us = max(state.time_us, segment.last_time_us)
+    return state, replayed
+
+
+def _from_checkpoint(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> State | None:
+    saved = journal.load_checkpoint()
+    if saved is None:
+        return None
+    through, parts = saved
+    try:
+        return State.load(make_scheduler(), through, parts)
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError) as problem:
+        _log.warning("syncbrok.space.checkpoint_unreadable", extra={"through": through, "detail": repr(problem)})
+        return None

@@ -1,0 +1,149 @@
+"""What a replay re-arms, in causal order (RULES 21).
+
+The log order is a causal order, so messages are looked at by rising sequence: when one is reached, each of its parents
+that belongs to the replay has been taken already. Children are found in the log's own index.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple, Protocol
+
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Published, RearmedEntry, Reason, Row
+from syncbrok.model.names import MessageId, sequence_of
+from syncbrok.space.queue import Registry
+
+SLICE: Final = 64
+"""messages read at once"""
+CHILDREN_MAX: Final = 1_000_000
+"""of one message"""
+_through_parent: Final = frozenset({Reason.PARENT_FAILED, Reason.PARENT_EXPIRED, Reason.PARENT_DROPPED,
+                                    Reason.HOLD_EXPIRED})  # fmt: skip
+
+
+class Standing(Protocol):
+    """What the scheduler knows of messages; see ``delivery.standing``."""
+
+    def ended(self, sequence: int) -> bool: ...
+
+    def delivery_state(self, sequence: int, subscriber: int) -> str: ...
+
+
+class History(NamedTuple):
+    """A message and what the log says of it. ``rows`` are all its rows, oldest first."""
+
+    message: Published
+    rows: tuple[Row, ...]
+    children: tuple[int, ...]
+
+
+Read = Callable[[list[int]], Awaitable[list[History | None]]]
+"""Histories of at most ``SLICE`` sequences, in that order; None for what retention has dropped."""
+
+
+class Wish(NamedTuple):
+    """What an operator asked for. ``messages`` is where it begins: at whom each goes again; None: whoever has not got
+    it, or everyone where all have. ``subscriber`` (a number, 0 for none) is the only one to whom descendants that
+    went well go again; those that failed through the replayed ones always go to all at whom they did."""
+
+    messages: Mapping[int, frozenset[int] | None]
+    descendants: bool
+    subscriber: int = 0
+
+
+class Step(NamedTuple):
+    entry: RearmedEntry
+    id: MessageId
+
+
+class Planner:
+    """Makes the entries of one replay. ``skipped`` counts the messages asked for that have not ended."""
+
+    def __init__(self, standing: Standing, registry: Registry, read: Read) -> None:
+        self._standing = standing
+        self._registry = registry
+        self._read = read
+        self.skipped = 0
+
+    async def steps(self, wish: Wish) -> AsyncIterator[Step]:
+        """Parents before children."""
+        taken: set[int] = set()
+        queued = set(wish.messages)
+        heap = list(queued)
+        heapify(heap)
+        while heap:
+            together = [heappop(heap) for _ in range(min(SLICE, len(heap)))]
+            for at, history in enumerate(await self._read(together)):
+                if heap and heap[0] < together[at]:  # a child just found comes before the rest of the slice
+                    for sequence in together[at:]:
+                        heappush(heap, sequence)
+                    break
+                entry = None if history is None else self._entry(history, wish, taken)
+                if history is None or entry is None:
+                    continue
+                taken.add(entry.message)
+                yield Step(entry, history.message.id)
+                for child in history.children:
+                    if child not in queued:
+                        queued.add(child)
+                        heappush(heap, child)
+
+    def _entry(self, history: History, wish: Wish, taken: set[int]) -> RearmedEntry | None:
+        """None where it stays as it is."""
+        message = history.message
+        sequence = message.sequence
+        if not self._standing.ended(sequence):
+            self.skipped += sequence in wish.messages
+            return None
+        subscribers = self._subscribers(history, wish)
+        if not subscribers:
+            return None
+        attempts = _attempts(history.rows)
+        return RearmedEntry(
+            sequence,
+            message.queue,
+            subscribers,
+            tuple(parent for parent in map(sequence_of, message.parents) if parent in taken),
+            tuple(attempts.get(number, 0) for number in subscribers),
+            message.parent_failure,
+        )
+
+    def _subscribers(self, history: History, wish: Wish) -> tuple[int, ...]:
+        """Numbers of those to whom it goes again."""
+        message = history.message
+        present = self._registry.subscribers(message.queue)
+        counted = tuple(
+            subscriber.number
+            for subscriber in present
+            if subscriber.since < message.sequence and message.only in (0, subscriber.number)
+        )
+        if message.sequence in wish.messages:
+            wanted = wish.messages[message.sequence]
+            if wanted is not None:
+                return tuple(subscriber.number for subscriber in present if subscriber.number in wanted)
+            missed = tuple(number for number in counted if not self._went_well(message.sequence, number))
+            return missed or counted
+        return tuple(
+            number
+            for number in counted
+            if (wish.descendants and wish.subscriber in (0, number)) or self._failed_through(history, number)
+        )
+
+    def _went_well(self, sequence: int, number: int) -> bool:
+        return self._standing.delivery_state(sequence, number) in ("delivered", "skipped")
+
+    def _failed_through(self, history: History, number: int) -> bool:
+        """Whether the delivery died because a parent had not become complete."""
+        if self._standing.delivery_state(history.message.sequence, number) != "dead":
+            return False
+        for row in reversed(history.rows):
+            if row.subscriber in (number, ALL_SUBSCRIBERS):
+                return row.reason in _through_parent
+        return False
+
+
+def _attempts(rows: Iterable[Row]) -> dict[int, int]:
+    """Subscriber -> the highest number an attempt has had."""
+    highest: dict[int, int] = {}
+    for row in rows:
+        highest[row.subscriber] = max(row.attempt, highest.get(row.subscriber, 0))
+    return highest

@@ -1,0 +1,335 @@
+"""The Space: the container of all queues. It owns the journal, the courier and every lifetime.
+
+    open    lock and recover the log, load the checkpoint or replay, check the secrets       (blocks; no event loop)
+    run     writer thread, courier, upkeep; ``view.state`` is ``serving`` from then on
+    drain   the channels close, attempts end or are left, everything is written; ``run`` returns
+    close   checkpoint, clean marker, unlock
+
+It knows no frontend: each is handed ``channels`` to write into and ``view`` to ask, and may bring a handler for its
+own kind of subscriber (``handle``).
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, ParamSpec, TypeVar
+
+from syncbrok.delivery.courier import Courier
+from syncbrok.delivery.handler import Handler
+from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.model import limits
+from syncbrok.model.errors import Fatal
+from syncbrok.model.facts import Fact, Published, Row, SegmentOpened, SubscriberSet
+from syncbrok.model.message import Subscriber
+from syncbrok.space.acceptance import Acceptor, Found, Wanted
+from syncbrok.space.channel import CommitterStatistics
+from syncbrok.space.channels import Channels
+from syncbrok.space.committer import Committer
+from syncbrok.space.declarations import Declarations
+from syncbrok.space.draft import Draft
+from syncbrok.space.intake import Intake
+from syncbrok.space.lookups import Lookups, look_up
+from syncbrok.space.meters import Meters
+from syncbrok.space.nobody import Nobody
+from syncbrok.space.operations import Operations
+from syncbrok.space.queue import RegistryStatistics
+from syncbrok.space.recovery import recover
+from syncbrok.space.reports import StartReport
+from syncbrok.space.sources import Sources
+from syncbrok.space.state import State
+from syncbrok.space.upkeep import Upkeep
+from syncbrok.space.vault import Vault
+from syncbrok.space.view import View
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_readers_max: Final = 4
+
+
+def _clock_us() -> int:
+    return time.time_ns() // 1_000
+
+
+class SpaceOptions(NamedTuple):
+    """``drain_s``: how long attempts that are out may take at the end."""
+
+    journal: JournalOptions = JournalOptions()
+    drain_s: float = limits.drain_timeout_s
+
+
+class SpaceStatistics(NamedTuple):
+    state: str
+    registry: RegistryStatistics
+    committer: CommitterStatistics
+    sequence: int
+    durable_sequence: int
+    in_flight: int
+    jobs: int
+    """of operators, at work"""
+
+
+class Space:
+    """Made by ``open``. What frontends get: ``channels`` and ``view``."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        state: State,
+        vault: Vault,
+        options: SpaceOptions,
+        meters: Meters,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._journal = journal
+        self._state = state
+        self._vault = vault
+        self._options = options
+        self._clock_us = clock_us
+        self._handlers: dict[str, Handler] = {}
+        self._nobody = Nobody()
+        self._drained = asyncio.Event()
+        self._closed = False
+        self._readers = ThreadPoolExecutor(_readers_max, thread_name_prefix="syncbrok-reader")
+        scheduler, registry = state.scheduler, state.registry
+        sync = options.journal.sync
+        every_s = None
+        if sync == "interval":
+            sync = f"interval:{options.journal.interval_ms}"
+            every_s = options.journal.interval_ms / 1_000
+        self.view = View(Sources(registry, journal, scheduler, self._run_blocking, clock_us, meters, sync))
+        self._committer = Committer(journal, self, meters, clock_us, state.time_us, every_s)
+        self.channels = Channels(self._committer.messages, self._committer.queues, self._committer.subscribers)
+        closing: set[int] = set()
+        append = self._committer.append
+        declarations = Declarations(registry, vault, self._handlers.keys(), self._owing, self._forget)
+        self._lookups = Lookups(self._look_up, self._committer.messages)
+        self._intake = Intake(
+            registry,
+            Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync),
+            self._lookups,
+            declarations,
+            Operations(journal, registry, scheduler, append, self._run_blocking, self._forget, closing),
+        )
+        self._committer.steps.update(self._intake.steps)
+        self._upkeep = Upkeep(
+            journal,
+            state,
+            vault,
+            declarations,
+            append,
+            self._committer.roll,
+            self._run_blocking,
+            clock_us,
+            options.journal.retention_s,
+        )
+        self._upkeep.dropped_through = journal.segments()[0].base - 1
+        self.courier = Courier(
+            scheduler,
+            self._handler,
+            self._read,
+            journal.cached,
+            self._committer.record,
+            registry.lookup,
+            lambda: journal.durable_sequence,
+            clock_us,
+            lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
+        )
+        self._upkeep.wake = self.courier.wake
+        self._disable = declarations.disable
+
+    # -- opening and closing --------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        options: SpaceOptions = SpaceOptions(),  # noqa: B008 (frozen)
+        *,
+        clock_us: Callable[[], int] = _clock_us,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "Space":
+        """Recover what is in ``directory``, or begin there. Blocks, for seconds where there is much to recover:
+        ``progress`` is told (bytes done, bytes in all). Raises ``LogLocked``, ``LogCorrupt``, ``LogFailed``,
+        ``LogFull`` and ``BadConfig``."""
+        began = time.perf_counter()
+        meters = Meters()
+        journal = Journal.open(directory, options.journal, clock_us, progress)
+        try:
+            hold_max_us = int(options.journal.retention_s * 1e6)
+            state, replayed = recover(journal, lambda: Scheduler(hold_max_us))
+            vault = Vault.open(directory)
+            vault.check(state.registry.all_subscribers())
+            if journal.needs_roll:
+                opened = state.snapshot(journal.roll_sequence, max(state.time_us, clock_us()))
+                journal.roll(opened)
+                state.apply(opened)
+            space = cls(journal, state, vault, options, meters, clock_us)
+        except BaseException:
+            journal.close()
+            raise
+        report = journal.recovery
+        seconds = time.perf_counter() - began
+        meters.start = StartReport(clock_us(), report.clean, replayed, report.torn_bytes, seconds)
+        _log.info("syncbrok.space.opened", extra={"clean": report.clean, "facts": replayed, "seconds": seconds})
+        return space
+
+    def handle(self, scheme: str, handler: Handler) -> None:
+        """Deliver to endpoints that begin with ``scheme:`` by ``handler``, which the Space closes at its end."""
+        self._handlers[scheme] = handler
+
+    def signing_keys(self, subscriber: int) -> tuple[bytes, ...]:
+        """Raw bytes to sign with now, the newest first; for the webhook."""
+        return self._vault.keys(subscriber, self._clock_us())
+
+    async def run(self) -> None:
+        """Serve until ``drain``; the log is closed when this returns. Raises what stopped it, ``LogFailed`` above
+        all."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._intake.start(tasks)
+                await self._serve(tasks)
+        except BaseExceptionGroup as failed:
+            self.view.state = "failed"
+            raise _cause(failed) from failed
+        finally:
+            self.view.close()
+            for handler in {id(handler): handler for handler in self._handlers.values()}.values():
+                await handler.close()
+            self._readers.shutdown(wait=True, cancel_futures=True)
+            self.close()
+
+    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
+        started = asyncio.get_running_loop().create_future()
+        committer = tasks.create_task(self._committer.run(lambda: started.set_result(None)), name="syncbrok committer")
+        await started
+        tasks.create_task(self.courier.run(), name="syncbrok courier")
+        upkeep = [
+            tasks.create_task(work, name="syncbrok upkeep")
+            for work in (
+                self._upkeep.retain(),
+                self._upkeep.checkpoint(),
+                self._upkeep.feed(),
+                self._upkeep.retire_secrets(),
+            )
+        ]
+        lookups = tasks.create_task(self._lookups.run(), name="syncbrok lookups")
+        self.view.state = "serving"
+        await self._drained.wait()
+        # Shutdown, in this order.
+        _log.info("syncbrok.space.draining", extra={"in_flight": self.courier.in_flight})
+        self.view.state = "draining"  # 1. readiness fails
+        self._committer.close()  # 2. nothing more comes in
+        self._intake.stop()  # 3. what can be done again another time ends
+        for task in upkeep:
+            task.cancel()
+        await self.courier.drain(self._options.drain_s)  # 4. attempts end, or stay pending
+        await self._lookups.finish()  # 5. what was let in is decided,
+        lookups.cancel()
+        self._committer.stop()  # 6. written,
+        await committer  # and fsynced; its writer thread is gone
+        if self._state.through:
+            await self._upkeep.save()  # 7. checkpoint; ``run`` closes handlers and log
+
+    async def drain(self) -> None:
+        """End ``run`` in good order; returns at once."""
+        self._drained.set()
+
+    def close(self) -> None:
+        """Let go of the log: clean marker, unlock. ``run`` does it; needed where ``run`` was never called."""
+        if not self._closed:
+            self._closed = True
+            self._readers.shutdown(wait=True, cancel_futures=True)
+            self._journal.close()
+
+    def statistics(self) -> SpaceStatistics:
+        return SpaceStatistics(
+            self.view.state,
+            self._state.registry.statistics(),
+            self._committer.statistics(),
+            self._journal.next_sequence - 1,
+            self._journal.durable_sequence,
+            self.courier.in_flight,
+            self._intake.jobs,
+        )
+
+    def __repr__(self) -> str:
+        now = self.statistics()
+        return (
+            f"<Space {now.state} queues={now.registry.queues} subscribers={now.registry.subscribers} "
+            f"sequence={now.sequence} durable={now.durable_sequence} in_flight={now.in_flight}>"
+        )
+
+    # -- what is durable (``draft.Followers``) --------------------------------------------------------------------
+
+    def apply(self, fact: Fact) -> None:
+        self._state.apply(fact)
+        self.view.apply(fact)
+        if type(fact) is SubscriberSet and fact.settings.start is not None:
+            self._upkeep.history_wanted.set()
+
+    def committed(self, facts: Sequence[Fact]) -> None:  # noqa: ARG002 (of the protocol)
+        ended = self._state.scheduler.take_watched()
+        if ended:
+            self.view.ended(ended)
+        self.courier.wake()
+
+    def rolled(self) -> None:
+        self._upkeep.rolled.set()
+
+    def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:
+        bad = self._state.scheduler.bad_messages(self._upkeep.dropped_through)
+        return self._state.snapshot(sequence, time_us, bad)
+
+    def urgent(self, row: Row) -> bool:
+        return self._state.scheduler.urgent(row)
+
+    def suspend(self, suspended: bool) -> None:
+        self._state.scheduler.suspended = suspended
+        self.courier.wake()
+
+    def disable(self, row: Row, draft: Draft) -> None:
+        self._disable(row, draft)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _handler(self, subscriber: Subscriber) -> Handler:
+        return self._handlers.get(subscriber.settings.endpoint.partition(":")[0], self._nobody)
+
+    def _forget(self, subscriber: Subscriber) -> None:
+        self._handler(subscriber).forget(subscriber.number)
+
+    def _owing(self, subscriber: int) -> int:
+        now = self._state.scheduler.subscriber_statistics(subscriber)
+        return now.backlog + now.blocked + now.in_flight + now.retrying
+
+    async def _read(self, sequences: Sequence[int]) -> list[Published | None]:
+        return await self._run_blocking(self._journal.read_many, sequences)
+
+    async def _look_up(self, wanted: frozenset[Wanted]) -> Found:
+        return await self._run_blocking(look_up, self._journal, wanted)
+
+    async def _run_blocking(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """In a reader's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, partial(work, *arguments, **named))
+
+
+def _cause(failed: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one that stopped the others: a fatal one where there is one, else the first."""
+    flat: list[BaseException] = []
+    waiting: list[BaseException] = [failed]
+    while waiting:
+        one = waiting.pop(0)
+        if isinstance(one, BaseExceptionGroup):
+            waiting.extend(one.exceptions)
+        else:
+            flat.append(one)
+    return next((one for one in flat if isinstance(one, Fatal)), flat[0])

@@ -1,0 +1,64 @@
+"""Everything in memory that follows from the log, changed in one place: ``apply``, live and on recovery alike."""
+
+from collections.abc import Mapping
+
+from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.log.declared import decode_body, encode_body
+from syncbrok.model.facts import Carried, Fact, Outcome, Published, SegmentOpened
+from syncbrok.space.idempotency import KeyIndex
+from syncbrok.space.lineage import Lineage
+from syncbrok.space.queue import Registry
+
+_REGISTRY = "registry"
+_KEYS = "idempotency"
+
+
+class State:
+    """What the facts up to ``through`` (a sequence) have made. ``time_us`` is the newest fact's."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.registry = Registry()
+        self.lineage = Lineage()
+        self.keys = KeyIndex()
+        self.scheduler = scheduler
+        self.through = 0
+        self.time_us = 0
+
+    def apply(self, fact: Fact) -> None:
+        """A fact that is durable; in log order."""
+        self.through = fact.sequence
+        self.time_us = max(self.time_us, fact.time_us)
+        if type(fact) is Published:
+            self.lineage.note(fact)
+            self.keys.note(fact)
+        elif type(fact) is Carried:
+            self.keys.note(fact.message)
+        else:
+            self.registry.apply(fact)
+        self.scheduler.apply(fact)
+
+    def snapshot(self, sequence: int, time_us: int, bad: tuple[tuple[int, Outcome], ...] = ()) -> SegmentOpened:
+        """The first record of a segment."""
+        return self.registry.snapshot(sequence, time_us, bad)
+
+    def save(self) -> dict[str, bytes]:
+        """Parts of a checkpoint."""
+        parts = dict(self.scheduler.checkpoint())
+        parts[_REGISTRY] = encode_body(self.registry.snapshot(self.through, self.time_us)).body
+        parts[_KEYS] = self.keys.save()
+        return parts
+
+    @classmethod
+    def load(cls, scheduler: Scheduler, through: int, parts: Mapping[str, bytes]) -> "State":
+        """What ``save`` gave, applied through the sequence ``through``; ``scheduler`` is a fresh one. Raises
+        ``ValueError``, ``TypeError``, ``KeyError`` or ``IndexError`` where the parts are not what this version writes:
+        throw it all away then and replay the log."""
+        opened = decode_body(SegmentOpened, through, 0, parts[_REGISTRY])
+        assert isinstance(opened, SegmentOpened)
+        state = cls(scheduler)
+        state.registry.apply(opened)
+        state.keys.load(parts[_KEYS])
+        state.through = through
+        others = {name: part for name, part in parts.items() if name not in (_REGISTRY, _KEYS)}
+        scheduler.restore(others, (*opened.queues, *opened.subscribers))
+        return state

@@ -1,0 +1,186 @@
+"""What the Space does beside its work: retention, checkpoints, history for subscribers that start in the past, old
+secrets and old idempotency keys. Each is one coroutine; none is ever in the way of a publish.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from syncbrok.log.journal import Journal
+from syncbrok.model.errors import BrokerFault, LogFull
+from syncbrok.model.facts import Carried, Published
+from syncbrok.model.names import sequence_of
+from syncbrok.space.declarations import Declarations
+from syncbrok.space.draft import Draft
+from syncbrok.space.operations import RunBlocking
+from syncbrok.space.state import State
+from syncbrok.space.vault import Vault
+
+_log = logging.getLogger(__name__)
+
+RETENTION_EVERY_S: Final = 60.0
+CHECKPOINT_EVERY_S: Final = 300.0
+SECRETS_EVERY_S: Final = 60.0
+_carried_together: Final = 64
+_history_together: Final = 256
+_history_every_s: Final = 0.05
+_checkpoint_records_min: Final = 100_000
+"""fewer are replayed in a fraction of a second"""
+
+
+class Upkeep:
+    """``append`` and ``roll`` are the committer's. ``wake`` is called when there is something to deliver."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        state: State,
+        vault: Vault,
+        declarations: Declarations,
+        append: Callable[[Callable[[Draft], Any]], Awaitable[Any]],
+        roll: Callable[[], Awaitable[None]],
+        run_blocking: RunBlocking,
+        clock_us: Callable[[], int],
+        retention_s: float,
+    ) -> None:
+        self._journal = journal
+        self._state = state
+        self._vault = vault
+        self._declarations = declarations
+        self._append = append
+        self._roll = roll
+        self._run_blocking = run_blocking
+        self._clock_us = clock_us
+        self._retention_us = int(retention_s * 1e6)
+        self.wake: Callable[[], None] = lambda: None
+        self._saved_through = state.through
+        self.rolled = asyncio.Event()
+        """set when a segment was sealed: a checkpoint is worth its while"""
+        self.history_wanted = asyncio.Event()
+        self.dropped_through = 0
+        """messages up to here live on only in what was carried, and in the list of those that ended badly"""
+
+    # -- retention ------------------------------------------------------------------------------------------------
+
+    async def retain(self) -> None:
+        """For ever: drop what is older than the retention."""
+        while True:
+            await self.drop_expired()
+            await self._run_blocking(self._journal.sweep, self._clock_us())
+            self._state.keys.forget_before(self._clock_us() - self._retention_us)
+            await asyncio.sleep(RETENTION_EVERY_S)
+
+    async def drop_expired(self) -> int:
+        """Drop the expired segments, oldest first: what has not ended is carried along, the end of what ended badly is
+        kept in the snapshot of a new segment, and only then do they go. How many went. A crash anywhere between
+        leaves records twice, which changes nothing."""
+        before_us = self._clock_us() - self._retention_us
+        expired = []
+        for segment in self._journal.segments():
+            if not segment.sealed or segment.last_time_us >= before_us:
+                break  # a prefix of the log only
+            expired.append(segment)
+        if not expired:
+            return 0
+        through = expired[-1].last
+        try:
+            carried = await self._carry(through)
+            self.dropped_through = through
+            await self._roll()
+        except LogFull as full:
+            _log.error("syncbrok.space.retention_stuck", extra={"detail": full.detail})
+            return 0
+        for _ in expired:
+            await self._run_blocking(self._journal.drop_oldest)
+        _log.info("syncbrok.space.segments_dropped", extra={"segments": len(expired), "through": through,
+                                                            "carried": carried})  # fmt: skip
+        return len(expired)
+
+    async def _carry(self, through: int) -> int:
+        """Append again what has not ended; how many those were. They are known by their own sequences for ever, so
+        the list does not grow under our hands."""
+        carried = after = 0
+        while True:
+            sequences = self._state.scheduler.unended(None, through, _carried_together, after)
+            if not sequences:
+                return carried
+            messages = await self._run_blocking(self._journal.read_many, sequences)
+            await self._append(partial(self._carried, [message for message in messages if message is not None]))
+            carried += len(sequences)
+            after = sequences[-1]
+
+    def _carried(self, messages: Sequence[Published], draft: Draft) -> None:
+        for message in messages:
+            if not self._state.scheduler.ended(message.sequence):
+                ended, tried = self._state.scheduler.carry(message.sequence)
+                draft.add(Carried(draft.sequence, draft.time_us, message, ended, tried))
+                draft.size_bytes += len(message.content)
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """For ever: one at every roll, and one every few minutes while there is something new."""
+        while True:
+            await _either(self.rolled, CHECKPOINT_EVERY_S)
+            self.rolled.clear()
+            if self._state.through - self._saved_through >= _checkpoint_records_min:
+                await self.save()
+
+    async def save(self) -> None:
+        """One now. The parts are copied on the loop; writing them is a reader's work."""
+        through, parts = self._state.through, self._state.save()
+        await self._run_blocking(self._journal.save_checkpoint, through, parts)
+        self._saved_through = through
+        _log.info("syncbrok.space.checkpoint_saved", extra={"through": through,
+                                                            "bytes": sum(map(len, parts.values()))})  # fmt: skip
+
+    # -- history --------------------------------------------------------------------------------------------------
+
+    async def feed(self) -> None:
+        """For ever: give subscribers that start in the past what came before them (RULES 14)."""
+        scheduler = self._state.scheduler
+        while True:
+            hungry = scheduler.needs_history()
+            if not hungry:
+                # Whoever has enough to do for now is asked again soon; where all have caught up nobody is.
+                behind = any(not cursor.history_done for cursor in scheduler.books.cursors.values())
+                self.history_wanted.clear()
+                await _either(self.history_wanted, _history_every_s if behind else None)
+                continue
+            for subscriber, queue, after in hungry:
+                messages, finished = await self._run_blocking(_read_history, self._journal, queue, after)
+                scheduler.feed_history(subscriber, messages, finished=finished)
+            self.wake()
+
+    # -- secrets --------------------------------------------------------------------------------------------------
+
+    async def retire_secrets(self) -> None:
+        """For ever: forget secrets that were rotated out, and those of subscribers that are gone."""
+        while True:
+            for number in self._vault.rotated_out(self._clock_us()):
+                try:
+                    await self._append(partial(self._declarations.retire_secret, number))
+                except BrokerFault:
+                    break  # no room: another time
+            await asyncio.sleep(SECRETS_EVERY_S)
+
+
+async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Until the event is set or the time is over."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+
+
+def _read_history(journal: Journal, queue: int, after: int) -> tuple[list[tuple[int, tuple[int, ...]]], bool]:
+    """Messages of the queue beyond ``after`` with their parents' sequences, and whether those were all."""
+    sequences = journal.queue_sequences(queue, after, _history_together)
+    messages = [
+        (message.sequence, tuple(map(sequence_of, message.parents)))
+        for message in journal.read_many(sequences)
+        if message is not None and not message.only  # a test message was for somebody else
+    ]
+    return messages, len(sequences) < _history_together

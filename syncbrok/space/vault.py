@@ -1,0 +1,157 @@
+"""The signing secrets of subscribers, in ``secrets.json`` beside the log: mode 0600, never in a fact, an answer or a
+log line (RULES 19).
+
+A change is staged, its file fsynced in the writer thread before the fact that needs it is written, and put in force
+when that fact is durable. A crash between leaves a secret that no fact counts; the next start forgets it.
+"""
+
+import base64
+import json
+import logging
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from syncbrok.delivery.signing import secret_key
+from syncbrok.model.errors import BadConfig, BadSetting
+from syncbrok.model.message import Subscriber
+
+FILE: Final = "secrets.json"
+ROTATION_S: Final = 86_400.0
+"""how long the old secret signs beside the new one"""
+
+_log = logging.getLogger(__name__)
+_secret_bytes: Final = 32
+
+
+class Kept(NamedTuple):
+    """The secrets of one subscriber, the newest first. ``until_us``: when the second stops signing, 0 for no second."""
+
+    secrets: tuple[str, ...]
+    until_us: int = 0
+
+
+def make_secret() -> str:
+    """As Standard Webhooks writes them: ``whsec_`` and base64."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(_secret_bytes)).decode()
+
+
+class Vault:
+    """By number of subscriber. ``stage`` is followed by exactly one of ``keep`` and ``discard``."""
+
+    def __init__(self, directory: Path, kept: dict[int, Kept]) -> None:
+        self._path = directory / FILE
+        self._kept = kept
+        self._staged: dict[int, Kept | None] = {}
+        self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
+
+    @classmethod
+    def open(cls, directory: Path) -> "Vault":
+        """Raises ``BadConfig`` where the file cannot be read or others may read it."""
+        path = directory / FILE
+        try:
+            text = path.read_text()
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except FileNotFoundError:
+            return cls(directory, {})
+        if mode & 0o077:
+            raise BadConfig(f"{path} may be read by others (mode {mode:04o}); set it to 0600")
+        try:
+            kept = {
+                int(number): Kept(tuple(map(str, entry["secrets"])), int(entry["until_us"]))
+                for number, entry in json.loads(text)["subscribers"].items()
+            }
+            for entry in kept.values():
+                tuple(map(secret_key, entry.secrets))
+        except (ValueError, KeyError, TypeError, AttributeError, BadSetting) as problem:
+            raise BadConfig(f"{path} is not a file of secrets as Syncbrok writes it: {problem}") from problem
+        return cls(directory, kept)
+
+    def keys(self, number: int, now_us: int) -> tuple[bytes, ...]:
+        """Raw bytes to sign with now, the newest first: none, one, or two while one is rotated out."""
+        kept = self._kept.get(number)
+        if kept is None:
+            return ()
+        keys = self._keys.get(number)
+        if keys is None:
+            keys = self._keys[number] = tuple(map(secret_key, kept.secrets))
+        return keys[:1] if kept.until_us and kept.until_us <= now_us else keys
+
+    def holds(self, number: int, secret: str) -> bool:
+        """Whether this is the subscriber's newest secret."""
+        kept = self._kept.get(number)
+        return kept is not None and secrets.compare_digest(kept.secrets[0], secret)
+
+    def rotated(self, number: int, secret: str, now_us: int) -> Kept:
+        """What to stage so that ``secret`` signs from now on and the present one for a while."""
+        kept = self._kept.get(number)
+        if kept is None:
+            return Kept((secret,))
+        return Kept((secret, kept.secrets[0]), now_us + int(ROTATION_S * 1e6))
+
+    def rotated_out(self, now_us: int) -> list[int]:
+        """Subscribers whose old secret has stopped signing."""
+        return [number for number, kept in self._kept.items() if kept.until_us and kept.until_us <= now_us]
+
+    def newest(self, number: int) -> Kept:
+        return Kept(self._kept[number].secrets[:1])
+
+    def stage(self, number: int, kept: Kept | None) -> Callable[[], None]:
+        """A change to come; None forgets the subscriber. Returns what the writer thread must do before the fact is
+        written; it raises ``OSError``."""
+        self._staged[number] = kept
+        text = self._text()
+        return lambda: _write(self._path, text)
+
+    def keep(self, number: int) -> None:
+        """The fact is durable."""
+        self._keys.pop(number, None)
+        kept = self._staged.pop(number)
+        if kept is None:
+            self._kept.pop(number, None)
+        else:
+            self._kept[number] = kept
+
+    def discard(self, number: int) -> None:
+        """The fact was not written. The file may hold the change until it is written again."""
+        self._staged.pop(number)
+
+    def check(self, subscribers: Iterable[Subscriber]) -> None:
+        """At the start: forget what no fact counts, and say where a secret is missing."""
+        counted = {subscriber.number for subscriber in subscribers if subscriber.settings.secret_count}
+        for number in self._kept.keys() - counted:
+            del self._kept[number]
+        for number in counted - self._kept.keys():
+            _log.error("syncbrok.space.secret_missing", extra={"subscriber": number, "file": FILE})
+
+    def _text(self) -> str:
+        kept = {**self._kept, **self._staged}
+        entries = {
+            str(number): {"secrets": entry.secrets, "until_us": entry.until_us}
+            for number, entry in sorted(kept.items())
+            if entry is not None
+        }
+        return json.dumps({"version": 1, "subscribers": entries}, indent=1)
+
+    def __repr__(self) -> str:
+        return f"<Vault subscribers={len(self._kept)}>"
+
+
+def _write(path: Path, text: str) -> None:
+    """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on."""
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
