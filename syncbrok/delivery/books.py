@@ -67,6 +67,8 @@ class Books:
     line: deque[Cursor] = field(default_factory=deque)
     """cursors that may have something to hand out, each once"""
     dying: deque[Doomed] = field(default_factory=deque)
+    asked: dict[int, Doomed] = field(default_factory=dict)
+    """messages whose ending row has been asked for and is not durable yet"""
     replays: dict[int, ReplayEntry] = field(default_factory=dict)
     followers: dict[int, list[int]] = field(default_factory=dict)
     """within replays: who waits for whom"""

@@ -149,6 +149,7 @@ class Gates:
         if first_child:
             books.ledger.walking.add(sequence)
         books.ledger.change(sequence, event, reason)
+        books.asked.pop(sequence, None)
         key = books.tail_of.pop(sequence, None)
         if key is not None:
             del books.tails[key]

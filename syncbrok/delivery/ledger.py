@@ -207,7 +207,7 @@ class Ledger:
             self._close_row(sequence >> _SHIFT, chunk)
         return after
 
-    def edges(self, sequence: int) -> array[int]:
+    def edges(self, sequence: int) -> "array[int]":
         """The raw edges of a child: parents' sequences, some with ``KEY_EDGE``."""
         chunk = self.chunks.get(sequence >> _SHIFT)
         if chunk is None or chunk.edge_start is None or chunk.edge_count is None:

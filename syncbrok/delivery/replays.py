@@ -90,6 +90,7 @@ class Replays:
     def _finish(self, sequence: int, entry: ReplayEntry) -> None:
         books = self._books
         del books.replays[sequence]
+        books.asked.pop(sequence, None)
         if sequence in books.watched:
             books.watched.discard(sequence)
             books.watched_ended.append(sequence)

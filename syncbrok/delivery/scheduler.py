@@ -11,6 +11,7 @@ owed are owed again.
 
 from collections.abc import Iterable, Iterator
 
+from syncbrok.delivery import snapshot
 from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, Books, QueueBook
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
@@ -71,6 +72,20 @@ class Scheduler(Standing):
             f"<Scheduler: {self.books.ledger.open} messages waiting, {len(self.books.queues)} queues, "
             f"{len(self.books.cursors)} subscribers>"
         )
+
+    def checkpoint(self) -> dict[str, bytes]:
+        """The books as named bytes, all facts applied so far in them; see ``snapshot``."""
+        while self._gates.busy:
+            self._gates.work(limits.cascade_slice)
+        self._finish_leaving(None)
+        return snapshot.dump(self.books)
+
+    def restore(self, parts: dict[str, bytes], declared: Iterable[QueueSet | SubscriberSet]) -> None:
+        """Fill a fresh scheduler from a checkpoint and the queues and subscribers that stood then. Raises
+        ``ValueError`` or ``KeyError`` where the parts are not of this version; then it is of no use any more."""
+        for fact in declared:
+            self.apply(fact)
+        snapshot.load(self.books, parts)
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -317,6 +332,7 @@ class Scheduler(Standing):
             if any(doomed.message in cursor.flight for cursor in book.cursors):
                 dying.append(doomed)  # what is out may still succeed, and its outcome comes first
                 continue
+            self.books.asked[doomed.message] = doomed
             rows.append(Row(doomed.message, ALL_SUBSCRIBERS, 0, doomed.outcome, doomed.reason, 0, now_us, 0, 0, 0))
         for cursor in self.books.cursors.values():
             if cursor.doomed and len(rows) < limit:

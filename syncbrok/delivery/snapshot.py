@@ -1,0 +1,227 @@
+"""The scheduler's books as bytes and back: what a checkpoint holds (DESIGN section 4).
+
+Columns and bitmaps go as they are in memory, everything small as one JSON document. What was out at a handler, or had
+its row under way, is written as waiting: if the row made it into the log, replaying the log behind the checkpoint
+ends it; if not, it is tried again. Queues and subscribers are not in it: the caller has them as facts.
+"""
+
+from array import array
+from typing import Any, Final
+
+import orjson
+
+from syncbrok.delivery.books import Books, Doomed, QueueBook, ReplayEntry
+from syncbrok.delivery.cursor import Cursor, TriedState
+from syncbrok.delivery.ledger import CHUNK, Bad, Chunk
+from syncbrok.delivery.lifecycle import MessageState
+from syncbrok.delivery.sequences import SequenceSet
+from syncbrok.delivery.wheel import Wheel
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.model.message import ParentFailure
+
+VERSION: Final = 1
+_SETS: Final = ("parked", "ready", "due", "ahead", "history_taken")
+
+
+def dump(books: Books) -> dict[str, bytes]:
+    """All parts. The caller has finished every slice of work that was under way."""
+    parts: dict[str, bytes] = {"wheel": books.wheel.dump()}
+    for number, chunk in books.ledger.chunks.items():
+        parts[f"chunk/{number}"] = _dump_chunk(chunk)
+    bad = array("Q")
+    for sequence, ended in books.ledger.bad.items():
+        bad.extend((sequence, ended.state, ended.reason, ended.queue))
+    parts["bad"] = bad.tobytes()
+    for number, book in books.queues.items():
+        parts[f"backlog/{number}"] = book.backlog.sequences.tobytes()
+    for number, cursor in books.cursors.items():
+        for name in _SETS:
+            members: SequenceSet = getattr(cursor, name)
+            if members:
+                parts[f"cursor/{number}/{name}"] = members.dump()
+    parts["state"] = orjson.dumps(_state(books), option=orjson.OPT_NON_STR_KEYS)
+    return parts
+
+
+def load(books: Books, parts: dict[str, bytes]) -> None:
+    """Fill fresh books, in which queues and subscribers have been declared. Raises ``ValueError`` or ``KeyError``
+    where the parts are of another version or not whole; then the books are of no use."""
+    state = orjson.loads(parts["state"])
+    if state["version"] != VERSION:
+        raise ValueError(f"a checkpoint of version {state['version']}, this is {VERSION}")
+    books.wheel = Wheel.load(parts["wheel"])
+    for name, data in parts.items():
+        if name.startswith("chunk/"):
+            books.ledger.chunks[int(name[6:])] = _load_chunk(data)
+    bad = array("Q", parts["bad"])
+    for at in range(0, len(bad), 4):
+        books.ledger.bad[bad[at]] = Bad(MessageState(bad[at + 1]), Reason(bad[at + 2]), bad[at + 3])
+    _load_state(books, state)
+    for number, book in books.queues.items():
+        book.backlog.sequences.frombytes(parts.get(f"backlog/{number}", b""))
+    for number, cursor in books.cursors.items():
+        for name in _SETS:
+            members = parts.get(f"cursor/{number}/{name}")
+            if members is not None:
+                setattr(cursor, name, SequenceSet.load(members))
+        _load_cursor(cursor, state["cursors"].get(str(number)))
+        books.activate(cursor)
+
+
+def _state(books: Books) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "newest": books.ledger.newest,
+        "open": books.ledger.open,
+        "time_us": books.time_us,
+        "replay_number": books.replay_number,
+        "only": list(books.ledger.only.items()),
+        "tails": [(queue, key, sequence) for (queue, key), sequence in books.tails.items()],
+        "dying": [(d.message, d.outcome, d.reason) for d in (*books.dying, *books.asked.values())],
+        "held_on": [(parent, list(children)) for parent, children in books.held_on.items()],
+        "replays": [
+            (
+                sequence,
+                entry.number,
+                entry.queue,
+                list(entry.left),
+                list(entry.attempts.items()),
+                list(entry.waiting),
+                entry.parent_failure,
+                entry.failed,
+            )
+            for sequence, entry in books.replays.items()
+        ],
+        "followers": list(books.followers.items()),
+        "queues": {number: _queue_state(book) for number, book in books.queues.items()},
+        "cursors": {number: _cursor_state(cursor) for number, cursor in books.cursors.items()},
+    }
+
+
+def _queue_state(book: QueueBook) -> dict[str, Any]:
+    return {
+        "offset": book.backlog.offset,
+        "counts": [book.waiting, book.last_sequence, book.accepted, book.delivered, book.failed, book.dead],
+        "oldest_hint": book.oldest_hint,
+        "cascaded": [(sequence, reason, at) for sequence, (reason, at) in book.cascaded.items()],
+    }
+
+
+def _cursor_state(cursor: Cursor) -> dict[str, Any]:
+    return {
+        "position": cursor.position,
+        "seen": cursor.seen,
+        "tried": [(sequence, *tried) for sequence, tried in cursor.tried.items()],
+        "out": [*cursor.flight, *cursor.unconfirmed],
+        "dead": list(cursor.dead.items()),
+        "doomed": cursor.doomed,
+        "history": [cursor.history_after, cursor.history_done],
+        "behind": list(cursor.behind.items()),
+        "counts": [cursor.delivered, cursor.failed, cursor.last_status, cursor.last_reason],
+        "times": [cursor.last_attempt_us, cursor.failing_since_us],
+    }
+
+
+def _load_state(books: Books, state: dict[str, Any]) -> None:
+    books.ledger.newest, books.ledger.open = state["newest"], state["open"]
+    books.time_us, books.replay_number = state["time_us"], state["replay_number"]
+    books.ledger.only = dict(state["only"])
+    for queue, key, sequence in state["tails"]:
+        books.tails[queue, key] = sequence
+        books.tail_of[sequence] = (queue, key)
+    books.dying.extend(Doomed(message, Outcome(outcome), Reason(reason)) for message, outcome, reason in state["dying"])
+    books.held_on = {parent: array("Q", children) for parent, children in state["held_on"]}
+    books.followers = dict(state["followers"])
+    for sequence, number, queue, left, attempts, waiting, policy, failed in state["replays"]:
+        books.replays[sequence] = ReplayEntry(
+            number, queue, set(left), dict(attempts), set(waiting), ParentFailure(policy), failed
+        )
+    for number, book in books.queues.items():
+        kept = state["queues"].get(str(number))
+        if kept is None:
+            continue
+        book.backlog.offset, book.oldest_hint = kept["offset"], kept["oldest_hint"]
+        book.waiting, book.last_sequence, book.accepted, book.delivered, book.failed, book.dead = kept["counts"]
+        book.cascaded = {
+            sequence: (Reason(reason), tuple(at) if at is not None else None)
+            for sequence, reason, at in kept["cascaded"]
+        }
+
+
+def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
+    if kept is None:
+        return
+    cursor.position, cursor.seen, cursor.doomed = kept["position"], kept["seen"], kept["doomed"]
+    cursor.tried = {sequence: TriedState(*tried) for sequence, *tried in kept["tried"]}
+    for sequence in kept["out"]:
+        (cursor.due if sequence in cursor.tried else cursor.ready).add(sequence)
+    cursor.dead = {sequence: Reason(reason) for sequence, reason in kept["dead"]}
+    cursor.history_after, cursor.history_done = kept["history"]
+    cursor.behind = {
+        parent: [(child, tuple(parents)) for child, parents in children] for parent, children in kept["behind"]
+    }
+    cursor.delivered, cursor.failed, cursor.last_status, reason = kept["counts"]
+    cursor.last_reason = Reason(reason)
+    cursor.last_attempt_us, cursor.failing_since_us = kept["times"]
+
+
+def _dump_chunk(chunk: Chunk) -> bytes:
+    columns: list[bytes] = []
+    rows = chunk.open_rows() if chunk.thin else range(CHUNK)
+    if chunk.thin:
+        columns += [
+            array("I", rows).tobytes(),
+            array("I", [chunk.queue[i] for i in rows]).tobytes(),
+            bytes(chunk.state[i] for i in rows),
+            array("H", [chunk.left[i] for i in rows]).tobytes(),
+            bytes(chunk.flags[i] for i in rows),
+        ]
+    else:
+        assert isinstance(chunk.queue, array)
+        assert isinstance(chunk.left, array)
+        columns += [chunk.queue.tobytes(), bytes(chunk.state), chunk.left.tobytes(), bytes(chunk.flags)]
+    if chunk.edge_start is not None and chunk.edge_count is not None:
+        columns += [chunk.edge_start.tobytes(), bytes(chunk.edge_count), chunk.edges.tobytes(), chunk.links.tobytes()]
+    if chunk.first_child is not None and chunk.last_child is not None:
+        columns += [chunk.first_child.tobytes(), chunk.last_child.tobytes()]
+    head = array(
+        "Q",
+        (
+            chunk.open,
+            chunk.thin,
+            len(rows),
+            len(chunk.edges),
+            chunk.edge_start is not None,
+            chunk.first_child is not None,
+        ),
+    )
+    return head.tobytes() + b"".join(columns)
+
+
+def _load_chunk(data: bytes) -> Chunk:
+    chunk = Chunk()
+    head = array("Q", data[:48])
+    chunk.open, thin, rows, edges, has_edges, has_children = head
+    at = 48
+
+    def column(size: int) -> bytes:
+        nonlocal at
+        at += size
+        return data[at - size : at]
+
+    if thin:
+        places = array("I", column(4 * rows))
+        values = (array("I", column(4 * rows)), column(rows), array("H", column(2 * rows)), column(rows))
+        for target, source in zip((chunk.queue, chunk.state, chunk.left, chunk.flags), values, strict=True):
+            for place, value in zip(places, source, strict=True):
+                target[place] = value
+        chunk.make_thin()
+    else:
+        chunk.queue, chunk.state = array("I", column(4 * CHUNK)), bytearray(column(CHUNK))
+        chunk.left, chunk.flags = array("H", column(2 * CHUNK)), bytearray(column(CHUNK))
+    if has_edges:
+        chunk.edge_start, chunk.edge_count = array("I", column(4 * CHUNK)), bytearray(column(CHUNK))
+        chunk.edges, chunk.links = array("Q", column(8 * edges)), array("Q", column(8 * edges))
+    if has_children:
+        chunk.first_child, chunk.last_child = array("Q", column(8 * CHUNK)), array("Q", column(8 * CHUNK))
+    return chunk

@@ -1,0 +1,189 @@
+"""A log without a disk, for the scheduler: facts get sequences, are applied in order, and can be replayed."""
+
+import random
+from collections.abc import Callable, Iterable
+
+from syncbrok.delivery.handler import Answer, Attempt
+from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.model.facts import (
+    ALL_SUBSCRIBERS,
+    Fact,
+    Outcome,
+    Outcomes,
+    Published,
+    QueueSet,
+    Rearmed,
+    RearmedEntry,
+    Reason,
+    Row,
+    SubscriberDeleted,
+    SubscriberSet,
+)
+from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId, make_message_id
+
+KEY = bytes(range(16))
+OK = Answer(Reason.NONE, 200)
+BROKEN = Answer(Reason.STATUS, 500)
+SECOND = 1_000_000
+TWO_RETRIES = RetryPolicy((1.0, 1.0), 0.0)
+NO_RETRIES = RetryPolicy((), 0.0)
+
+
+class FactLog:
+    """Owns the facts and the time; ``commit`` makes waiting rows durable."""
+
+    def __init__(self, retry: RetryPolicy = TWO_RETRIES) -> None:
+        self.retry = retry
+        self.facts: list[Fact] = []
+        self.now_us = 1_700_000_000 * SECOND
+        self.scheduler = Scheduler()
+        self.rows: list[Row] = []
+        self.out: list[Attempt] = []
+        self.attempts: list[Attempt] = []
+        self.ids: dict[int, bytes] = {}
+
+    @property
+    def durable(self) -> int:
+        return len(self.facts)
+
+    def add(self, make: Callable[[int, int], Fact]) -> int:
+        """Append the fact that ``make(sequence, time)`` gives, and apply it; its sequence."""
+        fact = make(len(self.facts) + 1, self.now_us)
+        self.facts.append(fact)
+        self.scheduler.apply(fact)
+        return fact.sequence
+
+    def queue(self, number: int, scope: Scope = Scope.ALL, window: int = 64) -> None:
+        settings = QueueSettings(scope=scope, retry=self.retry, window=window)
+        self.add(lambda sequence, now: QueueSet(sequence, now, number, QueueName(f"q{number}"), settings))
+
+    def subscriber(self, number: int, queue: int, **settings: object) -> None:
+        known = [f for f in self.facts if isinstance(f, SubscriberSet) and f.number == number]
+        given = SubscriberSettings(endpoint=f"http://s{number}/", **settings)  # type: ignore[arg-type]
+        self.add(
+            lambda sequence, now: SubscriberSet(
+                sequence, now, number, queue, SubscriberId(f"s{number}"), known[0].since if known else sequence, given
+            )
+        )
+
+    def unsubscribe(self, number: int) -> None:
+        self.add(lambda sequence, now: SubscriberDeleted(sequence, now, number))
+
+    def publish(
+        self,
+        queue: int,
+        *parents: int,
+        policy: ParentFailure = ParentFailure.FAIL,
+        scope: Scope = Scope.ALL,
+        key: str = "",
+        delay_s: float = 0,
+        expires_s: float = 0,
+        only: int = 0,
+    ) -> int:
+        def make(sequence: int, now: int) -> Published:
+            self.ids[sequence] = make_message_id(now // 1000, sequence, KEY)
+            return Published(
+                sequence,
+                now,
+                self.ids[sequence],  # type: ignore[arg-type]
+                queue,
+                sequence,
+                0,
+                scope,
+                policy,
+                tuple(self.ids[parent] for parent in parents),  # type: ignore[misc]
+                key,
+                "",
+                b"",
+                now + int(delay_s * SECOND) if delay_s else 0,
+                now + int(expires_s * SECOND) if expires_s else 0,
+                "",
+                (),
+                b"",
+                only,
+            )
+
+        return self.add(make)
+
+    def rearm(self, replay: int, *entries: RearmedEntry) -> None:
+        self.add(lambda sequence, now: Rearmed(sequence, now, replay, entries))
+
+    def end_all(self, message: int, outcome: Outcome, reason: Reason) -> None:
+        """What an operator's cancel writes."""
+        self.rows.append(Row(message, ALL_SUBSCRIBERS, 0, outcome, reason, 0, self.now_us, 0, 0, 0))
+        self.commit()
+
+    def take(self, limit: int = 1_000) -> list[Attempt]:
+        taken = self.scheduler.take(self.now_us, self.durable, limit)
+        self.out += taken
+        self.attempts += taken
+        return taken
+
+    def answer(self, attempt: Attempt, answer: Answer = OK) -> Row:
+        """Settle it; its row waits for ``commit``."""
+        self.out.remove(attempt)
+        row = self.scheduler.settle(attempt, answer, self.now_us, 0.0)
+        self.rows.append(row)
+        return row
+
+    def commit(self) -> None:
+        """Make every waiting row durable, and apply it."""
+        if self.rows:
+            rows, self.rows = tuple(self.rows), []
+            self.add(lambda sequence, now: Outcomes(sequence, now, rows))
+
+    def pump(self, answers: Callable[[Attempt], Answer] = lambda _: OK) -> list[Attempt]:
+        """Deliver and commit until nothing more happens without the clock; the attempts made, in order."""
+        made: list[Attempt] = []
+        while True:
+            taken = self.take()
+            made += taken
+            for attempt in taken:
+                self.answer(attempt, answers(attempt))
+            self.rows += self.scheduler.owed(self.now_us, 1_000)
+            if not taken and not self.rows and self.scheduler.next_due_us() != 0:
+                return made
+            self.commit()
+
+    def later(self, seconds: float) -> None:
+        """Time goes by, and a wheel's bucket more."""
+        self.now_us += int(seconds * SECOND) + 131_072
+
+    def restart(self, through: int | None = None) -> None:
+        """Forget everything that is not durable; with ``through``, by way of a checkpoint taken after that fact."""
+        self.rows, self.out = [], []
+        fresh = Scheduler()
+        if through:
+            before = Scheduler()
+            for fact in self.facts[:through]:
+                before.apply(fact)
+            parts = before.checkpoint()
+            fresh.restore(parts, declared(self.facts[:through]))
+        for fact in self.facts[through or 0 :]:
+            fresh.apply(fact)
+        self.scheduler = fresh
+
+    def states(self) -> dict[int, str]:
+        return {fact.sequence: self.scheduler.message_state(fact.sequence) for fact in self.messages()}
+
+    def messages(self) -> list[Published]:
+        return [fact for fact in self.facts if isinstance(fact, Published)]
+
+
+def declared(facts: Iterable[Fact]) -> list[QueueSet | SubscriberSet]:
+    """The queues and subscribers that stand after these facts, queues first."""
+    queues: dict[int, QueueSet] = {}
+    subscribers: dict[int, SubscriberSet] = {}
+    for fact in facts:
+        if isinstance(fact, QueueSet):
+            queues[fact.number] = fact
+        elif isinstance(fact, SubscriberSet):
+            subscribers[fact.number] = fact
+        elif isinstance(fact, SubscriberDeleted):
+            subscribers.pop(fact.number, None)
+    return [*queues.values(), *subscribers.values()]
+
+
+def some_answers(chance: random.Random, share_failing: float) -> Callable[[Attempt], Answer]:
+    return lambda _: BROKEN if chance.random() < share_failing else OK

@@ -1,0 +1,197 @@
+"""The scheduler against the rules, over thousands of histories: random publishes, answers, crashes and checkpoints.
+
+The oracle is ``log.order``, which proves the promises from the facts alone and shares no code with the scheduler, and
+a few sentences that can be said about the end of every history.
+"""
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from syncbrok.log.order import check
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, RearmedEntry, Reason
+from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
+from syncbrok.model.names import sequence_of
+from tests.support.factlog import BROKEN, OK, FactLog, declared
+
+queues = st.integers(1, 3)
+picks = st.integers(0, 1_000)
+
+
+class History(RuleBasedStateMachine):
+    """Three queues, two to four subscribers, and whatever hypothesis thinks of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = FactLog(RetryPolicy((5.0,), 0.0))
+        for queue in (1, 2, 3):
+            self.log.queue(queue, window=3)
+        self.log.subscriber(1, 1)
+        self.log.subscriber(2, 1)
+        self.log.subscriber(3, 2)
+        self.next_subscriber = 4
+        self.replay = 0
+
+    @rule(
+        queue=queues,
+        parents=st.lists(picks, max_size=3),
+        policy=st.sampled_from(ParentFailure),
+        scope=st.sampled_from(Scope),
+        key=st.sampled_from(["", "", "", "a", "b"]),
+        delay_s=st.sampled_from([0, 0, 0, 3]),
+        expires_s=st.sampled_from([0, 0, 0, 20]),
+    )
+    def publish(
+        self,
+        queue: int,
+        parents: list[int],
+        policy: ParentFailure,
+        scope: Scope,
+        key: str,
+        delay_s: int,
+        expires_s: int,
+    ) -> None:
+        known = [message.sequence for message in self.log.messages()]
+        chosen = {known[pick % len(known)] for pick in parents} if known else set()
+        self.log.publish(queue, *chosen, policy=policy, scope=scope, key=key, delay_s=delay_s, expires_s=expires_s)
+
+    @rule(limit=st.integers(1, 10))
+    def take(self, limit: int) -> None:
+        self.log.take(limit)
+
+    @precondition(lambda self: self.log.out)
+    @rule(pick=picks, well=st.sampled_from([True, True, False]))
+    def answer(self, pick: int, well: bool) -> None:
+        self.log.answer(self.log.out[pick % len(self.log.out)], OK if well else BROKEN)
+
+    @rule()
+    def commit(self) -> None:
+        self.log.rows += self.log.scheduler.owed(self.log.now_us, 100)
+        self.log.commit()
+
+    @rule(seconds=st.sampled_from([1, 4, 20]))
+    def later(self, seconds: int) -> None:
+        self.log.later(seconds)
+
+    @rule()
+    def crash(self) -> None:
+        """Everything that is not durable is lost: answers, attempts that are out, rows asked for."""
+        self.log.restart()
+
+    @rule(pick=picks)
+    def crash_behind_a_checkpoint(self, pick: int) -> None:
+        self.log.restart(through=1 + pick % len(self.log.facts))
+
+    @rule()
+    def checkpoint_of_now(self) -> None:
+        """A checkpoint of the running scheduler, with attempts out and rows under way, and a crash right after."""
+        parts = self.log.scheduler.checkpoint()
+        facts, self.log.rows, self.log.out = self.log.facts, [], []
+        fresh = type(self.log.scheduler)()
+        fresh.restore(parts, declared(facts))
+        self.log.scheduler = fresh
+
+    @precondition(lambda self: self.log.messages())
+    @rule(pick=picks)
+    def cancel(self, pick: int) -> None:
+        known = self.log.messages()
+        sequence = known[pick % len(known)].sequence
+        if not self.log.scheduler.ended(sequence):
+            self.log.commit()
+        if not self.log.scheduler.ended(sequence):
+            self.log.end_all(sequence, Outcome.DROPPED, Reason.CANCELLED)
+
+    @rule(queue=queues)
+    def subscribe(self, queue: int) -> None:
+        if self.next_subscriber < 6:
+            self.log.subscriber(self.next_subscriber, queue)
+            self.next_subscriber += 1
+
+    @rule(pick=picks)
+    def unsubscribe(self, pick: int) -> None:
+        numbers = sorted(self.log.scheduler.books.cursors)
+        if len(numbers) > 2:
+            self.log.unsubscribe(numbers[pick % len(numbers)])
+
+    @rule(pick=picks, paused=st.booleans())
+    def pause(self, pick: int, paused: bool) -> None:
+        cursors = self.log.scheduler.books.cursors
+        subscriber = cursors[sorted(cursors)[pick % len(cursors)]].subscriber
+        self.log.subscriber(subscriber.number, subscriber.queue, paused=paused)
+
+    @rule(pick=picks)
+    def replay_dead_letters(self, pick: int) -> None:
+        cursors = self.log.scheduler.books.cursors
+        number = sorted(cursors)[pick % len(cursors)]
+        dead = sorted(self.log.scheduler.dead_letters(number))
+        if not dead:
+            return
+        self.replay += 1
+        made = {fact.sequence: fact for fact in self.log.messages()}
+        entries = []
+        for sequence in dead:
+            if sequence in self.log.scheduler.books.replays:
+                continue
+            fact = made[sequence]
+            parents = tuple(sequence_of(parent) for parent in fact.parents if sequence_of(parent) in dead)
+            entries.append(
+                RearmedEntry(
+                    sequence, fact.queue, (number,), parents, (self._attempts(sequence, number),), fact.parent_failure
+                )
+            )
+        if entries:
+            self.log.rearm(self.replay, *entries)
+
+    def _attempts(self, sequence: int, number: int) -> int:
+        rows = [row for fact in self.log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+        return max((row.attempt for row in rows if row.message == sequence and row.subscriber == number), default=0)
+
+    @invariant()
+    def windows_hold(self) -> None:
+        """RULES 15: never more out than the window."""
+        for cursor in self.log.scheduler.books.cursors.values():
+            assert len(cursor.flight) <= cursor.window
+
+    @invariant()
+    def the_books_count_right(self) -> None:
+        """The number of messages waiting is the number of messages that have not ended."""
+        books = self.log.scheduler.books
+        assert books.ledger.open == len(self.log.scheduler.unended(None, None, 10_000))
+        assert books.ledger.open == sum(book.waiting for book in books.queues.values())
+
+    def teardown(self) -> None:
+        """Whatever happened: the facts keep every promise, and once all is well everything ends."""
+        self.log.commit()
+        violations = check(self.log.facts)
+        assert not violations, violations
+        for cursor in list(self.log.scheduler.books.cursors.values()):
+            if cursor.subscriber.settings.paused:
+                self.log.subscriber(cursor.subscriber.number, cursor.subscriber.queue)
+        for attempt in list(self.log.out):
+            self.log.answer(attempt)
+        for _ in range(8):
+            self.log.pump()
+            self.log.later(30)
+        self.log.pump()
+        violations = check(self.log.facts)
+        assert not violations, violations
+        left = self.log.scheduler.unended(None, None, 1_000)
+        states = {self.log.scheduler.message_state(sequence) for sequence in left}
+        assert states <= {"held", "waiting"}, self.log.states()
+        assert not states or "held" in states, self.log.states()
+        live = self.log.states()
+        self.log.restart()
+        assert self.log.pump() == []
+        assert self.log.states() == live
+        assert not any(
+            row.subscriber == ALL_SUBSCRIBERS and row.attempt
+            for fact in self.log.facts
+            if isinstance(fact, Outcomes)
+            for row in fact.rows
+        )
+
+
+TestHistories = History.TestCase
+TestHistories.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+)
