@@ -112,7 +112,7 @@ of the file to this record (4 bytes).
 Watermark
 =========
 
-Two slots of 512 bytes, one after the other, written in turns; the valid one with the greater ``turn`` counts. ::
+Two slots of 512 bytes at 0 and 4096, written in turns; the valid one with the greater ``turn`` counts. ::
 
          0      8   "SYBRMARK"
          8      8   turn
@@ -121,8 +121,9 @@ Two slots of 512 bytes, one after the other, written in turns; the valid one wit
         40      8   base of the segment that the next record goes to
         48      8   offset in it of that record
         56      8   time_us
-        64      1   1 if the log was closed in good order, with nothing after ``offset``
-        65      -   zero, up to
+        64      8   oldest: base of the first segment that retention has left
+        72      1   1 if the log was closed in good order, with nothing after ``offset``
+        73      -   zero, up to
        508      4   CRC of the 508 bytes before
 
 What recovery makes of damage

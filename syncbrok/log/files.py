@@ -1,0 +1,119 @@
+"""What the log asks of the file system, and what its errors mean. The only place that maps ``OSError`` for writes."""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from syncbrok.model.errors import LogFailed, LogFull, LogLocked
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+"""What can be mended by making room. Every other error of a write or fsync leaves unknown what is on the disk."""
+
+
+def write_problem(problem: OSError, path: Path) -> LogFull | LogFailed:
+    """What an error while writing ``path`` means for the log."""
+    if problem.errno in NO_ROOM:
+        return LogFull(
+            f"no room for the log: {problem.strerror}; make room on the disk of {path.parent}", file=path.name
+        )
+    return LogFailed(
+        f"writing {path} failed: {problem.strerror}. What is on the disk is unknown, so nothing more is written; "
+        "look at the disk, then start again",
+        file=path.name,
+    )
+
+
+def write_at(descriptor: int, data: bytes, offset: int, path: Path) -> None:
+    """One ``pwrite``. Raises ``LogFull`` or ``LogFailed``.
+
+    A short write means that the disk, a quota or a limit was reached in the middle; the rest is not tried, since
+    whoever calls cuts back to where the file was good.
+    """
+    try:
+        written = os.pwrite(descriptor, data, offset)
+    except OSError as problem:
+        raise write_problem(problem, path) from problem
+    if written != len(data):
+        raise LogFull(f"no room for the log: {written} of {len(data)} bytes written to {path}", file=path.name)
+
+
+def read_at(descriptor: int, length: int, offset: int) -> bytes:
+    """Up to ``length`` bytes; fewer only at the end of the file."""
+    data = os.pread(descriptor, length, offset)
+    if len(data) in (0, length):
+        return data
+    pieces = [data]
+    got = len(data)
+    while got < length:
+        data = os.pread(descriptor, length - got, offset + got)
+        if not data:
+            break
+        pieces.append(data)
+        got += len(data)
+    return b"".join(pieces)
+
+
+def sync(descriptor: int, path: Path) -> None:
+    """``fdatasync``. Whatever it raises is ``LogFailed``: after a failed fsync the pages count as clean, so that a
+    second one would report success for bytes that are lost."""
+    try:
+        os.fdatasync(descriptor)
+    except OSError as problem:
+        raise LogFailed(f"fsync of {path} failed: {problem.strerror}; never tried again", file=path.name) from problem
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names durable: without it a crash may forget a file that was renamed or removed. Raises ``LogFailed``."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise LogFailed(f"fsync of {directory} failed: {problem.strerror}", file=str(directory)) from problem
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """``path`` holds ``data`` or, after a crash, what it held before. Raises ``LogFull`` or ``LogFailed``."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            write_at(descriptor, data, 0, temporary)
+            sync(descriptor, temporary)
+        finally:
+            os.close(descriptor)
+        temporary.rename(path)
+    except OSError as problem:
+        raise write_problem(problem, path) from problem
+    sync_directory(path.parent)
+
+
+def give_room(descriptor: int, length: int) -> bool:
+    """Allocate ``length`` bytes from the start of a file. False where there is no room or the file system cannot."""
+    try:
+        os.posix_fallocate(descriptor, 0, length)
+    except OSError as problem:
+        if problem.errno in NO_ROOM or problem.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+            return False
+        raise
+    return True
+
+
+def take_lock(directory: Path) -> int:
+    """The descriptor that holds the log's exclusive lock; closing it lets go. Raises ``LogLocked``."""
+    path = directory / "lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise LogLocked(
+            f"the log in {directory} is open in process {holder}; stop it first", process=holder
+        ) from problem
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+    return descriptor

@@ -1,0 +1,322 @@
+"""One append-only file of records: its header, reading it, writing it, sealing it. The bytes: see ``syncbrok.log``."""
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from syncbrok.log import files
+from syncbrok.log.codec import Buffer, Corrupt, Decoded, Header, Incomplete, Kind, decode, encode, read_header
+from syncbrok.log.layout import HEADER_BYTES, SEALED_STRUCT
+from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
+from syncbrok.model.facts import SegmentOpened, SegmentSealed
+from syncbrok.model.limits import MIB
+
+SEGMENT_HEADER_BYTES = 128
+SEAL_BYTES = HEADER_BYTES + SEALED_STRUCT.size
+"""the last record of a sealed segment always has this length, so it is found from the end of the file"""
+FORMAT_VERSION = 1
+BLANK_NAME = "next.tmp"
+_MAGIC = b"SYNCBROK"
+_CHECKSUM = b"crc32c\0\0"
+_HEADER = struct.Struct("<8sHHI8s16s16sQq52x")
+_CRC = struct.Struct("<I")
+_BLOCK_BYTES = 4 * MIB
+assert _HEADER.size + _CRC.size == SEGMENT_HEADER_BYTES
+
+
+class SegmentHeader(NamedTuple):
+    """What a segment says of itself. ``uuid`` and ``id_key`` (16 bytes each) are the log's."""
+
+    uuid: bytes
+    id_key: bytes
+    base: int
+    created_us: int
+
+
+class SegmentInfo(NamedTuple):
+    """A segment as others see it. ``last`` is the sequence of its last record (``base`` - 1: none yet), ``bytes``
+    where the last record ends, ``records`` counts all of them, the seal too."""
+
+    base: int
+    last: int
+    bytes: int
+    records: int
+    first_time_us: int
+    last_time_us: int
+    sealed: bool
+    path: Path
+
+
+def segment_path(directory: Path, base: int) -> Path:
+    return directory / f"{base:020d}.log"
+
+
+def segment_bases(directory: Path) -> list[int]:
+    """The bases of the segments in a directory by their names, lowest first."""
+    return sorted(int(path.stem) for path in directory.glob("*.log") if len(path.stem) == 20 and path.stem.isdecimal())
+
+
+def pack_segment_header(header: SegmentHeader) -> bytes:
+    data = _HEADER.pack(
+        _MAGIC,
+        FORMAT_VERSION,
+        SEGMENT_HEADER_BYTES,
+        0,
+        _CHECKSUM,
+        header.uuid,
+        header.id_key,
+        header.base,
+        header.created_us,
+    )
+    return data + _CRC.pack(crc32c(data))
+
+
+def unpack_segment_header(data: Buffer) -> SegmentHeader | Corrupt:
+    """The header of a segment from the first bytes of its file."""
+    data = bytes(data[:SEGMENT_HEADER_BYTES])
+    if len(data) < SEGMENT_HEADER_BYTES:
+        return Corrupt(0, "the file ends in its own header")
+    magic, version, length, _, checksum, uuid, id_key, base, created_us = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        return Corrupt(0, "not a segment of a log")
+    if crc32c(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
+        return Corrupt(0, "the checksum of the segment's header does not fit")
+    if (version, length, checksum) != (FORMAT_VERSION, SEGMENT_HEADER_BYTES, _CHECKSUM):
+        return Corrupt(0, f"a log of format {version}; this program reads format {FORMAT_VERSION}")
+    return SegmentHeader(uuid, id_key, base, created_us)
+
+
+def corrupt_error(path: Path, offset: int, first: int, last: int | None, why: str) -> LogCorrupt:
+    """The error that names file, offset and sequences; ``last`` None: all from ``first`` on."""
+    sequences = f"from sequence {first} on" if last is None else f"sequences {first} to {last}"
+    return LogCorrupt(
+        f"{path}, offset {offset}, {sequences}: {why}. The log is damaged and is left as it is: restore it, or keep "
+        "what can be read with: syncbrok log salvage",
+        file=path.name,
+        offset=offset,
+        first=first,
+        last=last,
+    )
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_segment_header(path: Path) -> SegmentHeader:
+    """The header of the segment at ``path``. Raises ``LogCorrupt``."""
+    with path.open("rb") as file:
+        header = unpack_segment_header(file.read(SEGMENT_HEADER_BYTES))
+    base = int(path.stem)
+    if isinstance(header, Corrupt):
+        raise corrupt_error(path, 0, base, None, header.why)
+    if header.base != base:
+        raise corrupt_error(path, 0, base, None, f"the segment is that of sequence {header.base} by its header")
+    return header
+
+
+def read_seal(path: Path) -> tuple[Header, SegmentSealed] | None:
+    """The footer of a sealed segment; None where the file does not end with one."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < SEGMENT_HEADER_BYTES + SEAL_BYTES:
+            return None
+        last = decode(files.read_at(file.fileno(), SEAL_BYTES, size - SEAL_BYTES))
+    if isinstance(last, Decoded) and isinstance(last.fact, SegmentSealed) and last.end == SEAL_BYTES:
+        return last.header, last.fact
+    return None
+
+
+def read_segment(path: Path, start: int = 0, end: int | None = None) -> bytes:
+    """The bytes of a segment from ``start`` to ``end`` (None: to the end of the file)."""
+    with path.open("rb") as file:
+        length = (os.fstat(file.fileno()).st_size if end is None else end) - start
+        return files.read_at(file.fileno(), length, start)
+
+
+class Place(NamedTuple):
+    """Something found in a file: ``what`` begins at ``offset`` of the file."""
+
+    offset: int
+    what: Decoded | Incomplete | Corrupt
+
+
+def read_records(
+    path: Path, start: int = SEGMENT_HEADER_BYTES, end: int | None = None, *, content: bool = True
+) -> Iterator[Place]:
+    """The records from ``start`` (where one begins) to ``end`` (None: the end of the file), verified and in order, in
+    blocks of 4 MiB. Where the bytes end with a record, it just ends; else the last place is what stands there instead.
+
+    ``Decoded.end`` counts from the beginning of a block, not of the file: use ``header.record_bytes``.
+    """
+    with path.open("rb") as file:
+        descriptor = file.fileno()
+        size = os.fstat(descriptor).st_size if end is None else end
+        at, block_bytes = start, _BLOCK_BYTES
+        while at < size:
+            block = files.read_at(descriptor, min(block_bytes, size - at), at)
+            inside = 0
+            found: Decoded | Incomplete | Corrupt = Incomplete(0, 1)
+            while inside < len(block):
+                found = decode(block, inside, content=content)
+                if not isinstance(found, Decoded):
+                    break
+                yield Place(at + inside, found)
+                inside = found.end
+            at += inside
+            if isinstance(found, Decoded):
+                block_bytes = _BLOCK_BYTES
+                continue
+            if isinstance(found, Corrupt) or at + found.needed > size:
+                yield Place(at, found._replace(offset=at))
+                return
+            block_bytes = max(_BLOCK_BYTES, found.needed)
+
+
+def scrub_segment(path: Path) -> Corrupt | None:
+    """Read every byte of a sealed segment and compare it with its seal; None where all is well. For the background:
+    64 MiB take about 30 ms."""
+    sealed = read_seal(path)
+    if sealed is None:
+        return Corrupt(0, "the segment does not end with its seal")
+    crc = 0
+    with path.open("rb") as file:
+        header = unpack_segment_header(files.read_at(file.fileno(), SEGMENT_HEADER_BYTES, 0))
+        if isinstance(header, Corrupt):
+            return header
+        end = os.fstat(file.fileno()).st_size - SEAL_BYTES
+        for at in range(SEGMENT_HEADER_BYTES, end, _BLOCK_BYTES):
+            crc = crc32c(files.read_at(file.fileno(), min(_BLOCK_BYTES, end - at), at), crc)
+    if crc == sealed[1].crc:
+        return None
+    for place in read_records(path, content=False):
+        if not isinstance(place.what, Decoded):
+            return Corrupt(place.offset, place.what.why if isinstance(place.what, Corrupt) else "a record is cut short")
+    return Corrupt(SEGMENT_HEADER_BYTES, "the checksum of all records does not fit the seal, though each record's does")
+
+
+def info_of_sealed(path: Path, seal: tuple[Header, SegmentSealed]) -> SegmentInfo:
+    """What others see of a sealed segment, from its ends alone."""
+    header, fact = seal
+    with path.open("rb") as file:
+        first = read_header(files.read_at(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES))
+        size = os.fstat(file.fileno()).st_size
+    base = int(path.stem)
+    if not isinstance(first, Header) or first.kind != Kind.SEGMENT_OPENED or first.sequence != base:
+        raise corrupt_error(path, SEGMENT_HEADER_BYTES, base, base, "the segment does not begin with its snapshot")
+    return SegmentInfo(base, header.sequence, size, fact.records + 1, first.time_us, header.time_us, True, path)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def prepare_blank(directory: Path, room_bytes: int, least_bytes: int) -> None:
+    """Make ``next.tmp`` ready to become a segment, so that a roll need not wait for room to be found: ``room_bytes``
+    of zeros, or where the disk has not so many at least ``least_bytes``. Raises ``LogFull`` or ``LogFailed``.
+
+    The zeros are written, not only allocated: a commit into them then changes no extent, which spares the file
+    system's own journal (282 us instead of 575 for 160 KB, 99th percentile 1.1 ms instead of 5.1).
+    """
+    path = directory / BLANK_NAME
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            if files.give_room(descriptor, room_bytes):
+                zeros = bytes(MIB)
+                for at in range(0, room_bytes, MIB):
+                    files.write_at(descriptor, zeros[: room_bytes - at], at, path)
+            else:
+                os.ftruncate(descriptor, 0)
+                files.write_at(descriptor, bytes(least_bytes), 0, path)
+            files.sync(descriptor, path)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        raise files.write_problem(problem, path) from problem
+
+
+class ActiveSegment:
+    """The segment that is written to, by one thread. ``end`` is where the next record goes; ``records`` and ``crc``
+    are what its seal will say."""
+
+    def __init__(self, path: Path, info: SegmentInfo, crc: int, *, every_write_synced: bool) -> None:
+        self.path = path
+        self.base = info.base
+        self.end = info.bytes
+        self.records = info.records
+        self.first_time_us = info.first_time_us
+        self.last_time_us = info.last_time_us
+        self.crc = crc
+        flags = os.O_RDWR | (os.O_DSYNC if every_write_synced else 0)
+        self._every_write_synced = every_write_synced
+        self._descriptor = os.open(path, flags)
+
+    @classmethod
+    def create(
+        cls, directory: Path, header: SegmentHeader, first: bytes, opened: SegmentOpened, *, every_write_synced: bool
+    ) -> "ActiveSegment":
+        """Turn ``next.tmp`` into the segment with ``first``, the record of ``opened``. After a crash the segment is
+        there with its first record, or it is not there. Raises ``LogFull`` or ``LogFailed``."""
+        blank, path = directory / BLANK_NAME, segment_path(directory, header.base)
+        try:
+            descriptor = os.open(blank, os.O_RDWR)
+            try:
+                files.write_at(descriptor, pack_segment_header(header) + first, 0, blank)
+                files.sync(descriptor, blank)
+            finally:
+                os.close(descriptor)
+            blank.rename(path)
+        except OSError as problem:
+            raise files.write_problem(problem, path) from problem
+        files.sync_directory(directory)
+        end = SEGMENT_HEADER_BYTES + len(first)
+        info = SegmentInfo(header.base, header.base, end, 1, opened.time_us, opened.time_us, False, path)
+        return cls(path, info, crc32c(first), every_write_synced=every_write_synced)
+
+    def append(self, data: bytes, records: int, time_us: int) -> None:
+        """One system call; on the disk when it returns, if every write is synced. After ``LogFull`` nothing of
+        ``data`` is in the file; after ``LogFailed`` nobody knows."""
+        try:
+            files.write_at(self._descriptor, data, self.end, self.path)
+        except LogFull:
+            self.cut_back()
+            raise
+        self.end += len(data)
+        self.records += records
+        self.crc = crc32c(data, self.crc)
+        self.last_time_us = time_us
+
+    def cut_back(self) -> None:
+        """Take away what stands behind ``end``, for good: what was refused must not come back after a crash."""
+        try:
+            os.ftruncate(self._descriptor, self.end)
+            os.fsync(self._descriptor)
+        except OSError as problem:
+            raise LogFailed(f"cutting {self.path} back to {self.end} failed: {problem.strerror}") from problem
+
+    def sync(self) -> None:
+        files.sync(self._descriptor, self.path)
+
+    def seal(self, sequence: int, time_us: int, batch: int, synced_through: int) -> SegmentInfo:
+        """Write the seal, give back the room that was not used. Raises ``LogFull`` (nothing has changed) or
+        ``LogFailed``."""
+        fact = SegmentSealed(sequence, time_us, self.records, self.crc)
+        self.append(encode(fact, batch=batch, synced_through=synced_through), 1, time_us)
+        if not self._every_write_synced:
+            self.sync()
+        self.cut_back()
+        self.close()
+        return self.info(sequence)._replace(sealed=True)
+
+    def info(self, last: int) -> SegmentInfo:
+        return SegmentInfo(
+            self.base, last, self.end, self.records, self.first_time_us, self.last_time_us, False, self.path
+        )
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
