@@ -165,6 +165,7 @@ class Listener:
             return
         events = weight(happened)
         if self._rate and self._over_rate(events):
+            self._wake()
             return
         if self._waiting_events + events > limits.listener_events_max:
             self._cut = True
@@ -204,7 +205,8 @@ class Listener:
                 if self._cut:
                     yield (Event(last, "cut", self._sources.clock_us(), text=_CUT),)
                     return
-                await self._sleep()
+                if await self._rests():
+                    yield self._thinned(last)
                 continue
             some = self._take()
             last = some[-1].fact.sequence
@@ -212,12 +214,17 @@ class Listener:
                 yield batch
             await asyncio.sleep(0)
 
-    async def _sleep(self) -> None:
+    async def _rests(self) -> bool:
+        """Sleep until there is something; True where a second went by and all there is, is what was left out."""
         self._waker = asyncio.get_running_loop().create_future()
         try:
-            await self._waker
+            async with asyncio.timeout(1.0 if self._left_out else None):
+                await self._waker
+        except TimeoutError:
+            return True
         finally:
             self._waker = None
+        return False
 
     def _take(self) -> list[Happened]:
         some: list[Happened] = []
