@@ -1,0 +1,152 @@
+"""Which segments may go, and how they go.
+
+A prefix of the log goes, oldest segment first, never the active one and never a segment that holds something younger
+than the retention. Where an archive is configured a segment goes only once its copy there is fsynced, has been read
+back and is noted in the marker file. Going is two steps: renamed now, unlinked after a grace period, so that whoever
+reads it by name finishes.
+
+The marker file ``archived`` stands beside the segments; each line is ``name size crc`` (decimal, CRC-32C of the whole
+file in eight hexadecimal digits). It is never evidence of what is in the log, only of what was copied.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+from crc32c import crc32c
+
+from syncbrok.log import files
+from syncbrok.model import limits
+from syncbrok.model.errors import LogFailed
+
+MARKER = "archived"
+DROPPED = ".dropped"
+_CHUNK_BYTES = limits.MIB
+
+
+class Segment(Protocol):
+    """What the decision looks at; ``last_time_us`` is the time of its newest record."""
+
+    @property
+    def last_time_us(self) -> int: ...
+
+    @property
+    def sealed(self) -> bool: ...
+
+
+S = TypeVar("S", bound=Segment)
+
+
+class Copy(NamedTuple):
+    """A line of the marker file: a segment that was copied to the archive and read back."""
+
+    name: str
+    size: int
+    crc: int
+
+
+class ArchiveFailed(OSError):
+    """The copy in the archive is not what was written; the segment stays."""
+
+
+def expired(segments: Sequence[S], now_us: int, retention_s: float) -> tuple[S, ...]:
+    """Those that may go by their age, oldest first. ``segments`` are all of the log, in order; a clock that was set
+    back for a while makes a younger segment before an older one hold both."""
+    before_us = now_us - int(retention_s * 1e6)
+    return tuple(takewhile(lambda one: one.sealed and one.last_time_us < before_us, segments[:-1]))
+
+
+def may_drop(path: Path, archive: Path | None) -> bool:
+    """Whether nothing forbids dropping this segment: no archive is configured, or its verified copy is there."""
+    if archive is None:
+        return True
+    size = path.stat().st_size
+    noted = any(copy.name == path.name and copy.size == size for copy in copies(path.parent))
+    kept = archive / path.name
+    return noted and kept.is_file() and kept.stat().st_size == size
+
+
+def copies(directory: Path) -> Iterator[Copy]:
+    """The lines of the marker file; those that cannot be read are passed over."""
+    try:
+        text = (directory / MARKER).read_text()
+    except FileNotFoundError:
+        return
+    for line in text.splitlines():
+        words = line.split(" ")
+        if len(words) == 3 and words[1].isdecimal():
+            try:
+                yield Copy(words[0], int(words[1]), int(words[2], 16))
+            except ValueError:
+                continue
+
+
+def archive_segment(path: Path, archive: Path) -> Copy:
+    """Copy the segment, fsync, read the copy back, note it in the marker file. Raises ``OSError`` (``ArchiveFailed``
+    where the copy differs); the segment and what was archived before are untouched then."""
+    archive.mkdir(parents=True, exist_ok=True)
+    unfinished = archive / f"{path.name}.tmp"
+    with path.open("rb") as source, unfinished.open("wb") as target:
+        size, crc = _each_chunk(source.read, target.write)
+        target.flush()
+        os.fsync(target.fileno())
+        # Otherwise the copy would be read back from memory, which says nothing about the disk.
+        os.posix_fadvise(target.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with unfinished.open("rb") as copied:
+        if _each_chunk(copied.read) != (size, crc):
+            raise ArchiveFailed(f"the copy {unfinished} differs from {path}; is the archive's disk sound?")
+    unfinished.replace(archive / path.name)
+    try:
+        files.sync_directory(archive)
+    except LogFailed as problem:
+        # Another disk than the log's, perhaps: its failure must not stop the log.
+        raise ArchiveFailed(problem.detail) from problem
+    copy = Copy(path.name, size, crc)
+    with (path.parent / MARKER).open("a") as marker:
+        marker.write(f"{copy.name} {copy.size} {copy.crc:08x}\n")
+        marker.flush()
+        os.fsync(marker.fileno())
+    files.sync_directory(path.parent)
+    return copy
+
+
+def drop(path: Path, now_us: int) -> None:
+    """The segment and its sidecar are no longer part of the log once this returns; their bytes go with a later
+    ``sweep``. A crash in between leaves a sidecar without a segment, which the next sweep takes away. Raises
+    ``OSError`` or ``LogFailed``."""
+    sidecar = path.with_suffix(".idx")
+    for one in (path, sidecar):
+        if one.exists():
+            # The time of dropping is kept as the time of modification; set first, so that it is never missing.
+            os.utime(one, ns=(now_us * 1000, now_us * 1000))
+            one.rename(one.with_name(one.name + DROPPED))
+    files.sync_directory(path.parent)
+
+
+def sweep(directory: Path, now_us: int, grace_s: float = limits.unlink_grace_s) -> list[str]:
+    """Unlink what was dropped at least ``grace_s`` ago (a clock set back counts as long ago); answer their names."""
+    gone: list[str] = []
+    with os.scandir(directory) as entries:
+        names = [entry.name for entry in entries]
+    for name in sorted(names):
+        path = directory / name
+        orphan = name.endswith(".idx") and path.with_suffix(".log").name not in names
+        if not name.endswith(DROPPED) and not orphan:
+            continue
+        age_us = now_us - path.stat().st_mtime_ns // 1000
+        if orphan or age_us < 0 or age_us >= grace_s * 1e6:
+            path.unlink(missing_ok=True)
+            gone.append(name)
+    return gone
+
+
+def _each_chunk(read: Callable[[int], bytes], write: Callable[[bytes], object] = lambda _: None) -> tuple[int, int]:
+    """Size and CRC of all that ``read`` gives, handed on to ``write``."""
+    size = crc = 0
+    while chunk := read(_CHUNK_BYTES):
+        write(chunk)
+        crc = crc32c(chunk, crc)
+        size += len(chunk)
+    return size, crc

@@ -1,0 +1,171 @@
+"""The sidecar ``{base}.idx`` of a sealed segment: its index as raw arrays, so that opening it costs one look.
+
+It only repeats what the segment says. It is valid for exactly one segment (log uuid, base, size and checksum as
+sealed); anything else about it that is odd makes ``read`` answer None, and it is built again. Little-endian::
+
+     0   4  magic, "SYIX"
+     4   2  version, 1
+     6   2  number of arrays
+     8  16  uuid of the log
+    24   8  base: the segment's first sequence
+    32   8  last sequence
+    40   8  number of records
+    48   8  end: offset at which the last record ends
+    56   8  time of the first record, Unix microseconds
+    64   8  time of the last record
+    72   8  size of the segment's file in bytes
+    80   4  CRC-32C of the segment as sealed
+    84   4  records per entry of ``sparse``, 256
+    88   4  CRC-32C of all bytes from 96 on
+    92   4  CRC-32C of bytes 0 to 91
+    96  40 for each array: name (24 bytes, ASCII and zeros), type (4, as numpy writes it: "<u4" or "<u8" and zeros),
+           number of entries (4), where it begins in this file (8)
+     .   .  the arrays, each followed by zeros up to a multiple of 8
+
+Arrays: ``sparse`` (u4, the offset in the segment of each 256th record, the first included: ``codec.lockstep`` makes
+all offsets of it), ``jumps.after`` and ``jumps.missing`` (u8: sequences that do not follow their predecessor, and how
+many are missing up to there; empty but in salvaged logs), and the columns of ``columns.TABLES`` as ``table.column``.
+"""
+
+import mmap
+import os
+import struct
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from syncbrok.log.codec import Buffer
+from syncbrok.log.columns import TABLES, Array, Columns
+from syncbrok.log.index import SegmentIndex
+from syncbrok.model import limits
+
+_MAGIC = b"SYIX"
+_VERSION = 1
+_HEAD = struct.Struct("<4sHH16sQQQQqqQIII")
+_CRC = struct.Struct("<I")
+_ENTRY = struct.Struct("<24s4sIQ")
+_TYPES: dict[str, np.dtype[Any]] = {"<u4": np.dtype("<u4"), "<u8": np.dtype("<u8")}
+assert _HEAD.size + _CRC.size == 96
+assert _ENTRY.size == 40
+
+
+class Sealed(NamedTuple):
+    """What a sidecar is valid for: the segment as sealed."""
+
+    uuid: bytes
+    base: int
+    file_bytes: int
+    crc: int
+
+
+def encode(index: SegmentIndex, sealed: Sealed) -> bytes:
+    """The bytes of the sidecar of the segment that ``sealed`` names."""
+    arrays = _arrays(index)
+    entries: list[bytes] = []
+    pieces: list[bytes] = []
+    at = _HEAD.size + _CRC.size + len(arrays) * _ENTRY.size
+    for name, array in arrays.items():
+        data = array.tobytes()
+        data += bytes(-len(data) % 8)
+        entries.append(_ENTRY.pack(name.encode("ascii"), array.dtype.str.encode("ascii"), len(array), at))
+        pieces.append(data)
+        at += len(data)
+    rest = b"".join((*entries, *pieces))
+    head = _HEAD.pack(
+        _MAGIC,
+        _VERSION,
+        len(arrays),
+        sealed.uuid,
+        sealed.base,
+        index.last,
+        index.records,
+        index.end,
+        *index.times_us,
+        sealed.file_bytes,
+        sealed.crc,
+        limits.offsets_every,
+        crc32c(rest),
+    )
+    return b"".join((head, _CRC.pack(crc32c(head)), rest))
+
+
+def _arrays(index: SegmentIndex) -> dict[str, Array]:
+    tables = index.compact()
+    jumps = np.array(index.jumps, dtype="<u8").reshape(-1, 2)
+    arrays: dict[str, Array] = {"sparse": index.sparse, "jumps.after": jumps[:, 0], "jumps.missing": jumps[:, 1]}
+    for table, names in TABLES.items():
+        for (name, dtype), column in zip(names, tables.table(table), strict=True):
+            arrays[f"{table}.{name}"] = column.astype(dtype, copy=False)
+    return arrays
+
+
+def decode(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
+    """The index in ``buffer``, which it goes on using; None where it is not the one of ``sealed``, whole and right."""
+    size = _HEAD.size
+    if len(buffer) < size + _CRC.size or crc32c(buffer[:size]) != _CRC.unpack_from(buffer, size)[0]:
+        return None
+    magic, version, count, uuid, base, last, records, end, first_us, last_us, file_bytes, crc, every, rest_crc = (
+        _HEAD.unpack_from(buffer)
+    )
+    described = (magic, version, every, Sealed(uuid, base, file_bytes, crc))
+    if described != (_MAGIC, _VERSION, limits.offsets_every, sealed):
+        return None
+    with memoryview(buffer) as view:
+        if crc32c(view[size + _CRC.size :]) != rest_crc:
+            return None
+    arrays = _read_arrays(buffer, count)
+    tables = [tuple(arrays[f"{table}.{name}"] for name, _ in names) for table, names in TABLES.items()]
+    jumps = tuple(zip(arrays["jumps.after"].tolist(), arrays["jumps.missing"].tolist(), strict=True))
+    return SegmentIndex.restore(
+        base,
+        Columns(records, *tables),
+        arrays["sparse"],
+        jumps,
+        last=last,
+        end=end,
+        first_time_us=first_us,
+        last_time_us=last_us,
+    )
+
+
+def _read_arrays(buffer: Buffer, count: int) -> dict[str, Any]:
+    arrays = {}
+    for number in range(count):
+        name, dtype, length, at = _ENTRY.unpack_from(buffer, _HEAD.size + _CRC.size + number * _ENTRY.size)
+        kind = _TYPES[dtype.rstrip(b"\0").decode("ascii")]
+        arrays[name.rstrip(b"\0").decode("ascii")] = np.frombuffer(buffer, kind, length, at)
+    return arrays
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def path_of(directory: Path, base: int) -> Path:
+    return directory / f"{base:020d}.idx"
+
+
+def write(directory: Path, index: SegmentIndex, sealed: Sealed) -> None:
+    """Write the sidecar beside its segment. Not fsynced: a crash that spoils it costs only building it again. Raises
+    ``OSError``; the log is whole without it."""
+    path = path_of(directory, sealed.base)
+    unfinished = path.with_suffix(".idx.tmp")
+    unfinished.write_bytes(encode(index, sealed))
+    unfinished.replace(path)
+
+
+def read(directory: Path, sealed: Sealed) -> SegmentIndex | None:
+    """The index beside the segment; None where there is none to be trusted. Its pages are the file's: little memory is
+    used until it is asked, and what was asked can be taken back by the system."""
+    try:
+        handle = os.open(path_of(directory, sealed.base), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        mapped = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(handle)
+    return decode(memoryview(mapped), sealed)
