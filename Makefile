@@ -44,9 +44,10 @@ bench: $(VENV)/.installed-dev  ## measure, beside the ceilings of this machine
 
 spark: $(VENV)/.installed-spark  ## add what the Spark pipeline needs (a Java runtime is not included)
 
-docs: $(VENV)/.installed-dev  ## draw the pictures and the dashboard again
+docs: $(VENV)/.installed-dev  ## write again what code writes: pictures, dashboard, promises
 	$(BIN)/python -m tools.pictures
 	$(BIN)/python -m tools.dashboard
+	$(BIN)/python -m tools.promises
 
 clean:  ## remove .venv and caches; never the log
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
