@@ -16,6 +16,7 @@ from syncbrok.model.errors import (
     UnknownMessage,
     UnknownParent,
     UnknownQueue,
+    UnknownSubscriber,
 )
 from syncbrok.model.message import Message, QueueSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text, make_message_id
@@ -43,6 +44,7 @@ from syncbrok.space.reports import (
     QueueReport,
     SpaceReport,
     StartReport,
+    SubscriberReport,
     TreeNode,
     TreeReport,
 )
@@ -148,6 +150,10 @@ class FakeSpace:
     def queues(self, after: str | None, limit: int) -> tuple[list[QueueReport], str | None]:
         names = sorted(name for name in self.settings if after is None or name > after)
         return [self.queue(name) for name in names[:limit]], names[limit - 1] if len(names) > limit else None
+
+    def subscriber(self, queue: str, id_: str) -> SubscriberReport:
+        self.queue(queue)
+        raise UnknownSubscriber(f"queue {queue!r} has no subscriber {id_!r}")
 
     async def message(self, id_: MessageId) -> MessageReport:
         self._breaks()

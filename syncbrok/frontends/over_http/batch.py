@@ -17,7 +17,7 @@ from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError, TooLarge
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, parse_queue_name
-from syncbrok.space.channels import Publish
+from syncbrok.space.channels import Accepted, Publish
 
 NDJSON: Final = "application/x-ndjson"
 CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
@@ -43,9 +43,9 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
             messages = parse_lines(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
         else:
             messages = await _events(body, surface)
-        accepted = await surface.channels.messages.put(Publish(queue, messages))
+        accepted = await _put(surface, Publish(queue, messages))
     except SyncbrokError as error:
-        return publish.refusal(surface, _by_line(error))
+        return publish.refusal(surface, error)
     status = 200 if True not in accepted.new else 201 if accepted.sync == publish.ALWAYS else 202
     headers = CIMultiDict({"Content-Type": JSON, publish.SYNC: accepted.sync})
     return web.Response(status=status, body=orjson.dumps({"ids": id_texts(accepted.ids)}), headers=headers)
@@ -68,12 +68,16 @@ def _refuse_headers(request: web.Request) -> None:
             raise Malformed(f"{name[:80]} is for one message; in a batch each line says it", header=name[:80])
 
 
-def _by_line(error: SyncbrokError) -> SyncbrokError:
-    """The Space counts the messages of a unit from 0, the lines of a batch count from 1."""
-    position = error.members.get("line")
-    if isinstance(error, ClientFault) and isinstance(position, int) and not error.members.get("errors"):
-        return type(error)(f"line {position + 1}: {error.detail}", **error.members | {"line": position + 1})
-    return error
+async def _put(surface: Surface, unit: Publish) -> Accepted:
+    """Publish; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
+    try:
+        accepted: Accepted = await surface.channels.messages.put(unit)
+    except ClientFault as error:
+        position = error.members.get("line")
+        if not isinstance(position, int):
+            raise
+        raise type(error)(f"line {position + 1}: {error.detail}", **error.members | {"line": position + 1}) from None
+    return accepted
 
 
 async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:

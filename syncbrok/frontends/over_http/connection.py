@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from syncbrok.frontends.over_http import problems
+from syncbrok.frontends.over_http.gate import SERVER
 from syncbrok.model.errors import Malformed
 
 
@@ -91,11 +92,13 @@ class Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun, an error cannot follow")
         if status == 400:
-            response = problems.answer(Malformed(f"this is not a request of HTTP/1.1: {(message or str(exc))[:200]}"))
+            what = (message or str(exc)).partition("\n")[0].rstrip(":")  # below stands what was sent
+            response = problems.answer(Malformed(f"this is not a request of HTTP/1.1: {what[:200]}"))
         elif isinstance(exc, Exception):
             response = problems.unforeseen(request, exc)
         else:
             response = problems.answer_status(status, "the request was given up")
+        response.headers["Server"] = SERVER
         response.force_close()
         return response
 

@@ -30,6 +30,7 @@ async def message(surface: Surface, request: web.Request) -> web.StreamResponse:
         content_type = check_content_type(request.headers.get("Content-Type", ""))
         accepted = await surface.channels.messages.put(Publish(queue, (Message(content, content_type, parents),)))
     except SyncbrokError as error:
+        error.members.pop("line", None)
         return v1.refusal(surface, error)
     return web.Response(text=id_text(accepted.ids[0]), headers={v1.SYNC: accepted.sync})
 

@@ -34,6 +34,7 @@ async def publish(surface: Surface, request: web.Request) -> web.StreamResponse:
         accepted = await surface.channels.messages.put(Publish(queue, (asked.message,)))
         return await receipt(surface, queue, asked, accepted)
     except SyncbrokError as error:
+        error.members.pop("line", None)  # the Space counts the lines of a unit; here there is but one
         return refusal(surface, error)
 
 
@@ -82,7 +83,6 @@ def results(report: MessageReport) -> list[dict[str, Any]]:
 
 def refusal(surface: Surface, error: SyncbrokError) -> web.Response:
     """A publish that was refused says under which policy, as every answer to a publish does (RULES 1)."""
-    error.members.pop("line", None)  # the Space counts lines of a unit; here there is one
     return problems.answer(error, {SYNC: surface.options.sync})
 
 

@@ -15,8 +15,6 @@ from syncbrok.space.view import View
 
 _LINE_BYTES_MAX: Final = 8_190
 _HEADERS_MAX: Final = 128
-_LINGER_S: Final = 2.0
-"""how long a refused body is still read, so that the client gets to see the refusal"""
 
 
 class HttpServer:
@@ -68,7 +66,7 @@ class HttpServer:
                 max_line_size=_LINE_BYTES_MAX,
                 max_field_size=_LINE_BYTES_MAX,
                 max_headers=_HEADERS_MAX,
-                lingering_time=_LINGER_S,
+                lingering_time=options.linger_s,
                 auto_decompress=False,  # the content is kept as it came; see ``body.refuse_early``
             )
 

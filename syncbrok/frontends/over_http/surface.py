@@ -38,6 +38,8 @@ class HttpOptions:
     body_timeout_s: float = limits.request_body_timeout_s
     keepalive_timeout_s: float = 300.0
     """how long a connection may rest between requests"""
+    linger_s: float = 2.0
+    """how long a refused body is still read, so that the client gets to see the refusal"""
     connections_max: int = 4_096
     connections_per_address_max: int = 1_024
     stop_timeout_s: float = 5.0

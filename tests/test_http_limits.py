@@ -1,0 +1,262 @@
+"""Bounds of size, time and number at the HTTP border (INTERFACES 5, RELIABILITY finding 6), over real sockets."""
+
+import asyncio
+import gzip
+import time
+from collections.abc import AsyncIterator, Callable
+
+import orjson
+import pytest
+
+from tests.support.fake_space import FakeSpace
+from tests.support.http_api import Api, raw, served
+from tests.support.polling import eventually
+
+PATH = b"/v1/queues/orders/messages"
+HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\n" % PATH
+
+
+@pytest.fixture
+def space() -> FakeSpace:
+    return FakeSpace()
+
+
+@pytest.fixture
+async def api(space: FakeSpace) -> AsyncIterator[Api]:
+    """Small bounds, so that they are reached quickly."""
+    bounds = {
+        "content_bytes_max": 1_000,
+        "batch_bytes_max": 2_000,
+        "batch_lines_max": 3,
+        "parents_max": 2,
+        "headers_timeout_s": 0.3,
+        "body_timeout_s": 0.3,
+        "linger_s": 0.2,
+        "connections_max": 8,
+        "connections_per_address_max": 6,
+    }
+    async with served(space.channels, space, **bounds) as running:
+        assert (await running.post("/v1/queues", {"name": "orders"})).status == 201
+        yield running
+
+
+def problem(answer: bytes, status: int, slug: str) -> None:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.split(b" ")[1] == b"%d" % status, answer
+    assert b"application/problem+json" in head, answer
+    assert orjson.loads(body)["type"] == f"urn:syncbrok:problem:{slug}", answer
+
+
+async def within(seconds: float, action: Callable[[], object]) -> bytes:
+    started = time.monotonic()
+    answer = await action()  # type: ignore[misc]
+    assert time.monotonic() - started < seconds, answer
+    assert isinstance(answer, bytes)
+    return answer
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [b"", b"P", HEAD, HEAD + b"X-Slow: "], ids=["nothing", "a byte", "a header", "half"])
+async def test_headers_must_arrive_in_time(api: Api, space: FakeSpace, sent: bytes) -> None:
+    """INTERFACES 5: request headers within 10 s, also on a connection that sends nothing at all."""
+    problem(await within(5, lambda: raw(api, sent)), 408, "request-timeout")
+
+
+async def test_trickled_headers_do_not_move_the_deadline(api: Api) -> None:
+    """A client that sends a byte now and then (slowloris) has no longer than one that sends none."""
+
+    async def trickle() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+        writer.write(HEAD)
+        reading = asyncio.ensure_future(reader.read())
+        while not reading.done():
+            writer.write(b"X-A: b\r\n")
+            await asyncio.wait([reading], timeout=0.05)
+        writer.close()
+        return reading.result()
+
+    problem(await within(5, trickle), 408, "request-timeout")
+
+
+async def test_headers_of_the_next_request_must_arrive_in_time_too(api: Api) -> None:
+    """A kept-alive connection gets the deadline anew with the first byte of each request, and none while it rests."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+    for _ in range(2):
+        writer.write(HEAD + b"Content-Length: 1\r\n\r\nx")
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 201 ")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.6):
+                await reader.read(1)
+    writer.write(HEAD)
+    async with asyncio.timeout(5):
+        problem(await reader.read(), 408, "request-timeout")
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 100\r\n\r\n0123", b"Transfer-Encoding: chunked\r\n\r\n4\r\n0123\r\n"]
+)
+async def test_a_body_must_arrive_in_time(api: Api, space: FakeSpace, framing: bytes) -> None:
+    """INTERFACES 5: the body within 30 s; nothing of it is published."""
+    problem(await within(5, lambda: raw(api, HEAD + framing)), 408, "request-timeout")
+    assert not space.reports
+
+
+async def test_a_body_nobody_reads_does_not_hold_the_connection(api: Api) -> None:
+    """A refusal before the body is read closes the connection soon, whatever the client goes on to send."""
+    sent = b"POST /v1/nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n0123"
+    problem(await within(8, lambda: raw(api, sent)), 404, "unknown-route")
+
+
+async def test_a_slow_body_that_comes_in_time_is_whole(api: Api, space: FakeSpace) -> None:
+    """A body in many pieces is the same body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+    writer.write(HEAD + b"Content-Length: 10\r\n\r\n")
+    for piece in (b"012", b"34567", b"89"):
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0)
+    assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 201 ")
+    assert [message.content for message in space.contents.values()] == [b"0123456789"]
+    writer.close()
+
+
+# -- size -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_body_over_the_limit_is_refused(api: Api, space: FakeSpace) -> None:
+    """INTERFACES 5: 413, where Content-Length says so before a byte of the body is read; nothing changes."""
+    assert (await api.publish("orders", b"x" * 1_000)).status == 201
+    problem(await within(5, lambda: raw(api, HEAD + b"Content-Length: 1001\r\n\r\n")), 413, "too-large")
+    reply = await api.publish("orders", b"x" * 1_001)
+    assert reply.problem(413, "too-large")["bytes_max"] == 1_000
+    (await api.post("/msg", b"x" * 1_001, {"queue": "orders"})).problem(413, "too-large")
+    (await api.post("/v1/queues", b"x" * 300_000)).problem(413, "too-large")
+    assert len(space.reports) == 1
+
+
+async def test_a_body_without_a_length_is_refused_while_it_is_read(api: Api, space: FakeSpace) -> None:
+    """Chunked bodies are counted as they come."""
+    chunk = b"64\r\n%s\r\n" % (b"x" * 100)
+    sent = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    problem(await within(5, lambda: raw(api, sent + chunk * 12 + b"0\r\n\r\n")), 413, "too-large")
+    problem(await within(5, lambda: raw(api, sent, *[chunk] * 12)), 413, "too-large")
+    assert not space.reports
+
+
+async def test_batches_have_bounds_of_their_own(api: Api, space: FakeSpace) -> None:
+    """INTERFACES 5: lines, bytes, each content, parents."""
+    assert (await api.batch("orders", *[{"content": "x" * 500}] * 3)).status == 201
+    known = len(space.reports)
+    (await api.batch("orders", *[{"content": "x"}] * 4)).problem(413, "too-large")
+    assert (await api.batch("orders", {"content": "x"}, {"content": "x" * 1_001})).problem(413, "too-large")[
+        "line"
+    ] == 2
+    (await api.batch("orders", {"content": "x" * 2_000})).problem(413, "too-large")
+    (await api.batch("orders", {"data": 1}, {"data": 1}, {"data": 1, "parents": ["#1", "#2", "#1"]})).problem(
+        400, "malformed"
+    )
+    assert len(space.reports) == known
+
+
+async def test_compressed_bodies_are_refused(api: Api, space: FakeSpace) -> None:
+    """RELIABILITY C: Content-Encoding is rejected, so no gzip bomb is ever unpacked."""
+    for coding in ("gzip", "deflate", "br", "zstd", "gzip, identity"):
+        (await api.publish("orders", gzip.compress(b"x"), {"Content-Encoding": coding})).problem(
+            415, "unsupported-media-type"
+        )
+        (await api.post("/v1/queues", b"x", {"Content-Encoding": coding})).problem(415, "unsupported-media-type")
+    assert not space.reports
+    assert (await api.publish("orders", b"x", {"Content-Encoding": "identity"})).status == 201
+
+
+async def test_an_expectation_is_met_or_refused_before_the_body(api: Api, space: FakeSpace) -> None:
+    """RFC 9110, 10.1.1: a client that asks first is not made to send what will be refused."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+    writer.write(HEAD + b"Expect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"abc")
+    assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 201 ")
+    writer.close()
+    sent = HEAD + b"Expect: 100-continue\r\nContent-Length: 3000\r\n\r\n"
+    problem(await within(5, lambda: raw(api, sent)), 413, "too-large")
+
+
+async def test_long_lines_and_many_headers_are_refused(api: Api, space: FakeSpace) -> None:
+    """Headers are bounded line by line and in number."""
+    for sent in (
+        b"POST /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        HEAD + b"X-Long: " + b"x" * 9_000 + b"\r\n\r\n",
+        HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(200)) + b"\r\n",
+        HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(20_000)) + b"\r\n",
+    ):
+        problem(await within(5, lambda: raw(api, sent)), 400, "malformed")  # noqa: B023 (awaited within the loop)
+    assert not space.reports
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / SIP/2.0\r\n\r\n",
+        b"nonsense\r\n\r\n",
+        HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        HEAD + b"Content-Length: -3\r\n\r\n",
+        HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        HEAD + b"Bad Header: x\r\n\r\n",
+        HEAD + b"X-A: a\x00b\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+async def test_what_is_no_request_is_refused_and_closed(api: Api, space: FakeSpace, sent: bytes) -> None:
+    """Framing that two servers could read differently (request smuggling) is refused, and nothing is published."""
+    problem(await within(5, lambda: raw(api, sent)), 400, "malformed")
+    assert not space.reports
+
+
+# -- number -----------------------------------------------------------------------------------------------------------
+
+
+async def test_connections_are_capped(space: FakeSpace) -> None:
+    """RELIABILITY C: caps per address and in total; who comes too late is closed, who is there is served."""
+    for caps, allowed in (((8, 6), 6), ((4, 6), 4)):
+        options = {"connections_max": caps[0], "connections_per_address_max": caps[1]}
+        async with served(space.channels, space, **options) as api:
+            held = [await asyncio.open_connection("127.0.0.1", api.server.port) for _ in range(allowed)]
+            await eventually(lambda: api.server.connections == allowed, "every one counted")  # noqa: B023
+            assert await raw(api, HEAD) == b""
+            for reader, writer in held:
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+            held[0][1].close()
+            await eventually(lambda: api.server.connections == allowed - 1, "one gone")  # noqa: B023
+            assert (await api.get("/healthz")).status == 200
+            for _, writer in held:
+                writer.close()
+
+
+async def test_pipelined_requests_are_answered_in_order(api: Api) -> None:
+    """RFC 9112, 9.3.2: several requests in one packet."""
+    sent = b"".join(HEAD + b"Content-Length: 1\r\n\r\n%d" % n for n in range(5))
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+    writer.write(sent)
+    sequences = []
+    for _ in range(5):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        sequences.append(orjson.loads(await reader.readexactly(length))["sequence"])
+    assert sequences == [1, 2, 3, 4, 5]
+    writer.close()
+
+
+async def test_a_client_that_goes_away_breaks_nothing(api: Api, space: FakeSpace) -> None:
+    """Its message may be published or not; the next client is served."""
+    for sent in (HEAD + b"Content-Length: 9\r\n\r\nabc", HEAD + b"Content-Length: 1\r\n\r\nx", b"GET / HT"):
+        _, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+        writer.write(sent)
+        await writer.drain()
+        writer.transport.abort()
+    assert (await api.publish("orders", b"last")).status == 201
+    assert [message.content for message in space.contents.values()] in ([b"x", b"last"], [b"last"])
