@@ -20,6 +20,7 @@ from syncbrok.model.settings import suggest
 
 T = TypeVar("T")
 
+_DEPTH_MAX: Final = 16
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CORE_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
@@ -172,31 +173,35 @@ def read_yaml_file(path: Path, variables: Mapping[str, str]) -> Entry:
 
 def read_yaml(text: str, file: str, variables: Mapping[str, str], *, key: str = "", numbered: bool = True) -> Entry:
     """``text`` as ``file`` would hold it. Not ``numbered``: a variable or flag, which has no lines."""
-    loader = yaml.SafeLoader(text)
     try:
-        _refuse_aliases(text, file)
-        node = loader.get_single_node()
+        _refuse_bombs(text, file)
+        node = yaml.SafeLoader(text).get_single_node()
     except yaml.MarkedYAMLError as wrong:
         mark = wrong.problem_mark or wrong.context_mark
-        line = mark.line + 1 if mark else 1
-        raise BadConfig(f"{file}:{line}: is not YAML: {wrong.problem or wrong}", file=file, line=line) from None
-    except (yaml.YAMLError, RecursionError) as wrong:
-        what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong).replace("\n", " ")
-        raise BadConfig(f"{file}: is not YAML: {what}", file=file) from None
-    finally:
-        loader.dispose()
+        line = 1 if mark is None else mark.line + 1
+        hint = "; inside {...} and [...] put ${NAME} in quotes" if "${" in text else ""
+        what = f"is not YAML: {wrong.problem or wrong}{hint}"
+        raise BadConfig(f"{file}:{line}: {what}", file=file, line=line) from None
+    except yaml.YAMLError as wrong:
+        raise BadConfig(f"{file}: is not YAML: {' '.join(str(wrong).split())}", file=file) from None
     if node is None:
         node = ScalarNode("tag:yaml.org,2002:null", "")
     return Entry(node, file, 1 if numbered else 0, key, variables)
 
 
-def _refuse_aliases(text: str, file: str) -> None:
+def _refuse_bombs(text: str, file: str) -> None:
+    """Aliases and deep nesting: small texts that cost much to read."""
+    depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
-            line = event.start_mark.line + 1
+            line = _line(event)
             raise BadConfig(f"{file}:{line}: aliases (*{event.anchor}) are not read here", file=file, line=line)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEPTH_MAX:
+            line = _line(event)
+            raise BadConfig(f"{file}:{line}: is nested too deeply", file=file, line=line)
 
 
-def _line(node: Node) -> int:
+def _line(node: Node | yaml.Event) -> int:
     mark = node.start_mark
     return 1 if mark is None else int(mark.line) + 1

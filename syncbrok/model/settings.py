@@ -323,9 +323,9 @@ def render_subscriber(settings: SubscriberSettings) -> dict[str, Any]:
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"``, or the known names where none is near: the end of an error's sentence."""
-    names = sorted(known)
+    names = {one.lower(): one for one in sorted(known)}
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(names)}"
+    return f"; did you mean {names[near[0]]!r}?" if near else f"; known are {', '.join(names.values())}"
 
 
 def _parse(settings: tuple[Setting, ...], mapping: Mapping[str, Any]) -> dict[str, Any]:
