@@ -119,6 +119,7 @@ ROLES = {
     "config": "files and variables that say how",
     "frontends": "ways in; none knows another",
     "pipeline": "Spark; knows log.codec and model only",
+    "yaml_file": "a mistake has a line",
     "space": "the container: owns the journal, the courier and every lifetime",
     "log": "bytes and files; synchronous",
     "delivery": "who gets what, when; and taking it there",
@@ -133,12 +134,14 @@ def rooms() -> str:
     width, gap, y = 860, 14, 20
     boxes: list[tuple[float, float, float, str, list[str], float]] = []
     for floor in floors:
-        each = (width - 40 - gap * (len(floor) - 1)) / len(floor)
-        lines = [list(_files(contracts, room, int(each / 7.2))) for room in floor]
-        heights = 54 + 17 * max(len(found) for found in lines)
-        for place, (room, found) in enumerate(zip(floor, lines, strict=True)):
-            boxes.append((20 + place * (each + gap), y, each, room, found, heights))
-        y += heights + 26
+        widths = _widths(floor, contracts, width - 40 - gap * (len(floor) - 1))
+        lines = [list(_files(contracts, room, int(each / 6.6))) for room, each in zip(floor, widths, strict=True)]
+        height = 54 + 17 * max(len(found) for found in lines)
+        x = 20.0
+        for room, each, found in zip(floor, widths, lines, strict=True):
+            boxes.append((x, y, each, room, found, height))
+            x += each + gap
+        y += height + 26
     picture = Picture(width, y, "The rooms of Syncbrok: a room imports only rooms below it")
     for x, top, each, room, found, height in boxes:
         picture.box(x, top, each, height, "#f4f6f8", RULE)
@@ -149,6 +152,15 @@ def rooms() -> str:
     for below in sorted({top for _, top, *_ in boxes if top > 20}):
         picture.line(width / 2, below - 24, width / 2, below - 3, ARROW)
     return picture.svg()
+
+
+def _widths(floor: list[str], contracts: dict[str, list[str]], width: float) -> list[float]:
+    """A room that is one file needs room for its role only; the others share what is left."""
+    small = {room: 6.2 * len(ROLES[room]) + 30 for room in floor if f"syncbrok.{room}" not in contracts}
+    if len(small) == len(floor):
+        return [width / len(floor)] * len(floor)
+    rest = (width - sum(small.values())) / (len(floor) - len(small))
+    return [small.get(room, rest) for room in floor]
 
 
 def _contracts() -> dict[str, list[str]]:
