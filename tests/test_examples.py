@@ -1,0 +1,98 @@
+"""The examples do what their first lines say, started as a reader would start them."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
+from pathlib import Path
+
+from standardwebhooks import Webhook
+
+from tests.support.polling import eventually_blocking
+from tests.support.process import free_port
+from tests.test_tidy import ROOT
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode()
+ID = "018f2d3c-0000-8000-8000-000000000001"
+
+
+class Example:
+    """An example that listens, and what it has printed."""
+
+    def __init__(self, port: int, output: Path) -> None:
+        self.port = port
+        self._output = output
+
+    def post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("POST", "/", body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def printed(self) -> str:
+        return self._output.read_text()
+
+
+@contextmanager
+def example(folder: Path, name: str, *options: str) -> Iterator[Example]:
+    port, output = free_port(), folder / "printed"
+    command = [sys.executable, str(ROOT / "examples" / name), "--port", str(port), *options]
+    with (
+        output.open("w") as out,
+        subprocess.Popen(command, stdout=out, env={**os.environ, "WEBHOOK_SECRET": SECRET}) as process,
+    ):
+        try:
+            eventually_blocking(lambda: "listening" in output.read_text(), f"{name} listening on port {port}")
+            yield Example(port, output)
+        finally:
+            process.kill()
+
+
+def signed(body: bytes, at: datetime) -> dict[str, str]:
+    signature = Webhook(SECRET).sign(ID, at, body.decode())
+    return {"webhook-id": ID, "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": signature}
+
+
+def test_the_subscriber_speaks_both_formats(tmp_path: Path) -> None:
+    """INTERFACES 2 and 3: it acknowledges a v1 webhook, and the original's JSON with the body ``true``."""
+    with example(tmp_path, "subscriber.py") as subscriber:
+        v1 = subscriber.post(b"first", {"webhook-id": ID, "syncbrok-attempt": "2", "syncbrok-parents": "p"})
+        original = {"id": ID, "content": base64.b64encode(b"second").decode()}
+        answer = subscriber.post(json.dumps(original).encode(), {"Content-Type": "application/json"})
+        assert v1[0] == 200
+        assert answer == (200, b"true")
+        assert subscriber.printed().splitlines()[1:] == [
+            f"   1  first  id {ID}  after p  attempt 2",
+            f"   2  second  id {ID} (original format)",
+        ]
+
+
+def test_the_subscriber_fails_when_told_to(tmp_path: Path) -> None:
+    """--fail-first N answers 503 N times, then acknowledges: what a subscriber in trouble looks like."""
+    with example(tmp_path, "subscriber.py", "--fail-first", "2") as subscriber:
+        assert [subscriber.post(b"x", {"webhook-id": ID})[0] for _ in range(3)] == [503, 503, 200]
+
+
+def test_only_what_was_signed_is_believed(tmp_path: Path) -> None:
+    """A changed body, an old timestamp and a missing or broken signature are refused; two signatures may be there."""
+    now = datetime.now(UTC)
+    with example(tmp_path, "verify_webhook.py") as receiver:
+        genuine = signed(b"content", now)
+        both = {**genuine, "webhook-signature": "v1,AAAA " + genuine["webhook-signature"]}
+        assert receiver.post(b"content", genuine)[0] == 204
+        assert receiver.post(b"content", both)[0] == 204
+        forged = [
+            (b"changed", genuine),
+            (b"content", signed(b"content", now - timedelta(hours=1))),
+            (b"content", {"webhook-id": ID}),
+            (b"content", {**genuine, "webhook-signature": "v1,not base64"}),
+        ]
+        assert [receiver.post(body, headers)[0] for body, headers in forged] == [401] * 4
