@@ -1,0 +1,298 @@
+"""Queues and subscribers out of a file, ``queues.yml``: at the start, and again on SIGHUP.
+
+Every entry (a queue, a subscriber) has a hash of what the file says about it, and the Space keeps the hash as a fact:
+an entry is applied again only when the file says something else about it, so a restart does not revert what was
+changed over HTTP since (RULES 18). What runs and is not in the file is named in the log and left alone.
+
+The original's file is read as well. Its subscribers get the original's delivery::
+
+    Storage: storage/
+    Queues:
+      orders:
+        urls: [http://127.0.0.1:20000/]
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from syncbrok.model import limits
+from syncbrok.model.errors import BadConfig, BadSetting, BrokerFault, ClientFault
+from syncbrok.model.message import Format, QueueSettings, SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId, parse_queue_name
+from syncbrok.model.settings import (
+    QUEUE_SETTINGS,
+    SUBSCRIBER_SETTINGS,
+    Setting,
+    parse_queue_changes,
+    parse_subscriber_changes,
+    suggest,
+)
+from syncbrok.model.units import expected, parse_endpoint, parse_secret
+from syncbrok.space.channels import Channels, Declared, DeclareQueue, Subscribe
+from syncbrok.space.queue import subscriber_id
+from syncbrok.yaml_file import Entry, read_yaml_file
+
+T = TypeVar("T")
+
+_log = logging.getLogger("syncbrok.yaml")
+_AT_ONCE: Final = 1_000
+_NAMED_MAX: Final = 100
+_QUEUE_KEYS: Final = tuple(setting.name for setting in QUEUE_SETTINGS)
+_SUBSCRIBER_KEYS: Final = (*(setting.name for setting in SUBSCRIBER_SETTINGS), "secret", "start")
+
+
+class SubscriberEntry(NamedTuple):
+    """``given`` are the settings that the file names, under their external names, without the secret."""
+
+    id: SubscriberId
+    settings: SubscriberSettings
+    secret: str | None
+    start: str
+    given: Mapping[str, Any]
+    hash: str
+    where: str
+
+
+class QueueEntry(NamedTuple):
+    name: QueueName
+    settings: QueueSettings
+    given: Mapping[str, Any]
+    hash: str
+    where: str
+    subscribers: tuple[SubscriberEntry, ...]
+
+
+class QueuesFile(NamedTuple):
+    """``storage`` is the directory that the original's ``Storage: path`` names."""
+
+    queues: tuple[QueueEntry, ...]
+    storage: Path | None = None
+
+    @property
+    def entries(self) -> frozenset[str]:
+        """``queue`` and ``queue/subscriber`` for all it declares."""
+        queues = {str(queue.name) for queue in self.queues}
+        return frozenset(queues | {f"{queue.name}/{one.id}" for queue in self.queues for one in queue.subscribers})
+
+
+class Applied(NamedTuple):
+    """What became of a file's entries (``queue``, ``queue/subscriber``); ``undeclared`` run and are not in it."""
+
+    created: tuple[str, ...]
+    changed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    undeclared: tuple[str, ...]
+
+
+Existing = Callable[[], Iterable[tuple[str, Sequence[str]]]]
+"""What there is: names of queues, each with the ids of its subscribers."""
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_queues_file(path: Path, variables: Mapping[str, str]) -> QueuesFile:
+    """The whole file, or ``BadConfig`` naming file, line and key of the first mistake."""
+    top = read_yaml_file(path, variables)
+    if {"Storage", "Queues"} & set(top.mapping()):
+        return _original(top)
+    queues = top.mapping(("queues",)).get("queues")
+    return QueuesFile(tuple(_queue(name, entry) for name, entry in queues.mapping().items()) if queues else ())
+
+
+def _queue(name: str, entry: Entry) -> QueueEntry:
+    settings = entry.mapping((*_QUEUE_KEYS, "subscribers"))
+    subscribers = settings.pop("subscribers", None)
+    fields = _fields(settings, parse_queue_changes)
+    given = _given(QUEUE_SETTINGS, settings, fields)
+    return QueueEntry(
+        _named(name, entry),
+        QueueSettings(**fields),
+        given,
+        _hash(given),
+        entry.where,
+        _distinct((_subscriber(one), one) for one in (subscribers.items() if subscribers else ())),
+    )
+
+
+def _subscriber(entry: Entry) -> SubscriberEntry:
+    if not entry.is_mapping:
+        raise entry.wrong("expected a mapping such as {endpoint: https://billing.example/hooks}")
+    settings = entry.mapping(_SUBSCRIBER_KEYS)
+    if "endpoint" not in settings:
+        raise entry.wrong("expected an endpoint, the URL its messages are posted to")
+    secret_entry, start_entry = settings.pop("secret", None), settings.pop("start", None)
+    fields = _fields(settings, parse_subscriber_changes)
+    secret = secret_entry.read(parse_secret) if secret_entry else None
+    start = start_entry.read(_start) if start_entry else "now"
+    given = _given(SUBSCRIBER_SETTINGS, settings, fields) | ({"start": start} if start_entry else {})
+    # Of the secret only a digest of a digest gets into the hash that the log keeps; it is 24 random bytes or more.
+    mark = {"secret": hashlib.sha256(secret.encode()).hexdigest()} if secret else {}
+    made = SubscriberSettings(**fields)
+    return SubscriberEntry(subscriber_id(made), made, secret, start, given, _hash(given | mark), entry.where)
+
+
+def _original(top: Entry) -> QueuesFile:
+    entries = top.mapping(("Storage", "Queues"))
+    storage = entries.get("Storage")
+    if storage is not None and storage.is_mapping:
+        storage = _in_any_case(storage, "path")
+    queues = []
+    for name, entry in entries["Queues"].mapping().items() if "Queues" in entries else ():
+        urls = _in_any_case(entry, "urls")
+        subscribers = _distinct((_original_subscriber(one), one) for one in (urls.items() if urls else ()))
+        queues.append(QueueEntry(_named(name, entry), QueueSettings(), {}, _hash({}), entry.where, subscribers))
+    return QueuesFile(tuple(queues), None if storage is None else storage.read(_path))
+
+
+def _original_subscriber(entry: Entry) -> SubscriberEntry:
+    settings = SubscriberSettings(entry.read(parse_endpoint), format=Format.ORIGINAL)
+    given = {"endpoint": settings.endpoint, "format": "original"}
+    return SubscriberEntry(subscriber_id(settings), settings, None, "now", given, _hash(given), entry.where)
+
+
+def _in_any_case(entry: Entry, name: str) -> Entry | None:
+    for key, value in entry.mapping().items():
+        if key.lower() != name:
+            raise value.wrong(f"unknown key{suggest(key, (name,))}")
+        return value
+    return None
+
+
+def _named(name: str, entry: Entry) -> QueueName:
+    try:
+        return parse_queue_name(name)
+    except ClientFault as wrong:
+        raise entry.wrong(wrong.detail) from None
+
+
+def _fields(settings: Mapping[str, Entry], parse: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, entry in settings.items():
+        # One at a time, so that the mistake is named in its own line; the key stands in front of it already.
+        fields |= entry.read(lambda value, name=name: _unprefixed(name, value, parse))  # type: ignore[misc]
+    return fields
+
+
+def _unprefixed(name: str, value: Any, parse: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return parse({name: value})
+    except BadSetting as wrong:
+        raise BadSetting(wrong.detail.removeprefix(f"{name}: "), **wrong.members) from None
+
+
+def _given(rows: Iterable[Setting], settings: Mapping[str, Entry], fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {row.name: row.render(fields[row.field]) for row in rows if row.name in settings}
+
+
+def _distinct(entries: Iterator[tuple[SubscriberEntry, Entry]]) -> tuple[SubscriberEntry, ...]:
+    found: dict[SubscriberId, SubscriberEntry] = {}
+    for subscriber, entry in entries:
+        first = found.setdefault(subscriber.id, subscriber)
+        if first is not subscriber:
+            what = "name" if subscriber.settings.name else "endpoint"
+            raise entry.wrong(f"the same {what} as {first.where}; give each subscriber a name of its own")
+    return tuple(found.values())
+
+
+def _start(value: Any) -> str:
+    if value in ("now", "beginning"):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise expected("now, beginning or a sequence", value)
+    return str(value)
+
+
+def _path(value: Any) -> Path:
+    if not isinstance(value, str) or not value:
+        raise expected("a path", value)
+    return Path(value)
+
+
+def _hash(given: Mapping[str, Any]) -> str:
+    """Of the values, not of the text: comments, order and ways to write 60s change nothing."""
+    text = json.dumps(given, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+# -- applying ---------------------------------------------------------------------------------------------------------
+
+
+async def apply_queues(file: QueuesFile, channels: Channels, existing: Existing) -> Applied:
+    """Hand every entry to the Space and wait until it is durable. Raises ``BadConfig`` where the Space refuses one
+    (those before it stay applied), and what its channels raise."""
+    outcomes: dict[str, str] = {}
+    declarations = [(DeclareQueue(one.name, one.settings, one.hash), one.where) for one in file.queues]
+    outcomes |= await _put_all(channels.queues.put, declarations, lambda item, _: str(item.name))
+    subscriptions = [
+        (Subscribe(queue.name, one.settings, one.secret, one.start, one.hash), one.where)
+        for queue in file.queues
+        for one in queue.subscribers
+    ]
+    outcomes |= await _put_all(channels.subscribers.put, subscriptions, lambda item, done: f"{item.queue}/{done.id}")
+    created, changed, unchanged = (
+        tuple(entry for entry, what in outcomes.items() if what == wanted)
+        for wanted in ("created", "changed", "unchanged")
+    )
+    applied = Applied(created, changed, unchanged, tuple(_undeclared(file.entries, existing())))
+    _tell(applied)
+    return applied
+
+
+async def reload_queues(path: Path, variables: Mapping[str, str], channels: Channels, existing: Existing) -> bool:
+    """Read and apply the file again. A file with a mistake changes nothing: it is logged, and False returned."""
+    try:
+        await apply_queues(read_queues_file(path, variables), channels, existing)
+    except (BadConfig, BrokerFault) as wrong:
+        _log.error("syncbrok.yaml.refused", extra={"yaml_mistake": wrong.detail})
+        return False
+    return True
+
+
+async def _put_all(
+    put: Callable[[Any], "asyncio.Future[Declared]"],
+    items: Sequence[tuple[T, str]],
+    entry_of: Callable[[T, Declared], str],
+) -> dict[str, str]:
+    """In bounded parts, each one commit or few. Every receipt is awaited, also behind one that is refused."""
+    outcomes: dict[str, str] = {}
+    for at in range(0, len(items), _AT_ONCE):
+        part = items[at : at + _AT_ONCE]
+        receipts = await asyncio.gather(*(put(item) for item, _ in part), return_exceptions=True)
+        for (item, where), receipt in zip(part, receipts, strict=True):
+            if isinstance(receipt, ClientFault):
+                raise BadConfig(f"{where}: {receipt.detail}") from receipt
+            if isinstance(receipt, BaseException):
+                raise receipt
+            outcomes[entry_of(item, receipt)] = receipt.what
+    return outcomes
+
+
+def _undeclared(declared: frozenset[str], existing: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    for queue, subscribers in existing:
+        if queue not in declared:
+            yield queue
+        else:
+            yield from (entry for id_ in subscribers if (entry := f"{queue}/{id_}") not in declared)
+
+
+def _tell(applied: Applied) -> None:
+    _log.info(
+        "syncbrok.yaml.applied",
+        extra={
+            "yaml_created": applied.created[:_NAMED_MAX],
+            "yaml_changed": applied.changed[:_NAMED_MAX],
+            "yaml_unchanged": len(applied.unchanged),
+        },
+    )
+    if applied.undeclared:
+        extra = {"yaml_undeclared": applied.undeclared[:_NAMED_MAX], "yaml_undeclared_count": len(applied.undeclared)}
+        _log.warning("syncbrok.yaml.undeclared", extra=extra)
+
+
+assert limits.channel_items_max >= _AT_ONCE
