@@ -1,0 +1,216 @@
+"""One connection to an endpoint: carries one request at a time and is kept alive between them.
+
+No task, future or timer belongs to a message: an exchange is a tuple that a connection holds until its answer is
+read, and a deadline is a number that one coarse timer looks at. Requests are not pipelined: a slow answer would hold
+up those behind it, which have no ancestor there.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from math import inf
+from time import monotonic
+from typing import NamedTuple, Protocol, cast
+
+from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.http_answer import AnswerReader, GarbledAnswer, judge
+from syncbrok.delivery.http_request import RequestForm
+from syncbrok.model.facts import Reason
+
+
+class Exchange(NamedTuple):
+    """One attempt on its way. Times are of the monotonic clock, in seconds."""
+
+    delivery: Delivery
+    done: Done
+    started_s: float
+    deadline_s: float
+    redialled: bool = False
+    """a kept-alive connection closed under it; it goes only to a new one, and only once (RULES 23)"""
+
+
+class Owner(Protocol):
+    """What a connection tells its pool, and reads from it."""
+
+    form: RequestForm
+    wall_us: Callable[[], int]
+    usual_answer: bytes
+    """the bytes of the last acknowledgement that came in one piece; ``b""`` for none"""
+    usual_status: int
+
+    def opened(self, connection: "Connection") -> None:
+        """It is connected."""
+
+    def release(self, connection: "Connection", now_s: float) -> None:
+        """Its exchange is over and it is in step: it may carry another."""
+
+    def discard(self, connection: "Connection") -> None:
+        """It is of no use any more; it holds no exchange."""
+
+    def closed(self, connection: "Connection") -> None:
+        """It is gone."""
+
+    def acknowledged(self, connection: "Connection", started_s: float) -> Answer:
+        """The usual answer came, to an exchange begun at ``started_s``: what it means; the connection is free."""
+
+    def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
+        """The exchange, which no connection holds any more, has failed."""
+
+    def redial(self, exchange: Exchange) -> None:
+        """The kept-alive connection under it was closed before any byte of an answer (RULES 23)."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection; holds at most one exchange, spread over its own fields (an object for each would cost more than
+    the rest of sending it). ``delivery`` None: it is free."""
+
+    __slots__ = (
+        "_done",
+        "_pool",
+        "_reader",
+        "_redialled",
+        "_started_s",
+        "_transport",
+        "answers",
+        "deadline_s",
+        "delivery",
+        "expires_s",
+        "idle_since_s",
+        "lost",
+    )
+
+    def __init__(self, pool: Owner) -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport | None = None
+        self._reader: AnswerReader | None = None
+        self.delivery: Delivery | None = None
+        self._done: Done = _nobody
+        self._started_s = 0.0
+        self._redialled = False
+        self.deadline_s = inf
+        self.answers = 0
+        self.expires_s = inf
+        self.idle_since_s = 0.0
+        self.lost = False
+
+    def send(self, exchange: Exchange, request: bytes) -> None:
+        """Start ``exchange`` on this free connection."""
+        assert self.delivery is None
+        assert self._transport is not None
+        self.delivery, self._done, self._started_s, self.deadline_s, self._redialled = exchange
+        self._transport.write(request)
+
+    def take_off(self) -> Exchange:
+        """The exchange on it, which it holds no more."""
+        assert self.delivery is not None
+        exchange = Exchange(self.delivery, self._done, self._started_s, self.deadline_s, self._redialled)
+        self.delivery = None
+        self.deadline_s = inf
+        return exchange
+
+    @property
+    def usable(self) -> bool:
+        """It may carry a request: closed neither by us nor, as far as is known, by the other side."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def sent(self) -> bool:
+        """The whole request has gone out; an answer may come before that, and then the connection is no good."""
+        return self._transport is not None and not self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Give it up at once."""
+        if self._transport is not None and not self.lost:
+            self._transport.abort()
+
+    def time_out(self) -> None:
+        """Its exchange has reached its deadline."""
+        assert self.delivery is not None
+        begun = self._reader is not None and self._reader.received > 0
+        words = f"{'the answer did not end' if begun else 'no answer'} in {self.delivery.timeout_s:g} s"
+        self._fail(Reason.TIMEOUT, words)
+
+    # -- called by the loop -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass of it
+        self._pool.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        delivery = self.delivery
+        if delivery is None:
+            self._pool.discard(self)  # nobody asked: it is out of step
+            return
+        reader = self._reader
+        if data == self._pool.usual_answer and (reader is None or not reader.received):
+            # Reading is a function of the bytes: the same ones mean the same answer, and need no second parsing.
+            done = self._done
+            self.delivery = None
+            self.deadline_s = inf
+            self.answers += 1
+            done(delivery, self._pool.acknowledged(self, self._started_s))
+            return
+        if reader is None:
+            reader = self._reader = AnswerReader()
+        whole = not reader.received
+        try:
+            if not reader.feed(data):
+                return
+        except GarbledAnswer as garbled:
+            self._fail(Reason.PROTOCOL, str(garbled))
+            return
+        self._finish(reader, data if whole else b"")
+
+    def eof_received(self) -> None:
+        if self.delivery is None:
+            self._pool.discard(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        pool, reader = self._pool, self._reader
+        pool.discard(self)
+        begun = reader is not None and reader.received > 0
+        if self.delivery is None:
+            pass
+        elif begun and exc is None and reader is not None and reader.end():
+            self._finish(reader, b"")
+        elif isinstance(exc, ssl.SSLError):
+            self._fail(Reason.TLS, str(exc))
+        elif begun:
+            self._fail(Reason.PROTOCOL, "the connection broke in the middle of the answer")
+        elif self.answers and not self._redialled:
+            pool.redial(self.take_off())
+        else:
+            self._fail(Reason.PROTOCOL, "the connection was closed without an answer")
+        pool.closed(self)
+
+    # -- the end of an exchange ---------------------------------------------------------------------------------------
+
+    def _finish(self, reader: AnswerReader, data: bytes) -> None:
+        """``data`` is the answer where it came in one piece."""
+        pool = self._pool
+        now_s = monotonic()
+        delivery, done, started_s, _, _ = self.take_off()
+        latency_us = int((now_s - started_s) * 1e6)
+        answer = judge(reader, pool.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
+        reusable = reader.reusable and not self.lost
+        reader.clear()
+        self.answers += 1
+        if reusable:
+            if data and answer.reason == Reason.NONE:
+                pool.usual_answer = data
+                pool.usual_status = answer.status
+            pool.release(self, now_s)
+        else:
+            pool.discard(self)
+        done(delivery, answer)
+
+    def _fail(self, reason: Reason, words: str) -> None:
+        status = self._reader.status if self._reader is not None else 0
+        exchange = self.take_off()
+        self._pool.discard(self)
+        self._pool.fail(exchange, reason, words, status)
+
+
+def _nobody(delivery: Delivery, answer: Answer) -> None:
+    raise AssertionError(f"an answer to nobody: {delivery.attempt} {answer}")

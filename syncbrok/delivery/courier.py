@@ -1,0 +1,297 @@
+"""Drives the scheduler and the handlers: attempts out, answers back, rows to record.
+
+One pump per turn of the event loop, and only when there is something to do. It settles the answers of the turn before,
+asks for the ends the rules demand, hands over every row as one list, takes new attempts and gives those of one
+subscriber to its handler in one call. Messages that are not in memory are read first, in runs, by two readers; those
+and ``run`` are the only tasks.
+
+An attempt is recorded once, when its answer is settled. One that was taken and not answered when the courier ends is
+not recorded at all: it stays pending and is made again after the restart, with the same number.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from syncbrok.delivery.handler import Answer, Attempt, Delivery, Handler
+from syncbrok.model import limits
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.facts import Outcome, Published, Reason, Row
+from syncbrok.model.message import Subscriber
+
+ATTEMPTS_PER_TURN = 256
+"""taken in one turn of the loop, so that it goes on to other work"""
+ANSWERS_PER_TURN = 512
+READERS = 2
+READ_RUN_MAX = 256
+"""messages read at once"""
+POLL_S = 0.002
+"""when work is due that could not be done in this turn (a window is full, the log is behind)"""
+
+
+class SchedulerLike(Protocol):
+    """What the courier needs of the scheduler."""
+
+    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
+        """Attempts to make now."""
+
+    def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
+        """What came of one; frees its slot."""
+
+    def owed(self, now_us: int, limit: int) -> list[Row]:
+        """Ends without an attempt, each asked for once."""
+
+    def next_due_us(self) -> int | None:
+        """When to ask again though nothing happens."""
+
+
+class Courier:
+    """``handlers`` says who speaks to a subscriber; ``lookup`` gives, for its number, the subscriber, its queue's name
+    and its timeout in seconds (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` fetches messages
+    from the log, ``cached`` those in memory. ``recorded`` takes the rows to log. ``jitter`` is in -1..1."""
+
+    def __init__(
+        self,
+        scheduler: SchedulerLike,
+        handlers: Callable[[Subscriber], Handler],
+        read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
+        cached: Callable[[int], Published | None],
+        recorded: Callable[[list[Row]], None],
+        lookup: Callable[[int], tuple[Subscriber, str, float]],
+        durable: Callable[[], int],
+        clock_us: Callable[[], int],
+        jitter: Callable[[], float],
+    ) -> None:
+        self._scheduler = scheduler
+        self._handlers = handlers
+        self._read = read
+        self._cached = cached
+        self._recorded = recorded
+        self._lookup = lookup
+        self._durable = durable
+        self._clock_us = clock_us
+        self._jitter = jitter
+        self.in_flight = 0
+        """attempts taken and not settled"""
+        self.bytes_in_flight = 0
+        """content of those that are with a handler, and room kept for what is being read"""
+        self._answers: deque[tuple[Attempt, Answer]] = deque()
+        self._unread: deque[Attempt] = deque()
+        self._unread_some = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pumping = False
+        self._draining = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_us = 0
+        self._ended: asyncio.Future[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Courier: {self.in_flight} in flight, {self.bytes_in_flight} bytes, {len(self._unread)} to read"
+            f"{', draining' if self._draining else ''}>"
+        )
+
+    # -- its life -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Deliver until ``drain`` is over or this is cancelled. What fails in the scheduler, in ``read`` or in
+        ``recorded`` is raised here: the Space must stop then."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = ended = self._loop.create_future()
+        try:
+            async with asyncio.TaskGroup() as group:
+                readers = [group.create_task(self._reader(), name="syncbrok reader") for _ in range(READERS)]
+                self.wake()
+                await ended
+                for reader in readers:
+                    reader.cancel()
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # the others are its consequences
+        except asyncio.CancelledError:
+            self._settle_all()
+            raise
+        finally:
+            self._loop = None
+            self._stop_timer()
+
+    def wake(self) -> None:
+        """Something may be deliverable: pump on the next turn of the loop, once however often this is called."""
+        if self._loop is not None and not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._turn)
+
+    async def drain(self, timeout_s: float) -> None:
+        """No new attempts; wait for those in flight, at most ``timeout_s``; then ``run`` returns. What has not been
+        answered by then stays pending and is not recorded."""
+        self._draining = True
+        self.in_flight -= len(self._unread)  # never begun
+        self._unread.clear()
+        if self._loop is not None and self.in_flight:
+            self._idle = self._loop.create_future()
+            await asyncio.wait((self._idle,), timeout=timeout_s)
+        self._settle_all()
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    # -- the pump -----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._pumping = False
+        if self._loop is None:
+            return
+        try:
+            self._pump()
+        except BaseException as error:
+            # A callback's exception would only be logged; this one must stop the Space.
+            if self._ended is not None and not self._ended.done():
+                self._ended.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _pump(self) -> None:
+        now_us = self._clock_us()
+        rows = self._settle(now_us, ANSWERS_PER_TURN)
+        owed = self._scheduler.owed(now_us, limits.cascade_slice)
+        rows += owed
+        if rows:
+            self._recorded(rows)
+        taken = 0
+        if not self._draining:
+            room = min(ATTEMPTS_PER_TURN, limits.attempts_in_flight_max - self.in_flight)
+            if room > 0 and self.bytes_in_flight < limits.bytes_in_flight_max:
+                attempts = self._scheduler.take(now_us, self._durable(), room)
+                taken = len(attempts)
+                if attempts:
+                    self._hand_out(attempts)
+        elif not self.in_flight and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        if self._answers or taken == ATTEMPTS_PER_TURN or len(owed) == limits.cascade_slice:
+            self.wake()
+        elif not self._draining:
+            self._set_timer(now_us, progress=bool(taken or rows))
+
+    def _set_timer(self, now_us: int, *, progress: bool) -> None:
+        due_us = self._scheduler.next_due_us()
+        if due_us is None:
+            self._stop_timer()
+            return
+        if due_us <= now_us:
+            if progress:
+                self.wake()
+                return
+            due_us = now_us + int(POLL_S * 1e6)
+        if self._timer is not None:
+            if self._timer_due_us <= due_us and self._timer_due_us > now_us:
+                return  # it wakes the pump early enough, which then sets the next
+            self._timer.cancel()
+        assert self._loop is not None
+        self._timer_due_us = due_us
+        self._timer = self._loop.call_later((due_us - now_us) / 1e6, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def _done(self, delivery: Delivery, answer: Answer) -> None:
+        """Called by the handlers; the settling waits for the turn, so that rows are recorded together."""
+        self.bytes_in_flight -= len(delivery.message.content)
+        self._answers.append((delivery.attempt, answer))
+        if not self._pumping:
+            self.wake()
+
+    def _settle(self, now_us: int, answers_max: int) -> list[Row]:
+        answers = self._answers
+        settle, jitter = self._scheduler.settle, self._jitter
+        rows = []
+        for _ in range(min(len(answers), answers_max)):
+            attempt, answer = answers.popleft()
+            self.in_flight -= 1
+            row = settle(attempt, answer, now_us, 0.0 if answer.reason is Reason.NONE else jitter())
+            if answer.reason is Reason.CONTENT_LOST and row.outcome is Outcome.FAILED:
+                row = row._replace(outcome=Outcome.DEAD, due_us=0)  # no later attempt would find it
+            rows.append(row)
+        return rows
+
+    def _settle_all(self) -> None:
+        """Record what has come back; nothing that was answered is left behind."""
+        rows = self._settle(self._clock_us(), len(self._answers))
+        if rows:
+            self._recorded(rows)
+
+    # -- attempts -----------------------------------------------------------------------------------------------------
+
+    def _hand_out(self, attempts: list[Attempt]) -> None:
+        """To the handlers what is in memory, to the readers the rest."""
+        cached, unread = self._cached, self._unread
+        self.in_flight += len(attempts)
+        found: dict[int, list[tuple[Attempt, Published]]] = {}
+        for attempt in attempts:
+            message = cached(attempt.message)
+            if message is None:
+                unread.append(attempt)
+            elif attempt.subscriber in found:
+                found[attempt.subscriber].append((attempt, message))
+            else:
+                found[attempt.subscriber] = [(attempt, message)]
+        for number, pairs in found.items():
+            self._deliver(number, pairs)
+        if unread:
+            self._unread_some.set()
+
+    def _deliver(self, number: int, pairs: list[tuple[Attempt, Published]]) -> None:
+        try:
+            subscriber, queue, timeout_s = self._lookup(number)
+        except (LookupError, SyncbrokError):
+            for attempt, _ in pairs:  # deleted while its messages were read; the scheduler knows
+                self._answers.append((attempt, Answer(Reason.UNSUBSCRIBED)))
+            self.wake()
+            return
+        # Past the Python-level __new__ of a NamedTuple, which takes three times as long.
+        new = tuple.__new__
+        deliveries: list[Delivery] = [new(Delivery, (attempt, message, queue, timeout_s)) for attempt, message in pairs]
+        for _, message in pairs:
+            self.bytes_in_flight += len(message.content)
+        self._handlers(subscriber).deliver(subscriber, deliveries, self._done)
+
+    async def _reader(self) -> None:
+        """Fetch what is not in memory, in runs as long as the room for bytes allows."""
+        while True:
+            await self._unread_some.wait()
+            if not self._unread:
+                self._unread_some.clear()
+                continue
+            room = (limits.bytes_in_flight_max - self.bytes_in_flight) // limits.content_bytes_max
+            run = [self._unread.popleft() for _ in range(min(len(self._unread), READ_RUN_MAX, max(room, 1)))]
+            kept_bytes = len(run) * limits.content_bytes_max
+            self.bytes_in_flight += kept_bytes
+            try:
+                wanted = sorted({attempt.message for attempt in run})
+                messages = dict(zip(wanted, await self._read(wanted), strict=True))
+            finally:
+                self.bytes_in_flight -= kept_bytes
+            self._hand_over(run, messages)
+
+    def _hand_over(self, run: list[Attempt], messages: dict[int, Published | None]) -> None:
+        if self._draining:
+            self.in_flight -= len(run)  # read too late: never begun
+            self.wake()
+            return
+        found: dict[int, list[tuple[Attempt, Published]]] = {}
+        for attempt in run:
+            message = messages[attempt.message]
+            if message is None:
+                self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
+                self.wake()
+            else:
+                found.setdefault(attempt.subscriber, []).append((attempt, message))
+        for number, pairs in found.items():
+            self._deliver(number, pairs)

@@ -1,0 +1,89 @@
+"""Opening a connection to an endpoint: resolve, ask the guard about each address, dial only those that passed.
+
+The socket is connected to an address that was checked and wrapped in TLS afterwards, so that a name that resolves
+differently a moment later (DNS rebinding) changes nothing. Proxies and other settings of the environment are never
+looked at: behind a proxy the guard would judge the wrong address.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import TypeVar
+
+import aiohappyeyeballs
+
+from syncbrok.delivery.guard import Guard
+from syncbrok.delivery.http_request import Target
+from syncbrok.model.facts import Reason
+
+HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305, section 8
+
+AddressInfo = aiohappyeyeballs.AddrInfoType
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+class DialFailed(Exception):
+    """No connection. ``reason`` is CONNECT, TLS or FORBIDDEN_ADDRESS; ``str()`` says what went wrong."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class Dialler:
+    """Opens connections; keeps nothing but the guard and the TLS settings (default: the system's trust store)."""
+
+    def __init__(self, guard: Guard, tls: ssl.SSLContext | None = None) -> None:
+        self._guard = guard
+        self._tls = tls
+
+    async def resolve(self, target: Target) -> list[AddressInfo]:
+        """The addresses of ``target`` that may be dialled, in the system's order; raises ``DialFailed``."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        except (OSError, UnicodeError) as error:
+            raise DialFailed(Reason.CONNECT, f"{target.host} cannot be resolved: {_words(error)}") from error
+        infos: list[AddressInfo] = list(found)
+        verdicts = [self._guard.why_forbidden(str(info[4][0])) for info in infos]
+        allowed = [info for info, why in zip(infos, verdicts, strict=True) if why is None]
+        if not allowed:
+            whys = "; ".join(dict.fromkeys(why for why in verdicts if why)) or f"{target.host} has no address"
+            raise DialFailed(Reason.FORBIDDEN_ADDRESS if found else Reason.CONNECT, whys)
+        return allowed
+
+    async def connect(self, target: Target, addresses: list[AddressInfo], protocol: Callable[[], P]) -> P:
+        """A connection to one of ``addresses``, which ``resolve`` gave; raises ``DialFailed``."""
+        loop = asyncio.get_running_loop()
+        if target.tls and self._tls is None:
+            # It reads the trust store from disk.
+            self._tls = await loop.run_in_executor(None, _default_tls)
+        try:
+            connected = await aiohappyeyeballs.start_connection(
+                addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY_S, loop=loop
+            )
+        except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError in places
+            raise DialFailed(Reason.CONNECT, f"{target.authority}: {_words(error)}") from error
+        try:
+            _, connection = await loop.create_connection(
+                protocol,
+                sock=connected,
+                ssl=self._tls if target.tls else None,
+                server_hostname=target.host.rstrip(".") if target.tls else None,
+            )
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; a host no certificate can name: ValueError
+            raise DialFailed(
+                Reason.TLS if target.tls else Reason.CONNECT, f"{target.authority}: {_words(error)}"
+            ) from error
+        return connection
+
+
+def _default_tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _words(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

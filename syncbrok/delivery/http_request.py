@@ -1,0 +1,203 @@
+"""What a delivery looks like on the wire: bytes of HTTP/1.1 requests. Pure.
+
+What is the same in every request to a subscriber (method line, host, its own headers, the queue's name) is put
+together once, in a ``RequestForm``; a message adds the rest. See INTERFACES "What a v1 subscriber receives" and, for
+the format ``original``, section 2.
+
+Whatever comes from a message or its publisher is cleaned before it becomes a header: no line end or other control
+character gets through, and no name that frames the request, proves who sent it or is the broker's own word.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from syncbrok import __version__
+from syncbrok.delivery.handler import Delivery
+from syncbrok.delivery.signing import signatures
+from syncbrok.model.facts import Published
+from syncbrok.model.message import Format, Subscriber
+from syncbrok.model.names import id_text
+from syncbrok.model.units import parse_endpoint, render_time
+
+EVENT_TYPE = "syncbrok.message"
+"""``ce-type`` of a message whose publisher gave none"""
+
+_DEFAULT_TYPE = "application/octet-stream"
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
+# U+DC80..U+DCFF stand for raw bytes of a header that was not UTF-8 and go out as those bytes again.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]")
+_RESERVED = frozenset(
+    [
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+_RESERVED_PREFIXES = ("webhook-", "syncbrok-", "proxy-")
+
+
+class Target(NamedTuple):
+    """Where an endpoint's URL leads."""
+
+    tls: bool
+    host: str
+    """a name or a numeric address, without brackets, in ASCII"""
+    port: int
+    authority: str
+    """the ``Host`` header"""
+    path: str
+    """path and query, as they stand in the method line"""
+
+
+def parse_target(endpoint: str) -> Target:
+    """``endpoint`` taken apart; raises ``BadSetting``."""
+    parts = urlsplit(parse_endpoint(endpoint))
+    tls = parts.scheme == "https"
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    assert parts.hostname is not None  # parse_endpoint saw to it
+    return Target(tls, parts.hostname, parts.port or (443 if tls else 80), parts.netloc, path)
+
+
+class RequestForm:
+    """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
+
+    __slots__ = ("_fixed", "_kind", "_prefix", "queue", "subscriber", "target")
+
+    def __init__(self, subscriber: Subscriber, queue: str) -> None:
+        """Raises ``BadSetting`` where the endpoint is not one."""
+        self.subscriber = subscriber
+        self.queue = queue
+        self.target = target = parse_target(subscriber.settings.endpoint)
+        self._kind = subscriber.settings.format
+        own = [(name.lower(), value) for name, value in subscriber.settings.headers]
+        # What the operator fixed, a publisher cannot forward: an Authorization of its own, for instance.
+        self._fixed = frozenset(name for name, _ in own) | {"user-agent"}
+        agent = "" if "user-agent" in dict(own) else f"User-Agent: syncbrok/{__version__}\r\n"
+        queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {clean(queue)}\r\n"
+        self._prefix = (
+            f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}{header_lines(own)}{queue_line}"
+        )
+
+    def render(self, delivery: Delivery, timestamp_s: str, keys: Sequence[bytes]) -> bytes:
+        """The whole request. ``timestamp_s``: Unix seconds of the attempt; ``keys``: of the secrets, may be empty."""
+        attempt, message = delivery.attempt, delivery.message
+        if self._kind == Format.ORIGINAL:
+            return self._original(delivery, timestamp_s, keys)
+        name = id_text(message.id)
+        body = message.content
+        media = message.content_type
+        media = _DEFAULT_TYPE if not media else media if media.isascii() and media.isprintable() else clean(media)
+        extra = ""
+        if self._kind != Format.RAW:
+            body, media, extra = self._cloud_event(message, name, media)
+        elif message.headers:
+            extra = header_lines(message.headers, self._fixed)
+        if message.parents:
+            extra += f"syncbrok-parents: {','.join(map(id_text, message.parents))}\r\n"
+        if attempt.replay:
+            extra += f"Syncbrok-Replay: {attempt.replay}\r\n"
+        if keys:
+            extra += f"webhook-signature: {signatures(keys, name, timestamp_s, body)}\r\n"
+        return (
+            f"{self._prefix}webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
+            f"syncbrok-sequence: {attempt.message}\r\nsyncbrok-attempt: {attempt.number}\r\n{extra}"
+            f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode("utf-8", "surrogateescape") + body
+
+    def _original(self, delivery: Delivery, timestamp_s: str, keys: Sequence[bytes]) -> bytes:
+        name = id_text(delivery.message.id)
+        body = b'{"id": "%b", "content": "%b"}' % (name.encode(), b64encode(delivery.message.content))
+        extra = f"Syncbrok-Replay: {delivery.attempt.replay}\r\n" if delivery.attempt.replay else ""
+        if keys:
+            extra += (
+                f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
+                f"webhook-signature: {signatures(keys, name, timestamp_s, body)}\r\n"
+            )
+        head = f"{self._prefix}{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        return head.encode("utf-8", "surrogateescape") + body
+
+    def _cloud_event(self, message: Published, name: str, media: str) -> tuple[bytes, str, str]:
+        """(body, content type, header lines) of the message as a CloudEvent, binary or structured."""
+        attributes = cloud_event_attributes(message, name, self.queue)
+        others = [pair for pair in message.headers if not pair[0].lower().startswith("ce-")]
+        if self._kind == Format.CLOUDEVENTS:
+            binary = [(f"ce-{attribute}", value) for attribute, value in attributes.items()]
+            return message.content, media, header_lines(binary + others, self._fixed)
+        event: dict[str, Any] = {
+            # JSON has no raw bytes: what was not UTF-8 in a header becomes U+FFFD.
+            attribute: unquote(value.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+            for attribute, value in attributes.items()
+        }
+        event["datacontenttype"] = media
+        event |= _event_data(message.content, media)
+        body = orjson.dumps(event)
+        return body, "application/cloudevents+json; charset=utf-8", header_lines(others, self._fixed)
+
+
+def cloud_event_attributes(message: Published, name: str, queue: str) -> dict[str, str]:
+    """The context attributes of CloudEvents 1.0, as the headers of the binary mode carry them (percent-encoded where
+    that is needed). What the publisher gave (``ce-*``) stands; the broker fills in the rest."""
+    given = {key.lower()[3:]: clean(value) for key, value in message.headers if key.lower().startswith("ce-")}
+    attributes = {
+        "specversion": "1.0",
+        "id": name,
+        "source": f"/queues/{clean(queue)}",
+        "type": EVENT_TYPE,
+        "time": render_time(message.time_us),
+    }
+    if message.parents:
+        parents = [id_text(parent) for parent in message.parents]
+        attributes["causationid"] = parents[0]
+        attributes["syncbrokparents"] = ",".join(parents)
+    return attributes | {attribute: value for attribute, value in given.items() if attribute}
+
+
+def _event_data(content: bytes, media: str) -> dict[str, Any]:
+    kind = media.partition(";")[0].strip().lower()
+    if not content:
+        return {}
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            orjson.loads(content)
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            return {"data": orjson.Fragment(content)}
+    return {"data_base64": b64encode(content).decode("ascii")}
+
+
+def header_lines(headers: Sequence[tuple[str, str]], taken: frozenset[str] = frozenset()) -> str:
+    """``name: value`` lines of those headers that may go out: not the framing, not the broker's own, none that is
+    ``taken`` (lower case)."""
+    lines = []
+    for name, value in headers:
+        lowered = name.lower()
+        if (
+            lowered in _RESERVED
+            or lowered in taken
+            or lowered.startswith(_RESERVED_PREFIXES)
+            or not _TOKEN.fullmatch(name)
+        ):
+            continue
+        lines.append(f"{name}: {value if value.isascii() and value.isprintable() else clean(value)}\r\n")
+    return "".join(lines)
+
+
+def clean(value: str) -> str:
+    """``value`` with a blank in place of each control character, so that it cannot end a header's line."""
+    return _CONTROL.sub(" ", value).strip()
