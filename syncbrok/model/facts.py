@@ -59,6 +59,8 @@ class Reason(IntEnum):
     HOLD_EXPIRED = 18
     NACK = 19
     """a TCP consumer refused it"""
+    CONTENT_LOST = 20
+    """its record is no longer in the log (salvaged away, or dropped by retention in that moment)"""
 
 
 class QueueSet(NamedTuple):
@@ -165,12 +167,18 @@ class Outcomes(NamedTuple):
 
 
 class RearmedEntry(NamedTuple):
-    """A message of a replay: to whom it goes again, and which of its parents are in the replay too."""
+    """A message of a replay: to whom it goes again, and which of its parents it waits for: those that are in
+    the replay too, and those that have not ended at all.
+
+    ``attempts`` stands beside ``subscribers``: how often each has been tried before, so that numbers go on.
+    """
 
     message: int
     queue: int
     subscribers: tuple[int, ...]
     parents: tuple[int, ...]
+    attempts: tuple[int, ...] = ()
+    parent_failure: ParentFailure = ParentFailure.FAIL
 
 
 class Rearmed(NamedTuple):
