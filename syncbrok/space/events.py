@@ -165,7 +165,6 @@ class Listener:
             return
         events = weight(happened)
         if self._rate and self._over_rate(events):
-            self._wake()
             return
         if self._waiting_events + events > limits.listener_events_max:
             self._cut = True
@@ -183,6 +182,8 @@ class Listener:
         if now_us - self._second_us >= 1_000_000:
             self._second_us, self._this_second = now_us, 0
         if self._this_second >= self._rate:
+            if not self._left_out:
+                self._wake()
             self._left_out += events
             return True
         self._this_second += events
@@ -194,8 +195,9 @@ class Listener:
 
     # -- the listener's side ------------------------------------------------------------------------------------------
 
-    async def batches(self) -> AsyncGenerator[tuple[Event, ...], None]:
-        """Events in the order of the log, all of one record in one batch."""
+    async def batches(self, idle_s: float | None = None) -> AsyncGenerator[tuple[Event, ...], None]:
+        """Events in the order of the log, all of one record in one batch. After ``idle_s`` without any an empty batch
+        comes, for whoever must show now and then that it is there."""
         last = self._through
         if self._after is not None:
             async for batch in self._missed(self._after):
@@ -205,7 +207,7 @@ class Listener:
                 if self._cut:
                     yield (Event(last, "cut", self._sources.clock_us(), text=_CUT),)
                     return
-                if await self._rests():
+                if await self._rests(idle_s):
                     yield self._thinned(last)
                 continue
             some = self._take()
@@ -214,11 +216,12 @@ class Listener:
                 yield batch
             await asyncio.sleep(0)
 
-    async def _rests(self) -> bool:
-        """Sleep until there is something; True where a second went by and all there is, is what was left out."""
+    async def _rests(self, idle_s: float | None) -> bool:
+        """Sleep until there is something; True where ``idle_s`` went by without, or a second with only what is left
+        out."""
         self._waker = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(1.0 if self._left_out else None):
+            async with asyncio.timeout(1.0 if self._left_out else idle_s):
                 await self._waker
         except TimeoutError:
             return True

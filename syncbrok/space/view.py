@@ -142,6 +142,14 @@ class View:
         found = [entry for entry in await self._reading.messages(sequences) if entry is not None]
         return Page(await self._reports(found), next_)
 
+    async def stuck(self, limit: int) -> tuple[MessageReport, ...]:
+        """The message that waits longest in each queue, and why; the oldest ``limit`` of them, oldest first."""
+        statistics = self._sources.schedule.queue_statistics
+        queues = self._sources.registry.queues.values()
+        oldest = sorted(first for queue in queues if (first := statistics(queue.number).oldest_waiting))
+        found = [entry for entry in await self._reading.messages(oldest[:limit]) if entry is not None]
+        return await self._reports(found)
+
     async def find(self, key: str | None, idempotency_key: str | None, limit: int) -> tuple[MessageReport, ...]:
         """Messages with this key, this idempotency key, or both; the newest first."""
         journal, run_blocking = self._sources.journal, self._sources.run_blocking

@@ -1,0 +1,1 @@
+"""The page the broker serves: plain HTML, CSS and JavaScript modules, sent as they stand here."""

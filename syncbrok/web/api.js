@@ -1,0 +1,91 @@
+// Asking the broker. A token, where the broker wants one, is kept for this tab only.
+
+const KEY = "syncbrok-token";
+
+/** An answer that is a problem document (RFC 9457). */
+export class Problem extends Error {
+  constructor(status, document) {
+    super(document.detail || document.title || `status ${status}`);
+    this.status = status;
+    this.title = document.title || "The broker refused";
+    this.mend = document.mend || "";
+  }
+}
+
+export const setToken = (token) => sessionStorage.setItem(KEY, token);
+
+function headers(more) {
+  const token = sessionStorage.getItem(KEY);
+  return token ? { ...more, Authorization: `Bearer ${token}` } : { ...more };
+}
+
+async function answer(response) {
+  if (response.ok) return response;
+  let document = {};
+  try {
+    document = await response.json();
+  } catch {
+    // no problem document: something between us and the broker answered
+  }
+  throw new Problem(response.status, document);
+}
+
+async function send(method, path, body, signal) {
+  const options = { method, headers: headers({}), signal };
+  if (body !== undefined) {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  return answer(await fetch(path, options));
+}
+
+export const get = async (path, signal) => (await send("GET", path, undefined, signal)).json();
+export const post = async (path, body) => (await send("POST", path, body)).json();
+export const patch = async (path, body) => (await send("PATCH", path, body)).json();
+export const remove = async (path) => (await send("DELETE", path)).json();
+
+/** At most `limit` bytes of a content, and whether there are more. */
+export async function content(id, limit) {
+  const response = await send("GET", `/v1/messages/${id}/content`);
+  const bytes = new Uint8Array(await response.arrayBuffer());
+  return { bytes: bytes.subarray(0, limit), more: bytes.length > limit };
+}
+
+/**
+ * What happens, live, until the page is closed. `EventSource` cannot send a token, so the stream is read by hand.
+ * `onLink` is told "live" and "waiting"; after a break it goes on where it was.
+ */
+export async function listen(path, onEvent, onLink) {
+  let last = null;
+  let pause = 500;
+  for (;;) {
+    try {
+      const response = await answer(await fetch(path, { headers: headers(last ? { "Last-Event-ID": last } : {}) }));
+      onLink("live");
+      pause = 500;
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const blocks = (rest + value).split("\n\n");
+        rest = blocks.pop();
+        for (const block of blocks) last = tell(block, onEvent) ?? last;
+      }
+    } catch (error) {
+      if (error instanceof Problem && (error.status === 401 || error.status === 403)) pause = 10_000;
+    }
+    onLink("waiting");
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    pause = Math.min(pause * 2, 10_000);
+  }
+}
+
+function tell(block, onEvent) {
+  let id = null;
+  for (const line of block.split("\n")) {
+    if (line.startsWith("id: ")) id = line.slice(4);
+    if (line.startsWith("data: ")) onEvent(JSON.parse(line.slice(6)));
+  }
+  return id;
+}

@@ -1,0 +1,198 @@
+// The page: which view is shown, when it is asked for again, and what the reader's clicks do.
+
+import { listen, patch, Problem, setToken } from "./api.js";
+import { askCancel, askReplay } from "./dialog.js";
+import { h, morph } from "./dom.js";
+import * as find from "./find.js";
+import * as message from "./message.js";
+import * as overview from "./overview.js";
+import * as queue from "./queue.js";
+
+const EVENTS_KEPT = 40;
+const EVENTS_PER_SECOND = 12;
+const HURRY_MS = 400;
+
+const main = document.getElementById("main");
+const live = { events: [], count: 0 };
+let route = null;
+let timer = 0;
+let asking = null;
+let note = "";
+let drawn = null;
+
+function parse(hash) {
+  const [path, query = ""] = hash.replace(/^#/, "").split("?");
+  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const base = { query: new URLSearchParams(query) };
+  if (parts[0] === "queues" && parts[1]) return { ...base, view: queue, name: parts[1] };
+  if (parts[0] === "messages" && parts[1]) return { ...base, view: message, id: parts[1] };
+  if (parts[0] === "find") return { ...base, view: find };
+  return { ...base, view: overview };
+}
+
+function go() {
+  route = parse(location.hash);
+  drawn = null;
+  note = "";
+  const title = typeof route.view.title === "function" ? route.view.title(route) : route.view.title;
+  document.title = `${title} – Syncbrok`;
+  refresh();
+}
+
+/** Ask again now; the next time after the view's own interval, or sooner when something happens. */
+async function refresh() {
+  clearTimeout(timer);
+  asking?.abort();
+  const mine = (asking = new AbortController());
+  const shown = route;
+  try {
+    const found = await shown.view.load(shown, mine.signal);
+    if (mine.signal.aborted) return;
+    drawn = found;
+    redraw();
+    centreTree();
+  } catch (error) {
+    if (mine.signal.aborted) return;
+    show(failure(error));
+  }
+  if (shown.view.every_ms) timer = setTimeout(refresh, document.hidden ? shown.view.every_ms * 10 : shown.view.every_ms);
+}
+
+function redraw() {
+  if (drawn) show(route.view.draw(drawn, route, live));
+}
+
+function show(page) {
+  if (note) page.prepend(h("p", { class: "notice good", role: "status" }, note));
+  const holder = h("div", null, page);
+  morph(main, holder);
+}
+
+function failure(error) {
+  if (error instanceof Problem && error.status === 401) return tokenForm();
+  const words = error instanceof Problem ? [h("h1", null, error.title), h("p", null, error.message), error.mend && h("p", { class: "quiet" }, error.mend)] : [h("h1", null, "The broker does not answer"), h("p", null, "This page will go on when it does.")];
+  return h("div", { class: "page" }, h("section", { class: "card" }, words));
+}
+
+function tokenForm() {
+  return h(
+    "div",
+    { class: "page" },
+    h(
+      "section",
+      { class: "card" },
+      h("h1", null, "A token is needed"),
+      h("form", { "data-form": "token" }, h("label", { for: "token" }, "Token with the scope read (and admin, to replay)"), h("input", { id: "token", type: "password", autocomplete: "off", "data-keep": true }), h("button", { class: "primary" }, "Use it")),
+      h("p", { class: "quiet" }, "It is kept for this tab only."),
+    ),
+  );
+}
+
+function centreTree() {
+  const tree = main.querySelector(".tree[data-centre]");
+  if (!tree || tree.dataset.centred === tree.dataset.centre || tree.scrollWidth <= tree.clientWidth) return;
+  const here = tree.querySelector(".here .box");
+  if (here) tree.scrollLeft = Number(here.getAttribute("x")) - tree.clientWidth / 2 + 84;
+  tree.dataset.centred = tree.dataset.centre;
+}
+
+// -- what happens -----------------------------------------------------------------------------------------------------
+
+const ABOUT_QUEUE = new Set(["queue", "queue_deleted", "subscriber", "subscriber_deleted"]);
+let hurrying = false;
+
+function happened(event) {
+  live.count += 1;
+  live.events.unshift({ ...event, key: `e${live.count}` });
+  live.events.length = Math.min(live.events.length, EVENTS_KEPT);
+  const concerns =
+    (route.view === message && (event.message === route.id || event.parents?.includes(route.id))) ||
+    (route.view === queue && event.queue === route.name) ||
+    (route.view === overview && (event.kind === "dead" || ABOUT_QUEUE.has(event.kind)));
+  if (route.view === overview || concerns) hurry(concerns);
+}
+
+/** At most one refresh in `HURRY_MS`, however much happens. */
+function hurry(ask) {
+  if (hurrying) return;
+  hurrying = true;
+  setTimeout(() => {
+    hurrying = false;
+    if (ask) refresh();
+    else redraw();
+  }, HURRY_MS);
+}
+
+function linked(state) {
+  const link = document.getElementById("link");
+  link.dataset.state = state;
+  document.getElementById("link-text").textContent = state === "live" ? "live" : "connecting";
+}
+
+// -- what the reader does ---------------------------------------------------------------------------------------------
+
+function done(text) {
+  note = text;
+  refresh();
+}
+
+const DO = {
+  replay: (data) => askReplay(data, done),
+  cancel: (data) => askCancel(data.id, done),
+  content: async (data) => {
+    await message.showContent(data.id);
+    redraw();
+  },
+  pause: (data) => setPaused(data, true),
+  resume: (data) => setPaused(data, false),
+};
+
+async function setPaused(data, paused) {
+  await patch(`/v1/queues/${encodeURIComponent(data.queue)}/subscribers/${encodeURIComponent(data.subscriber)}`, { paused });
+  done(`Subscriber ${data.subscriber} is ${paused ? "paused: what it is owed waits for it" : "active again"}.`);
+}
+
+main.addEventListener("click", async (event) => {
+  const asked = event.target.closest("[data-do]");
+  if (!asked || !(asked.dataset.do in DO)) return;
+  try {
+    await DO[asked.dataset.do](asked.dataset);
+  } catch (error) {
+    note = error.message;
+    redraw();
+  }
+});
+
+document.getElementById("dialog").addEventListener("click", (event) => {
+  if (event.target.closest("a")) event.currentTarget.close();
+});
+
+document.addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (event.target.id === "find") {
+    const text = document.getElementById("find-text").value.trim();
+    if (text) location.hash = find.direct(text) ?? `#/find?text=${encodeURIComponent(text)}`;
+  } else if (event.target.dataset.form === "token") {
+    setToken(document.getElementById("token").value.trim());
+    refresh();
+  }
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !/^(INPUT|TEXTAREA)$/.test(document.activeElement?.tagName)) {
+    event.preventDefault();
+    document.getElementById("find-text").focus();
+  }
+});
+
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) refresh();
+});
+addEventListener("hashchange", () => {
+  go();
+  main.focus({ preventScroll: true });
+  scrollTo(0, 0);
+});
+
+go();
+listen(`/v1/events?rate=${EVENTS_PER_SECOND}`, happened, linked);

@@ -1,0 +1,80 @@
+// Figures, times and states as people read them.
+
+import { h } from "./dom.js";
+
+const whole = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const ID = /[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}/g;
+
+export const number = (value) => whole.format(value);
+export const compact = (value) => (value < 10_000 ? whole.format(value) : short.format(value));
+
+export function rate(value) {
+  if (value === null || value === undefined) return "–";
+  return value >= 100 ? compact(Math.round(value)) : value >= 10 ? value.toFixed(0) : value.toFixed(value ? 1 : 0);
+}
+
+export function bytes(value) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (value >= 1024 && at < units.length - 1) [value, at] = [value / 1024, at + 1];
+  return `${at && value < 10 ? value.toFixed(1) : Math.round(value)} ${units[at]}`;
+}
+
+/** A duration in seconds, in its two largest units. */
+export function duration(seconds) {
+  if (seconds < 1) return "under 1 s";
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`;
+  return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3_600)} h`;
+}
+
+/** Seconds from one RFC 3339 time to another. */
+export const between = (from, to) => Math.max(0, (Date.parse(to) - Date.parse(from)) / 1_000);
+
+/** A moment: how long ago or ahead, the exact time on hovering. */
+export function moment(text, now = new Date().toISOString()) {
+  if (!text) return "–";
+  const seconds = (Date.parse(now) - Date.parse(text)) / 1_000;
+  const words = seconds >= 0 ? `${duration(seconds)} ago` : `in ${duration(-seconds)}`;
+  return h("time", { datetime: text, title: text }, words);
+}
+
+export function clock(text) {
+  return h("time", { datetime: text, title: text }, text.slice(11, 23));
+}
+
+export const tail = (id) => `…${id.slice(-8)}`;
+export const messageLink = (id, whole_ = false) =>
+  h("a", { href: `#/messages/${id}`, class: "id", title: id }, whole_ ? id : tail(id));
+export const queueLink = (name) => h("a", { href: `#/queues/${encodeURIComponent(name)}` }, name);
+
+/** A sentence of the broker's, the message ids in it as links. */
+export function sentence(text) {
+  const parts = [];
+  let from = 0;
+  for (const found of text.matchAll(ID)) {
+    parts.push(text.slice(from, found.index), messageLink(found[0]));
+    from = found.index + found[0].length;
+  }
+  return [...parts, text.slice(from)];
+}
+
+export const pill = (state) => h("span", { class: `pill is-${state.replace(/[^a-z]/g, "-")}` }, state.replaceAll("_", " "));
+
+/** A table; on a narrow screen each row becomes a card, labelled by `heads`. */
+export function tableOf(caption, heads, rows, empty) {
+  if (!rows.length) return h("p", { class: "empty" }, empty);
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h(
+      "table",
+      null,
+      h("caption", { class: "hidden" }, caption),
+      h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col", class: head.figure && "figure" }, head.name)))),
+      h("tbody", null, rows.map(({ key, cells }) => h("tr", { "data-key": key }, cells.map((cell, at) => h("td", { "data-label": heads[at].name, class: heads[at].figure && "figure" }, cell))))),
+    ),
+  );
+}

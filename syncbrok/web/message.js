@@ -1,0 +1,143 @@
+// One message: where it stands, why it waits, every attempt, and its causal tree.
+
+import { content, get } from "./api.js";
+import { h } from "./dom.js";
+import { bytes, clock, messageLink, moment, number, pill, queueLink, sentence, tableOf } from "./format.js";
+import { drawTree, NODES_MAX } from "./tree.js";
+
+const PREVIEW_BYTES = 4_096;
+const OPEN = new Set(["scheduled", "waiting", "held", "pending"]);
+
+/** Contents the reader has asked to see, by message id. */
+const shown = new Map();
+
+export const every_ms = 3_000;
+export const title = (route) => `Message ${route.id.slice(-8)}`;
+
+export async function load(route, signal) {
+  const base = `/v1/messages/${route.id}`;
+  const [message, up, down] = await Promise.all([
+    get(base, signal),
+    get(`${base}/tree?direction=up&depth=6`, signal),
+    get(`${base}/tree?direction=down&depth=6`, signal),
+  ]);
+  return { message, up, down };
+}
+
+export function draw({ message, up, down }) {
+  const open = OPEN.has(message.state);
+  return h(
+    "div",
+    { class: "page" },
+    h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), " / ", queueLink(message.queue), " / Message"),
+    h("div", { class: "head" }, h("h1", { class: "id" }, message.id), pill(message.state)),
+    message.waits_for && h("p", { class: "notice waits" }, h("b", null, "It "), sentence(message.waits_for), "."),
+    h(
+      "p",
+      { class: "actions" },
+      h("button", { type: "button", "data-do": "replay", "data-path": `/v1/messages/${message.id}/replay`, "data-name": `message ${message.id}` }, "Replay…"),
+      open && h("button", { type: "button", class: "danger", "data-do": "cancel", "data-id": message.id }, "Cancel…"),
+    ),
+    h("div", { class: "columns even" }, deliveriesSection(message), factsSection(message)),
+    treeSection(message, up, down),
+  );
+}
+
+function deliveriesSection(message) {
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "Deliveries"),
+    message.deliveries.length
+      ? h("ul", { class: "deliveries" }, message.deliveries.map(delivery))
+      : h("p", { class: "empty" }, "Nobody was subscribed when it was accepted: it was complete at once."),
+  );
+}
+
+function delivery(one) {
+  const heads = [{ name: "Attempt", figure: true }, { name: "At" }, { name: "Outcome" }, { name: "Answer" }, { name: "Took", figure: true }];
+  const rows = one.attempts.map((attempt, at) => ({
+    key: `${at}`,
+    cells: [attempt.attempt || "–", clock(attempt.time), pill(attempt.outcome), [answerOf(attempt), attempt.detail && h("span", { class: "quiet detail" }, attempt.detail)], attempt.attempt ? `${attempt.latency_ms} ms` : ""],
+  }));
+  return h(
+    "li",
+    { "data-key": one.subscriber },
+    h(
+      "p",
+      { class: "line" },
+      pill(one.state),
+      h("b", null, one.subscriber),
+      one.reason && h("span", { class: "bad" }, one.reason.replaceAll("_", " ")),
+      one.next_attempt_at && h("span", { class: "age" }, "next attempt ", moment(one.next_attempt_at)),
+      !one.counted && h("span", { class: "age" }, "not counted: subscribed later"),
+    ),
+    h("p", { class: "why" }, one.endpoint || "deleted since"),
+    rows.length > 0 && tableOf(`Attempts at ${one.subscriber}`, heads, rows, ""),
+  );
+}
+
+const answerOf = (attempt) => [attempt.status, attempt.reason?.replaceAll("_", " ")].filter(Boolean).join(" ") || "–";
+
+function factsSection(message) {
+  const entries = [
+    ["Accepted", h("span", null, message.accepted_at, " (", moment(message.accepted_at), ")")],
+    ["Queue", queueLink(message.queue)],
+    ["Sequence", number(message.sequence)],
+    ["Parents", message.parents.length ? message.parents.map((id) => [messageLink(id), " "]) : "none"],
+    ["When a parent fails", message.parent_failure],
+    ["Completion scope", message.scope],
+    ["Key", message.key],
+    ["Idempotency key", message.idempotency_key],
+    ["Not before", message.deliver_at],
+    ["Not after", message.expires_at],
+    ["Depth in its graph", number(message.depth)],
+    ["Content", `${bytes(message.content_bytes)}${message.content_type ? `, ${message.content_type}` : ""}`],
+    ...Object.entries(message.headers).map(([name, value]) => [name, value]),
+  ];
+  const preview = shown.get(message.id);
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "Message"),
+    h("dl", { class: "entries" }, entries.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
+    preview === undefined
+      ? h("p", { class: "actions" }, h("button", { type: "button", class: "small", "data-do": "content", "data-id": message.id }, "Show the content"))
+      : h("pre", { class: "content", tabindex: "0" }, preview),
+  );
+}
+
+/** Fetch the content and keep it for the next drawing. */
+export async function showContent(id) {
+  const { bytes: start, more } = await content(id, PREVIEW_BYTES);
+  let text;
+  try {
+    text = new TextDecoder("utf-8", { fatal: !more }).decode(start);
+    if (!more) text = pretty(text);
+  } catch {
+    text = Array.from(start.subarray(0, 512), (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+  }
+  shown.set(id, text + (more ? "\n… and more" : ""));
+}
+
+function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+function treeSection(message, up, down) {
+  const nodes = new Map([...up.nodes, ...down.nodes].map((node) => [node.id, node]));
+  const all = [...nodes.values()].sort((one, other) => one.distance - other.distance);
+  const cut = up.truncated || down.truncated || all.length > NODES_MAX;
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "Causal tree"),
+    h("p", { class: "quiet" }, "Parents stand to the left of their children. A solid edge is open; a dashed one still holds its child back."),
+    all.length > 1 ? drawTree(all.slice(0, NODES_MAX), message.id) : h("p", { class: "empty" }, "It has no parents, and no message names it as one."),
+    cut && h("p", { class: "quiet" }, `The graph goes on beyond the ${number(Math.min(all.length, NODES_MAX))} nearest messages.`),
+  );
+}

@@ -1,0 +1,209 @@
+// The front: figures, what is stuck and why, who is ill, all queues, and what has just happened.
+
+import { get } from "./api.js";
+import { h, svg } from "./dom.js";
+import { between, bytes, clock, compact, duration, messageLink, number, pill, queueLink, rate, sentence, tableOf } from "./format.js";
+
+const SAMPLES = 90;
+const STUCK_S = 3;
+const TICKER = 14;
+
+/** Counters of the last polls: rates are what lies between two of them. */
+const history = [];
+const before = new Map();
+
+export const title = "Overview";
+export const every_ms = 2_000;
+
+export async function load(_route, signal) {
+  const now = await get("/v1/overview", signal);
+  const at = performance.now();
+  const last = history.at(-1);
+  const accepted = now.queues.reduce((sum, queue) => sum + queue.accepted, 0);
+  const sample = { at, accepted, delivered: now.deliveries.delivered, failed: now.deliveries.failed };
+  if (!last || at - last.at > 300) {
+    sample.rates = last && ratesBetween(last, sample);
+    history.push(sample);
+    if (history.length > SAMPLES) history.shift();
+    now.rates = sample.rates;
+    now.byQueue = queueRates(now.queues, at);
+  } else {
+    now.rates = last.rates;
+    now.byQueue = new Map([...before].map(([name, entry]) => [name, entry.rates]));
+  }
+  return now;
+}
+
+function ratesBetween(last, now) {
+  const seconds = (now.at - last.at) / 1_000;
+  const per = (name) => Math.max(0, (now[name] - last[name]) / seconds);
+  return { accepted: per("accepted"), delivered: per("delivered"), failed: per("failed") };
+}
+
+function queueRates(queues, at) {
+  const found = new Map();
+  for (const queue of queues) {
+    const last = before.get(queue.name);
+    const rates = last && ratesBetween(last, { ...queue, at });
+    found.set(queue.name, rates);
+    before.set(queue.name, { at, accepted: queue.accepted, delivered: queue.delivered, failed: queue.failed, rates });
+  }
+  return found;
+}
+
+export function draw(now, _route, live) {
+  const stuck = now.stuck.filter((message) => between(message.accepted_at, now.time) >= STUCK_S || message.state === "held");
+  return h(
+    "div",
+    { class: "page" },
+    h("h1", { class: "hidden" }, "Overview"),
+    now.state !== "serving" && h("p", { class: "notice bad", role: "alert" }, `The broker is ${now.state}.`),
+    now.log.full && h("p", { class: "notice bad", role: "alert" }, "The disk is full: publishes are refused until there is room."),
+    tiles(now),
+    h(
+      "div",
+      { class: "columns" },
+      h("div", { class: "wide" }, stuckSection(stuck, now), queuesSection(now)),
+      h("div", { class: "narrow" }, illSection(now), tickerSection(live)),
+    ),
+  );
+}
+
+function tiles(now) {
+  const rates = now.rates;
+  return h(
+    "section",
+    { class: "tiles", "aria-label": "Figures" },
+    tile("Accepted / s", rate(rates?.accepted), spark("accepted"), "is-pending"),
+    tile("Delivered / s", rate(rates?.delivered), spark("delivered"), "is-complete"),
+    tile("Failed attempts / s", rate(rates?.failed), spark("failed"), rates?.failed ? "is-retrying" : ""),
+    tile("Waiting", compact(now.deliveries.waiting), `${compact(now.deliveries.in_flight)} in flight, ${compact(now.deliveries.retrying)} in retry`),
+    tile("Dead letters", compact(now.deliveries.dead_letters), now.deliveries.dead_letters ? "see the queues" : "none", now.deliveries.dead_letters ? "is-dead" : ""),
+    tile("Log", bytes(now.log.bytes), `${number(now.log.sequence)} facts, ${now.log.commits ? `${((now.log.commit_seconds_sum / now.log.commits) * 1_000).toFixed(1)} ms a commit` : now.log.sync}`),
+  );
+}
+
+function tile(name, value, below, tone = "") {
+  return h("div", { class: `tile ${tone}` }, h("p", { class: "name" }, name), h("p", { class: "value" }, value), typeof below === "string" ? h("p", { class: "below" }, below) : below);
+}
+
+function spark(name) {
+  const values = history.map((sample) => sample.rates?.[name] ?? 0);
+  const top = Math.max(...values, 1);
+  const step = 100 / (SAMPLES - 1);
+  const start = 100 - step * (values.length - 1);
+  const points = values.map((value, at) => `${(start + at * step).toFixed(2)},${(23 - (value / top) * 21).toFixed(2)}`);
+  return svg("svg", { class: "spark", viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("polyline", { points: points.join(" ") }));
+}
+
+function stuckSection(stuck, now) {
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "What is stuck"),
+    stuck.length
+      ? h("ul", { class: "stuck" }, stuck.map((message) => stuckItem(message, now)))
+      : h("p", { class: "empty good" }, "Nothing. Whatever waits has been waiting for less than three seconds."),
+  );
+}
+
+function stuckItem(message, now) {
+  return h(
+    "li",
+    { "data-key": message.id },
+    h(
+      "p",
+      { class: "line" },
+      pill(message.state),
+      queueLink(message.queue),
+      messageLink(message.id),
+      h("span", { class: "age" }, `waiting for ${duration(between(message.accepted_at, now.time))}`),
+    ),
+    h("p", { class: "why" }, message.waits_for ? sentence(message.waits_for) : "is on its way"),
+  );
+}
+
+function queuesSection(now) {
+  const heads = [
+    { name: "Queue" },
+    { name: "Waiting", figure: true },
+    { name: "In / s", figure: true },
+    { name: "Out / s", figure: true },
+    { name: "Dead letters", figure: true },
+    { name: "Subscribers", figure: true },
+  ];
+  const rows = now.queues.map((queue) => ({
+    key: queue.name,
+    cells: [
+      queueLink(queue.name),
+      compact(queue.waiting),
+      rate(now.byQueue.get(queue.name)?.accepted),
+      rate(now.byQueue.get(queue.name)?.delivered),
+      queue.dead_letters ? h("span", { class: "bad" }, compact(queue.dead_letters)) : "0",
+      [number(queue.subscribers), queue.ill > 0 && h("span", { class: "bad" }, ` (${queue.ill} ill)`)],
+    ],
+  }));
+  const more = now.queues_in_all - now.queues.length;
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "Queues"),
+    tableOf("Queues", heads, rows, "There is no queue yet. Declare one in queues.yml, or with POST /v1/queues."),
+    more > 0 && h("p", { class: "empty" }, `and ${number(more)} quieter ones`),
+  );
+}
+
+function illSection(now) {
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "Subscribers to look after"),
+    now.ill.length
+      ? h("ul", { class: "ill" }, now.ill.map((subscriber) => illItem(subscriber, now)))
+      : h("p", { class: "empty good" }, now.subscribers_in_all ? `All ${number(now.subscribers_in_all)} are well.` : "There are none yet."),
+  );
+}
+
+function illItem(subscriber, now) {
+  const figures = subscriber.statistics;
+  const answered = figures.last_status ? `answered ${figures.last_status}` : figures.last_reason?.replaceAll("_", " ");
+  return h(
+    "li",
+    { "data-key": `${subscriber.queue}/${subscriber.id}` },
+    h("p", { class: "line" }, pill(subscriber.state === "active" ? "failing" : subscriber.state), h("strong", null, subscriber.id), "on", queueLink(subscriber.queue)),
+    h("p", { class: "why" }, subscriber.endpoint),
+    figures.failing_since &&
+      h("p", { class: "why" }, `failing since ${duration(between(figures.failing_since, now.time))}`, answered && `, last: ${answered}`, figures.retrying > 0 && `; ${compact(figures.retrying)} in retry`),
+  );
+}
+
+function tickerSection(live) {
+  return h(
+    "section",
+    { class: "card" },
+    h("h2", null, "Just now"),
+    live.events.length
+      ? h("ol", { class: "ticker" }, live.events.slice(0, TICKER).map(tickerItem))
+      : h("p", { class: "empty" }, "Nothing has happened since this page was opened."),
+  );
+}
+
+export function tickerItem(event) {
+  if (event.kind === "thinned") return h("li", { "data-key": event.key, class: "thinned" }, `and ${number(event.count)} more`);
+  return h(
+    "li",
+    { "data-key": event.key },
+    clock(event.time),
+    pill(event.kind),
+    h(
+      "span",
+      { class: "what" },
+      event.message && messageLink(event.message),
+      event.queue && [" ", queueLink(event.queue)],
+      event.subscriber && ` → ${event.subscriber}`,
+      event.reason && ` (${event.status || event.reason.replaceAll("_", " ")})`,
+      event.text && ` ${event.text}`,
+    ),
+  );
+}
+
