@@ -1,8 +1,8 @@
 """From a directory as a crash left it to a log that can be written to.
 
 Only the end of the last segment may be mended, and only by taking away what was never acknowledged; whether it may be
-is decided by the table in ``verdict``, from what is seen here. Doing it twice, or being killed in the middle, ends in the
-same log: what is cut was copied and fsynced before.
+is decided by the table in ``verdict``, from what is seen here. Doing it twice, or being killed in the middle, ends in
+the same log: what is cut was copied and fsynced before.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from syncbrok.log import files, segment, watermark
+from syncbrok.log import blank, files, segment, watermark
 from syncbrok.log.codec import Buffer, Corrupt, Decoded, Header, Incomplete, Kind, read_header
 from syncbrok.log.layout import HEADER_BYTES, MAGIC
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, corrupt_error
@@ -22,7 +22,7 @@ from syncbrok.log.watermark import Mark
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Gap
 
-_UNFINISHED = (segment.BLANK_NAME, f"{watermark.NAME}.tmp", "*.broken.tmp")
+_UNFINISHED = (blank.NAME, f"{watermark.NAME}.tmp", "*.broken.tmp")
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 
 
@@ -111,7 +111,7 @@ def recover(directory: Path, progress: Progress | None = None) -> Recovered:
         clean,
         len(paths),
         scan.records,
-        scan.size - scan.end if broken else 0,
+        broken.stat().st_size if broken else 0,
         scan.last + 1 if broken else 0,
         broken,
         rewritten,

@@ -1,0 +1,130 @@
+"""Which segments a log has, and their indexes. Any thread asks; one changes it (a lock sees to the rest)."""
+
+import logging
+from bisect import bisect_right
+from collections import OrderedDict
+from threading import Lock
+from typing import NamedTuple
+
+from syncbrok.log import segment, sidecar
+from syncbrok.log.index import SegmentIndex
+from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
+
+log = logging.getLogger(__name__)
+
+_INDEXES_MAX = 512
+"""Indexes of sealed segments kept; those from sidecars are mapped files, so they take little memory."""
+
+
+class Part(NamedTuple):
+    """A segment to read from."""
+
+    info: SegmentInfo
+    active: SegmentIndex | None
+    """the index of the segment that is written to; None: sealed, ask ``Catalogue.index``"""
+
+
+class Catalogue:
+    """The segments, oldest first; the last one may be active. Readers work on the tuple they took: it never changes."""
+
+    def __init__(self, uuid: bytes, sealed: tuple[SegmentInfo, ...]) -> None:
+        self._uuid = uuid
+        self.parts: tuple[Part, ...] = tuple(Part(info, None) for info in sealed)
+        self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
+        self._loading = Lock()
+
+    @property
+    def oldest(self) -> int:
+        """The first sequence of the log; 1 while there is no segment."""
+        return self.parts[0].info.base if self.parts else 1
+
+    def part_of(self, sequence: int) -> Part | None:
+        """The segment that holds ``sequence``, if any does."""
+        parts = self.parts
+        at = bisect_right(parts, sequence, key=lambda part: part.info.base) - 1
+        if at < 0 or (parts[at].active is None and sequence > parts[at].info.last):
+            return None
+        return parts[at]
+
+    def from_segment_of(self, sequence: int) -> tuple[Part, ...]:
+        """The segments that may hold what was recorded after ``sequence``, oldest first."""
+        parts = self.parts
+        return parts[max(0, bisect_right(parts, sequence, key=lambda part: part.info.base) - 1) :]
+
+    def index(self, part: Part) -> SegmentIndex:
+        """The index of a segment: from memory, from its sidecar, or built from its bytes (and then kept beside it).
+        Raises ``LogCorrupt``, and ``FileNotFoundError`` where the segment was dropped meanwhile."""
+        if part.active is not None:
+            return part.active
+        base = part.info.base
+        with self._loading:
+            index = self._indexes.get(base)
+            if index is not None:
+                self._indexes.move_to_end(base)
+                return index
+            index = self._load(part.info)
+            self._keep(base, index)
+            return index
+
+    def _keep(self, base: int, index: SegmentIndex) -> None:
+        self._indexes[base] = index
+        if len(self._indexes) > _INDEXES_MAX:
+            self._indexes.popitem(last=False)
+
+    def _load(self, info: SegmentInfo) -> SegmentIndex:
+        sealed = self._sealed(info)
+        index = sidecar.read(info.path.parent, sealed)
+        if index is None:
+            log.info("syncbrok.log.sidecar_rebuilt", extra={"file": info.path.name})
+            index = build_index(info)
+            self._write_sidecar(info, index, sealed)
+        return index
+
+    def _sealed(self, info: SegmentInfo) -> sidecar.Sealed:
+        seal = segment.read_seal(info.path)
+        if seal is None:
+            raise corrupt_error(info.path, info.bytes, info.base, info.last, "the seal is gone")
+        return sidecar.Sealed(self._uuid, info.base, info.bytes, seal[1].crc)
+
+    def _write_sidecar(self, info: SegmentInfo, index: SegmentIndex, sealed: sidecar.Sealed) -> None:
+        try:
+            sidecar.write(info.path.parent, index, sealed)
+        except OSError as problem:
+            # The log is whole without it: it is built again when it is asked for.
+            log.warning("syncbrok.log.sidecar_failed", extra={"file": info.path.name, "problem": str(problem)})
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def opened(self, info: SegmentInfo, index: SegmentIndex) -> None:
+        """A new active segment."""
+        self.parts = (*self.parts, Part(info, index))
+
+    def sealed(self, info: SegmentInfo) -> None:
+        """The active segment was sealed as ``info``; its index stays in memory."""
+        index = self.parts[-1].active
+        assert index is not None, "only the active segment is sealed"
+        with self._loading:
+            self._keep(info.base, index)
+        self.parts = (*self.parts[:-1], Part(info, None))
+
+    def write_sidecar(self, info: SegmentInfo) -> None:
+        """For the background, after ``sealed``."""
+        try:
+            self._write_sidecar(info, self.index(Part(info, None)), self._sealed(info))
+        except FileNotFoundError:
+            return  # dropped meanwhile
+
+    def dropped(self, base: int) -> None:
+        self.parts = tuple(part for part in self.parts if part.info.base != base)
+        with self._loading:
+            self._indexes.pop(base, None)
+
+
+def build_index(info: SegmentInfo) -> SegmentIndex:
+    """The index of a segment from its bytes. Those of a sealed one are verified first (those of the last one were by
+    recovery). Raises ``LogCorrupt``."""
+    damage = segment.scrub_segment(info.path) if info.sealed else None
+    if damage is not None:
+        raise corrupt_error(info.path, damage.offset, info.base, info.last, damage.why)
+    data = segment.read_segment(info.path, 0, info.bytes)
+    return SegmentIndex.build(data, SEGMENT_HEADER_BYTES, info.bytes, info.base)

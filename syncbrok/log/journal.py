@@ -1,0 +1,400 @@
+"""The journal: appends batches, makes them durable, reads them back, rolls and drops segments.
+
+Who may call what:
+
+* the event loop: ``prepare``, ``cached`` and the numbers; no system call is made there;
+* **one** writer thread: ``write``, ``sync``, ``roll``, ``close``. A second writer at the same time is a mistake of the
+  program and raises at once, it is not made to wait;
+* any thread: everything that reads, ``drop_oldest``, ``sweep``, ``save_checkpoint``.
+
+A commit is one system call: the segment is opened ``O_DSYNC``, and a writer thread that must get hold of a busy
+interpreter once more between write and fsync was seen to wait for 100 ms (DESIGN section 5).
+"""
+
+import logging
+import os
+import uuid as uuids
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+
+from syncbrok.log import checkpoint, files, retention, segment
+from syncbrok.log.blank import Blank
+from syncbrok.log.catalogue import Catalogue, build_index
+from syncbrok.log.codec import Decoded, Header, decode, encode, encode_batch, read_header
+from syncbrok.log.index import SegmentIndex
+from syncbrok.log.options import JournalOptions
+from syncbrok.log.reader import KindName, Reader
+from syncbrok.log.recent import Batch, Recent
+from syncbrok.log.recovery import Recovered, RecoveryReport, recover
+from syncbrok.log.reserve import Reserve
+from syncbrok.log.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, SegmentInfo
+from syncbrok.log.watermark import Mark, Watermark
+from syncbrok.model import limits
+from syncbrok.model.errors import LogFailed, LogFull
+from syncbrok.model.facts import Fact, Published, SegmentOpened
+
+__all__ = ["Batch", "Journal", "JournalOptions", "RecoveryReport", "SegmentInfo"]
+
+log = logging.getLogger(__name__)
+
+
+class Journal:
+    """See the module. Made by ``open``."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: JournalOptions,
+        clock_us: Callable[[], int],
+        recovered: Recovered,
+        lock: int,
+    ) -> None:
+        self._directory = directory
+        self._options = options
+        self._clock_us = clock_us
+        self._lock = lock
+        header = recovered.header
+        self.uuid = header.uuid if header else uuids.uuid4().bytes
+        self.id_key = header.id_key if header else os.urandom(16)
+        self.recovery: RecoveryReport = recovered.report
+        self.next_sequence = recovered.durable + 1
+        self.durable_sequence = recovered.durable
+        self._prepared = self._written = recovered.batch
+        """numbers of the last batch prepared and of the last one written"""
+        self._always = options.sync == "always"
+        self._writing = Lock()
+        self._failed: LogFailed | None = None
+        self._closed = False
+        self._catalogue = Catalogue(self.uuid, recovered.sealed)
+        self._reader = Reader(self._catalogue, lambda: self.next_sequence)
+        self.replay = self._reader.replay
+        self.read_many = self._reader.messages
+        self.rows_of = self._reader.rows_of
+        self.children_of = self._reader.children_of
+        self.queue_sequences = self._reader.queue_sequences
+        self.with_key = self._reader.with_key
+        self.with_idempotency_key = self._reader.with_idempotency_key
+        self._recent = Recent()
+        self._reserve = Reserve(directory, options.reserve_bytes)
+        self._changing = Lock()
+        """held while the watermark or the set of segments changes: two threads may (writer, retention)"""
+        self._watermark = Watermark(directory)
+        self._marked_us = 0
+        self._oldest = recovered.mark.oldest if recovered.mark else 0
+        self._active: ActiveSegment | None = None
+        self._index: SegmentIndex | None = None
+        self._durable_end = 0
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="syncbrok-log")
+        self._blank = Blank(directory, options.segment_bytes, self._background)
+        if recovered.active:
+            info = recovered.active.info
+            self._adopt(
+                ActiveSegment(info.path, info, recovered.active.crc, every_write_synced=self._always),
+                build_index(info),
+            )
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        options: JournalOptions,
+        clock_us: Callable[[], int],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "Journal":
+        """Take the lock, recover what is there. An empty directory makes an empty log without a segment:
+        ``needs_roll`` is true then. ``progress`` is told (segments looked at, segments in all). Raises ``LogLocked``,
+        ``LogCorrupt``, ``LogFull`` or ``LogFailed``."""
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = files.take_lock(directory)
+        try:
+            recovered = recover(directory, progress)
+            if recovered.report.broken:
+                log.warning("syncbrok.log.tail_cut", extra=recovered.report._asdict())
+            for path in recovered.leftovers:
+                retention.drop(path, clock_us())
+            journal = cls(directory, options, clock_us, recovered, lock)
+            journal._reserve.make()
+            if recovered.header:
+                journal._mark(clean=False)
+        except OSError as problem:
+            os.close(lock)
+            raise LogFailed(f"opening the log in {directory} failed: {problem}") from problem
+        except BaseException:
+            os.close(lock)
+            raise
+        return journal
+
+    def __repr__(self) -> str:
+        state = "failed" if self._failed else "closed" if self._closed else "full" if self._reserve.short else "open"
+        return f"<Journal {state} segments={len(self._catalogue.parts)} next={self.next_sequence}>"
+
+    # -- numbers ------------------------------------------------------------------------------------------------------
+
+    @property
+    def needs_roll(self) -> bool:
+        """The active segment is full, or there is none: ``roll`` before the next batch (see ``write`` for a full
+        disk)."""
+        return self._active is None or self._active.end >= self._options.segment_bytes
+
+    @property
+    def roll_sequence(self) -> int:
+        """The sequence that ``SegmentOpened`` must have at the next roll: a seal goes before it, if anything does."""
+        return self.next_sequence + (self._active is not None)
+
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """All segments, oldest first; the active one last."""
+        parts, active = self._catalogue.parts, self._active
+        return tuple(
+            active.info(self.next_sequence - 1) if part.active is not None and active is not None else part.info
+            for part in parts
+        )
+
+    def has_room(self) -> bool:
+        """After ``LogFull``: whether appending may be tried again."""
+        try:
+            return self._reserve.has_room()
+        except OSError:
+            return False
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def prepare(self, facts: Sequence[Fact], unit_ends: Collection[int] | None = None) -> Batch:
+        """Encode one write. The facts' sequences follow each other. ``unit_ends``: positions of the facts that end a
+        client's unit, None for all of them; the last one always does. Pure CPU, about 2 us a message.
+
+        With ``always`` a batch is written only when all before it are on the disk, so it may say so of them."""
+        self._prepared += 1
+        first, last = facts[0].sequence, facts[-1].sequence
+        assert last - first == len(facts) - 1, "sequences follow each other"
+        assert unit_ends is None or len(facts) - 1 in unit_ends, "a unit does not reach over batches"
+        synced_through = first - 1 if self._always else self.durable_sequence
+        data, ends = encode_batch(facts, batch=self._prepared, synced_through=synced_through, unit_ends=unit_ends)
+        return Batch(self._prepared, first, last, facts[-1].time_us, data, ends)
+
+    def write(self, batch: Batch, *, essential: bool = False) -> None:
+        """Append a batch whose first sequence is ``next_sequence``. Raises ``LogFull``: nothing was written and its
+        sequences are free again. Raises ``LogFailed``: never usable again.
+
+        ``essential``: where the disk is full the reserve is released for it, and it may go into a segment that
+        ``needs_roll`` where the roll found no room."""
+        with self._as_writer():
+            assert batch.first == self.next_sequence, f"batch {batch.first}, next is {self.next_sequence}"
+            assert batch.number > self._written, "batches are written in the order in which they were prepared"
+            if self._active is None:
+                raise LogFull("no room on the disk for a segment of the log")
+            if self._reserve.short and not essential and not self.has_room():
+                raise LogFull("no room on the disk for the log; only outcomes are still recorded")
+            at = self._active.end
+            self._append(self._active, batch, essential=essential)
+            self._count(batch, at)
+            self._mark_if_due()
+
+    def _append(self, active: ActiveSegment, batch: Batch, *, essential: bool) -> None:
+        try:
+            active.append(batch.data, len(batch.ends), batch.time_us)
+        except LogFull:
+            self._reserve.short = True
+            log.warning("syncbrok.log.full", extra={"next_sequence": self.next_sequence, "essential": essential})
+            if not essential or not self._reserve.release():
+                raise
+            active.append(batch.data, len(batch.ends), batch.time_us)
+
+    def _count(self, batch: Batch, at: int) -> None:
+        """What was written is now part of the log."""
+        assert self._index is not None
+        self._index.extend(batch.data, at, [0, *batch.ends[:-1]])
+        self._recent.add(batch)
+        self.next_sequence = batch.last + 1
+        self._written = batch.number
+        if self._always:
+            self._now_durable()
+
+    def _now_durable(self) -> None:
+        assert self._active is not None
+        self._durable_end = self._active.end
+        self.durable_sequence = self.next_sequence - 1
+
+    def sync(self) -> None:
+        """With ``interval``: everything written is on the disk when this returns. With either policy: saves the
+        watermark if a second has passed; call it now and then when nothing is written. Raises ``LogFailed``."""
+        with self._as_writer():
+            self._sync()
+            self._mark_if_due()
+
+    def _sync(self) -> None:
+        if self._active is not None and self.durable_sequence < self.next_sequence - 1:
+            self._active.sync()
+            self._now_durable()
+
+    def _check_usable(self) -> None:
+        if self._failed:
+            raise LogFailed(self._failed.detail) from self._failed
+        if self._closed:
+            raise RuntimeError("the journal is closed")
+
+    @contextmanager
+    def _as_writer(self) -> Iterator[None]:
+        if not self._writing.acquire(blocking=False):
+            raise RuntimeError("two threads write to the journal; it has one writer")
+        try:
+            self._check_usable()
+            yield
+        except LogFailed as problem:
+            if not self._failed:
+                self._failed = problem
+                log.critical("syncbrok.log.failed", extra={"detail": problem.detail})
+            raise
+        finally:
+            self._writing.release()
+
+    # -- segments -----------------------------------------------------------------------------------------------------
+
+    def roll(self, opened: SegmentOpened) -> None:
+        """Seal the active segment, if there is one, and begin the next with ``opened``, whose sequence must be
+        ``roll_sequence``. Raises ``LogFull``: there is no room for another segment, the active one stays; or, where it
+        was sealed already, there is none. Raises ``LogFailed``."""
+        with self._as_writer():
+            assert opened.sequence == self.roll_sequence, f"{opened.sequence}, not {self.roll_sequence}"
+            self._written = self._prepared = self._prepared + 2  # one for the seal, one for the snapshot
+            header = SegmentHeader(self.uuid, self.id_key, opened.sequence, opened.time_us)
+            first = encode(opened, batch=self._written, synced_through=opened.sequence - 1)
+            try:
+                blank = self._blank.wait(SEGMENT_HEADER_BYTES + len(first))
+                if self._active is not None:
+                    self._seal(self._active, opened.time_us)
+                active = ActiveSegment.create(blank, header, first, opened, every_write_synced=self._always)
+            except LogFull:
+                self._reserve.short = True
+                raise
+            self.next_sequence = opened.sequence + 1
+            index = SegmentIndex(opened.sequence)
+            index.extend(first, SEGMENT_HEADER_BYTES, [0])
+            self._recent.add(
+                Batch(self._written, opened.sequence, opened.sequence, opened.time_us, first, [len(first)])
+            )
+            self._adopt(active, index)
+            self._mark(clean=False)
+            self._blank.begin(SEGMENT_HEADER_BYTES + 2 * len(first))
+
+    def _seal(self, active: ActiveSegment, time_us: int) -> None:
+        self._sync()
+        sequence = self.next_sequence
+        info = active.seal(sequence, time_us, self._written - 1, sequence - 1)
+        assert self._index is not None
+        seal = segment.read_segment(info.path, info.bytes - segment.SEAL_BYTES, info.bytes)
+        self._index.extend(seal, info.bytes - segment.SEAL_BYTES, [0])
+        self._recent.add(Batch(self._written - 1, sequence, sequence, time_us, seal, [len(seal)]))
+        self.next_sequence = sequence + 1
+        self.durable_sequence = sequence
+        self._active = self._index = None
+        with self._changing:
+            self._catalogue.sealed(info)
+        self._background.submit(self._catalogue.write_sidecar, info)
+
+    def _adopt(self, active: ActiveSegment, index: SegmentIndex) -> None:
+        with self._changing:
+            self._catalogue.opened(active.info(self.next_sequence - 1), index)
+        self._active, self._index = active, index
+        self._now_durable()
+
+    def drop_oldest(self) -> None:
+        """Take the oldest segment out of the log (what it still owes was carried along before). Where an archive is
+        configured it is copied there first. Its file is unlinked by a later ``sweep``. Raises ``LogFailed``, and
+        ``OSError`` from the archive (then it stays)."""
+        parts = self._catalogue.parts
+        assert len(parts) > 1, "the last segment stays"
+        info, archive = parts[0].info, self._options.archive
+        assert info.sealed, "only a sealed segment is dropped"
+        if archive is not None and not retention.may_drop(info.path, archive):
+            retention.archive_segment(info.path, archive)
+        with self._changing:
+            # First the decision, then the deed: a start in between finishes it.
+            self._oldest = parts[1].info.base
+            self._save_mark(clean=False)
+            try:
+                retention.drop(info.path, self._clock_us())
+            except OSError as problem:
+                raise LogFailed(f"dropping {info.path} failed: {problem}") from problem
+            self._catalogue.dropped(info.base)
+
+    def sweep(self, now_us: int) -> None:
+        """Unlink what was dropped a while ago."""
+        gone = retention.sweep(self._directory, now_us)
+        if gone:
+            log.info("syncbrok.log.swept", extra={"files": gone})
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def cached(self, sequence: int) -> Published | None:
+        """A message written lately, from memory alone."""
+        found = self._recent.find(sequence)
+        if found is None:
+            return None
+        record = decode(*found, verify=False)
+        return record.fact if isinstance(record, Decoded) and isinstance(record.fact, Published) else None
+
+    def kind_of(self, sequence: int) -> KindName:
+        """``message``, ``other``, ``dropped`` (by retention) or ``unknown`` (never written)."""
+        found = self._recent.find(sequence)
+        if found is not None:
+            header = read_header(*found, verify=False)
+            if isinstance(header, Header):
+                return "message" if header.kind == 1 else "other"
+        return self._reader.kind_of(sequence)
+
+    # -- checkpoints and the watermark --------------------------------------------------------------------------------
+
+    def save_checkpoint(self, through: int, parts: Mapping[str, bytes]) -> None:
+        """Replace the checkpoint by one of the state after ``through``. Raises ``OSError`` or ``LogFailed``."""
+        record_crc = self._crc_of_record(through)
+        if record_crc is not None and through <= self.durable_sequence:
+            checkpoint.save(self._directory, self.uuid, through, record_crc, parts)
+
+    def load_checkpoint(self) -> tuple[int, dict[str, bytes]] | None:
+        """(through, parts) of the newest checkpoint that fits this log."""
+        return checkpoint.load(self._directory, self.uuid, self._crc_of_record)
+
+    def _crc_of_record(self, sequence: int) -> int | None:
+        header = self._reader.header(sequence)
+        return header.header_crc if header else None
+
+    def _mark_if_due(self) -> None:
+        saved = self._watermark.saved
+        behind = saved is None or saved.durable < self.durable_sequence
+        if behind and abs(self._clock_us() - self._marked_us) >= limits.watermark_every_s * 1e6:
+            self._mark(clean=False)
+
+    def _mark(self, *, clean: bool) -> None:
+        with self._changing:
+            self._save_mark(clean=clean)
+
+    def _save_mark(self, *, clean: bool) -> None:
+        parts = self._catalogue.parts
+        if not parts:
+            return
+        self._marked_us = self._clock_us()
+        oldest = self._oldest or parts[0].info.base
+        base, end = parts[-1].info.base, self._durable_end if self._active else parts[-1].info.bytes
+        self._watermark.save(Mark(self.uuid, self.durable_sequence, base, end, self._marked_us, oldest, clean))
+
+    def close(self) -> None:
+        """Make everything durable, say that it is, let go of the lock. A failed journal only lets go."""
+        if self._closed:
+            return
+        self._blank.close()
+        self._background.shutdown(wait=True)
+        try:
+            if not self._failed:
+                with self._as_writer():
+                    self._sync()
+                    self._mark(clean=True)
+                self._blank.path.unlink(missing_ok=True)
+        finally:
+            self._closed = True
+            if self._active is not None:
+                self._active.close()
+            self._watermark.close()
+            os.close(self._lock)

@@ -1,0 +1,18 @@
+"""What a deployment sets about its log."""
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from syncbrok.model import limits
+
+
+class JournalOptions(NamedTuple):
+    """``sync``: ``always`` (a batch is on the disk when ``write`` returns) or ``interval`` (when ``sync`` does, which
+    the Space calls every ``interval_ms``; what was written since may be lost with the machine)."""
+
+    segment_bytes: int = limits.segment_bytes_default
+    reserve_bytes: int = limits.reserve_bytes
+    sync: Literal["always", "interval"] = "always"
+    interval_ms: int = 0
+    retention_s: float = limits.retention_default_s
+    archive: Path | None = None

@@ -1,0 +1,307 @@
+"""What is asked of a log that stands on the disk: records by sequence, and what the indexes know. From any thread.
+
+A sparse index leads to within 256 records of the one that is wanted; the rest is walked. Blocks of up to 1 MiB are read
+whole, neighbouring ones together; in larger ones only the headers on the way are read.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Literal, NamedTuple
+
+from syncbrok.log import files, segment
+from syncbrok.log.catalogue import Catalogue, Part
+from syncbrok.log.codec import Decoded, Header, Kind, decode, read_header
+from syncbrok.log.index import text_hash
+from syncbrok.log.layout import HEADER_BYTES, MAGIC, WALK_STRUCT
+from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
+from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row
+from syncbrok.model.limits import MIB
+
+BLOCK_BYTES_MAX = 1 * MIB
+READ_BYTES_MAX = 4 * MIB
+_CANDIDATES = 64
+
+KindName = Literal["message", "other", "dropped", "unknown"]
+
+
+class Block(NamedTuple):
+    """Up to 256 records that begin at ``start``; ``wanted`` are (how many to walk from there, sequence)."""
+
+    start: int
+    end: int
+    wanted: list[tuple[int, int]]
+
+
+class Reader:
+    """``next_sequence`` tells up to where the log goes."""
+
+    def __init__(self, catalogue: Catalogue, next_sequence: Callable[[], int]) -> None:
+        self._catalogue = catalogue
+        self._next_sequence = next_sequence
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def messages(self, sequences: Sequence[int]) -> list[Published | None]:
+        """The messages of these sequences (their own), content included, in the same order. None: dropped by retention
+        and carried by no later record, or not a message. Raises ``LogCorrupt``."""
+        found: dict[int, Published] = {}
+        for fact in self._facts(sorted(set(sequences))):
+            if isinstance(fact, Published):
+                found[fact.sequence] = fact
+        gone = [sequence for sequence in dict.fromkeys(sequences) if sequence < self._catalogue.oldest]
+        if gone:
+            for fact in self._facts(sorted(self._carried_in(gone))):
+                if isinstance(fact, Carried):
+                    found[fact.message.sequence] = fact.message
+        return [found.get(sequence) for sequence in sequences]
+
+    def _carried_in(self, gone: Iterable[int]) -> Iterator[int]:
+        """The records that carry these messages."""
+        for sequence in gone:
+            for part in reversed(self._catalogue.parts):
+                record = self._catalogue.index(part).carried(sequence)
+                if record is not None:
+                    yield record
+                    break
+
+    def _facts(self, records: Sequence[int]) -> Iterator[Fact]:
+        """The facts of these records (sorted), those that are there."""
+        for part, wanted in self._by_part(records):
+            try:
+                yield from self._facts_of(part, wanted)
+            except FileNotFoundError:
+                continue  # dropped by retention between the look at the catalogue and the opening
+
+    def _by_part(self, records: Sequence[int]) -> Iterator[tuple[Part, list[int]]]:
+        part: Part | None = None
+        wanted: list[int] = []
+        last = 0
+        for record in records:
+            if record > last:
+                if part is not None and wanted:
+                    yield part, wanted
+                part, wanted = self._catalogue.part_of(record), []
+                last = record if part is None else part.info.last if part.active is None else self._next_sequence()
+            wanted.append(record)
+        if part is not None and wanted:
+            yield part, wanted
+
+    def _facts_of(self, part: Part, records: Sequence[int]) -> Iterator[Fact]:
+        blocks = self._blocks(part, records)
+        if not blocks:
+            return
+        descriptor = os.open(part.info.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for run in _runs(blocks):
+                if len(run) == 1 and run[0].end - run[0].start > BLOCK_BYTES_MAX:
+                    yield from _hop(descriptor, part, run[0])
+                    continue
+                data = files.read_at(descriptor, run[-1].end - run[0].start, run[0].start)
+                for block in run:
+                    yield from _walk(data, run[0].start, part, block)
+        finally:
+            os.close(descriptor)
+
+    def _blocks(self, part: Part, records: Sequence[int]) -> list[Block]:
+        index = self._catalogue.index(part)
+        places = [(place, record) for record in records if (place := index.locate(record)) is not None]
+        # Only now, so that what is appended meanwhile makes the last block longer, never too short.
+        sparse, end = index.sparse, index.end
+        blocks: list[Block] = []
+        for (start, walked), record in places:
+            if not blocks or blocks[-1].start != start:
+                following = int(sparse.searchsorted(start, "right"))
+                blocks.append(Block(start, int(sparse[following]) if following < len(sparse) else end, []))
+            blocks[-1].wanted.append((walked, record))
+        return blocks
+
+    def kind_of(self, sequence: int) -> KindName:
+        """What the record of this sequence is; of one that retention dropped: a message if it was carried along."""
+        if not 0 < sequence < self._next_sequence():
+            return "unknown"
+        if sequence < self._catalogue.oldest:
+            return "message" if any(self._carried_in((sequence,))) else "dropped"
+        header = self.header(sequence)
+        if header is None:
+            return "dropped" if sequence < self._catalogue.oldest else "other"
+        return "message" if header.kind == Kind.MESSAGE else "other"
+
+    def header(self, sequence: int) -> Header | None:
+        """The header of the record of this sequence; None where there is none (any more)."""
+        part = self._catalogue.part_of(sequence)
+        if part is None:
+            return None
+        blocks = self._blocks(part, [sequence])
+        if not blocks:
+            return None
+        try:
+            descriptor = os.open(part.info.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return _hop_header(descriptor, part, blocks[0].start, blocks[0].wanted[0][0], sequence)[0]
+        finally:
+            os.close(descriptor)
+
+    def replay(self, after: int = 0) -> Iterator[Fact]:
+        """Every fact with a sequence above ``after``, in order, without content. Raises ``LogCorrupt``."""
+        for part in self._catalogue.parts:
+            index = self._catalogue.index(part)
+            if index.last <= after:
+                continue
+            place = index.locate(after + 1)
+            start = place[0] if place else SEGMENT_HEADER_BYTES
+            for found in segment.read_records(part.info.path, start, index.end, content=False):
+                if not isinstance(found.what, Decoded):
+                    why = getattr(found.what, "why", "the last record is cut short")
+                    raise corrupt_error(part.info.path, found.offset, part.info.base, index.last, why)
+                if found.what.header.sequence > after:
+                    yield found.what.fact
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def rows_of(self, message: int) -> list[tuple[int, Row]]:
+        """(sequence of the record, row) for every row of a message, oldest first, those for all subscribers too."""
+        places = [
+            place
+            for part in self._catalogue.from_segment_of(message)
+            for place in self._catalogue.index(part).rows_of(message)
+        ]
+        records = {
+            fact.sequence: fact.rows
+            for fact in self._facts(sorted({record for record, _ in places}))
+            if isinstance(fact, Outcomes)
+        }
+        return [(record, records[record][position]) for record, position in places if record in records]
+
+    def children_of(self, parent: int, limit: int) -> list[int]:
+        """Messages that name ``parent``, lowest first, at most ``limit``."""
+        found: dict[int, None] = {}
+        for part in self._catalogue.from_segment_of(parent):
+            found.update(dict.fromkeys(self._catalogue.index(part).children_of(parent)))
+            if len(found) >= limit and part.info.base > parent:
+                break
+        return sorted(found)[:limit]
+
+    def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
+        """Messages of a queue with sequences above ``after``, lowest first, at most ``limit``; carried ones too."""
+        oldest = self._catalogue.oldest
+        found: list[int] = []
+        if after < oldest - 1:
+            carried = {
+                sequence
+                for part in self._catalogue.parts
+                for sequence in self._catalogue.index(part).carried_sequences(queue, after, limit)
+                if sequence < oldest
+            }
+            found = sorted(carried)[:limit]
+        for part in self._catalogue.from_segment_of(after):
+            if len(found) >= limit:
+                break
+            found += self._catalogue.index(part).queue_sequences(queue, after, limit - len(found))
+        return found
+
+    def with_key(self, key: str, queue: int | None, limit: int) -> list[int]:
+        """Messages with this key, newest first, at most ``limit``."""
+        hashed = text_hash(key)
+        candidates = (
+            sequence
+            for part in reversed(self._catalogue.parts)
+            for sequence in reversed(self._catalogue.index(part).with_key(hashed))
+        )
+        return self._newest(candidates, lambda message: message.key == key, queue, limit)
+
+    def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
+        """Messages with this idempotency key accepted at ``since_us`` or later, newest first."""
+        hashed = text_hash(key)
+        candidates = (
+            sequence
+            for part in reversed(self._catalogue.parts)
+            if part.active is not None or part.info.last_time_us >= since_us
+            for sequence in reversed(self._catalogue.index(part).with_idempotency(hashed))
+        )
+        fits = lambda message: message.idempotency_key == key and message.time_us >= since_us  # noqa: E731
+        return self._newest(candidates, fits, queue, None)
+
+    def _newest(
+        self, candidates: Iterator[int], fits: Callable[[Published], bool], queue: int | None, limit: int | None
+    ) -> list[int]:
+        """Those of the candidates (their hashes agree) that fit, each once, newest first."""
+        found: dict[int, None] = {}
+        while some := list(islice(candidates, _CANDIDATES)):
+            for message in self.messages(some):
+                if message is not None and (queue is None or message.queue == queue) and fits(message):
+                    found[message.sequence] = None
+            if limit is not None and len(found) >= limit:
+                break
+        return sorted(found, reverse=True)[:limit]
+
+
+# -- inside one file --------------------------------------------------------------------------------------------------
+
+
+def _runs(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Neighbouring blocks that are read with one call; a large block is alone."""
+    run: list[Block] = []
+    for block in blocks:
+        if run and (block.start != run[-1].end or block.end - run[0].start > READ_BYTES_MAX):
+            yield run
+            run = []
+        if block.end - block.start > BLOCK_BYTES_MAX:
+            if run:
+                yield run
+            run = []
+            yield [block]
+            continue
+        run.append(block)
+    if run:
+        yield run
+
+
+def _walk(data: bytes, shift: int, part: Part, block: Block) -> Iterator[Fact]:
+    """The wanted records of a block whose bytes are in ``data``, which stands at ``shift`` in the file."""
+    at, walked = block.start - shift, 0
+    unpack = WALK_STRUCT.unpack_from
+    for steps, sequence in block.wanted:
+        while walked < steps:
+            magic, body_bytes = unpack(data, at) if at + HEADER_BYTES <= len(data) else (0, 0)
+            if magic != MAGIC:
+                raise corrupt_error(part.info.path, at + shift, part.info.base, sequence, "no record begins here")
+            at += HEADER_BYTES + body_bytes
+            walked += 1
+        yield _decoded(data, at, at + shift, part, sequence)
+
+
+def _decoded(data: bytes, at: int, offset: int, part: Part, sequence: int) -> Fact:
+    found = decode(data, at)
+    if not isinstance(found, Decoded):
+        why = getattr(found, "why", "the record is cut short")
+        raise corrupt_error(part.info.path, offset, sequence, sequence, why)
+    if found.header.sequence != sequence:
+        why = f"a record of sequence {found.header.sequence} stands here"
+        raise corrupt_error(part.info.path, offset, sequence, sequence, why)
+    return found.fact
+
+
+def _hop(descriptor: int, part: Part, block: Block) -> Iterator[Fact]:
+    """The same for a large block: from header to header, and only the wanted bodies."""
+    at, walked = block.start, 0
+    for steps, sequence in block.wanted:
+        header, at = _hop_header(descriptor, part, at, steps - walked, sequence)
+        walked = steps
+        data = files.read_at(descriptor, header.record_bytes, at)
+        yield _decoded(data, 0, at, part, sequence)
+
+
+def _hop_header(descriptor: int, part: Part, at: int, steps: int, sequence: int) -> tuple[Header, int]:
+    """The header ``steps`` records after the one at ``at``, and its offset."""
+    while True:
+        header = read_header(files.read_at(descriptor, HEADER_BYTES, at))
+        if not isinstance(header, Header):
+            why = getattr(header, "why", "the file ends")
+            raise corrupt_error(part.info.path, at, part.info.base, sequence, why)
+        if steps == 0:
+            return header, at
+        at += header.record_bytes
+        steps -= 1

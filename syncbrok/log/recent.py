@@ -1,0 +1,60 @@
+"""The bytes of the last batches, so that what was just published is delivered without being read back. Pure."""
+
+from bisect import bisect_right
+from threading import Lock
+from typing import NamedTuple
+
+BYTES_MAX = 16 * 1024 * 1024
+BATCHES_MAX = 65_536
+
+
+class Batch(NamedTuple):
+    """Encoded records on their way into the log. ``ends[i]`` is where record ``i`` ends in ``data``."""
+
+    number: int
+    first: int
+    last: int
+    time_us: int
+    """of the last record"""
+    data: bytes
+    ends: list[int]
+
+
+class Recent:
+    """The newest batches, in order and without a gap, up to ``bytes_max``. One thread adds, any thread asks."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._firsts: list[int] = []
+        self._batches: list[Batch] = []
+        self._bytes = 0
+        self._lock = Lock()
+
+    def add(self, batch: Batch) -> None:
+        with self._lock:
+            self._firsts.append(batch.first)
+            self._batches.append(batch)
+            self._bytes += len(batch.data)
+            if self._bytes > self._bytes_max or len(self._batches) > BATCHES_MAX:
+                self._forget()
+
+    def _forget(self) -> None:
+        # An eighth at once, so that the lists are not moved for every batch.
+        until_bytes, until_batches = self._bytes_max * 7 // 8, BATCHES_MAX * 7 // 8
+        gone = 0
+        while self._bytes > until_bytes or len(self._batches) - gone > until_batches:
+            self._bytes -= len(self._batches[gone].data)
+            gone += 1
+        del self._firsts[:gone], self._batches[:gone]
+
+    def find(self, sequence: int) -> tuple[bytes, int] | None:
+        """The bytes that hold the record, and where in them it begins; None where it is not here (any more)."""
+        with self._lock:
+            at = bisect_right(self._firsts, sequence) - 1
+            if at < 0:
+                return None
+            batch = self._batches[at]
+        if sequence > batch.last:
+            return None
+        place = sequence - batch.first
+        return batch.data, batch.ends[place - 1] if place else 0
