@@ -284,6 +284,13 @@ _KEYS: Final = (
     _Key("logging.level", "level", _one_of("debug", "info", "warning", "error")),
     _Key("logging.format", "format", _one_of("json", "text")),
 )
+FLAGS: Final = {
+    "--storage": "storage.path",
+    "--host": "http.host",
+    "--port": "http.port",
+    "--log-level": "logging.level",
+    "--log-format": "logging.format",
+}
 _SHORT: Final = {"SYNCBROK_PORT": "http.port", "SYNCBROK_HOST": "http.host"}
 _SECTIONS: Final = tuple(dict.fromkeys(key.path.split(".")[0] for key in _KEYS))
 
@@ -294,9 +301,8 @@ _SECTIONS: Final = tuple(dict.fromkeys(key.path.split(".")[0] for key in _KEYS))
 def load_config(
     file: Path | None, variables: Mapping[str, str], flags: Mapping[str, str], queues_storage: Path | None = None
 ) -> Config:
-    """``flags`` maps ways in the file (``http.port``) to what was given on the command line. ``queues_storage`` is the
-    directory that the original's ``Storage: path`` names; any other source of ``storage.path`` wins over it. Raises
-    ``BadConfig``."""
+    """``flags`` are those of ``FLAGS`` that were given. ``queues_storage`` is the directory that the original's
+    ``Storage: path`` names; any other source of ``storage.path`` wins over it. Raises ``BadConfig``."""
     given: dict[str, Any] = {}
     if queues_storage is not None:
         given["storage.path"] = queues_storage
@@ -304,8 +310,9 @@ def load_config(
     if file is not None:
         given |= _from_file(read_yaml_file(file, variables), turned_on)
     given |= _from_variables(variables)
-    for path, text in flags.items():
-        given[path] = _read_text(next(key for key in _KEYS if key.path == path), text, f"--{path.rpartition('.')[2]}")
+    keys = {key.path: key for key in _KEYS}
+    for flag, text in flags.items():
+        given[FLAGS[flag]] = _read_text(keys[FLAGS[flag]], text, flag)
     return _built(given, turned_on)
 
 

@@ -14,7 +14,7 @@ SHA = "ab" * 32
 def load(tmp_path: Path, text: str, variables: dict[str, str] | None = None, **flags: str) -> Config:
     file = tmp_path / "broker.yml"
     file.write_text(text)
-    return load_config(file, variables or {}, {name.replace("_", "."): value for name, value in flags.items()})
+    return load_config(file, variables or {}, {f"--{name}": value for name, value in flags.items()})
 
 
 def test_every_key_of_the_documentation_is_read(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_without_anything_there_are_defaults() -> None:
 def test_flags_win_over_variables_and_variables_over_the_file(tmp_path: Path) -> None:
     """INTERFACES 1: flags, then ``SYNCBROK_*``, then the file, then the original's ``Storage: path``."""
     text = "http: {port: 1, host: localhost}\nlogging: {level: error}\n"
-    config = load(tmp_path, text, {"SYNCBROK_HTTP_PORT": "2", "SYNCBROK_LOGGING_LEVEL": "debug"}, http_port="3")
+    config = load(tmp_path, text, {"SYNCBROK_HTTP_PORT": "2", "SYNCBROK_LOGGING_LEVEL": "debug"}, port="3")
     assert (config.http.port, config.http.host, config.logging.level) == (3, "localhost", "debug")
     assert load(tmp_path, text, {"SYNCBROK_HTTP_PORT": "2"}).http.port == 2
     assert load(tmp_path, text).http.port == 1
@@ -168,8 +168,8 @@ def test_a_mistake_is_named_with_file_line_and_key(tmp_path: Path, text: str, li
         ({"SYNCBROK_PORT": "x"}, {}, "SYNCBROK_PORT: expected a whole number"),
         ({"SYNCBROK_HTTP_PROT": "1"}, {}, "SYNCBROK_HTTP_PROT: unknown variable; did you mean 'SYNCBROK_HTTP_PORT'?"),
         ({"SYNCBROK_HTTP_TOKENS": "secret"}, {}, "SYNCBROK_HTTP_TOKENS: http.tokens: expected a list"),
-        ({}, {"http.port": "-1"}, "--port: expected a whole number"),
-        ({}, {"storage.path": ""}, "--path: expected a path"),
+        ({}, {"--port": "-1"}, "--port: expected a whole number"),
+        ({}, {"--storage": ""}, "--storage: expected a path"),
     ],
 )
 def test_a_mistake_in_a_variable_or_flag_names_it(variables: dict[str, str], flags: dict[str, str], said: str) -> None:
@@ -207,3 +207,8 @@ def test_loopback_only_looks_at_every_listener(tmp_path: Path) -> None:
     assert not load(tmp_path, "http: {host: 0.0.0.0}").loopback_only
     assert not load(tmp_path, "frontends: {topics: {host: '::'}}").loopback_only
     assert not load(tmp_path, "http: {host: broker.internal}").loopback_only
+
+
+def test_the_file_in_the_repository_says_the_defaults() -> None:
+    """``config/broker.yml`` shows every key with its default: whoever reads it knows what is set without it."""
+    assert load_config(Path(__file__).parents[1] / "config/broker.yml", {}, {}) == Config()

@@ -1,0 +1,198 @@
+"""The broker put together: configuration -> Space -> frontends, and the whole of its life.
+
+start      the log is read (HTTP answers 503 meanwhile), the queues of the file are declared, the frontends listen
+serve      SIGHUP reads the file of queues again
+stop       on SIGTERM or SIGINT, in this order:
+             1. publishes and /readyz answer 503, no new attempts     (the Space drains)
+             2. attempts in flight get 25 s, then stay pending
+             3. all that was let in is written and fsynced
+             4. checkpoint, clean marker, the log is closed           (the Space has ended)
+             5. answers under way end, the frontends close
+           A second signal ends the process at once; that loses nothing but time.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from syncbrok.cli.waiting_room import WaitingRoom
+from syncbrok.config import Config
+from syncbrok.delivery.guard import Guard
+from syncbrok.delivery.webhook import Webhook
+from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
+from syncbrok.frontends.over_http import events, page
+from syncbrok.frontends.over_http.server import HttpServer
+from syncbrok.frontends.over_http.surface import HttpOptions, Token
+from syncbrok.log.journal import JournalOptions
+from syncbrok.model import limits
+from syncbrok.model.errors import Draining, Fatal
+from syncbrok.space.space import Space, SpaceOptions
+
+_log: Final = logging.getLogger("syncbrok.broker")
+_SWITCH_INTERVAL_S: Final = 0.0005
+_TELL_EVERY_S: Final = 2.0
+
+
+class Queues(NamedTuple):
+    """The file of queues, read once already, and where to read it again."""
+
+    path: Path
+    file: QueuesFile
+
+
+async def serve(
+    config: Config, queues: Queues | None, variables: Mapping[str, str], tell_address: Callable[[str], None]
+) -> None:
+    """From the start to the end. Raises ``Fatal`` errors, and ``OSError`` where an address cannot be had."""
+    # The writer thread and the loop hand the interpreter to each other at every commit: make that quick.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    signals = _Signals(asyncio.get_running_loop())
+    async with WaitingRoom(config.http.host, config.http.port):
+        space = await asyncio.to_thread(_open, config)
+    # What recovery has built lives as long as the process: the collector need not go through it again and again.
+    gc.collect()
+    gc.freeze()
+    webhook = Webhook(_guard(config), space.signing_keys)
+    space.handle("http", webhook)
+    space.handle("https", webhook)
+    http = HttpServer(space.channels, space.view, _http_options(config), (*events.ROUTES, *page.routes()))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(space.run(), name="syncbrok space")
+            signals.drain = lambda: tasks.create_task(space.drain())
+            try:
+                if queues is not None:
+                    await apply_queues(queues.file, space.channels, lambda: existing(space))
+                    signals.reload = lambda: tasks.create_task(_reload(queues.path, variables, space))
+                await http.start()
+                tell_address(http.url)
+                await asyncio.wait((running,))
+            finally:
+                signals.reload = None
+                await space.drain()
+                await asyncio.wait((running,))
+                await http.stop()
+    except BaseExceptionGroup as failed:
+        cause = _first(failed)
+        if not (isinstance(cause, Draining) and signals.asked):  # asked to stop before it served
+            raise cause from failed
+    finally:
+        space.close()
+    _log.info("syncbrok.broker.stopped")
+
+
+def existing(space: Space) -> Iterator[tuple[str, Sequence[str]]]:
+    """Queues and their webhook subscribers; those of the TCP frontends come and go without the file."""
+    after: str | None = None
+    while True:
+        queues, after = space.view.queues(after, limits.list_limit_max)
+        for queue in queues:
+            yield queue.name, list(_webhooks(space, queue.name))
+        if after is None:
+            return
+
+
+def _webhooks(space: Space, queue: str) -> Iterator[str]:
+    after: str | None = None
+    while True:
+        subscribers, after = space.view.subscribers(queue, after, limits.list_limit_max)
+        yield from (one.id for one in subscribers if one.settings.endpoint.startswith(("http:", "https:")))
+        if after is None:
+            return
+
+
+async def _reload(path: Path, variables: Mapping[str, str], space: Space) -> None:
+    await reload_queues(path, variables, space.channels, lambda: existing(space))
+
+
+def _open(config: Config) -> Space:
+    storage = config.storage
+    journal = JournalOptions(
+        segment_bytes=storage.segment_bytes,
+        reserve_bytes=storage.reserve_bytes,
+        sync="interval" if storage.sync_interval_ms else "always",
+        interval_ms=storage.sync_interval_ms,
+        retention_s=storage.retention_s,
+        archive=storage.archive,
+    )
+    return Space.open(storage.path, SpaceOptions(journal), progress=_Told())
+
+
+class _Told:
+    """Says how far reading the log has come, now and then."""
+
+    def __init__(self) -> None:
+        self._due_s = time.monotonic() + _TELL_EVERY_S
+
+    def __call__(self, done_bytes: int, total_bytes: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = now_s + _TELL_EVERY_S
+            _log.info("syncbrok.broker.reading", extra={"done_bytes": done_bytes, "total_bytes": total_bytes})
+
+
+def _guard(config: Config) -> Guard:
+    return Guard(config.guard.allow, loopback_allowed=config.loopback_only)
+
+
+def _http_options(config: Config) -> HttpOptions:
+    http = config.http
+    return HttpOptions(
+        host=http.host,
+        port=http.port,
+        sync=config.storage.sync,
+        tokens=tuple(Token(one.name, one.sha256, one.scopes) for one in http.tokens),
+        content_bytes_max=http.content_bytes_max,
+        batch_lines_max=http.batch_lines_max,
+        batch_bytes_max=http.batch_bytes_max,
+        parents_max=http.parents_max,
+        headers_timeout_s=http.headers_timeout_s,
+        body_timeout_s=http.body_timeout_s,
+        connections_max=http.connections_max,
+        connections_per_address_max=http.connections_per_address_max,
+    )
+
+
+class _Signals:
+    """``drain`` and ``reload`` are what SIGTERM or SIGINT and SIGHUP do. Until there is something to drain, and again
+    for the second signal, the process ends at once: neither reading a log nor waiting for attempts needs an end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.drain: Callable[[], object] | None = None
+        self.reload: Callable[[], object] | None = None
+        self.asked = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._hangup)
+
+    def _stop(self, number: int) -> None:
+        if self.drain is None or self.asked:
+            _log.warning("syncbrok.broker.ended_at_once", extra={"signal": signal.Signals(number).name})
+            os._exit(128 + number if self.asked else 0)
+        self.asked = True
+        _log.info("syncbrok.broker.stopping", extra={"signal": signal.Signals(number).name})
+        self.drain()
+
+    def _hangup(self) -> None:
+        if self.reload is not None:
+            self.reload()
+
+
+def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What ended it: a fatal error where there is one, else the first of all."""
+    flat: list[BaseException] = []
+    waiting: list[BaseException] = [failed]
+    while waiting:
+        one = waiting.pop(0)
+        if isinstance(one, BaseExceptionGroup):
+            waiting += one.exceptions
+        else:
+            flat.append(one)
+    return next((one for one in flat if isinstance(one, Fatal)), flat[0])

@@ -1,0 +1,47 @@
+"""How a command ends: the exit codes, and the errors that become them. Scripts rely on the numbers."""
+
+from typing import IO, Any, Final
+
+import click
+
+from syncbrok.model.errors import Fatal, SyncbrokError
+
+FAILED: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+REFUSED: Final = 4
+UNREACHABLE: Final = 5
+LOG_CORRUPT: Final = 65
+LOG_FAILED: Final = 74
+LOG_LOCKED: Final = 75
+
+EXIT_CODES: Final = """\b
+Exit codes:
+  0   done
+  1   it did not work; standard error says why
+  2   a mistake on the command line or in a configuration file
+  3   no such queue, subscriber or message
+  4   the broker refused it: a conflict, a wrong setting, no permission
+  5   the broker cannot be reached
+  65  the log is damaged
+  74  writing the log failed
+  75  another process has the log open"""
+
+
+class CommandFailed(click.ClickException):
+    """Ends the command with ``exit_code`` after saying what happened, and what to do about it."""
+
+    def __init__(self, message: str, exit_code: int = FAILED, mend: str = "") -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click declares it of the class
+        self.mend = mend
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"syncbrok: {self.message}", file=file, err=True)
+        if self.mend:
+            click.echo(f"  {self.mend}", file=file, err=True)
+
+
+def from_error(error: SyncbrokError) -> CommandFailed:
+    """The end of a command that met ``error``."""
+    return CommandFailed(error.detail, error.exit_code if isinstance(error, Fatal) else FAILED)

@@ -1,0 +1,93 @@
+"""``syncbrok``: the group of all commands. A command's module is imported when it is called: each starts fast."""
+
+import importlib
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+import syncbrok
+from syncbrok.cli.exits import EXIT_CODES, FAILED, from_error
+from syncbrok.model.errors import SyncbrokError
+
+_COMMANDS: Final = {
+    "serve": "Run the broker.",
+    "publish": "Publish a message; prints its id.",
+    "queues": "List, show, create, change, delete, purge queues.",
+    "subscribers": "List, show, create, change, delete, test subscribers.",
+    "messages": "List, show, find, cancel, replay messages.",
+    "dead-letters": "List and replay what could not be delivered.",
+    "apply": "Make a running broker match a queues.yml.",
+    "log": "Check, print, salvage a log.",
+    "bench": "Measure this machine, beside its ceilings.",
+}
+
+_HELP: Final = f"""Syncbrok takes messages over HTTP, keeps them in a log and pushes each one to every webhook
+subscribed to its queue. A message may name parents: it goes out once they are complete. The parent goes first.
+
+\b
+Start a broker, subscribe to a queue, publish a message and one that waits for it:
+  syncbrok serve
+  syncbrok queues create orders
+  syncbrok subscribers create orders http://127.0.0.1:20000/
+  echo '{{"customer": 1}}' | syncbrok publish orders
+  echo '{{"card": 1}}' | syncbrok publish orders --parent ID
+
+Commands speak to the broker at --url (SYNCBROK_URL), by default http://127.0.0.1:10000, with --token
+(SYNCBROK_TOKEN) where it asks for one.
+
+{EXIT_CODES}
+"""
+
+
+class Lazily(click.Group):
+    """A group whose commands are modules of this package: ``dead-letters`` is ``command`` of ``dead_letters``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"syncbrok.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        # From the table: the help of the group must not import nine modules and what they import.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SyncbrokError as error:
+            raise from_error(error) from error
+
+
+@click.command(
+    cls=Lazily, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(syncbrok.__version__, prog_name="syncbrok")
+def group() -> None:
+    """See ``_HELP``."""
+
+
+def main() -> None:
+    """The program. Never shows a traceback, but for a defect with ``SYNCBROK_TRACE`` set."""
+    try:
+        group(prog_name="syncbrok")
+    except BrokenPipeError:
+        # Who read our output has seen enough (``| head``). Python would complain once more while it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+    except Exception as error:
+        if os.environ.get("SYNCBROK_TRACE"):
+            raise
+        click.echo(
+            f"syncbrok: a defect: {type(error).__name__}: {error}\n"
+            "  SYNCBROK_TRACE=1 shows where; please report it with that",
+            err=True,
+        )
+        sys.exit(FAILED)

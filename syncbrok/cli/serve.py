@@ -1,0 +1,77 @@
+"""``syncbrok serve``."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from syncbrok.cli.broker import Queues, serve
+from syncbrok.cli.exits import EXIT_CODES, CommandFailed
+from syncbrok.cli.log_lines import start_logging
+from syncbrok.config import load_config
+from syncbrok.frontends.from_yaml import read_queues_file
+
+_CONFIG: Final = Path("config/broker.yml")
+_QUEUES: Final = Path("queues.yml")
+
+_HELP: Final = f"""Run the broker until SIGTERM or SIGINT.
+
+Flags win over SYNCBROK_* variables, which win over the configuration file. SIGHUP reads the file of queues again.
+Standard output gets one line, with the address, once it serves; standard error gets its log.
+
+\b
+Examples:
+  syncbrok serve
+  syncbrok serve --storage /var/lib/syncbrok --port 11000
+  SYNCBROK_STORAGE_SYNC=interval:50 syncbrok serve --log-format text
+
+{EXIT_CODES}
+"""
+
+
+@click.command("serve", help=_HELP)
+@click.option("--config", "config_path", type=click.Path(path_type=Path), envvar="SYNCBROK_CONFIG", metavar="FILE",
+              help="Configuration; config/broker.yml where there is one.")  # fmt: skip
+@click.option("--queues", "queues_path", type=click.Path(path_type=Path), envvar="SYNCBROK_QUEUES", metavar="FILE",
+              help="Queues and subscribers to declare; queues.yml where there is one.")  # fmt: skip
+@click.option("--storage", metavar="DIR", help="Where the log is kept; storage/ by default.")
+@click.option("--host", metavar="ADDRESS", help="Where to listen; 127.0.0.1 by default.")
+@click.option("--port", metavar="PORT", help="10000 by default; 0 takes any that is free.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info (the default), warning or error.")
+@click.option("--log-format", metavar="FORMAT", help="json (the default) or text.")
+def command(config_path: Path | None, queues_path: Path | None, **given: str | None) -> None:
+    """See ``_HELP``."""
+    flags = {f"--{name.replace('_', '-')}": value for name, value in given.items() if value is not None}
+    variables = dict(os.environ)
+    queues_path = queues_path or (_QUEUES if _QUEUES.exists() else None)
+    queues = None if queues_path is None else Queues(queues_path, read_queues_file(queues_path, variables))
+    config = load_config(
+        config_path or (_CONFIG if _CONFIG.exists() else None),
+        variables,
+        flags,
+        None if queues is None else queues.file.storage,
+    )
+    os.umask(0o077)  # the log and the secrets are nobody else's business
+    start_logging(config.logging.level, config.logging.format)
+
+    def tell_address(url: str) -> None:
+        click.echo(f"Syncbrok serves on {url}, log in {config.storage.path}")
+
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(serve(config, queues, variables, tell_address))
+    except OSError as error:
+        raise CommandFailed(
+            f"cannot listen on {config.http.host} port {config.http.port}, or use {config.storage.path}: {error}",
+            mend="--port takes another port, --storage another directory",
+        ) from error
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop  # noqa: PLC0415  there is none for every system
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
