@@ -133,7 +133,8 @@ class History(RuleBasedStateMachine):
             if sequence in self.log.scheduler.books.replays:
                 continue
             fact = made[sequence]
-            parents = tuple(sequence_of(parent) for parent in fact.parents if sequence_of(parent) in dead)
+            above = [sequence_of(parent) for parent in fact.parents]
+            parents = tuple(p for p in above if p in dead or not self.log.scheduler.ended(p))
             entries.append(
                 RearmedEntry(
                     sequence, fact.queue, (number,), parents, (self._attempts(sequence, number),), fact.parent_failure

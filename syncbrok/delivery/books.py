@@ -56,6 +56,8 @@ class Doomed:
     message: int
     outcome: Outcome
     reason: Reason
+    replay: int = 0
+    """the replay in which it ends; 0 for the message's own end"""
 
 
 @dataclass(slots=True)
@@ -72,6 +74,8 @@ class Books:
     replays: dict[int, ReplayEntry] = field(default_factory=dict)
     followers: dict[int, list[int]] = field(default_factory=dict)
     """within replays: who waits for whom"""
+    ended_leaders: deque[int] = field(default_factory=deque)
+    """messages with followers that have ended outside a replay"""
     replay_number: int = 0
     held_on: dict[int, "array[int]"] = field(default_factory=dict)
     """parent that ended badly -> its children on hold"""

@@ -146,9 +146,11 @@ class Cursor:
 
     def settle(self, sequence: int) -> None:
         """The delivery has ended for good: forget it wherever it stands (but not while it is out at a handler)."""
-        self.parked.discard(sequence)
-        self.ready.discard(sequence)
-        if self.tried.pop(sequence, None) is not None:
+        if self.parked:
+            self.parked.discard(sequence)
+        if self.ready:
+            self.ready.discard(sequence)
+        if self.tried and self.tried.pop(sequence, None) is not None:
             self.due.discard(sequence)
         self.unconfirmed.discard(sequence)
         self._remember(sequence)

@@ -133,7 +133,8 @@ class Gates:
         """Its gate has opened: those cursors that had passed it may have it now. With nobody to go to it is complete
         (RULES 17: at once, which is when nothing it waits for is left)."""
         if self._books.ledger.left(sequence) == 0:
-            self.end(sequence, MessageEvent.ENDED_WELL)
+            # By a row: that its time has come is in no other fact, and what follows from it must be.
+            self.doom(sequence, Outcome.SKIPPED, Reason.NONE)
         else:
             self._open_parked(sequence, self._cursors_of(sequence))
 
@@ -150,6 +151,8 @@ class Gates:
             books.ledger.walking.add(sequence)
         books.ledger.change(sequence, event, reason)
         books.asked.pop(sequence, None)
+        if sequence in books.followers:
+            books.ended_leaders.append(sequence)
         key = books.tail_of.pop(sequence, None)
         if key is not None:
             del books.tails[key]

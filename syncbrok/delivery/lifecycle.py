@@ -188,7 +188,7 @@ MESSAGE_IMPOSSIBLE: Final[frozenset[tuple[MessageState, MessageEvent]]] = frozen
 )
 
 ENDING: Final[dict[Outcome, MessageEvent]] = {
-    Outcome.DELIVERED: V.ENDED_WELL,
+    Outcome.SKIPPED: V.ENDED_WELL,
     Outcome.DEAD: V.ENDED_DEAD,
     Outcome.EXPIRED: V.ENDED_EXPIRED,
     Outcome.DROPPED: V.ENDED_DROPPED,

@@ -33,7 +33,11 @@ class Replays:
         if book is None or not left:
             return
         attempts = dict(zip(armed.subscribers, armed.attempts, strict=False))
-        waiting = {parent for parent in armed.parents if parent in books.replays}
+        waiting = {
+            parent
+            for parent in armed.parents
+            if parent in books.replays or books.ledger.state(parent) < MessageState.COMPLETE
+        }
         entry = ReplayEntry(number, armed.queue, left, attempts, waiting, armed.parent_failure)
         books.replays[armed.message] = entry
         for subscriber in left:
@@ -101,12 +105,20 @@ class Replays:
         self._gates.replayed(sequence)
         self._gates.parent_ended(sequence, books.ledger.first_child(sequence))
 
+    def leaders_ended(self) -> None:
+        """Messages outside the replays, that some inside wait for, have ended for the first time."""
+        while self._books.ended_leaders:
+            leader = self._books.ended_leaders.popleft()
+            failed = leader in self._books.ledger.bad
+            for follower in self._books.followers.pop(leader, ()):
+                self._parent_finished(follower, leader, failed=failed)
+
     def _parent_finished(self, follower: int, parent: int, *, failed: bool) -> None:
         entry = self._books.replays.get(follower)
         if entry is None or parent not in entry.waiting:
             return
         if failed and entry.parent_failure is ParentFailure.FAIL:
-            self._books.dying.append(Doomed(follower, Outcome.DEAD, Reason.PARENT_FAILED))
+            self._books.dying.append(Doomed(follower, Outcome.DEAD, Reason.PARENT_FAILED, entry.number))
             return
         if failed and entry.parent_failure is ParentFailure.HOLD:
             return  # until the parent is replayed again, or an operator cancels it

@@ -12,7 +12,7 @@ owed are owed again.
 from collections.abc import Iterable, Iterator
 
 from syncbrok.delivery import snapshot
-from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, Books, QueueBook
+from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, Books, Doomed, QueueBook
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
@@ -78,6 +78,7 @@ class Scheduler(Standing):
         while self._gates.busy:
             self._gates.work(limits.cascade_slice)
         self._finish_leaving(None)
+        self._replays.leaders_ended()
         return snapshot.dump(self.books)
 
     def restore(self, parts: dict[str, bytes], declared: Iterable[QueueSet | SubscriberSet]) -> None:
@@ -116,6 +117,8 @@ class Scheduler(Standing):
                 pass
         if self._gates.busy:
             self._gates.work(limits.cascade_slice // 16)
+        if self.books.ended_leaders:
+            self._replays.leaders_ended()
 
     def _published(self, fact: Published) -> None:
         book = self.books.queues.get(fact.queue)
@@ -141,6 +144,8 @@ class Scheduler(Standing):
         """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone."""
         ledger = self.books.ledger
         edges, flags = self._edges(fact)
+        if left == 0:
+            flags &= ~SAME  # with no subscriber to judge a parent at, it is judged by all, or a chain would break here
         if fact.only:
             flags |= ONLY
             ledger.only[fact.sequence] = fact.only
@@ -311,6 +316,7 @@ class Scheduler(Standing):
         self._line.wake_due(now_us)
         self._gates.work(limits.cascade_slice)
         self._finish_leaving(limits.cascade_slice)
+        self._replays.leaders_ended()
         if self.suspended:
             return []
         return self._line.take(now_us, durable, limit)
@@ -327,7 +333,7 @@ class Scheduler(Standing):
         for _ in range(min(len(dying), limit)):
             doomed = dying.popleft()
             book = self.books.queues.get(self._queue_of(doomed.message))
-            if self._ended(doomed.message) or book is None:
+            if self._over(doomed) or book is None:
                 continue
             if any(doomed.message in cursor.flight for cursor in book.cursors):
                 dying.append(doomed)  # what is out may still succeed, and its outcome comes first
@@ -343,8 +349,12 @@ class Scheduler(Standing):
         entry = self.books.replays.get(sequence)
         return entry.queue if entry is not None else self.books.ledger.queue(sequence)
 
-    def _ended(self, sequence: int) -> bool:
-        return sequence not in self.books.replays and self.books.ledger.state(sequence) >= MessageState.COMPLETE
+    def _over(self, doomed: Doomed) -> bool:
+        """Whether what it is about has ended otherwise."""
+        entry = self.books.replays.get(doomed.message)
+        if doomed.replay:
+            return entry is None or entry.number != doomed.replay
+        return entry is not None or self.books.ledger.state(doomed.message) >= MessageState.COMPLETE
 
     def next_due_us(self) -> int | None:
         """When to call ``take`` and ``owed`` again though nothing has happened; 0 for at once, None for never."""

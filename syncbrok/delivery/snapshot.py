@@ -77,7 +77,7 @@ def _state(books: Books) -> dict[str, Any]:
         "replay_number": books.replay_number,
         "only": list(books.ledger.only.items()),
         "tails": [(queue, key, sequence) for (queue, key), sequence in books.tails.items()],
-        "dying": [(d.message, d.outcome, d.reason) for d in (*books.dying, *books.asked.values())],
+        "dying": [(d.message, d.outcome, d.reason, d.replay) for d in (*books.dying, *books.asked.values())],
         "held_on": [(parent, list(children)) for parent, children in books.held_on.items()],
         "replays": [
             (
@@ -129,7 +129,9 @@ def _load_state(books: Books, state: dict[str, Any]) -> None:
     for queue, key, sequence in state["tails"]:
         books.tails[queue, key] = sequence
         books.tail_of[sequence] = (queue, key)
-    books.dying.extend(Doomed(message, Outcome(outcome), Reason(reason)) for message, outcome, reason in state["dying"])
+    books.dying.extend(
+        Doomed(message, Outcome(outcome), Reason(reason), replay) for message, outcome, reason, replay in state["dying"]
+    )
     books.held_on = {parent: array("Q", children) for parent, children in state["held_on"]}
     books.followers = dict(state["followers"])
     for sequence, number, queue, left, attempts, waiting, policy, failed in state["replays"]:

@@ -252,7 +252,7 @@ class OrderChecker:
         replay = self._now.replays.get(message.rearmed.get(row.subscriber, 0))
         inside = replay.entries[row.message].parents if replay else ()
         for parent in message.parents:
-            if replay and parent in inside:
+            if replay and parent in inside and parent in replay.entries:
                 done = self._done_in_replay(replay, message, row, parent)
             else:
                 done = self._done(message, row, parent, either=bool(replay))

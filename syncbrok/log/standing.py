@@ -205,7 +205,8 @@ class Standing:
         if message.open & message.counted or message.complete_at:
             return False
         if message.counted:
-            good = all(message.ends[number][-1].good for number in message.counted)
+            # A dead letter of a subscriber that is gone goes with it: nobody could be sent a replay.
+            good = all(message.ends[number][-1].good or number in self.deleted for number in message.counted)
             ended = True
         else:
             states = [self.state_for(message, parent) for parent in message.parents]

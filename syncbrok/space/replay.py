@@ -102,7 +102,11 @@ class Planner:
             sequence,
             message.queue,
             subscribers,
-            tuple(parent for parent in map(sequence_of, message.parents) if parent in taken),
+            tuple(
+                parent
+                for parent in map(sequence_of, message.parents)
+                if parent in taken or not self._standing.ended(parent)
+            ),
             tuple(attempts.get(number, 0) for number in subscribers),
             message.parent_failure,
         )
