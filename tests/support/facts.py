@@ -1,0 +1,149 @@
+"""Hypothesis strategies for every fact of ``model.facts``."""
+
+from hypothesis import strategies as st
+
+from syncbrok.model.facts import (
+    Carried,
+    Fact,
+    FileApplied,
+    Gap,
+    Outcome,
+    Outcomes,
+    Published,
+    QueueDeleted,
+    QueueSet,
+    Rearmed,
+    RearmedEntry,
+    Reason,
+    Row,
+    SegmentOpened,
+    SegmentSealed,
+    SubscriberDeleted,
+    SubscriberSet,
+    Tried,
+)
+from syncbrok.model.message import Format, ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
+
+numbers = st.integers(0, 2**32 - 1)
+small = st.integers(0, 2**16 - 1)
+sequences = st.integers(0, 2**42 - 1)
+times = st.integers(0, 2**62)
+# Surrogates too: what a header brought in undecodable goes through as it came.
+texts = st.text(st.characters(codec=None), max_size=20)
+names = st.text("abc_.-", min_size=1, max_size=8)
+ids = st.binary(min_size=16, max_size=16)
+seconds = st.floats(0, 1e7, allow_nan=False)
+pairs = st.lists(st.tuples(texts, texts), max_size=3).map(tuple)
+plain_pairs = st.lists(st.tuples(names, names), max_size=3).map(tuple)
+retries = st.builds(RetryPolicy, st.lists(seconds, max_size=3).map(tuple), st.floats(0, 1))
+
+
+def tuples_of(strategy: st.SearchStrategy, most: int = 3) -> st.SearchStrategy:
+    return st.lists(strategy, max_size=most).map(tuple)
+
+
+published = st.builds(
+    Published,
+    sequences,
+    times,
+    ids,
+    numbers,
+    sequences,
+    numbers,
+    st.sampled_from(Scope),
+    st.sampled_from(ParentFailure),
+    tuples_of(ids),
+    texts,
+    texts,
+    st.sampled_from((b"", bytes(range(16)))),
+    times,
+    times,
+    texts,
+    pairs,
+    st.binary(max_size=40),
+    numbers,
+)
+rows = st.builds(
+    Row,
+    sequences,
+    numbers,
+    small,
+    st.sampled_from(Outcome),
+    st.sampled_from(Reason),
+    small,
+    times,
+    times,
+    sequences,
+    numbers,
+    st.binary(max_size=20),
+)
+queues = st.builds(
+    QueueSet,
+    sequences,
+    times,
+    numbers,
+    names,
+    st.builds(
+        QueueSettings, st.sampled_from(Scope), st.sampled_from(ParentFailure), retries, seconds, numbers, seconds
+    ),
+)
+subscribers = st.builds(
+    SubscriberSet,
+    sequences,
+    times,
+    numbers,
+    numbers,
+    names,
+    sequences,
+    st.builds(
+        SubscriberSettings,
+        names,
+        st.none() | names,
+        st.sampled_from(Format),
+        st.none() | retries,
+        st.none() | seconds,
+        st.none() | numbers,
+        st.none() | sequences,
+        st.booleans(),
+        times,
+        st.integers(0, 2),
+        plain_pairs,
+    ),
+)
+applied = st.builds(FileApplied, sequences, times, names, names)
+entries = st.builds(
+    RearmedEntry,
+    sequences,
+    numbers,
+    tuples_of(numbers),
+    tuples_of(sequences),
+    tuples_of(numbers),
+    st.sampled_from(ParentFailure),
+)
+ended = tuples_of(st.tuples(numbers, st.sampled_from(Outcome)))
+
+STRATEGIES: dict[type, st.SearchStrategy] = {
+    Published: published,
+    Outcomes: st.builds(Outcomes, sequences, times, tuples_of(rows)),
+    Carried: st.builds(
+        Carried, sequences, times, published, ended, tuples_of(st.builds(Tried, numbers, numbers, times))
+    ),
+    QueueSet: queues,
+    QueueDeleted: st.builds(QueueDeleted, sequences, times, numbers),
+    SubscriberSet: subscribers,
+    SubscriberDeleted: st.builds(SubscriberDeleted, sequences, times, numbers),
+    FileApplied: applied,
+    Rearmed: st.builds(Rearmed, sequences, times, numbers, tuples_of(entries)),
+    SegmentOpened: st.builds(
+        SegmentOpened,
+        sequences,
+        times,
+        tuples_of(queues),
+        tuples_of(subscribers),
+        tuples_of(applied),
+        tuples_of(st.tuples(sequences, st.sampled_from(Outcome))),
+    ),
+    SegmentSealed: st.builds(SegmentSealed, sequences, times, sequences, numbers),
+    Gap: st.builds(Gap, sequences, times, sequences, sequences, names),
+}
+facts: st.SearchStrategy[Fact] = st.one_of(*STRATEGIES.values())

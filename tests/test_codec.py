@@ -1,0 +1,182 @@
+"""Facts as bytes: nothing is lost on the way there and back, and bytes that are no record are never taken for one."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from syncbrok.log import codec
+from syncbrok.log.codec import Corrupt, Decoded, Header, Incomplete, Kind
+from syncbrok.model.facts import Carried, Fact, Outcome, Outcomes, Published, Reason, Row
+from syncbrok.model.message import ParentFailure, Scope
+from syncbrok.model.names import make_message_id
+from tests.support.facts import STRATEGIES, facts
+
+KEY = bytes(range(16))
+
+
+def message(sequence: int, **changes: object) -> Published:
+    """A plain message."""
+    plain = Published(
+        sequence=sequence,
+        time_us=1_700_000_000_000_000 + sequence,
+        id=make_message_id(1_700_000_000_000, sequence, KEY),
+        queue=3,
+        root=sequence,
+        depth=0,
+        scope=Scope.ALL,
+        parent_failure=ParentFailure.FAIL,
+        parents=(),
+        key="",
+        idempotency_key="",
+        fingerprint=b"",
+        due_us=0,
+        expires_us=0,
+        content_type="text/plain",
+        headers=(),
+        content=b"content %d" % sequence,
+    )
+    return plain._replace(**changes)
+
+
+EVERYTHING = message(
+    7,
+    parents=(make_message_id(1, 2, KEY), make_message_id(1, 3, KEY)),
+    key="customer-1",
+    idempotency_key="once",
+    fingerprint=KEY,
+    due_us=5,
+    expires_us=6,
+    headers=(("x-a", "1"), ("x-b", "")),
+    only=9,
+    scope=Scope.SAME,
+    parent_failure=ParentFailure.DELIVER,
+)
+
+
+def test_every_fact_has_a_strategy() -> None:
+    """No fact is left out of the round trip below."""
+    assert set(get_args(Fact)) == set(STRATEGIES)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(facts, st.integers(0, 2**60), st.booleans())
+@example(EVERYTHING, 1, True)
+@example(message(1, headers=(("x", "\udcff"), ("y\0", ""))), 1, True)
+def test_what_is_written_is_read(fact: Fact, number: int, ends_unit: bool) -> None:
+    """A record holds its fact, all of it, and says of the write what it was told."""
+    data = codec.encode(fact, batch=number, synced_through=number + 1, ends_unit=ends_unit)
+    found = codec.decode(b"before" + data + b"after", 6)
+    assert isinstance(found, Decoded)
+    assert (found.fact, found.end) == (fact, 6 + len(data))
+    header = found.header
+    assert (header.sequence, header.time_us) == (fact.sequence, fact.time_us)
+    assert (header.batch, header.synced_through, header.ends_unit) == (number, number + 1, ends_unit)
+    assert codec.decode(memoryview(data)) == codec.decode(data)
+
+
+@given(facts)
+def test_content_can_be_left_out(fact: Fact) -> None:
+    """Facts are read without contents where a start-up needs none of them."""
+    found = codec.decode(codec.encode(fact), content=False)
+    assert isinstance(found, Decoded)
+    if isinstance(fact, Published):
+        fact = fact._replace(content=b"")
+    if isinstance(fact, Carried):
+        fact = fact._replace(message=fact.message._replace(content=b""))
+    assert found.fact == fact
+
+
+def test_a_batch_is_its_records_one_after_the_other() -> None:
+    """A write of many records holds the same bytes as many writes; units end where they were said to."""
+    batch = [message(number) for number in range(1, 6)]
+    together = codec.encode_batch(batch, batch=4, synced_through=9, unit_ends={1, 4})
+    single = [codec.encode(one, batch=4, synced_through=9, ends_unit=one.sequence in (2, 5)) for one in batch]
+    assert together.data == b"".join(single)
+    assert together.ends == np.cumsum([len(one) for one in single]).tolist()
+
+
+@pytest.mark.parametrize(
+    "fact", [EVERYTHING, Outcomes(1, 2, (Row(1, 2, 3, Outcome.FAILED, Reason.NACK, 4, 5, 6, 7, 8, b"no"),))]
+)
+def test_no_damage_is_taken_for_a_record(fact: Fact) -> None:
+    """STYLE habit 16: every bit of a record flipped, and every end cut off, is noticed."""
+    data = codec.encode(fact)
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert isinstance(codec.decode(damaged), Corrupt), f"bit {bit}"
+    for length in range(len(data)):
+        found = codec.decode(data[:length])
+        assert isinstance(found, Incomplete), f"cut to {length}"
+        assert found.needed == (codec.HEADER_BYTES if length < codec.HEADER_BYTES else len(data))
+
+
+@given(st.binary(max_size=300))
+@example(bytes(200))
+def test_any_bytes_have_an_answer(data: bytes) -> None:
+    """STYLE habit 14: bytes that are no record are an answer, never an exception."""
+    assert not isinstance(codec.decode(data), Decoded)
+
+
+@settings(max_examples=200)
+@given(st.sampled_from([*Kind, 0, 99]), st.integers(0, 0xFFFF), st.binary(max_size=200), st.integers(0, 9), st.data())
+def test_a_body_of_another_program_has_an_answer(
+    kind: int, flags: int, body: bytes, items: int, data: st.DataObject
+) -> None:
+    """A record whose checksums fit but whose body is not one of ours is answered too."""
+    meta_bytes = data.draw(st.integers(0, len(body)))
+    head = codec_head(0x5242_5953, 1, kind, flags, len(body), meta_bytes, items, body)
+    assert isinstance(codec.decode(head + body), Decoded | Corrupt)
+
+
+def codec_head(
+    magic: int, version: int, kind: int, flags: int, body_bytes: int, meta_bytes: int, items: int, body: bytes
+) -> bytes:
+    from crc32c import crc32c
+
+    head = np.zeros(1, codec.HEADER)
+    head[["magic", "version", "kind", "flags", "body_bytes", "meta_bytes", "items", "body_crc"]] = (
+        magic, version, kind, flags, body_bytes, meta_bytes, items, crc32c(body),
+    )  # fmt: skip
+    head["header_crc"] = crc32c(head.tobytes()[:-4])
+    return head.tobytes()
+
+
+def test_another_version_is_said_to_be_one() -> None:
+    """A log of a later program is refused by its version, not called damaged."""
+    head = codec_head(0x5242_5953, 2, 1, 0, 0, 0, 0, b"")
+    found = codec.decode(head)
+    assert isinstance(found, Corrupt)
+    assert "version 2" in found.why
+
+
+def test_a_figure_beyond_its_field_does_not_stop_the_log() -> None:
+    """What an endpoint or a clock makes up is cut to what the row holds; the outcome is kept."""
+    row = Row(1, 2, 70_000, Outcome.FAILED, Reason.STATUS, 99_999, 5, 6, 7, -1, b"")
+    found = codec.decode(codec.encode(Outcomes(1, 1, (row,))))
+    assert isinstance(found, Decoded)
+    assert isinstance(found.fact, Outcomes)
+    assert found.fact.rows == (row._replace(attempt=65_535, status=65_535, latency_us=0),)
+
+
+def test_numpy_sees_the_same_headers() -> None:
+    """SPARK section 3: a whole segment's headers are gathered at once, from sparse offsets too."""
+    batch: list[Fact] = [message(number, content=bytes(number % 50)) for number in range(1, 701)]
+    batch[10] = Outcomes(11, 0, ())
+    data = b"xyz" + codec.encode_batch(batch, batch=1, synced_through=0).data
+    offsets, end = codec.walk(data, 3, len(data))
+    assert end == len(data)
+    headers = codec.gather(data, offsets)
+    assert headers["sequence"].tolist() == list(range(1, 701))
+    for offset, seen in zip(offsets.tolist(), headers, strict=True):
+        read = codec.read_header(data, offset)
+        assert isinstance(read, Header)
+        assert [field if isinstance(field, int) else bytes(field) for field in seen.tolist()] == list(read)
+    for every in (1, 64, 256, 1000):
+        assert codec.lockstep(data, offsets[::every], every, 700).tolist() == offsets.tolist()
+    cut, stopped = codec.walk(data, 3, len(data) - 1)
+    assert (len(cut), stopped) == (699, int(offsets[-1]))
+    assert len(codec.gather(b"", np.empty(0, np.int64))) == 0
