@@ -6,7 +6,7 @@ its own; its receipt is settled when the job is done.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
@@ -37,9 +37,11 @@ _log = logging.getLogger(__name__)
 
 _jobs_max: Final = 64
 
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
 
 class Intake:
-    """``steps`` is what the committer asks. Jobs run in the task group given to ``start``."""
+    """``steps`` is what the committer asks. ``start`` is given what makes a task of a job and owns it."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Intake:
         self._acceptor = acceptor
         self._lookups = lookups
         self._jobs: set[asyncio.Task[None]] = set()
-        self._tasks: asyncio.TaskGroup | None = None
+        self._spawn: Spawn | None = None
         self.steps: dict[type, Step] = {
             Publish: self._publish,
             SendTest: self._send_test,
@@ -74,12 +76,12 @@ class Intake:
         """At work now."""
         return len(self._jobs)
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
-        self._tasks = tasks
+    def start(self, spawn: Spawn) -> None:
+        self._spawn = spawn
 
     def stop(self) -> None:
         """Cancel all jobs: each slice that is durable stays, the rest is done by whoever asks again."""
-        self._tasks = None
+        self._spawn = None
         for job in self._jobs:
             job.cancel()
 
@@ -109,11 +111,11 @@ class Intake:
         queue = getattr(waiting.item, "name", None)
         if queue in draft.touched:
             raise Later
-        if self._tasks is None:
+        if self._spawn is None:
             raise stopped()
         if len(self._jobs) >= _jobs_max:
             raise Overloaded(f"{_jobs_max} operations are at work; try again in a few seconds", retry_after_s=5)
-        task = self._tasks.create_task(_settling(work, waiting), name="syncbrok job")
+        task = self._spawn(_settling(work, waiting))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
         return ELSEWHERE

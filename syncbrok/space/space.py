@@ -100,7 +100,7 @@ class Space:
         self._closed = False
         self._readers = ThreadPoolExecutor(_readers_max, thread_name_prefix="syncbrok-reader")
         scheduler, registry = state.scheduler, state.registry
-        sync = options.journal.sync
+        sync: str = options.journal.sync
         every_s = None
         if sync == "interval":
             sync = f"interval:{options.journal.interval_ms}"
@@ -156,13 +156,14 @@ class Space:
         *,
         clock_us: Callable[[], int] = _clock_us,
         progress: Callable[[int, int], None] | None = None,
+        journal_class: type[Journal] = Journal,
     ) -> "Space":
         """Recover what is in ``directory``, or begin there. Blocks, for seconds where there is much to recover:
         ``progress`` is told (bytes done, bytes in all). Raises ``LogLocked``, ``LogCorrupt``, ``LogFailed``,
         ``LogFull`` and ``BadConfig``."""
         began = time.perf_counter()
         meters = Meters()
-        journal = Journal.open(directory, options.journal, clock_us, progress)
+        journal = journal_class.open(directory, options.journal, clock_us, progress)
         try:
             hold_max_us = int(options.journal.retention_s * 1e6)
             state, replayed = recover(journal, lambda: Scheduler(hold_max_us))
@@ -178,7 +179,7 @@ class Space:
             raise
         report = journal.recovery
         seconds = time.perf_counter() - began
-        meters.start = StartReport(clock_us(), report.clean, replayed, report.torn_bytes, seconds)
+        meters.start = StartReport(clock_us(), report.clean, replayed, report.cut_bytes, seconds)
         _log.info("syncbrok.space.opened", extra={"clean": report.clean, "facts": replayed, "seconds": seconds})
         return space
 
@@ -195,7 +196,7 @@ class Space:
         all."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._intake.start(tasks)
+                self._intake.start(tasks.create_task)
                 await self._serve(tasks)
         except BaseExceptionGroup as failed:
             self.view.state = "failed"
@@ -222,6 +223,7 @@ class Space:
             )
         ]
         lookups = tasks.create_task(self._lookups.run(), name="syncbrok lookups")
+        await asyncio.sleep(0)  # each has begun: a courier that has not would not hear of the end
         self.view.state = "serving"
         await self._drained.wait()
         # Shutdown, in this order.

@@ -1,0 +1,298 @@
+"""From a unit of messages to facts or a refusal, without disk, loop or clock (RULES 1 to 7)."""
+
+import pytest
+
+from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooLarge, UnknownParent, UnknownQueue
+from syncbrok.model.facts import Published, QueueSet
+from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope
+from syncbrok.model.names import MessageId, QueueName, make_message_id
+from syncbrok.space.acceptance import Acceptor, Found, OldKey, Wanted, merge
+from syncbrok.space.channels import Accepted, Publish
+from syncbrok.space.draft import Draft
+from syncbrok.space.idempotency import KeyIndex
+from syncbrok.space.identity import make_message_ids
+from syncbrok.space.lineage import Lineage
+from syncbrok.space.queue import Registry
+
+KEY = bytes(range(16))
+NOW_US = 1_700_000_000_000_000
+
+
+class Bench:
+    """An acceptor with everything around it in memory; ``cached`` is what the journal has at hand."""
+
+    def __init__(self, settings: QueueSettings = QueueSettings(), lineage: Lineage | None = None) -> None:
+        self.registry = Registry()
+        self.registry.apply(QueueSet(1, NOW_US, 1, QueueName("q"), settings))
+        self.registry.apply(QueueSet(2, NOW_US, 2, QueueName("other"), settings))
+        self.lineage = lineage or Lineage(1 << 10)
+        self.keys = KeyIndex()
+        self.cached: dict[int, Published] = {}
+        self.closing: set[int] = set()
+        self.acceptor = Acceptor(self.registry, self.lineage, self.keys, KEY, self.cached.get, self.closing, "always")
+        self.sequence = 3
+        self.now_us = NOW_US
+
+    def draft(self) -> Draft:
+        return Draft(self.sequence, self.now_us)
+
+    def commit(self, draft: Draft) -> None:
+        """As the Space does once it is durable."""
+        for fact in draft.facts:
+            assert isinstance(fact, Published)
+            self.lineage.note(fact)
+            self.keys.note(fact)
+            self.cached[fact.sequence] = fact
+        self.sequence = draft.sequence
+
+    def publish(self, *messages: Message, queue: str = "q", found: Found | None = None) -> Accepted:
+        draft = self.draft()
+        result = self.acceptor.accept(Publish(QueueName(queue), messages), draft, found)
+        assert isinstance(result, Accepted)
+        self.commit(draft)
+        return result
+
+    def refused(self, error: type[Exception], *messages: Message, queue: str = "q") -> Exception:
+        """Accepting these raises, and nothing of it stays."""
+        draft = self.draft()
+        with pytest.raises(error) as caught:
+            self.acceptor.accept(Publish(QueueName(queue), messages), draft, None)
+        assert (draft.facts, draft.sequence, draft.keys) == ([], self.sequence, {})
+        return caught.value
+
+
+def test_ids_of_a_batch_are_those_made_one_by_one():
+    """An id names its place: made many at once or one at a time, they are the same."""
+    for first, count in ((1, 40), ((1 << 30) - 3, 10), (1 << 41, 500), (77, 1)):
+        many = make_message_ids(NOW_US // 1000, first, count, KEY)
+        assert many == [make_message_id(NOW_US // 1000, sequence, KEY) for sequence in range(first, first + count)]
+
+
+def test_a_message_takes_what_its_queue_says_at_acceptance():
+    """RULES 3: scope and policy are frozen when the message is accepted; its own word goes before the queue's."""
+    bench = Bench(QueueSettings(scope=Scope.SAME, parent_failure=ParentFailure.HOLD))
+    draft = bench.draft()
+    unit = Publish(QueueName("q"), (Message(b"a"), Message(b"b", parent_failure=ParentFailure.DELIVER)))
+    bench.acceptor.accept(unit, draft, None)
+    first, second = draft.facts
+    assert (first.scope, first.parent_failure) == (Scope.SAME, ParentFailure.HOLD)
+    assert second.parent_failure is ParentFailure.DELIVER
+
+
+def test_a_delay_counts_from_acceptance():
+    """RULES 7: a delay is added to the moment of acceptance; the later of it and a given time holds."""
+    bench = Bench()
+    draft = bench.draft()
+    messages = (Message(b"a", delay_us=5), Message(b"b", delay_us=5, due_us=NOW_US + 9), Message(b"c"))
+    bench.acceptor.accept(Publish(QueueName("q"), messages), draft, None)
+    assert [fact.due_us for fact in draft.facts] == [NOW_US + 5, NOW_US + 9, 0]
+
+
+def test_root_and_depth_follow_the_parents():
+    """The root is the first parent's, the depth one more than the deepest parent's; inside a batch as well."""
+    bench = Bench()
+    a = bench.publish(Message(b"a")).ids[0]
+    b = bench.publish(Message(b"b", parents=(a,))).ids[0]
+    lone = bench.publish(Message(b"lone"))
+    draft = bench.draft()
+    unit = Publish(
+        QueueName("other"),
+        (Message(b"c", parents=(lone.ids[0], b)), Message(b"d", parents=(0,)), Message(b"e", parents=(1, a))),
+    )
+    accepted = bench.acceptor.accept(unit, draft, None)
+    assert [(fact.root, fact.depth) for fact in draft.facts] == [
+        (lone.sequences[0], 2),
+        (lone.sequences[0], 3),
+        (lone.sequences[0], 4),
+    ]
+    assert accepted.parents == ((lone.ids[0], b), (accepted.ids[0],), (accepted.ids[1], a))
+
+
+def test_a_parent_that_was_never_accepted_is_named():
+    """RULES 2: an id that was never issued is refused, with the id and its line; so is one not yet issued."""
+    bench = Bench()
+    known = bench.publish(Message(b"a")).ids[0]
+    for never in (
+        make_message_id(NOW_US // 1000, 10_000, KEY),
+        MessageId(known[:-1] + bytes((known[-1] ^ 1,))),
+        make_message_id(NOW_US // 1000, bench.sequence + 5, KEY),
+    ):
+        draft = bench.draft()
+        found = Found(looked={3})
+        with pytest.raises(UnknownParent) as caught:
+            unit = Publish(QueueName("q"), (Message(b"x"), Message(b"b", parents=(never,))))
+            bench.acceptor.accept(unit, draft, found)
+        assert caught.value.members["line"] == 1
+        assert draft.facts == []
+
+
+def test_an_old_parent_is_read_and_a_dropped_one_is_complete():
+    """RULES 2: a parent that memory has forgotten is looked up; one that retention has dropped needs no record."""
+    bench = Bench(lineage=Lineage(4))
+    old = bench.publish(Message(b"old"))
+    parent = bench.publish(Message(b"child", parents=old.ids))
+    bench.publish(*[Message(b"x")] * 4)
+    sequence = parent.sequences[0]
+    record = bench.cached.pop(sequence)
+    draft = bench.draft()
+    unit = Publish(QueueName("q"), (Message(b"b", parents=parent.ids),))
+    wanted = bench.acceptor.accept(unit, draft, None)
+    assert isinstance(wanted, Wanted)
+    assert wanted.messages == {sequence}
+    assert draft.facts == []
+    bench.acceptor.accept(unit, draft, Found(messages={sequence: record}, looked={sequence}))
+    assert (draft.facts[0].root, draft.facts[0].depth) == (old.sequences[0], 2)
+    draft = bench.draft()
+    bench.acceptor.accept(unit, draft, Found(dropped={sequence}, looked={sequence}))
+    assert (draft.facts[0].root, draft.facts[0].depth) == (sequence, 1)
+
+
+def test_a_line_names_only_lines_before_it():
+    """RULES 5: ``#n`` points backwards."""
+    bench = Bench()
+    for parent in (1, 2, -1):
+        bench.refused(Malformed, Message(b"a"), Message(b"b", parents=(parent,)))
+
+
+def test_a_unit_is_accepted_whole_or_not_at_all():
+    """RULES 5: what is wrong with one line refuses all of them."""
+    bench = Bench()
+    bench.refused(UnknownQueue, Message(b"a"), queue="nowhere")
+    bench.refused(TooLarge, Message(b"a"), Message(b"b", parents=tuple(bytes(15) + bytes((n,)) for n in range(65))))
+    bench.closing.add(1)
+    bench.refused(Conflict, Message(b"a"))
+
+
+def test_a_repeated_publish_is_the_first_one():
+    """RULES 4: same queue, key and fingerprint: the first id, nothing new; the scope is the queue."""
+    bench = Bench()
+    first = bench.publish(Message(b"a", idempotency_key="k"))
+    again = bench.publish(Message(b"a", idempotency_key="k"))
+    assert (again.ids, again.sequences, again.new) == (first.ids, first.sequences, (False,))
+    assert bench.publish(Message(b"a", idempotency_key="k"), queue="other").new == (True,)
+    assert bench.publish(Message(b"a", idempotency_key="K")).new == (True,)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Message(b"b", idempotency_key="k"),
+        Message(b"a", "text/plain", idempotency_key="k"),
+        Message(b"a", idempotency_key="k", key="group"),
+        Message(b"a", idempotency_key="k", delay_us=1),
+        Message(b"a", idempotency_key="k", due_us=NOW_US),
+        Message(b"a", idempotency_key="k", expires_us=NOW_US),
+        Message(b"a", idempotency_key="k", parent_failure=ParentFailure.FAIL),
+        Message(b"a", idempotency_key="k", headers=(("ce-type", "x"),)),
+    ],
+)
+def test_another_message_under_a_used_key_is_refused(other: Message):
+    """RULES 4: the fingerprint covers body, content type, parents and settings; the answer names the first id."""
+    bench = Bench()
+    bench.publish(Message(b"a", idempotency_key="k", headers=(("traceparent", "1"),)))
+    bench.publish(Message(b"a", idempotency_key="k", headers=(("traceparent", "2"),)))  # of the repetition, not of it
+    error = bench.refused(IdempotencyConflict, other)
+    assert error.members["idempotency_key"] == "k"
+
+
+def test_parents_belong_to_the_fingerprint_and_are_looked_at_after_the_key():
+    """RULES 4: the key is looked at before the parents: other ones are a conflict, not an unknown parent."""
+    bench = Bench()
+    parent = bench.publish(Message(b"p")).ids[0]
+    first = bench.publish(Message(b"a", idempotency_key="k", parents=(parent,)))
+    assert bench.publish(Message(b"a", idempotency_key="k", parents=(parent,))).ids == first.ids
+    never = make_message_id(NOW_US // 1000, 10_000, KEY)
+    bench.refused(IdempotencyConflict, Message(b"a", idempotency_key="k", parents=(never,)))
+
+
+def test_known_lines_of_a_batch_return_their_first_ids():
+    """RULES 4: in a batch known lines return their first id and ``#n`` resolves to it; only what is new is written."""
+    bench = Bench()
+    first = bench.publish(Message(b"a", idempotency_key="a"))
+    batch = (
+        Message(b"a", idempotency_key="a"),
+        Message(b"b", idempotency_key="b", parents=(0,)),
+        Message(b"b", idempotency_key="b", parents=(0,)),
+        Message(b"c", parents=(1,)),
+    )
+    accepted = bench.publish(*batch)
+    assert accepted.new == (False, True, False, True)
+    assert accepted.ids[0] == first.ids[0]
+    assert accepted.ids[1] == accepted.ids[2]
+    assert accepted.parents[1] == first.ids
+    again = bench.publish(*batch)
+    assert again.new == (False, False, False, True)  # the last one has no key
+    bench.refused(IdempotencyConflict, Message(b"new"), Message(b"other", idempotency_key="a"))
+
+
+def test_a_repeated_batch_matches_where_a_parent_line_has_no_key():
+    """RULES 4: repeated, a line without a key has another id; its keyed child is still recognised."""
+    bench = Bench()
+    batch = (Message(b"a"), Message(b"b", idempotency_key="b", parents=(0,)))
+    first = bench.publish(*batch)
+    again = bench.publish(*batch)
+    assert again.new == (True, False)
+    assert again.ids[1] == first.ids[1]
+
+
+def test_two_units_of_one_batch_know_each_others_keys():
+    """RULES 4: a duplicate of one in flight gets its id; both receipts are settled by the same fsync."""
+    bench = Bench()
+    draft = bench.draft()
+    unit = Publish(QueueName("q"), (Message(b"a", idempotency_key="k"),))
+    first = bench.acceptor.accept(unit, draft, None)
+    again = bench.acceptor.accept(unit, draft, None)
+    assert again.ids == first.ids
+    assert len(draft.facts) == 1
+
+
+def test_a_key_is_kept_for_its_window():
+    """RULES 4: beyond the window of its queue the key may be used anew."""
+    bench = Bench(QueueSettings(idempotency_window_s=60.0))
+    first = bench.publish(Message(b"a", idempotency_key="k"))
+    bench.now_us += 59_000_000
+    assert bench.publish(Message(b"a", idempotency_key="k")).ids == first.ids
+    bench.now_us += 2_000_000
+    later = bench.publish(Message(b"other", idempotency_key="k"))
+    assert later.new == (True,)
+    assert bench.publish(Message(b"other", idempotency_key="k")).ids == later.ids
+
+
+def test_what_the_index_has_let_go_is_looked_up_in_the_log():
+    """RULES 4: the index is bounded; within the window a key it does not hold is asked of the log's own."""
+    bench = Bench()
+    bench.keys = KeyIndex(entries_max=4, recent_max=2)
+    bench.acceptor._keys = bench.keys
+    first = bench.publish(*[Message(b"m", idempotency_key=f"k{n}") for n in range(12)])
+    bench.now_us += 1
+    assert bench.keys.complete_since_us > 0
+    unit = Publish(QueueName("q"), (Message(b"m", idempotency_key="k0"),))
+    draft = bench.draft()
+    wanted = bench.acceptor.accept(unit, draft, None)
+    assert isinstance(wanted, Wanted)
+    assert wanted.keys == {OldKey(1, "k0")}
+    record = bench.cached[first.sequences[0]]
+    found = merge(None, Found({record.sequence: record}, set(), {record.sequence}, {OldKey(1, "k0"): record.sequence}))
+    assert bench.acceptor.accept(unit, draft, found).ids == first.ids[:1]
+    assert bench.acceptor.accept(unit, draft, Found(older={OldKey(1, "k0"): 0})).new == (True,)
+
+
+def test_the_key_index_finds_every_key_through_folds_and_a_checkpoint():
+    """RULES 4: keys survive being folded into columns, merged, saved and loaded; the newest message of a key wins."""
+    bench = Bench()
+    bench.keys = KeyIndex(recent_max=16)
+    bench.acceptor._keys = bench.keys
+    bench.now_us = NOW_US
+    expected = {}
+    for n in range(500):
+        bench.now_us += 90_000_000_000 if n == 250 else 1  # a day later the same keys are new ones
+        key = f"k{n % 250}"
+        expected[key] = bench.publish(Message(b"%d" % n, idempotency_key=key)).sequences[0]
+    loaded = KeyIndex()
+    loaded.load(bench.keys.save())
+    for index in (bench.keys, loaded):
+        bench.acceptor._keys = index
+        for n in range(250):
+            again = bench.publish(Message(b"%d" % (n + 250), idempotency_key=f"k{n}"))
+            assert again.sequences == (expected[f"k{n}"],)
+    assert loaded.statistics().entries == 250

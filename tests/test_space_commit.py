@@ -1,0 +1,309 @@
+"""The commit loop: one batch, one fsync, everybody answered; and what becomes of it when the disk does not play along."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.model import limits
+from syncbrok.model.errors import Draining, LogFailed, LogFull, LogUnavailable, Overloaded
+from syncbrok.model.message import Message, QueueSettings
+from syncbrok.model.names import QueueName
+from syncbrok.space.channel import BoundedChannel
+from syncbrok.space.channels import ChangeQueue, DeclareQueue, Publish
+from syncbrok.space.space import Space
+from tests.support.polling import eventually
+from tests.support.spaces import (
+    NEVER_AGAIN,
+    REFUSED,
+    Consumer,
+    FaultyJournal,
+    journal_of,
+    running_space,
+)
+
+Q = QueueName("q")
+
+
+class SlowJournal(Journal):
+    """The real one, whose writes wait for the test."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.may_write = threading.Semaphore(0)
+        self.waits = False
+        self.batches: list[int] = []
+
+    def write(self, batch: Any, *, essential: bool = False) -> None:
+        if self.waits:
+            assert self.may_write.acquire(timeout=10.0)
+        self.batches.append(len(batch.ends))
+        super().write(batch, essential=essential)
+
+
+async def test_what_gathers_during_an_fsync_is_one_batch(tmp_path: Path):
+    """RULES 1 and DESIGN 2: nothing is acknowledged before its fsync; whatever comes meanwhile shares the next one."""
+    async with running_space(tmp_path, journal_class=SlowJournal) as running:
+        await running.queue("q")
+        journal = running.space._journal
+        journal.waits = True
+        journal.batches.clear()
+        publishes = [asyncio.ensure_future(running.publish("q", b"first"))]
+        await eventually(lambda: running.space.statistics().committer.writing, "the first batch is under way")
+        publishes += [asyncio.ensure_future(running.publish("q", b"%d" % n)) for n in range(200)]
+        await eventually(lambda: running.space.statistics().committer.messages.records == 200, "the others gather")
+        assert not any(publish.done() for publish in publishes)
+        journal.may_write.release()
+        await publishes[0]
+        assert not any(publish.done() for publish in publishes[1:])
+        journal.waits = False
+        journal.may_write.release()
+        await asyncio.gather(*publishes)
+        assert journal.batches == [1, 200]
+
+
+async def test_no_child_goes_before_the_completion_of_its_parents_is_on_the_disk(tmp_path: Path):
+    """RULES 13: the parent's outcome is written before the child's attempt, whose row says so by ``after``."""
+    async with running_space(tmp_path, journal_class=SlowJournal) as running:
+        await running.queue("q", subscribers=["a"])
+        parent = await running.publish("q", b"parent")
+        await running.ended(parent)
+        journal = running.space._journal
+        journal.waits = True
+        unit = asyncio.ensure_future(running.publish_all("q", Message(b"p"), Message(b"c", parents=(0,))))
+        await eventually(lambda: running.space.statistics().committer.writing, "the publish is under way")
+        journal.may_write.release()
+        ids = (await unit).ids
+        await eventually(lambda: running.consumer.contents[-1:] == [b"p"], "the parent is delivered")
+        await eventually(lambda: running.space.statistics().committer.writing, "its outcome is under way")
+        assert b"c" not in running.consumer.contents
+        journal.waits = False
+        journal.may_write.release()
+        await running.ended(*ids)
+        assert running.consumer.contents[-2:] == [b"p", b"c"]
+        rows = (await running.view.message(ids[1])).deliveries[0].attempts
+        parent_row = max(sequence for sequence, _ in journal.rows_of((await running.view.message(ids[0])).sequence))
+        assert rows[0].after >= parent_row
+
+
+async def test_outcomes_that_nobody_waits_for_are_written_together(tmp_path: Path):
+    """RULES 24: outcomes without waiting children linger some milliseconds; they do not cost an fsync each."""
+    async with running_space(tmp_path, Consumer(lambda _: None)) as running:
+        await running.queue("q", QueueSettings(window=1_000), subscribers=["a"])
+        accepted = await running.publish_all("q", *[Message(b"m")] * 400)
+        await eventually(lambda: len(running.consumer.held) == 400, "all are out")
+        before = running.space.statistics().committer.commits
+        running.consumer.release()
+        await eventually(lambda: running.view.queue("q").delivered == 400, "all are recorded")
+        assert running.space.statistics().committer.commits - before <= 3
+        assert running.view.queue("q").waiting == 0
+        assert (await running.states(accepted.ids[-1])) == ["complete"]
+
+
+async def test_a_unit_is_one_whole_batch_also_when_it_is_large(tmp_path: Path):
+    """RULES 5: a batch of ten thousand lines is one write; its ids are in its order."""
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        journal_of(running).batches.clear()
+        accepted = await running.publish_all("q", *[Message(b"%d" % n) for n in range(limits.batch_lines_max)])
+        assert journal_of(running).batches == [limits.batch_lines_max]
+        assert list(accepted.sequences) == sorted(accepted.sequences)
+        assert (await running.view.content(accepted.ids[777])).content == b"777"
+
+
+async def test_a_crash_between_the_log_and_the_scheduler_loses_nothing(tmp_path: Path):
+    """DESIGN 3: append to the log before telling the scheduler. What was written is there after the next start."""
+    crashed = tmp_path / "crashed"
+    async with running_space(tmp_path / "log") as running:
+        await running.queue("q", subscribers=["a"])
+        journal_of(running).copy_to = crashed
+        id_ = await running.publish("q", b"kept")
+        await running.ended(id_)
+    async with running_space(crashed) as running:
+        assert not running.view.statistics().start.clean
+        await running.ended(id_)
+        assert running.consumer.contents == [b"kept"]
+
+
+async def test_a_crash_before_the_outcome_is_written_delivers_again(tmp_path: Path):
+    """At least once: an attempt whose outcome a crash swallowed is made again, with the same number."""
+    crashed = tmp_path / "crashed"
+    async with running_space(tmp_path / "log", Consumer(lambda _: None)) as running:
+        await running.queue("q", subscribers=["a"])
+        first = await running.publish("q", b"m")
+        await eventually(lambda: running.consumer.held, "it is out")
+        journal_of(running).copy_to = crashed
+        await running.publish("q", b"n")
+        running.consumer.release()
+        await running.ended(first)
+    async with running_space(crashed) as running:
+        await running.ended(first)
+        assert [(d.message.content, d.attempt.number) for d in running.consumer.deliveries][0] == (b"m", 1)
+
+
+async def test_a_full_disk_refuses_publishers_and_goes_on_delivering(tmp_path: Path):
+    """DESIGN 4: 507 for publishers, nothing of it kept; outcomes go to the reserve; with room all goes on."""
+    consumer = Consumer(lambda _: None)
+    async with running_space(tmp_path, consumer) as running:
+        await running.queue("q", subscribers=["a"])
+        parent = await running.publish("q", b"parent")
+        child = await running.publish("q", b"child", parent)
+        await eventually(lambda: consumer.held, "the parent is out")
+        journal = journal_of(running)
+        journal.room, journal.reserve = False, 1_000
+        before = running.space.statistics().sequence
+        for _ in range(3):
+            with pytest.raises(LogFull):
+                await running.publish("q", b"refused")
+        with pytest.raises(LogFull):
+            await running.put(ChangeQueue(Q, {"window": 9}))
+        assert running.space.statistics().sequence == before
+        assert running.view.statistics().log.full
+        consumer.answer = lambda _: None
+        consumer.release()
+        await eventually(lambda: consumer.contents == [b"parent", b"child"], "the child goes out of the reserve")
+        consumer.release()
+        await running.ended(child)
+        journal.room = True
+        await eventually(lambda: not running.space.statistics().committer.full, "there is room again")
+        assert await running.publish("q", b"again")
+        consumer.answer = Consumer().answer
+        consumer.release()
+        assert running.view.queue("q").settings.window == limits.window_default
+
+
+async def test_without_any_room_no_attempt_is_made(tmp_path: Path):
+    """DESIGN 4: with the reserve used up an outcome could not be kept, so no attempt is made until there is room; the
+    outcomes that wait are written then."""
+    consumer = Consumer(lambda _: None)
+    async with running_space(tmp_path, consumer) as running:
+        await running.queue("q", QueueSettings(window=1), subscribers=["a"])
+        ids = [await running.publish("q", b"%d" % n) for n in range(3)]
+        await eventually(lambda: consumer.held, "the first is out")
+        journal = journal_of(running)
+        journal.room = False
+        consumer.release()
+        await eventually(lambda: running.space.statistics().committer.suspended, "attempts are suspended")
+        # What had its slot before is out; nothing more comes.
+        out = len(consumer.seen)
+        consumer.release()
+        await asyncio.sleep(0)
+        assert len(consumer.seen) <= out + 1 < 3 + 1
+        assert not running.space._state.scheduler.ended(5)
+        journal.room = True
+        consumer.answer = Consumer().answer
+        await eventually(lambda: not running.space.statistics().committer.suspended, "attempts go on")
+        consumer.release()
+        await running.ended(*ids)
+        assert await running.states(*ids) == ["complete"] * 3
+
+
+async def test_a_failed_log_refuses_everybody_and_stops(tmp_path: Path):
+    """DESIGN 4: after a failed write or fsync all waiters are refused and the process must end, with 74."""
+    space = Space.open(tmp_path, journal_class=FaultyJournal)
+    serving = asyncio.create_task(space.run())
+    await space.channels.queues.put(DeclareQueue(Q, NEVER_AGAIN))
+    space._journal.broken = True
+    waiting = [space.channels.messages.put(Publish(Q, (Message(b"m"),))) for _ in range(10)]
+    with pytest.raises(LogFailed) as failed:
+        await serving
+    assert failed.value.exit_code == 74
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert all(isinstance(result, LogUnavailable) for result in results), results
+    with pytest.raises(Draining):
+        space.channels.messages.put(Publish(Q, (Message(b"m"),)))
+    assert space.view.state == "failed"
+    reopened = Space.open(tmp_path)  # the lock is free
+    assert reopened.view.queue("q").accepted == 0
+    reopened.close()
+
+
+async def test_a_full_channel_says_so(tmp_path: Path):
+    """Bounded: a channel that is full refuses with ``Overloaded`` and a time to come back; a large unit fits alone."""
+    channel = BoundedChannel(lambda: None, records_max=3, size_bytes_max=100)
+    channel.put(Publish(Q, (Message(b"x" * 1_000),)))
+    with pytest.raises(Overloaded) as caught:
+        channel.put(Publish(Q, (Message(b""),)))
+    assert caught.value.members["retry_after_s"] == 1
+    channel.take()
+    for _ in range(3):
+        channel.put(Publish(Q, (Message(b""),)))
+    with pytest.raises(Overloaded):
+        channel.put(Publish(Q, (Message(b""),)))
+    assert channel.statistics() == (3, 0, 3, 100, 2)
+
+
+async def test_draining_refuses_what_comes_and_finishes_what_came(tmp_path: Path):
+    """Shutdown: publishes are refused with ``Draining``, what was let in is written, attempts that are out are
+    recorded; the log is closed clean."""
+    consumer = Consumer(lambda _: None)
+    async with running_space(tmp_path, consumer, drain_s=10.0) as running:
+        await running.queue("q", subscribers=["a"])
+        out = await running.publish("q", b"out")
+        await eventually(lambda: consumer.held, "it is out")
+        let_in = running.space.channels.messages.put(Publish(Q, (Message(b"let in"),)))
+        await running.space.drain()
+        await eventually(lambda: running.view.state == "draining", "it drains")
+        with pytest.raises(Draining):
+            await running.publish("q", b"late")
+        accepted = await let_in
+        consumer.release()
+    assert consumer.closed
+    async with running_space(tmp_path) as running:
+        assert running.view.statistics().start.clean
+        assert await running.states(out) == ["complete"]
+        await running.ended(*accepted.ids)
+        assert running.consumer.contents == [b"let in"]
+
+
+async def test_what_does_not_answer_in_time_stays_pending(tmp_path: Path):
+    """Shutdown: attempts get the drain's time, then they are left; the next start makes them again."""
+    consumer = Consumer(lambda _: None)
+    async with running_space(tmp_path, consumer, drain_s=0.05) as running:
+        await running.queue("q", subscribers=["a"])
+        id_ = await running.publish("q", b"m")
+        await eventually(lambda: consumer.held, "it is out")
+    async with running_space(tmp_path) as running:
+        await running.ended(id_)
+        assert [delivery.attempt.number for delivery in running.consumer.deliveries] == [1]
+
+
+async def test_under_an_interval_the_answer_comes_before_the_fsync(tmp_path: Path):
+    """RULES 1: the policy ``interval`` answers at once and says so; children still wait for the fsync (RULES 13)."""
+    async with running_space(tmp_path, sync="interval", interval_ms=30) as running:
+        await running.queue("q", subscribers=["a"])
+        accepted = await running.publish_all("q", Message(b"p"), Message(b"c", parents=(0,)))
+        assert accepted.sync == "interval:30"
+        await running.ended(*accepted.ids)
+        assert running.consumer.contents == [b"p", b"c"]
+        await eventually(
+            lambda: running.space.statistics().durable_sequence == running.space.statistics().sequence, "all is synced"
+        )
+
+
+async def test_segments_roll_and_each_begins_with_a_snapshot(tmp_path: Path):
+    """DESIGN 4: a full segment is sealed; the next begins with everything declared. Publishes go on meanwhile."""
+    async with running_space(tmp_path, segment_bytes=limits.segment_bytes_min) as running:
+        await running.queue("q", subscribers=["a"])
+        ids = []
+        for _ in range(8):
+            ids += (await running.publish_all("q", *[Message(b"x" * 1_000)] * 30)).ids
+        await running.ended(*ids)
+        segments = running.space._journal.segments()
+        assert len(segments) >= 4
+    async with running_space(tmp_path, segment_bytes=limits.segment_bytes_min) as running:
+        assert running.view.queue("q").waiting == 0
+        assert await running.states(ids[0], ids[-1]) == ["complete", "complete"]
+
+
+async def test_a_row_for_each_attempt_with_its_reason(tmp_path: Path):
+    """Nothing is lost silently: each failed attempt and the end are rows with their reason."""
+    async with running_space(tmp_path, Consumer(lambda _: REFUSED)) as running:
+        await running.queue("q", subscribers=["a"])
+        id_ = await running.publish("q", b"m")
+        await running.ended(id_)
+        (delivery,) = (await running.view.message(id_)).deliveries
+        assert (delivery.state, delivery.reason, delivery.attempts[0].status) == ("dead", "status", 500)
