@@ -1,0 +1,163 @@
+"""A small synchronous client of the broker's HTTP interface, and the options that every command using it takes.
+
+Whatever goes wrong becomes a ``CommandFailed`` that says what happened, where, and what to do about it.
+"""
+
+import functools
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+import click
+
+from syncbrok.cli.exits import FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CommandFailed
+from syncbrok.model import limits
+
+_TIMEOUT_S: Final = 30.0
+_PAGE: Final = limits.list_limit_max
+
+
+class Answer(NamedTuple):
+    """Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            what = "the answer is not JSON; is there a broker, or something else?"
+            raise CommandFailed(what, mend=f"it began with {self.body[:60]!r}") from None
+
+
+class Client:
+    """Speaks to the broker at ``url``. One connection, opened at the first request."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+            raise CommandFailed(f"--url: expected a URL such as http://127.0.0.1:10000, found {url!r}", USAGE)
+        self.url = url
+        self._base = parts.path.rstrip("/")
+        self._token = token
+        self._connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            self._connection = http.client.HTTPSConnection(parts.hostname, port, timeout=_TIMEOUT_S, context=context)
+        else:
+            self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=_TIMEOUT_S)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, object] | None = None,
+        wait_s: float = 0.0,
+    ) -> Answer:
+        """The answer, where it is one of 2xx. ``wait_s`` is how long the broker may think about it."""
+        sent = dict(headers or {})
+        if isinstance(body, Mapping):
+            sent["Content-Type"] = "application/json"
+            body = json.dumps(body).encode()
+        if self._token:
+            sent["Authorization"] = f"Bearer {self._token}"
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        target = self._base + path + (f"?{urlencode(given)}" if given else "")
+        answer = self._exchange(method, target, body, sent, wait_s)
+        if not 200 <= answer.status < 300:
+            raise refusal(answer)
+        return answer
+
+    def pages(
+        self, path: str, member: str, limit: int = 0, query: Mapping[str, object] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The items of a list, page by page, at most ``limit`` of them (0: all)."""
+        after = (query or {}).get("after")
+        left = limit or -1
+        while left:
+            size = _PAGE if left < 0 else min(left, _PAGE)
+            page = self.ask("GET", path, query={**(query or {}), "after": after, "limit": size}).json()
+            for item in page[member]:
+                left -= 1
+                yield item
+                if not left:
+                    return
+            after = page["next"]
+            if after is None:
+                return
+
+    def _exchange(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], wait_s: float
+    ) -> Answer:
+        try:
+            if self._connection.sock is not None:
+                self._connection.sock.settimeout(_TIMEOUT_S + wait_s)
+            self._connection.timeout = _TIMEOUT_S + wait_s
+            self._connection.request(method, target, body, dict(headers))
+            response = self._connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise self._unreachable(error) from error
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
+
+    def _unreachable(self, error: Exception) -> CommandFailed:
+        if isinstance(error, TimeoutError):
+            why = f"the broker at {self.url} does not answer"
+        elif isinstance(error, http.client.HTTPException | ConnectionResetError):
+            why = f"what answers at {self.url} broke off or does not speak HTTP ({type(error).__name__})"
+        else:
+            why = f"no broker at {self.url}: {getattr(error, 'strerror', None) or error}"
+        return CommandFailed(why, UNREACHABLE, "start one (syncbrok serve), or say where it is: --url or SYNCBROK_URL")
+
+
+def refusal(answer: Answer) -> CommandFailed:
+    """The end of a command whose request was answered with a problem."""
+    try:
+        problem = json.loads(answer.body)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        problem = {"title": f"the broker answered {answer.status}"}
+    told = ": ".join(str(part) for part in (problem.get("title"), problem.get("detail")) if part)
+    mend = problem.get("mend") or ""
+    if answer.status == 401:
+        mend = "give one with --token or SYNCBROK_TOKEN"
+    return CommandFailed(told, exit_code_of(answer.status), str(mend))
+
+
+def exit_code_of(status: int) -> int:
+    """404 and 410 are 3; what the asker can mend is 4; what may work later is 1."""
+    if status in (404, 410):
+        return NOT_FOUND
+    return REFUSED if 400 <= status < 500 and status not in (408, 429) else FAILED
+
+
+def segment(text: str) -> str:
+    """``text`` as one segment of a path."""
+    return quote(text, safe="") if text not in (".", "..") else text.replace(".", "%2E")
+
+
+def speaks_to_broker(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command ``--url`` and ``--token``, and a ``Client`` as its first argument."""
+
+    @click.option("--url", envvar="SYNCBROK_URL", default="http://127.0.0.1:10000", metavar="URL",
+                  help="The broker; SYNCBROK_URL. Default: http://127.0.0.1:10000.")  # fmt: skip
+    @click.option("--token", envvar="SYNCBROK_TOKEN", metavar="TOKEN",
+                  help="Where the broker asks for one; better in SYNCBROK_TOKEN: flags are seen in ps.")  # fmt: skip
+    @functools.wraps(command)
+    def called(*arguments: Any, url: str, token: str | None, **named: Any) -> None:
+        command(Client(url, token), *arguments, **named)
+
+    return called

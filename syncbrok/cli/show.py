@@ -1,0 +1,109 @@
+"""How commands show what they have read: a table for people, JSON for machines (``--json``)."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+_PIPE_COLUMNS: Final = 10_000
+_STYLES: Final = {
+    "complete": "green",
+    "delivered": "green",
+    "active": "green",
+    "dead": "red",
+    "expired": "red",
+    "disabled": "red",
+    "retrying": "yellow",
+    "held": "yellow",
+    "paused": "yellow",
+    "waiting": "yellow",
+    "blocked": "yellow",
+}
+
+
+def as_json(command: C) -> C:
+    """Gives a command ``--json`` as the argument ``json_wanted``."""
+    return click.option("--json", "json_wanted", is_flag=True, help="JSON for machines.")(command)
+
+
+def limited(command: C) -> C:
+    """Gives a command ``--limit``."""
+    help_ = "At most so many; 0 for all. Default: 100."
+    return click.option("--limit", type=click.IntRange(0), default=100, metavar="N", help=help_)(command)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_json_list(items: Iterable[Any]) -> None:
+    """A JSON array with an item a line, written as the items come."""
+    lead = "["
+    for item in items:
+        click.echo(f"{lead}\n{json.dumps(item, ensure_ascii=False)}", nl=False)
+        lead = ","
+    click.echo("[]" if lead == "[" else "\n]")
+
+
+def console() -> Console:
+    """For standard output. Into a pipe nothing is cut to a width or coloured."""
+    return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS, color_system=None)
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], nothing: str) -> None:
+    """A row an item; ``nothing`` is said, on standard error, where there is none. Numbers stand right."""
+    collected = [[cell(value) for value in row] for row in rows]
+    numbers = [all(one[at].plain.isdigit() for one in collected) for at in range(len(headings))]
+    if not collected:
+        click.echo(nothing, err=True)
+        return
+    table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else None, pad_edge=False, header_style="bold")
+    for heading, number in zip(headings, numbers, strict=True):
+        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+    for row in collected:
+        table.add_row(*row)
+    console().print(table)
+
+
+def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
+    """One thing: its fields below each other. Those without a value are left out."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        if value is not None and value not in ("", [], {}):
+            table.add_row(Text(name), cell(value))
+    console().print(table)
+
+
+def cell(value: object) -> Text:
+    """A value as text: nothing in it is taken for markup, no control character reaches the terminal."""
+    if value is None or value == "":
+        return Text("-", style="dim")
+    if isinstance(value, bool):
+        text = "yes" if value else "no"
+    elif isinstance(value, dict):
+        text = ", ".join(f"{name}: {content}" for name, content in value.items()) or "-"
+    elif isinstance(value, list | tuple):
+        text = ", ".join(str(one) for one in value) or "-"
+    else:
+        text = str(value)
+    return Text(printable(text), style=_STYLES.get(text, ""))
+
+
+def printable(text: str) -> str:
+    """``text`` with what a terminal would act upon escaped."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def moment(text: str | None) -> str | None:
+    """An RFC 3339 time without the fraction of its second: ``2026-07-01 12:00:00Z``."""
+    return None if text is None else f"{text[:10]} {text[11:19]}Z"

@@ -1,0 +1,260 @@
+"""``syncbrok subscribers``."""
+
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+import click
+
+from syncbrok.cli.client import Client, segment, speaks_to_broker
+from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
+from syncbrok.cli.settings_flags import body_of, subscriber_flags
+from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
+
+_SECRET = click.option("--secret-file", type=click.File(), metavar="FILE",
+                       help="Has the secret (whsec_...) to sign with; - for standard input.")  # fmt: skip
+
+
+@click.group(
+    "subscribers",
+    help=f"""Subscribers of a queue: endpoints that its messages are posted to.
+
+A subscriber is named by its --name, else by an id that is made of its endpoint (see list).
+
+\b
+Examples:
+  syncbrok subscribers list orders
+  syncbrok subscribers create orders https://billing.example/hooks --name billing
+  syncbrok subscribers pause orders billing
+  syncbrok subscribers test orders billing
+
+{EXIT_CODES}
+""",
+)
+def command() -> None:
+    """See ``help``."""
+
+
+@command.command("list")
+@click.argument("queue", required=False)
+@limited
+@as_json
+@speaks_to_broker
+def list_(client: Client, queue: str | None, limit: int, json_wanted: bool) -> None:
+    """Subscribers of QUEUE, or of all queues, and how they do.
+
+    \b
+    Examples:
+      syncbrok subscribers list
+      syncbrok subscribers list orders --json | jq '.[] | {id, state}'
+    """
+    subscribers = _all(client, queue, limit)
+    if json_wanted:
+        print_json_list(subscribers)
+        return
+    print_table(
+        ("queue", "subscriber", "endpoint", "state", "backlog", "in flight", "retrying", "dead letters", "last answer"),
+        (
+            (
+                one["queue"],
+                one["id"],
+                one["endpoint"],
+                one["state"],
+                *(one["statistics"][name] for name in ("backlog", "in_flight", "retrying", "dead_letters")),
+                one["statistics"]["last_status"] or one["statistics"]["last_reason"],
+            )
+            for one in subscribers
+        ),
+        "no subscribers; syncbrok subscribers create QUEUE ENDPOINT makes one",
+    )
+
+
+def _all(client: Client, queue: str | None, limit: int) -> Iterator[dict[str, Any]]:
+    if queue is not None:
+        yield from client.pages(f"/v1/queues/{segment(queue)}/subscribers", "subscribers", limit)
+        return
+    count = 0
+    for name in [one["name"] for one in client.pages("/v1/queues", "queues")]:
+        for subscriber in client.pages(f"/v1/queues/{segment(name)}/subscribers", "subscribers"):
+            yield subscriber
+            count += 1
+            if count == limit:
+                return
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@as_json
+@speaks_to_broker
+def show(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
+    """Settings and health of SUBSCRIBER of QUEUE.
+
+    \b
+    Example:
+      syncbrok subscribers show orders billing
+    """
+    _print(client.ask("GET", _path(queue, subscriber)).json(), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("endpoint")
+@subscriber_flags("endpoint")
+@click.option("--start", metavar="WHERE", help="now (the default), beginning, or a sequence.")
+@_SECRET
+@as_json
+@speaks_to_broker
+def create(
+    client: Client,
+    queue: str,
+    endpoint: str,
+    start: str | None,
+    secret_file: TextIO | None,
+    json_wanted: bool,
+    **flags: Any,
+) -> None:
+    """Subscribe ENDPOINT to QUEUE. Prints the subscriber's id.
+
+    \b
+    Examples:
+      syncbrok subscribers create orders http://127.0.0.1:20000/
+      syncbrok subscribers create orders https://billing.example/hooks --name billing --secret-file billing.secret
+      syncbrok subscribers create orders https://audit.example/ --start beginning --header x-tenant=north
+    """
+    body = {"endpoint": endpoint, **body_of(flags), **_secret(secret_file)}
+    if start is not None:
+        body["start"] = start
+    made = client.ask("POST", f"/v1/queues/{segment(queue)}/subscribers", body).json()
+    if json_wanted:
+        print_json(made)
+    else:
+        click.echo(made["id"])
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@subscriber_flags("name")
+@_SECRET
+@as_json
+@speaks_to_broker
+def change(
+    client: Client, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool, **flags: Any
+) -> None:
+    """Change settings of SUBSCRIBER. A new endpoint takes over the backlog at once; "default" for a value takes it
+    back to what the queue says.
+
+    \b
+    Examples:
+      syncbrok subscribers change orders billing --endpoint https://new.example/hooks
+      syncbrok subscribers change orders billing --timeout default
+    """
+    answer = client.ask("PATCH", _path(queue, subscriber), {**body_of(flags), **_secret(secret_file)})
+    _print(answer.json(), json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@speaks_to_broker
+def pause(client: Client, queue: str, subscriber: str) -> None:
+    """Stop delivering to SUBSCRIBER; what is published meanwhile waits for it.
+
+    \b
+    Example:
+      syncbrok subscribers pause orders billing
+    """
+    client.ask("PATCH", _path(queue, subscriber), {"paused": True})
+    click.echo(f"{subscriber} paused")
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@speaks_to_broker
+def resume(client: Client, queue: str, subscriber: str) -> None:
+    """Deliver to SUBSCRIBER again, after a pause or after its endpoint answered 410.
+
+    \b
+    Example:
+      syncbrok subscribers resume orders billing
+    """
+    client.ask("PATCH", _path(queue, subscriber), {"paused": False})
+    click.echo(f"{subscriber} resumed")
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@speaks_to_broker
+def delete(client: Client, queue: str, subscriber: str) -> None:
+    """Delete SUBSCRIBER; what waits for it is dropped.
+
+    \b
+    Example:
+      syncbrok subscribers delete orders billing
+    """
+    dropped = client.ask("DELETE", _path(queue, subscriber)).json()["dropped"]
+    click.echo(f"{subscriber} deleted; {dropped} deliveries dropped")
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@as_json
+@speaks_to_broker
+def test(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
+    """Send SUBSCRIBER a message of its own and say how it answers; fails (1) where it does not take it.
+
+    \b
+    Example:
+      syncbrok subscribers test orders billing
+    """
+    wait_s = 20
+    path, headers = f"{_path(queue, subscriber)}/test", {"Prefer": f"wait={wait_s}"}
+    answer = client.ask("POST", path, b"", headers, wait_s=wait_s)
+    told = answer.json()
+    deliveries = told.get("deliveries") or []
+    if json_wanted:
+        print_json(told)
+    else:
+        click.echo(told["id"])
+        print_fields((name.replace("_", " "), value) for one in deliveries for name, value in one.items())
+    if not deliveries or any(one["state"] != "delivered" for one in deliveries):
+        mend = f"syncbrok messages show {told['id']} says more"
+        raise CommandFailed(f"{subscriber} has not taken it within {wait_s} s", FAILED, mend)
+
+
+@command.command("rotate-secret")
+@click.argument("queue")
+@click.argument("subscriber")
+@_SECRET
+@speaks_to_broker
+def rotate_secret(client: Client, queue: str, subscriber: str, secret_file: TextIO | None) -> None:
+    """Sign with a new secret, which is printed this once; the old one goes on signing beside it for 24 hours.
+
+    \b
+    Example:
+      syncbrok subscribers rotate-secret orders billing > billing.secret
+    """
+    answer = client.ask("POST", f"{_path(queue, subscriber)}/rotate-secret", _secret(secret_file))
+    click.echo(answer.json()["secret"])
+
+
+def _secret(file: TextIO | None) -> dict[str, str]:
+    return {} if file is None else {"secret": file.read().strip()}
+
+
+def _path(queue: str, subscriber: str) -> str:
+    return f"/v1/queues/{segment(queue)}/subscribers/{segment(subscriber)}"
+
+
+def _print(subscriber: dict[str, Any], *, json_wanted: bool) -> None:
+    if json_wanted:
+        print_json(subscriber)
+        return
+    figures = dict(subscriber["statistics"])
+    for name in ("last_attempt_at", "failing_since"):
+        figures[name] = moment(figures[name])
+    shown = {name: value for name, value in subscriber.items() if name != "statistics"}
+    print_fields((name.replace("_", " "), value) for name, value in (shown | figures).items())
