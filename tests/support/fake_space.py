@@ -30,6 +30,7 @@ from syncbrok.space.channels import (
     Replay,
     ReplayPlan,
     SendTest,
+    Subscribe,
 )
 from syncbrok.space.reports import (
     Content,
@@ -102,6 +103,8 @@ class FakeSpace:
                 if known != item.settings:
                     raise Conflict(f"queue {item.name!r} differs")
                 return Declared("created", item.name)
+            case Subscribe():
+                return Declared("created", "s-1")
             case Cancel():
                 return 1
             case Replay():
@@ -150,6 +153,10 @@ class FakeSpace:
     def queues(self, after: str | None, limit: int) -> tuple[list[QueueReport], str | None]:
         names = sorted(name for name in self.settings if after is None or name > after)
         return [self.queue(name) for name in names[:limit]], names[limit - 1] if len(names) > limit else None
+
+    def subscribers(self, queue: str, _after: str | None, _limit: int) -> tuple[list[SubscriberReport], str | None]:
+        self.queue(queue)
+        return [], None
 
     def subscriber(self, queue: str, id_: str) -> SubscriberReport:
         self.queue(queue)

@@ -1,0 +1,135 @@
+"""The description of the surface is the surface: one table makes both."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from syncbrok.frontends.over_http import render
+from syncbrok.frontends.over_http.app import make_app
+from syncbrok.frontends.over_http.problems import TABLE
+from syncbrok.frontends.over_http.routes import Reply, Route
+from syncbrok.frontends.over_http.surface import HttpOptions, Surface
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
+from tests.support.fake_space import FakeSpace
+from tests.support.http_api import Api, served
+
+
+async def hello(_surface: Surface, _request: web.Request) -> web.StreamResponse:
+    return render.json({"hello": True})
+
+
+EXTRA = Route("GET", "/v1/hello/{queue}", hello, "read", "extra", "Says hello", {200: Reply("Hello.")})
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    space = FakeSpace()
+    async with served(space.channels, space, EXTRA) as running:
+        yield running
+
+
+@pytest.fixture
+async def document(api: Api) -> Any:
+    return (await api.get("/openapi.json")).json()
+
+
+def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+async def test_every_route_is_described_and_every_description_routed(document: Any) -> None:
+    """INTERFACES 3: OpenAPI 3.1 of all the above."""
+    space = FakeSpace()
+    app = make_app(space.channels, space, HttpOptions(), (EXTRA,))  # type: ignore[arg-type]
+    registered = {
+        (route.method, route.resource.canonical) for route in app.router.routes() if route.resource is not None
+    }
+    described = {(method, path) for method, path, _ in operations(document)}
+    assert document["openapi"].startswith("3.1.")
+    assert {(method, path) for method, path in registered if method != "HEAD"} == described
+    assert {path for method, path in registered if method == "HEAD"} == {
+        path for method, path in described if method == "GET"
+    }
+
+
+async def test_the_fixed_routes_are_there(document: Any) -> None:
+    """INTERFACES 2 and 3, word for word; the events and the page are added by others."""
+    queue, subscriber = "/v1/queues/{queue}", "/v1/queues/{queue}/subscribers/{subscriber}"
+    expected = {
+        *(("POST", path) for path in ("/msg", "/queue", "/subscrib", "/v1/queues")),
+        *(("GET", path) for path in ("/v1/queues", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/messages")),
+        *((method, queue) for method in ("GET", "PATCH", "DELETE")),
+        *((method, f"{queue}/subscribers") for method in ("GET", "POST")),
+        *((method, subscriber) for method in ("GET", "PATCH", "DELETE")),
+        *(("POST", f"{subscriber}/{tail}") for tail in ("test", "rotate-secret")),
+        *(("POST", f"{queue}/{tail}") for tail in ("purge", "messages", "messages:batch", "dead-letters/replay")),
+        *(("GET", f"{queue}/{tail}") for tail in ("messages", "dead-letters")),
+        *(("GET", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content", "/tree")),
+        ("DELETE", "/v1/messages/{id}"),
+        ("POST", "/v1/messages/{id}/replay"),
+    }
+    assert {(method, path) for method, path, _ in operations(document)} == expected | {("GET", EXTRA.path)}
+
+
+async def test_the_document_holds_together(document: Any) -> None:
+    """Every reference leads somewhere, every schema is used, every path parameter is described, ids are unique."""
+    schemas = document["components"]["schemas"]
+    references = set(re.findall(r"#/components/schemas/(\w+)", str(document)))
+    assert references == set(schemas)
+    ids = [operation["operationId"] for _, _, operation in operations(document)]
+    assert len(ids) == len(set(ids))
+    for _, path, operation in operations(document):
+        named = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+        assert named == set(re.findall(r"\{(\w+)\}", path))
+        assert any(status.startswith("2") for status in operation["responses"])
+
+
+async def test_settings_are_described_from_their_table(document: Any) -> None:
+    """One table serves YAML, JSON, flags and this document."""
+    schemas = document["components"]["schemas"]
+    for name, rows, more in (
+        ("QueueSettings", QUEUE_SETTINGS, set()),
+        ("NewQueue", QUEUE_SETTINGS, {"name"}),
+        ("SubscriberSettings", SUBSCRIBER_SETTINGS, {"secret"}),
+        ("NewSubscriber", SUBSCRIBER_SETTINGS, {"secret", "start"}),
+    ):
+        assert set(schemas[name]["properties"]) == {row.name for row in rows} | more
+        for row in rows:
+            assert schemas[name]["properties"][row.name]["description"] == row.doc
+
+
+async def test_described_statuses_are_ones_that_can_be_answered(document: Any) -> None:
+    """A status in the description that the table of errors does not have is a mistake in one of them."""
+    known = {row.status for row in TABLE.values()}
+    for method, path, operation in operations(document):
+        for status, reply in operation["responses"].items():
+            if "application/problem+json" in reply.get("content", {}):
+                assert int(status) in known, (method, path, status)
+
+
+async def test_routes_of_others_are_served_like_ours(api: Api) -> None:
+    """The place where the web page and the events are added."""
+    assert (await api.get("/v1/hello/orders")).json() == {"hello": True}
+    assert (await api.request("HEAD", "/v1/hello/orders")).status == 200
+
+
+async def test_metrics_show_the_report(api: Api) -> None:
+    """INTERFACES 3: Prometheus. Counters end in _total, histograms have their buckets, answers count by status."""
+    assert (await api.get("/v1/nothing")).status == 404
+    reply = await api.get("/metrics")
+    assert reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = set(reply.body.decode().splitlines())
+    assert {
+        "syncbrok_ready 1.0",
+        "syncbrok_delivered_total 1.0",
+        "syncbrok_waiting_messages 6.0",
+        'syncbrok_commit_seconds_bucket{le="0.001"} 3.0',
+        'syncbrok_commit_seconds_bucket{le="+Inf"} 6.0',
+        "syncbrok_commit_seconds_count 6.0",
+        'syncbrok_http_answers_total{status="404"} 1.0',
+    } <= lines

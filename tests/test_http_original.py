@@ -1,0 +1,121 @@
+"""The first broker's clients, byte for byte as Go's net/http sends them (INTERFACES 2)."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from syncbrok.model.errors import Conflict
+from syncbrok.model.message import Format, SubscriberSettings
+from syncbrok.space.channels import Subscribe
+from tests.support.fake_space import FakeSpace
+from tests.support.http_api import Api, served
+
+
+@pytest.fixture
+def space() -> FakeSpace:
+    return FakeSpace()
+
+
+@pytest.fixture
+async def api(space: FakeSpace) -> AsyncIterator[Api]:
+    async with served(space.channels, space) as running:
+        yield running
+
+
+def go(path: str, body: bytes | None, **headers: str) -> bytes:
+    """A POST as Go 1.x writes it: Host, User-Agent, Content-Length, then headers in canonical case, sorted."""
+    lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1:10000", "User-Agent: Go-http-client/1.1"]
+    lines.append(f"Content-Length: {len(body or b'')}")
+    lines += [f"{name}: {value}" for name, value in sorted(headers.items())]
+    lines.append("Accept-Encoding: gzip")
+    return "\r\n".join([*lines, "", ""]).encode() + (body or b"")
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
+    """Status, headers and body, as Go's client reads them."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    return int(head.split(b" ")[1]), head, await reader.readexactly(length)
+
+
+ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+async def test_the_originals_conversation(api: Api, space: FakeSpace) -> None:
+    """Queue, subscriber, message, child, on one kept-alive connection: 200 each; for a message the id, nothing else."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
+    for sent in (
+        go("/queue", None, Queue="orders"),
+        go("/subscrib", None, Queue="orders", Endpoint="http://127.0.0.1:20000/"),
+    ):
+        writer.write(sent)
+        status, head, body = await answer(reader)
+        assert (status, body) == (200, b"")
+        assert b"connection: close" not in head.lower()
+    ids = []
+    for content, more in ((b"\x00\xffparent", {}), (b"child", {"Parentid": "?"}), (b"", {})):
+        headers = {name: ids[0].decode() for name in more}
+        writer.write(go("/msg", content, Queue="orders", **headers, **{"Content-Type": "text/plain"}))
+        status, head, body = await answer(reader)
+        assert (status, bool(ID.fullmatch(body))) == (200, True)
+        assert b"content-type: text/plain" in head.lower()
+        ids.append(body)
+    assert [message.content for message in space.contents.values()] == [b"\x00\xffparent", b"child", b""]
+    assert [len(report.parents) for report in space.reports.values()] == [0, 1, 0]
+    writer.close()
+
+
+async def test_a_subscriber_of_the_original_gets_the_originals_format(api: Api, space: FakeSpace) -> None:
+    """INTERFACES 2: a subscriber added through /subscrib gets the original's delivery."""
+    await api.post("/queue", None, {"queue": "orders"})
+    await api.post("/subscrib", None, {"queue": "orders", "endpoint": "http://127.0.0.1:20000/"})
+    assert space.put_items[-1] == Subscribe(
+        "orders", SubscriberSettings("http://127.0.0.1:20000/", format=Format.ORIGINAL)
+    )
+
+
+async def test_declaring_again_is_no_error(api: Api, space: FakeSpace) -> None:
+    """The original's clients declare queue and subscription at each start: 200 also when the queue has got other
+    settings since."""
+    for _ in range(2):
+        assert (await api.post("/queue", None, {"queue": "orders"})).status == 200
+        reply = await api.post("/subscrib", None, {"queue": "orders", "endpoint": "http://127.0.0.1:20000/"})
+        assert reply.status == 200
+    assert (await api.post("/v1/queues", {"name": "other", "window": 3})).status == 201
+    assert (await api.post("/queue", None, {"queue": "other"})).status == 200
+
+
+async def test_a_subscription_in_another_format_is_a_conflict(api: Api, space: FakeSpace) -> None:
+    """A client of the original would not understand what another format delivers."""
+    await api.post("/queue", None, {"queue": "orders"})
+    space.refuse_later = Conflict("it exists and differs")
+    headers = {"queue": "orders", "endpoint": "http://127.0.0.1:20000/"}
+    (await api.post("/subscrib", None, headers)).problem(409, "conflict")
+
+
+async def test_mistakes_say_what_to_do(api: Api, space: FakeSpace) -> None:
+    """Errors of the original's routes are problems too: missing headers 400, unknown queues 404, parents 422."""
+    assert (await api.post("/msg", b"x")).problem(400, "malformed")["header"] == "queue"
+    (await api.post("/queue", None)).problem(400, "malformed")
+    (await api.post("/queue", None, {"queue": "a/b"})).problem(400, "bad-name")
+    assert (
+        "POST /v1/queues" in (await api.post("/msg", b"x", {"queue": "orders"})).problem(404, "unknown-queue")["mend"]
+    )
+    await api.post("/queue", None, {"queue": "orders"})
+    assert (await api.post("/subscrib", None, {"queue": "orders"})).problem(400, "malformed")["header"] == "endpoint"
+    for endpoint in (
+        "ftp://x/",
+        "127.0.0.1:1",
+        "http://",
+        "http://u:p@x/",
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+    ):
+        (await api.post("/subscrib", None, {"queue": "orders", "endpoint": endpoint})).problem(400, "bad-setting")
+    (await api.post("/msg", b"x", {"queue": "orders", "ParentId": "?"})).problem(400, "malformed")
+    unknown = "01a1fba6-f093-8000-8000-000104aafc26"
+    problem = (await api.post("/msg", b"x", {"queue": "orders", "ParentId": unknown})).problem(422, "unknown-parent")
+    assert "publish the parent first" in problem["mend"]
+    assert not space.reports
