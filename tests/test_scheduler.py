@@ -338,6 +338,15 @@ def test_a_deleted_subscriber_counts_as_acknowledged() -> None:
     assert late.outcome is Outcome.LATE
 
 
+def test_a_subscriber_deleted_while_it_has_work_gets_nothing_more() -> None:
+    """RULES 14: it may stand in line for its turn when it goes."""
+    log = log_with(1, 2)
+    before = log.publish(1)
+    log.unsubscribe(1)
+    after = log.publish(1)
+    assert to(log.take()) == [(before, 2), (after, 2)]
+
+
 def test_a_410_is_dead_at_once_and_the_rest_dies_after_five_days() -> None:
     """RULES 14: the delivery that met the 410 is dead, the others wait, then die as subscriber_disabled."""
     log = log_with(1, retry=RetryPolicy())

@@ -243,6 +243,8 @@ class Scheduler(Standing):
         book = self.books.queues[cursor.subscriber.queue]
         self._line.unconfirmed -= len(cursor.unconfirmed)
         book.cursors.remove(cursor)
+        if cursor.queued:
+            self.books.line.remove(cursor)
         del self.books.cursors[number]
         self._replays.lost_subscriber(number)
         counted = self.books.ledger.waiting(cursor.subscriber.queue, cursor.subscriber.since + 1, sequence)
