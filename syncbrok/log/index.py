@@ -130,6 +130,12 @@ class SegmentIndex:
                 self._snapshot = now._replace(parts=(merged,))
             return self._snapshot.parts[0]
 
+    def become(self, other: "SegmentIndex") -> None:
+        """Go on as ``other``, an index of the same records that are all there will be."""
+        with self._folding:
+            assert (other.base, other.last) == (self.base, self._snapshot.last)
+            self._snapshot = other._snapshot  # noqa: SLF001  # one of its own kind
+
     # -- as a whole ----------------------------------------------------------------------------------------------------
 
     @property

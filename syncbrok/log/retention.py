@@ -135,10 +135,13 @@ def sweep(directory: Path, now_us: int, grace_s: float = limits.unlink_grace_s) 
         orphan = name.endswith(".idx") and path.with_suffix(".log").name not in names
         if not name.endswith(DROPPED) and not orphan:
             continue
-        age_us = now_us - path.stat().st_mtime_ns // 1000
-        if orphan or age_us < 0 or age_us >= grace_s * 1e6:
-            path.unlink(missing_ok=True)
-            gone.append(name)
+        try:
+            age_us = now_us - path.stat().st_mtime_ns // 1000
+            if orphan or age_us < 0 or age_us >= grace_s * 1e6:
+                path.unlink()
+                gone.append(name)
+        except FileNotFoundError:
+            continue  # another sweep was first
     return gone
 
 

@@ -28,7 +28,6 @@ many are missing up to there; empty but in salvaged logs), and the columns of ``
 """
 
 import mmap
-import os
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,15 +105,19 @@ def decode(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
     size = _HEAD.size
     if len(buffer) < size + _CRC.size or crc32c(buffer[:size]) != _CRC.unpack_from(buffer, size)[0]:
         return None
-    magic, version, count, uuid, base, last, records, end, first_us, last_us, file_bytes, crc, every, rest_crc = (
+    rest_crc = _HEAD.unpack_from(buffer)[-1]
+    if crc32c(memoryview(buffer)[size + _CRC.size :]) != rest_crc:
+        return None
+    return _decode_whole(buffer, sealed)
+
+
+def _decode_whole(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
+    magic, version, count, uuid, base, last, records, end, first_us, last_us, file_bytes, crc, every, _ = (
         _HEAD.unpack_from(buffer)
     )
     described = (magic, version, every, Sealed(uuid, base, file_bytes, crc))
     if described != (_MAGIC, _VERSION, limits.offsets_every, sealed):
         return None
-    with memoryview(buffer) as view:
-        if crc32c(view[size + _CRC.size :]) != rest_crc:
-            return None
     arrays = _read_arrays(buffer, count)
     tables = [tuple(arrays[f"{table}.{name}"] for name, _ in names) for table, names in TABLES.items()]
     jumps = tuple(zip(arrays["jumps.after"].tolist(), arrays["jumps.missing"].tolist(), strict=True))
@@ -147,25 +150,26 @@ def path_of(directory: Path, base: int) -> Path:
 
 
 def write(directory: Path, index: SegmentIndex, sealed: Sealed) -> None:
-    """Write the sidecar beside its segment. Not fsynced: a crash that spoils it costs only building it again. Raises
-    ``OSError``; the log is whole without it."""
+    """Write the sidecar beside its segment; ``index`` goes on with the file's pages, which need not stay in memory.
+    Not fsynced: a crash that spoils it costs only building it again. Raises ``OSError``: the log is whole without."""
     path = path_of(directory, sealed.base)
     unfinished = path.with_suffix(".idx.tmp")
     unfinished.write_bytes(encode(index, sealed))
     unfinished.replace(path)
+    written = read(directory, sealed)
+    if written is not None:
+        index.become(written)
 
 
 def read(directory: Path, sealed: Sealed) -> SegmentIndex | None:
-    """The index beside the segment; None where there is none to be trusted. Its pages are the file's: little memory is
-    used until it is asked, and what was asked can be taken back by the system."""
+    """The index beside the segment; None where there is none to be trusted. Its pages are the file's: they come into
+    memory when they are asked about, and the system can take them back."""
     try:
-        handle = os.open(path_of(directory, sealed.base), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        mapped = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+        with path_of(directory, sealed.base).open("rb") as file:
+            # Verified in a copy that is let go: verifying in the mapped pages would bring in all of them to stay.
+            if decode(file.read(), sealed) is None:
+                return None
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError):
         return None
-    finally:
-        os.close(handle)
-    return decode(memoryview(mapped), sealed)
+    return _decode_whole(memoryview(mapped), sealed)

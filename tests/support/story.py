@@ -17,6 +17,7 @@ from syncbrok.model.facts import (
     Reason,
     Row,
     SegmentOpened,
+    SegmentSealed,
     SubscriberDeleted,
     SubscriberSet,
     Tried,
@@ -85,6 +86,10 @@ class Story:
     def snapshot(self, bad: Iterable[tuple[int, Outcome]] = ()) -> int:
         declared = (tuple(self.queues.values()), tuple(self.subscribers.values()), (), tuple(bad))
         return self.add(SegmentOpened, *declared)
+
+    def seal(self) -> int:
+        """The end of a segment; what it counts is filled in where it is written (``segment_files``)."""
+        return self.add(SegmentSealed, 0, 0)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -167,7 +172,7 @@ class Story:
         return self.add(Rearmed, replay, entries)
 
     def gap(self, first: int, last: int) -> int:
-        """Sequences lost and named: the record stands for all of them."""
+        """Sequences lost and named: the record has the last of them and stands for all."""
         self._next = last + 1
-        self.facts.append(Gap(first, START_US + first * SECOND_US, first, last, "lost"))
-        return first
+        self.facts.append(Gap(last, START_US + last * SECOND_US, first, last, "lost"))
+        return last

@@ -1,0 +1,221 @@
+"""Verification finds whatever is wrong with a log and nothing else, and touches nothing."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from syncbrok.log import codec, order, segment, sidecar
+from syncbrok.log.codec import HEADER_BYTES
+from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.verify import Finding, Progress, verify
+from syncbrok.log.watermark import Watermark
+from syncbrok.model.facts import Fact, SegmentOpened
+from tests.support.segment_files import flip, offsets, write_log
+from tests.support.story import START_US, Story
+
+
+def a_story(segments: int = 3, messages: int = 6) -> Story:
+    """Segments of some messages and their deliveries; the last one is not sealed."""
+    story = Story()
+    story.snapshot()
+    queue = story.queue()
+    subscriber = story.subscriber(queue)
+    for number in range(segments):
+        if number:
+            story.seal()
+            story.snapshot()
+        for _ in range(messages):
+            message = story.publish(queue, content=b"content of some length " * 3)
+            story.attempt(message, subscriber)
+    return story
+
+
+def findings(directory: Path) -> list[Finding]:
+    return [met for met in verify(directory) if isinstance(met, Finding)]
+
+
+def test_a_whole_log_has_no_findings(tmp_path: Path) -> None:
+    """Nothing is found where nothing is wrong; every fact is handed on, and progress ends with all bytes."""
+    story = a_story()
+    paths = write_log(tmp_path, story)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    facts: list[Fact] = []
+    met = list(verify(tmp_path, facts.append))
+    assert [one for one in met if isinstance(one, Finding)] == []
+    total = sum(path.stat().st_size for path in paths)
+    assert met[-1] == Progress(total, total)
+    assert [fact.sequence for fact in facts] == [fact.sequence for fact in story.facts]
+    assert order.check(facts) == []
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_an_empty_directory_is_a_log_without_records(tmp_path: Path) -> None:
+    """A directory before the first start has nothing wrong in it."""
+    assert list(verify(tmp_path)) == []
+
+
+def test_every_byte_of_a_sealed_segment_counts(tmp_path: Path) -> None:
+    """Whatever byte of a sealed segment changes, it is found, and the file is named."""
+    first, *_ = write_log(tmp_path, a_story(2, 1))
+    good = first.read_bytes()
+    for place in range(0, len(good), 2):
+        flip(first, place)
+        found = findings(tmp_path)
+        assert found, place
+        assert found[0].file == first.name
+        first.write_bytes(good)
+
+
+def test_damage_is_named_and_read_past(tmp_path: Path) -> None:
+    """A damaged record is named with file, offset and sequence; what stands behind it is looked at too."""
+    _, middle, _ = write_log(tmp_path, a_story())
+    where = offsets(middle)
+    sequences = sorted(where)
+    flip(middle, where[sequences[3]] + HEADER_BYTES)
+    flip(middle, where[sequences[6]] + 4)
+    found = findings(tmp_path)
+    assert [(one.offset, one.sequence) for one in found[:1]] == [(where[sequences[3]], sequences[3])]
+    assert where[sequences[6]] in {one.offset for one in found}
+    assert all(one.file == middle.name and not one.harmless for one in found)
+
+
+def rewrite(path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    """Change the records of a segment as whole records."""
+    data = path.read_bytes()
+    places = [*sorted(offsets(path).values())]
+    ends = [*places[1:], places[-1] + HEADER_BYTES + int.from_bytes(data[places[-1] + 8 : places[-1] + 12], "little")]
+    records = [data[start:end] for start, end in zip(places, ends, strict=True)]
+    path.write_bytes(data[: places[0]] + b"".join(change(records)) + data[ends[-1] :])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda records: records[:4] + records[5:],
+        lambda records: [*records[:4], records[5], records[4], *records[6:]],
+        lambda records: [*records[:5], *records[4:]],
+        lambda records: records[1:],
+        lambda records: records[:-1],
+        lambda records: [*records, records[-1]],
+        lambda records: [],
+    ],
+    ids=["missing", "swapped", "twice", "no snapshot", "no seal", "sealed twice", "empty"],
+)
+def test_whole_records_in_the_wrong_place(tmp_path: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    """Checksums alone do not see a record that is missing, moved or written twice: sequences and seals do."""
+    _, middle, _ = write_log(tmp_path, a_story())
+    rewrite(middle, change)
+    found = [one for one in findings(tmp_path) if not one.harmless]
+    assert found
+    assert {one.file for one in found} == {middle.name}
+
+
+def test_segments_that_are_not_there(tmp_path: Path) -> None:
+    """A missing segment is found, whether the first, one in the middle or the last."""
+    for number in range(3):
+        directory = tmp_path / str(number)
+        paths = write_log(directory, a_story())
+        paths[number].unlink()
+        assert findings(directory), number
+
+
+def test_a_segment_of_another_log(tmp_path: Path) -> None:
+    """A segment that was copied in from another log is found by its uuid."""
+    _, middle, _ = write_log(tmp_path, a_story())
+    data = middle.read_bytes()
+    base = int(middle.stem)
+    other = segment.pack_segment_header(segment.SegmentHeader(bytes(16), bytes(16), base, START_US))
+    middle.write_bytes(other + data[len(other) :])
+    assert "belongs to another log" in findings(tmp_path)[0].what
+
+
+def test_units_are_whole(tmp_path: Path) -> None:
+    """RULES 5: a unit without its last record is found, in the middle of a log and at the end of a sealed segment."""
+    story = a_story(2)
+    write_log(tmp_path / "whole", story, not_ends=[4, 5, 6])
+    assert findings(tmp_path / "whole") == []
+    paths = write_log(tmp_path / "cut", story, not_ends=[4, 5, 6])
+    data = paths[0].read_bytes()
+    at = offsets(paths[0])[7]
+    header = codec.read_header(data, at)
+    assert isinstance(header, codec.Header)
+    again = codec.encode(story.facts[6], batch=header.batch + 1, synced_through=0)
+    assert len(again) == header.record_bytes
+    paths[0].write_bytes(data[:at] + again + data[at + len(again) :])
+    assert any("has no end" in one.what for one in findings(tmp_path / "cut"))
+
+
+def test_sidecars_are_compared(tmp_path: Path) -> None:
+    """A sidecar that does not say what its segment says is found; it is harmless, since it is never trusted."""
+    first, *_ = write_log(tmp_path, a_story())
+    path = sidecar.path_of(tmp_path, int(first.stem))
+    flip(path, path.stat().st_size - 1)
+    assert [(one.file, one.harmless) for one in findings(tmp_path)] == [(path.name, True)]
+    path.unlink()
+    assert findings(tmp_path) == []
+
+
+def test_beside_a_running_broker(tmp_path: Path) -> None:
+    """Above the watermark the last segment may be in the middle of a write; below it nothing may be wrong."""
+    *_, last = write_log(tmp_path, a_story())
+    where = offsets(last)
+    sequences = sorted(where)
+    mark = Watermark(tmp_path)
+    assert mark.saved is not None
+    mark.save(mark.saved._replace(durable=sequences[4], offset=where[sequences[5]], clean=False))
+    mark.close()
+    flip(last, where[sequences[8]])
+    assert findings(tmp_path) == []
+    flip(last, where[sequences[2]])
+    assert {one.offset for one in findings(tmp_path)} >= {where[sequences[2]]}
+
+
+def test_a_log_that_grows_meanwhile(tmp_path: Path) -> None:
+    """A real journal is written to, rolled and shortened while it is verified: nothing is found, no lock is taken."""
+    story = Story()
+    journal = Journal.open(tmp_path, JournalOptions(segment_bytes=4_000, reserve_bytes=4_096), lambda: START_US)
+    stopped = threading.Event()
+
+    def write() -> None:
+        while not stopped.is_set():
+            if journal.needs_roll:
+                journal.roll(SegmentOpened(journal.roll_sequence, START_US, (), (), (), ()))
+            facts = [story.message(journal.next_sequence + number, 1) for number in range(3)]
+            journal.write(journal.prepare(facts, {2}))
+            if len(journal.segments()) > 12:
+                journal.drop_oldest()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        rounds = 0
+        while rounds < 20 or (journal.next_sequence < 2_000 and rounds < 2_000):
+            assert findings(tmp_path) == []
+            rounds += 1
+    finally:
+        stopped.set()
+        writer.join()
+        journal.close()
+    assert findings(tmp_path) == []
+    assert journal.segments()[0].base > 1
+
+
+def test_an_end_that_is_lost(tmp_path: Path) -> None:
+    """A last segment that ends before the watermark has lost what was on the disk."""
+    *_, last = write_log(tmp_path, a_story())
+    where = offsets(last)
+    data = last.read_bytes()
+    cut = where[max(where)]
+    last.write_bytes(data[:cut].ljust(len(data), b"\0"))
+    found = findings(tmp_path)
+    assert [one.sequence for one in found] == [max(where)]
+    assert "was on the disk up to" in found[0].what
+
+
+def test_a_watermark_that_cannot_be_read(tmp_path: Path) -> None:
+    """A damaged watermark is a finding, not the end of the verification."""
+    write_log(tmp_path, a_story())
+    (tmp_path / "watermark").write_bytes(b"nothing")
+    assert [one.file for one in findings(tmp_path)] == ["watermark"]
