@@ -18,6 +18,16 @@ from syncbrok.model import limits
 
 _TIMEOUT_S: Final = 30.0
 _PAGE: Final = limits.list_limit_max
+_MENDS: Final = {
+    "unauthorized": "give a token with --token or SYNCBROK_TOKEN",
+    "unknown-queue": "syncbrok queues list shows those there are, syncbrok queues create makes one",
+    "unknown-subscriber": "syncbrok subscribers list QUEUE shows those there are",
+    "unknown-message": "use an id that a publish to this broker printed",
+    "unknown-parent": "publish the parent first and give the id that printed",
+    "draining": "try again when the broker has started",
+    "conflict": "",
+}
+"""by the slug of the problem: what to do, for whoever sits at a command line; else what the broker says"""
 
 
 class Answer(NamedTuple):
@@ -131,10 +141,8 @@ def refusal(answer: Answer) -> CommandFailed:
     if not isinstance(problem, dict):
         problem = {"title": f"the broker answered {answer.status}"}
     told = ": ".join(str(part) for part in (problem.get("title"), problem.get("detail")) if part)
-    mend = problem.get("mend") or ""
-    if answer.status == 401:
-        mend = "give one with --token or SYNCBROK_TOKEN"
-    return CommandFailed(told, exit_code_of(answer.status), str(mend))
+    mend = _MENDS.get(str(problem.get("type")).rpartition(":")[2], problem.get("mend"))
+    return CommandFailed(told, exit_code_of(answer.status), str(mend or ""))
 
 
 def exit_code_of(status: int) -> int:

@@ -4,7 +4,7 @@ from typing import IO, Any, Final
 
 import click
 
-from syncbrok.model.errors import Fatal, SyncbrokError
+from syncbrok.model.errors import ClientFault, Fatal, SyncbrokError
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -20,7 +20,7 @@ Exit codes:
   0   done
   1   it did not work; standard error says why
   2   a mistake on the command line or in a configuration file
-  3   no such queue, subscriber or message
+  3   no such queue, subscriber, message or log
   4   the broker refused it: a conflict, a wrong setting, no permission
   5   the broker cannot be reached
   65  the log is damaged
@@ -44,4 +44,5 @@ class CommandFailed(click.ClickException):
 
 def from_error(error: SyncbrokError) -> CommandFailed:
     """The end of a command that met ``error``."""
-    return CommandFailed(error.detail, error.exit_code if isinstance(error, Fatal) else FAILED)
+    code = error.exit_code if isinstance(error, Fatal) else REFUSED if isinstance(error, ClientFault) else FAILED
+    return CommandFailed(error.detail, code)

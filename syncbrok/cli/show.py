@@ -53,9 +53,16 @@ def print_json_list(items: Iterable[Any]) -> None:
     click.echo("[]" if lead == "[" else "\n]")
 
 
-def console() -> Console:
-    """For standard output. Into a pipe nothing is cut to a width or coloured."""
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS, color_system=None)
+def print_rich(table: Table) -> None:
+    """To a terminal in its width and colours; into a pipe nothing is cut, coloured or padded."""
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    console = Console(width=_PIPE_COLUMNS, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], nothing: str) -> None:
@@ -70,7 +77,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], nothi
         table.add_column(heading, justify="right" if number else "left", overflow="fold")
     for row in collected:
         table.add_row(*row)
-    console().print(table)
+    print_rich(table)
 
 
 def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
@@ -81,7 +88,7 @@ def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
     for name, value in pairs:
         if value is not None and value not in ("", [], {}):
             table.add_row(Text(name), cell(value))
-    console().print(table)
+    print_rich(table)
 
 
 def cell(value: object) -> Text:

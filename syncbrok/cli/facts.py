@@ -1,0 +1,126 @@
+"""Facts as JSON: what ``syncbrok log cat`` prints. Queues and subscribers go by name as soon as their fact was seen."""
+
+import base64
+from enum import IntEnum
+from typing import Any
+
+from syncbrok.model.facts import (
+    ALL_SUBSCRIBERS,
+    Carried,
+    Fact,
+    Outcomes,
+    Published,
+    QueueSet,
+    Row,
+    SegmentOpened,
+    SubscriberSet,
+)
+from syncbrok.model.message import QueueSettings, SubscriberSettings
+from syncbrok.model.names import id_text
+from syncbrok.model.settings import render_queue, render_subscriber
+from syncbrok.model.units import render_time
+
+_TIMES = {"time_us": "time", "due_us": "due", "expires_us": "expires"}
+
+
+class FactNames:
+    """Shows facts, in the order of the log."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, str] = {}
+        self._subscribers: dict[int, str] = {}
+
+    def shown(self, fact: Fact) -> dict[str, Any]:
+        """``fact`` as JSON knows values, ``kind`` in front."""
+        self._learn(fact)
+        kind = "".join(f"_{one.lower()}" if one.isupper() else one for one in type(fact).__name__)[1:]
+        return {"sequence": fact.sequence, "kind": kind, **self._fields(fact)}
+
+    def _learn(self, fact: Fact) -> None:
+        if isinstance(fact, SegmentOpened):
+            self._queues |= {one.number: one.name for one in fact.queues}
+            self._subscribers |= {one.number: one.id for one in fact.subscribers}
+        elif isinstance(fact, QueueSet):
+            self._queues[fact.number] = fact.name
+        elif isinstance(fact, SubscriberSet):
+            self._subscribers[fact.number] = fact.id
+
+    def _fields(self, value: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for name, content in value._asdict().items():
+            if name in _TIMES:
+                fields[_TIMES[name]] = render_time(content) if content else None
+            elif name == "queue":
+                fields[name] = self._queues.get(content, content)
+            elif name in ("subscriber", "only"):
+                fields[name] = self._subscriber(content)
+            elif name == "subscribers" and content and isinstance(content[0], int):
+                fields[name] = [self._subscriber(number) for number in content]
+            elif name == "content":
+                fields |= content_of(content)
+            elif name == "fingerprint":
+                fields[name] = content.hex()
+            elif name == "id":
+                fields[name] = _id(content)
+            elif name == "parents":
+                fields[name] = [_id(parent) for parent in content]
+            else:
+                fields[name] = self._plain(content)
+        return fields
+
+    def _subscriber(self, number: int) -> int | str | None:
+        if number == ALL_SUBSCRIBERS:
+            return "all"
+        return self._subscribers.get(number, number) or None
+
+    def _plain(self, value: Any) -> Any:
+        match value:
+            case IntEnum():
+                return value.name.lower()
+            case bytes():
+                return value.decode("utf-8", "backslashreplace")
+            case QueueSettings():
+                return render_queue(value)
+            case SubscriberSettings():
+                return render_subscriber(value)
+            case tuple() if hasattr(value, "_asdict"):
+                return self._fields(value)
+            case tuple() | list():
+                return [self._plain(one) for one in value]
+        return value
+
+
+def _id(value: Any) -> Any:
+    """Of a message its text form; a subscriber's is one already, and a replay names messages by sequence."""
+    return id_text(value) if isinstance(value, bytes) else value
+
+
+def content_of(content: bytes) -> dict[str, Any]:
+    """``content`` where it is text, else ``content_base64``: the members of a line of a batch."""
+    if not content:
+        return {}
+    try:
+        return {"content": content.decode()}
+    except UnicodeDecodeError:
+        return {"content_base64": base64.b64encode(content).decode()}
+
+
+def concerns(fact: Fact, message: int) -> bool:
+    """Whether ``fact`` says something about the message of this sequence."""
+    match fact:
+        case Published():
+            return fact.sequence == message
+        case Carried():
+            return fact.message.sequence == message
+        case Outcomes():
+            return any(row.message == message for row in fact.rows)
+    entries = getattr(fact, "entries", ())
+    return any(entry.message == message for entry in entries)
+
+
+def narrowed(fact: Fact, message: int) -> Fact:
+    """``fact`` with only the rows of one message."""
+    if isinstance(fact, Outcomes):
+        rows: tuple[Row, ...] = tuple(row for row in fact.rows if row.message == message)
+        return fact._replace(rows=rows)
+    return fact

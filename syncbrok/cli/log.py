@@ -1,0 +1,224 @@
+"""``syncbrok log``: what can be done with a log without a broker. Nothing here changes one."""
+
+import json
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from syncbrok.cli.exits import EXIT_CODES, FAILED, LOG_CORRUPT, NOT_FOUND, CommandFailed
+from syncbrok.cli.facts import FactNames, concerns, narrowed
+from syncbrok.cli.show import as_json, print_json, printable
+from syncbrok.config import load_config
+from syncbrok.log import verify as checks
+from syncbrok.log.order import OrderChecker
+from syncbrok.log.salvage import salvage as salvaged
+from syncbrok.log.scan import Damage, scan
+from syncbrok.log.segment import SEGMENT_HEADER_BYTES, segment_bases, segment_path
+from syncbrok.model.errors import ClientFault
+from syncbrok.model.facts import Fact
+from syncbrok.model.names import SEQUENCE_MAX, parse_message_id, sequence_of
+
+_CONFIG: Final = Path("config/broker.yml")
+_SHOWN_MAX: Final = 100
+
+
+@click.group(
+    "log",
+    help=f"""A log, without a broker: check it, print it, save what a damaged one still holds.
+
+\b
+Examples:
+  syncbrok log verify --storage /var/lib/syncbrok
+  syncbrok log cat --message 0197f3c2-6a3b-8000-8000-00022b1c9d10
+  syncbrok log salvage --storage storage/ --out recovered/
+
+{EXIT_CODES}
+""",
+)
+def command() -> None:
+    """See ``help``."""
+
+
+def _storage(called: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--storage", type=click.Path(path_type=Path), metavar="DIR", callback=_found,
+                        help="Directory of the log; by default the configured one, storage/.")(called)  # fmt: skip
+
+
+def _found(_context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path:
+    storage = given or load_config(_CONFIG if _CONFIG.exists() else None, os.environ, {}).storage.path
+    if not storage.is_dir() or not segment_bases(storage):
+        raise CommandFailed(f"there is no log in {storage}", NOT_FOUND, "--storage says where it is")
+    return storage
+
+
+@command.command()
+@_storage
+@as_json
+def verify(storage: Path, json_wanted: bool) -> None:
+    """Check every checksum of a log, and that it keeps the promised order: no attempt of a child before its parents
+    were complete. Works beside a running broker. Ends with 65 where the log is damaged, with 1 where the order is
+    broken.
+
+    \b
+    Examples:
+      syncbrok log verify
+      syncbrok log verify --storage backup/ --json
+    """
+    order = OrderChecker()
+    facts = 0
+
+    def fact(one: Fact) -> None:
+        nonlocal facts
+        facts += 1
+        order.apply(one)
+
+    findings: list[checks.Finding] = []
+    with _bar("checking") as progress:
+        for met in checks.verify(storage, fact):
+            if isinstance(met, checks.Finding):
+                findings.append(met)
+            else:
+                progress(met.done_bytes, met.total_bytes)
+    damaged = [one for one in findings if not one.harmless]
+    if json_wanted:
+        print_json(
+            {
+                "storage": str(storage),
+                "records": facts,
+                "findings": [one._asdict() for one in findings],
+                "violations": [one._asdict() for one in order.violations],
+            }
+        )
+    else:
+        for one in findings[:_SHOWN_MAX]:
+            place = f"{one.file} at {one.offset}" + (f", sequence {one.sequence}" if one.sequence else "")
+            click.echo(f"{place}: {printable(one.what)}{' (harmless)' if one.harmless else ''}")
+        for violation in order.violations[:_SHOWN_MAX]:
+            click.echo(f"sequence {violation.sequence}, {violation.rule}: {printable(violation.what)}")
+        click.echo(f"{facts} records, {len(damaged)} damaged places, {len(order.violations)} breaches of order")
+    if damaged:
+        mend = f"syncbrok log salvage --storage {storage} --out NEW saves what can be read"
+        raise CommandFailed(f"the log in {storage} is damaged", LOG_CORRUPT, mend)
+    if order.violations:
+        raise CommandFailed(f"the log in {storage} does not keep the promised order", FAILED, "please report this")
+
+
+@command.command()
+@_storage
+@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQUENCE", help="Only records after this one.")
+@click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="At most so many; 0 for all.")
+@click.option("--kind", "kinds", multiple=True, metavar="KIND",
+              help="Only of this kind, such as published or outcomes. Repeatable.")  # fmt: skip
+@click.option("--message", "message_id", metavar="ID", help="Only what concerns this message.")
+@click.option("--content", is_flag=True, help="With the content of messages.")
+@as_json
+def cat(storage: Path, message_id: str | None, json_wanted: bool, **wanted: Any) -> None:
+    """Print the records of a log in order; with --json an object a line. Records that cannot be read are left out,
+    and the command then ends with 65.
+
+    \b
+    Examples:
+      syncbrok log cat --after 12000 --limit 20
+      syncbrok log cat --kind published --content --json | jq -r .content
+    """
+    message = None
+    if message_id is not None:
+        try:
+            message = sequence_of(parse_message_id(message_id))
+        except ClientFault as wrong:
+            raise click.UsageError(f"--message: {wrong.detail}") from None
+    names, left, damages = FactNames(), wanted["limit"] or -1, 0
+    for met in _records(storage, content=wanted["content"]):
+        if isinstance(met, Damage):
+            damages += 1
+            continue
+        shown = names.shown(met if message is None else narrowed(met, message))
+        if (
+            met.sequence <= wanted["after"]
+            or (wanted["kinds"] and shown["kind"] not in wanted["kinds"])
+            or (message is not None and not concerns(met, message))
+        ):
+            continue
+        click.echo(json.dumps(shown, ensure_ascii=False) if json_wanted else _line(shown))
+        left -= 1
+        if not left:
+            return
+    if damages:
+        raise CommandFailed(f"{damages} places cannot be read", LOG_CORRUPT, "syncbrok log verify names them")
+
+
+@command.command()
+@_storage
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="New directory for it.")
+@as_json
+def salvage(storage: Path, out: Path, json_wanted: bool) -> None:
+    """Write what a damaged log still holds into a new one. The old one is only read; in the new one a gap record
+    stands in the place of what was lost. Then: syncbrok serve --storage NEW.
+
+    \b
+    Example:
+      syncbrok log salvage --storage storage/ --out recovered/
+    """
+    with _bar("saving") as progress:
+        report = salvaged(storage, out, progress)
+    if json_wanted:
+        lost = [one._asdict() for one in report.lost]
+        print_json(
+            {
+                "out": str(out),
+                "segments": report.segments,
+                "records": report.records,
+                "bytes": report.bytes,
+                "last": report.last,
+                "lost_records": report.lost_records,
+                "lost": lost,
+                "notes": report.notes,
+            }
+        )
+        return
+    for note in report.notes[:_SHOWN_MAX]:
+        click.echo(printable(note))
+    for one in report.lost[:_SHOWN_MAX]:
+        click.echo(f"lost: sequences {one.first} to {one.last} ({one.file} at {one.offset}: {printable(one.why)})")
+    click.echo(f"{report.records} records in {report.segments} segments saved in {out}; {report.lost_records} lost")
+
+
+def _records(storage: Path, *, content: bool) -> Iterator[Fact | Damage]:
+    bases = segment_bases(storage)
+    for base, following in zip(bases, [*bases[1:], SEQUENCE_MAX], strict=True):
+        try:
+            with (
+                segment_path(storage, base).open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+                memoryview(mapped) as view,
+            ):
+                for met in scan(view, SEGMENT_HEADER_BYTES, last=base - 1, below=following, content=content):
+                    yield met if isinstance(met, Damage) else met.record.fact
+        except FileNotFoundError:
+            continue  # retention took it meanwhile
+
+
+def _line(shown: dict[str, Any]) -> str:
+    rest = {name: value for name, value in shown.items() if name not in ("sequence", "time", "kind")}
+    fields = " ".join(
+        f"{name}={value if isinstance(value, int | str) and value != '' else json.dumps(value, ensure_ascii=False)}"
+        for name, value in rest.items()
+        if value not in (None, "", [], {})
+    )
+    return printable(f"{shown['sequence']:>8} {shown['time']} {shown['kind']} {fields}")
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, where that is a terminal; gives what to call with bytes done and bytes in all."""
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,105 @@
+"""What would make a running broker match a ``queues.yml``: the difference, as requests. Pure: reads and asks nothing.
+
+A setting that the file does not name is compared with its default, but for ``paused``, which is the operator's, and
+``start``, which was decided when the subscriber was added. Whether a secret differs only the broker can tell.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from syncbrok.frontends.from_yaml import QueueEntry, QueuesFile, SubscriberEntry
+from syncbrok.model.settings import render_queue, render_subscriber
+from syncbrok.model.units import parse_duration_s
+
+_NOT_COMPARED = ("start", "secret")
+_DURATIONS = ("retry", "timeout", "idempotency_window")
+
+
+class Step(NamedTuple):
+    """``what`` is ``create``, ``change``, ``delete`` or ``secret`` (sent, changed only where it differs). ``entry`` is
+    ``queue`` or ``queue/subscriber``; ``changes`` maps settings to (now, then)."""
+
+    what: str
+    entry: str
+    method: str
+    path: tuple[str, ...]
+    body: Mapping[str, Any] | None
+    changes: Mapping[str, tuple[Any, Any]]
+
+
+class Running(NamedTuple):
+    """A queue as the broker answers it, and its subscribers."""
+
+    queue: Mapping[str, Any]
+    subscribers: Sequence[Mapping[str, Any]]
+
+
+def plan(file: QueuesFile, running: Mapping[str, Running], *, prune: bool) -> list[Step]:
+    """Steps in the order to be taken. Only with ``prune`` anything is deleted (RULES 18)."""
+    steps: list[Step] = []
+    for entry in file.queues:
+        there = running.get(entry.name)
+        steps += _queue(entry, None if there is None else there.queue)
+        known = {} if there is None else {one["id"]: one for one in there.subscribers}
+        for subscriber in entry.subscribers:
+            steps += _subscriber(entry.name, subscriber, known.get(subscriber.id))
+    return [*steps, *_pruned(file, running)] if prune else steps
+
+
+def _queue(entry: QueueEntry, there: Mapping[str, Any] | None) -> Iterator[Step]:
+    wanted = render_queue(entry.settings)
+    if there is None:
+        body = {"name": entry.name, **entry.given}
+        yield Step("create", entry.name, "POST", (), body, {name: (None, value) for name, value in entry.given.items()})
+        return
+    changes = _changes(wanted, there)
+    if changes:
+        body = {name: then for name, (_, then) in changes.items()}
+        yield Step("change", entry.name, "PATCH", (entry.name,), body, changes)
+
+
+def _subscriber(queue: str, entry: SubscriberEntry, there: Mapping[str, Any] | None) -> Iterator[Step]:
+    name, path = f"{queue}/{entry.id}", (queue, "subscribers")
+    secret = {} if entry.secret is None else {"secret": entry.secret}
+    if there is None:
+        changes = {given: (None, value) for given, value in entry.given.items()}
+        yield Step("create", name, "POST", path, {**entry.given, **secret}, changes)
+        return
+    wanted = {given: value for given, value in render_subscriber(entry.settings).items() if given not in _NOT_COMPARED}
+    if "paused" not in entry.given:
+        del wanted["paused"]
+    changes = _changes(wanted, there)
+    body = {given: then for given, (_, then) in changes.items()} | secret
+    if changes or (secret and not there["secret"]):
+        if secret and not there["secret"]:
+            changes["secret"] = (None, "set")
+        yield Step("change", name, "PATCH", (*path, entry.id), body, changes)
+    elif secret:
+        yield Step("secret", name, "PATCH", (*path, entry.id), body, {})
+
+
+def _changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {name: (there.get(name), value) for name, value in wanted.items() if _differs(name, there.get(name), value)}
+
+
+def _differs(name: str, now: Any, then: Any) -> bool:
+    """Durations are compared as such: another version may write 60s as 1m."""
+    if name in _DURATIONS and now is not None and then is not None:
+        now, then = (
+            [parse_duration_s(one) for one in (value if name == "retry" else [value])] for value in (now, then)
+        )
+    return bool(now != then)
+
+
+def _pruned(file: QueuesFile, running: Mapping[str, Running]) -> Iterator[Step]:
+    """Subscribers of TCP frontends come and go without the file: neither they nor their queues are pruned."""
+    for name, there in running.items():
+        own = [one for one in there.subscribers if not one["endpoint"].startswith(("http:", "https:"))]
+        if name not in file.entries:
+            if not own:
+                yield Step("delete", name, "DELETE", (name,), None, {})
+            continue
+        for one in there.subscribers:
+            entry = f"{name}/{one['id']}"
+            if entry not in file.entries and one not in own:
+                yield Step("delete", entry, "DELETE", (name, "subscribers", one["id"]), None, {})
