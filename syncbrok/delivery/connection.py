@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
             self._fail(Reason.TLS, str(exc))
         elif begun:
             self._fail(Reason.PROTOCOL, "the connection broke in the middle of the answer")
-        elif self.answers and not self._redialled:
+        elif (self.answers or self.idle_since_s) and not self._redialled:
             pool.redial(self.take_off())
         else:
             self._fail(Reason.PROTOCOL, "the connection was closed without an answer")

@@ -82,6 +82,7 @@ class Courier:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pumping = False
         self._draining = False
+        self._over = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_us = 0
         self._ended: asyncio.Future[None] | None = None
@@ -98,6 +99,8 @@ class Courier:
     async def run(self) -> None:
         """Deliver until ``drain`` is over or this is cancelled. What fails in the scheduler, in ``read`` or in
         ``recorded`` is raised here: the Space must stop then."""
+        if self._over:
+            return
         self._loop = asyncio.get_running_loop()
         self._ended = ended = self._loop.create_future()
         try:
@@ -132,6 +135,7 @@ class Courier:
             self._idle = self._loop.create_future()
             await asyncio.wait((self._idle,), timeout=timeout_s)
         self._settle_all()
+        self._over = True
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 

@@ -73,7 +73,7 @@ class Pool:
         self._idle: dict[Connection, None] = {}
         self._waiting: deque[Exchange] = deque()
         self._redials: deque[Exchange] = deque()
-        self._dials: set[asyncio.Task[None]] = set()
+        self._dials: set[asyncio.Task[Connection]] = set()
         self._dial_after_s = 0.0
         self._timeout_s = limits.timeout_default_s
         self._resolving = asyncio.Lock()
@@ -212,7 +212,7 @@ class Pool:
         for connection in list(self._idle):
             self.discard(connection)
 
-    def shut(self) -> list["asyncio.Task[None]"]:
+    def shut(self) -> list["asyncio.Task[Connection]"]:
         """Fail every exchange, close every connection; the dials, cancelled, for the caller to await."""
         self._retired = True
         cut = [*self._waiting, *self._redials]
@@ -245,41 +245,32 @@ class Pool:
             else:
                 self.next_check_s = min(self.next_check_s, self._dial_after_s)
         for _ in range(min(wanted, DIALS_MAX) - len(self._dials)):
-            task = asyncio.get_running_loop().create_task(self._open_one(), name="syncbrok dial")
-            self._dials.add(task)
+            dial = asyncio.get_running_loop().create_task(self._connect(), name="syncbrok dial")
+            self._dials.add(dial)
+            dial.add_done_callback(self._dialled)
 
-    async def _open_one(self) -> None:
-        failed: DialFailed | None = None
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                target = self.form.target
-                connection = await self._dialler.connect(target, await self._resolved(), lambda: Connection(self))
-        except TimeoutError:
-            self._end_dial()
-            self._dial()  # those who waited for it are at their deadline; others may have come
+    async def _connect(self) -> Connection:
+        async with asyncio.timeout(self._timeout_s):
+            addresses = await self._resolved()
+            return await self._dialler.connect(self.form.target, addresses, lambda: Connection(self))
+
+    def _dialled(self, dial: "asyncio.Task[Connection]") -> None:
+        """What came of a dial, however it ended: cancelled before it began, for instance."""
+        self._dials.discard(dial)
+        if dial.cancelled():
+            self._give_up(Reason.CONNECT, "the dial was cancelled")
             return
-        except DialFailed as error:
-            failed = error
-        except asyncio.CancelledError:
-            self._end_dial()
-            self._give_up(DialFailed(Reason.CONNECT, "the dial was cancelled"))
-            raise
-        except Exception as error:
-            log.exception("syncbrok.delivery.dial_failed", extra={"endpoint": self.form.target.authority})
-            failed = DialFailed(Reason.CONNECT, str(error))
-        self._end_dial()
-        if failed is None and not connection.usable:
-            failed = DialFailed(Reason.CONNECT, "the connection was closed at once")
-        if failed is not None:
-            self._give_up(failed)
-            self._dial()
-        else:
+        error = dial.exception()
+        if error is None and (connection := dial.result()).usable:
             self._take_up(connection)
-
-    def _end_dial(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._dials.discard(task)
+        elif error is None:
+            self._give_up(Reason.CONNECT, "the connection was closed at once")
+        elif isinstance(error, DialFailed):
+            self._give_up(error.reason, str(error))
+        elif not isinstance(error, TimeoutError):  # those who waited for it are at their deadline; ``expire`` sees it
+            log.error("syncbrok.delivery.dial_broke", exc_info=error, extra={"endpoint": self.form.target.authority})
+            self._give_up(Reason.CONNECT, str(error))
+        self._dial()
 
     async def _resolved(self) -> list[AddressInfo]:
         async with self._resolving:
@@ -296,12 +287,12 @@ class Pool:
         else:
             self.release(connection, now_s)
 
-    def _give_up(self, failed: DialFailed) -> None:
+    def _give_up(self, reason: Reason, words: str) -> None:
         """A dial came to nothing: it fails one exchange, the oldest of those that need a new connection, else the
         oldest that waits, unless other connections work: those will take it."""
         if self._redials:
-            self.fail(self._redials.popleft(), failed.reason, str(failed))
+            self.fail(self._redials.popleft(), reason, words)
         elif self._open:
             self._dial_after_s = monotonic() + REDIAL_PAUSE_S
         elif self._waiting:
-            self.fail(self._waiting.popleft(), failed.reason, str(failed))
+            self.fail(self._waiting.popleft(), reason, words)

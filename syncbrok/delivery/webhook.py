@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.05
 """one coarse timer for all deadlines: a timeout is noticed at most this much late"""
-SWEEP_TICKS = 100
+IDLE_SWEEP_S = 5.0
 
 
 class WebhookStatistics(NamedTuple):
@@ -131,7 +131,7 @@ class Webhook:
         for pool in (*self._pools.values(), *self._retired):
             if pool.next_check_s <= now_s:
                 pool.expire(now_s)
-        if self._ticks % SWEEP_TICKS == 0:
+        if self._ticks % round(IDLE_SWEEP_S / TICK_S) == 0:
             self._sweep(now_s)
         again = bool(self._pools or self._retired) and not self._closed
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick) if again else None

@@ -1,0 +1,226 @@
+"""What a request looks like on the wire, and what can never get into it."""
+
+import base64
+import json
+from io import BytesIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks.webhooks import Webhook as Verifier
+
+from syncbrok import __version__
+from syncbrok.delivery.handler import Delivery
+from syncbrok.delivery.http_request import RequestForm, parse_target
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.message import Format
+from syncbrok.model.names import id_text
+from tests.support.endpoint import delivery, message, message_id, subscriber
+
+ID = id_text(message_id(7))
+NOW_S = "1700000123"
+
+
+class Parsed:
+    """A request as a strict receiver reads it: one line each, nothing after the body."""
+
+    def __init__(self, data: bytes) -> None:
+        stream = BytesIO(data)
+        self.line = stream.readline().decode()
+        self.pairs: list[tuple[str, str]] = []
+        while (line := stream.readline()) != b"\r\n":
+            assert line.endswith(b"\r\n"), line
+            assert not any((byte < 32 and byte != 9) or byte == 127 for byte in line[:-2]), line
+            name, colon, value = line[:-2].decode("utf-8", "surrogateescape").partition(": ")
+            assert colon, line
+            self.pairs.append((name, value))
+        self.headers = {name.lower(): value for name, value in self.pairs}
+        assert len(self.headers) == len(self.pairs), "a header twice"
+        self.body = stream.read()
+        assert len(self.body) == int(self.headers["content-length"])
+
+
+def render(
+    kind: Format = Format.RAW,
+    of: Delivery | None = None,
+    keys: tuple[bytes, ...] = (),
+    url: str = "",
+    **settings: object,
+) -> Parsed:
+    form = RequestForm(subscriber(url or "http://hooks.example:8080/in?x=1", kind, **settings), "orders")
+    return Parsed(form.render(of or delivery(), NOW_S, keys))
+
+
+def test_a_v1_request_says_what_the_contract_says() -> None:
+    """INTERFACES, "What a v1 subscriber receives": these headers, this body, nothing else."""
+    parents = (message_id(3), message_id(5))
+    full = message(parents=parents, headers=(("traceparent", "00-ab-cd-01"), ("x-shop", "7")), content_type="text/x")
+    asked = render(of=delivery(of=full, number=3, replay=2))
+    assert asked.line == "POST /in?x=1 HTTP/1.1\r\n"
+    assert asked.body == b"hello"
+    assert asked.headers == {
+        "host": "hooks.example:8080",
+        "user-agent": f"syncbrok/{__version__}",
+        "webhook-id": ID,
+        "webhook-timestamp": NOW_S,
+        "syncbrok-queue": "orders",
+        "syncbrok-sequence": "7",
+        "syncbrok-attempt": "3",
+        "syncbrok-parents": f"{id_text(parents[0])},{id_text(parents[1])}",
+        "syncbrok-replay": "2",
+        "traceparent": "00-ab-cd-01",
+        "x-shop": "7",
+        "content-type": "text/x",
+        "content-length": "5",
+    }
+
+
+def test_what_does_not_apply_is_left_out() -> None:
+    """No parents, no replay, no secret: no header for them; no content type: bytes."""
+    asked = render(of=delivery(of=message(content_type="", content=b"")))
+    assert not {"syncbrok-parents", "syncbrok-replay", "webhook-signature"} & set(asked.headers)
+    assert (asked.headers["content-type"], asked.body) == ("application/octet-stream", b"")
+
+
+@pytest.mark.parametrize("kind", list(Format))
+def test_every_format_is_signed_over_the_bytes_it_sends(kind: Format) -> None:
+    """Standard Webhooks 1.0: the signature covers the raw body, whatever the format made of it."""
+    from datetime import UTC, datetime
+
+    keys = (b"k" * 32, b"o" * 24)
+    form = RequestForm(subscriber("http://h/", kind), "orders")
+    of = delivery(of=message(content=b'{"a": 1}', content_type="application/json"))
+    asked = Parsed(form.render(of, str(int(datetime.now(UTC).timestamp())), keys))
+    for key in keys:
+        assert Verifier("whsec_" + base64.b64encode(key).decode()).verify(asked.body, asked.headers)
+
+
+def test_the_original_format_is_the_original() -> None:
+    """INTERFACES 2: this content type and exactly this body."""
+    asked = render(Format.ORIGINAL, url="http://127.0.0.1:20000")
+    assert asked.line == "POST / HTTP/1.1\r\n"
+    assert asked.body == b'{"id": "%b", "content": "aGVsbG8="}' % ID.encode()
+    assert asked.headers == {
+        "host": "127.0.0.1:20000",
+        "user-agent": f"syncbrok/{__version__}",
+        "content-type": "application/json",
+        "content-length": str(len(asked.body)),
+    }
+
+
+def test_cloud_events_in_binary_mode() -> None:
+    """CloudEvents 1.0: context in headers, the content as it is; the parent as causation."""
+    asked = render(Format.CLOUDEVENTS, delivery(of=message(parents=(message_id(3), message_id(5)))))
+    assert {name: value for name, value in asked.headers.items() if name.startswith("ce-")} == {
+        "ce-specversion": "1.0",
+        "ce-id": ID,
+        "ce-source": "/queues/orders",
+        "ce-type": "syncbrok.message",
+        "ce-time": "2023-11-14T22:13:20.000000Z",
+        "ce-causationid": id_text(message_id(3)),
+        "ce-syncbrokparents": f"{id_text(message_id(3))},{id_text(message_id(5))}",
+    }
+    assert (asked.headers["content-type"], asked.headers["webhook-id"], asked.body) == ("text/plain", ID, b"hello")
+
+
+def test_what_the_publisher_said_of_its_event_stands() -> None:
+    """A CloudEvent that came in goes out as the same event."""
+    own = (("ce-id", "A%20234"), ("ce-source", "/shop"), ("ce-type", "order.paid"), ("ce-tenant", "7"), ("x-a", "b"))
+    asked = render(Format.CLOUDEVENTS, delivery(of=message(headers=own)))
+    assert own == tuple((name, asked.headers[name]) for name, _ in own)
+    event = json.loads(render(Format.CLOUDEVENTS_STRUCTURED, delivery(of=message(headers=own))).body)
+    assert (event["id"], event["source"], event["type"], event["tenant"]) == ("A 234", "/shop", "order.paid", "7")
+
+
+@pytest.mark.parametrize(
+    ("content", "media", "member"),
+    [
+        (b'{"a": [1, 2]}', "application/json", {"data": {"a": [1, 2]}}),
+        (b'{"a": 1}', "application/vnd.x+json; charset=utf-8", {"data": {"a": 1}}),
+        (b"{broken", "application/json", {"data_base64": base64.b64encode(b"{broken").decode()}),
+        (b"\x00\xff", "image/png", {"data_base64": "AP8="}),
+        (b"", "text/plain", {}),
+    ],
+)
+def test_cloud_events_in_structured_mode(content: bytes, media: str, member: dict[str, object]) -> None:
+    """CloudEvents 1.0, JSON format: JSON stays JSON, everything else is base64, and nothing breaks the envelope."""
+    asked = render(Format.CLOUDEVENTS_STRUCTURED, delivery(of=message(content=content, content_type=media)))
+    event = json.loads(asked.body)
+    assert asked.headers["content-type"].startswith("application/cloudevents+json")
+    assert (event["specversion"], event["id"], event["datacontenttype"]) == ("1.0", ID, media)
+    assert {name: event[name] for name in event if name.startswith("data") and name != "datacontenttype"} == member
+
+
+def test_a_publisher_cannot_forge_what_the_broker_says() -> None:
+    """Forwarded headers cannot frame the request, replace the broker's own words or the operator's headers."""
+    forged = [
+        ("Content-Length", "0"),
+        ("transfer-encoding", "chunked"),
+        ("Host", "internal"),
+        ("Connection", "upgrade"),
+        ("webhook-id", "other"),
+        ("Webhook-Signature", "v1,forged"),
+        ("syncbrok-queue", "other"),
+        ("Syncbrok-Replay", "9"),
+        ("User-Agent", "syncbrok/9"),
+        ("Authorization", "Bearer theirs"),
+        ("content-type", "text/forged"),
+        ("bad name", "x"),
+        ("", "x"),
+        ("ok", "kept"),
+    ]
+    asked = render(of=delivery(of=message(headers=tuple(forged))), headers=(("Authorization", "Bearer ours"),))
+    clean = render(headers=(("Authorization", "Bearer ours"),))
+    assert asked.headers == clean.headers | {"ok": "kept"}
+    assert asked.headers["authorization"] == "Bearer ours"
+
+
+def test_an_operator_may_name_another_agent_but_not_the_framing() -> None:
+    """Fixed headers are the operator's word; the length and the host are the request's."""
+    asked = render(headers=(("User-Agent", "shop"), ("Content-Length", "1"), ("X-Tenant", "7")))
+    assert (asked.headers["user-agent"], asked.headers["x-tenant"], asked.headers["content-length"]) == (
+        "shop",
+        "7",
+        "5",
+    )
+
+
+@given(
+    name=st.text(max_size=12),
+    value=st.text(alphabet=st.characters(), max_size=40),
+    media=st.text(alphabet=st.characters(), max_size=40),
+    kind=st.sampled_from(list(Format)),
+)
+def test_no_text_of_a_message_breaks_out_of_its_header(name: str, value: str, media: str, kind: Format) -> None:
+    """No line end, no control character, no second header: ``Parsed`` refuses each of them."""
+    injected = (("x-a", value), (name, "v"), ("x-b", f"1\r\nx-injected: {value}"), ("ce-type", value))
+    asked = render(kind, delivery(of=message(headers=injected, content_type=media, content=b"{}")))
+    assert "x-injected" not in asked.headers
+
+
+def test_bytes_that_are_not_text_go_out_as_they_came() -> None:
+    """A header that was not UTF-8 is carried, not rewritten."""
+    raw = b"caf\xe9".decode("utf-8", "surrogateescape")
+    form = RequestForm(subscriber("http://h/"), "orders")
+    assert b"\r\nx-a: caf\xe9\r\n" in form.render(delivery(of=message(headers=(("x-a", raw),))), NOW_S, ())
+
+
+@pytest.mark.parametrize(
+    ("url", "where"),
+    [
+        ("http://h", (False, "h", 80, "h", "/")),
+        ("https://h?a=b", (True, "h", 443, "h", "/?a=b")),
+        ("http://[::1]:81/x;y=%20z", (False, "::1", 81, "[::1]:81", "/x;y=%20z")),
+        ("https://Shop.Example:8443/a//b", (True, "shop.example", 8443, "Shop.Example:8443", "/a//b")),
+    ],
+)
+def test_where_an_endpoint_leads(url: str, where: tuple[object, ...]) -> None:
+    """The parts of a URL, each where it belongs."""
+    assert parse_target(url) == where
+
+
+@pytest.mark.parametrize("url", ["", "h", "ftp://h/", "http://u:p@h/", "http://h/#x", "http://h/\r\nX: y", "http:///x"])
+def test_what_is_no_endpoint_is_refused(url: str) -> None:
+    """A URL from an old log is judged as a new one."""
+    with pytest.raises(BadSetting):
+        parse_target(url)

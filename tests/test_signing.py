@@ -1,0 +1,66 @@
+"""Signatures: what we sign, the public library of Standard Webhooks verifies."""
+
+import base64
+import json
+from datetime import UTC, datetime
+
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from syncbrok.delivery.signing import secret_key, signatures
+from syncbrok.model.errors import BadSetting
+
+OLD = "whsec_" + base64.b64encode(bytes(range(24))).decode()
+NEW = "whsec_" + base64.b64encode(bytes(range(100, 164))).decode()
+ID = "0193b1b2-0000-8000-8000-000000000001"
+BODY = json.dumps({"type": "order.paid", "who": "Zoë"}).encode()
+
+
+def headers(secrets: list[str], body: bytes = BODY, at: str | None = None) -> dict[str, str]:
+    now = at or str(int(datetime.now(UTC).timestamp()))
+    return {
+        "webhook-id": ID,
+        "webhook-timestamp": now,
+        "webhook-signature": signatures([secret_key(secret) for secret in secrets], ID, now, body),
+    }
+
+
+def test_the_public_library_verifies_our_signature() -> None:
+    """INTERFACES, "What a v1 subscriber receives": Standard Webhooks 1.0, symmetric signatures."""
+    assert Webhook(OLD).verify(BODY, headers([OLD])) == json.loads(BODY)
+
+
+def test_while_rotating_both_secrets_verify() -> None:
+    """Two signatures, separated by a space, so that receivers change over when they like."""
+    signed = headers([NEW, OLD])
+    assert len(signed["webhook-signature"].split(" ")) == 2
+    assert Webhook(OLD).verify(BODY, signed)
+    assert Webhook(NEW).verify(BODY, signed)
+
+
+@pytest.mark.parametrize("field", ["webhook-id", "webhook-timestamp", "webhook-signature", "body"])
+def test_whatever_is_tampered_with_is_rejected(field: str) -> None:
+    """RELIABILITY B: every signed field is really signed."""
+    signed, body = headers([OLD]), BODY
+    if field == "body":
+        body = BODY.replace(b"paid", b"free")
+    elif field == "webhook-timestamp":
+        signed[field] = str(int(signed[field]) + 1)
+    else:
+        signed[field] = signed[field][:-2] + "Z="
+    with pytest.raises(WebhookVerificationError):
+        Webhook(OLD).verify(body, signed)
+
+
+def test_an_old_request_played_again_is_rejected() -> None:
+    """The timestamp is the attempt's and is signed, so a receiver can refuse what is old."""
+    with pytest.raises(WebhookVerificationError):
+        Webhook(OLD).verify(BODY, headers([OLD], at="1700000000"))
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_dG9vIHNob3J0", OLD.removeprefix("whsec_"), "whsec_!!!!"])
+def test_a_bad_secret_is_refused_without_being_shown(secret: str) -> None:
+    """RULES 19: a secret is never in an answer, not even in the one that refuses it."""
+    with pytest.raises(BadSetting) as refused:
+        secret_key(secret)
+    assert not secret.removeprefix("whsec_") or secret not in str(refused.value)
