@@ -86,7 +86,8 @@ class Deliveries:
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _counted(self, message: Published) -> tuple[int, ...]:
-        return self._schedule.counted(message.sequence)
+        counted = self._schedule.counted(message.sequence)
+        return counted if not message.only else tuple(number for number in counted if number == message.only)
 
     def _report(self, message: Published, number: int, rows: Sequence[Row], *, counted: bool) -> DeliveryReport:
         subscriber = self._registry.subscriber_numbered(number)
