@@ -14,7 +14,7 @@ from syncbrok.frontends.over_http.lines import parse_lines, refused
 from syncbrok.frontends.over_http.problems import UnsupportedMedia
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
-from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError, TooLarge
+from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError, TooLarge, UnknownParent
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, parse_queue_name
 from syncbrok.space.channels import Accepted, Publish
@@ -76,27 +76,23 @@ async def _put(surface: Surface, unit: Publish) -> Accepted:
         position = error.members.get("line")
         if not isinstance(position, int):
             raise
-        raise type(error)(f"line {position + 1}: {error.detail}", **error.members | {"line": position + 1}) from None
+        raise _at_line(error, position) from None
     return accepted
+
+
+def _at_line(error: ClientFault, position: int) -> ClientFault:
+    """The same error, naming its line."""
+    return type(error)(f"line {position + 1}: {error.detail}", **error.members | {"line": position + 1})
 
 
 async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:
     """The events of a CloudEvents batch. ``causationid`` may name an earlier event of the same batch."""
     options = surface.options
-    try:
-        events = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Malformed(f"the batch is not JSON: {error.msg}", line_of_body=error.lineno) from None
-    if not isinstance(events, list) or not events:
-        raise Malformed("a CloudEvents batch is a JSON list of at least one event")
-    if len(events) > options.batch_lines_max:
-        raise TooLarge(
-            f"a batch may have {options.batch_lines_max} events, this one has {len(events)}",
-            lines_max=options.batch_lines_max,
-        )
+    events = _load(body, options.batch_lines_max)
     messages: list[Message] = []
     known: dict[str, int] = {}
     mistakes: list[dict[str, Any]] = []
+    unknown: ClientFault | None = None
     for position, event in enumerate(events):
         try:
             message, identity = cloud_events.from_json(event)
@@ -105,6 +101,9 @@ async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:
                 check_parents_count(1, options.parents_max)
                 parent = await _parent(identity.cause, known, surface)
                 message = message._replace(parents=(parent,))
+        except UnknownParent as error:
+            unknown = unknown or _at_line(error, position)
+            continue
         except ClientFault as error:
             mistakes.append({"line": position + 1, "detail": error.detail})
             continue
@@ -118,7 +117,21 @@ async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:
         messages.append(message)
     if mistakes:
         raise refused(mistakes)
+    if unknown:
+        raise unknown
     return tuple(messages)
+
+
+def _load(body: bytes, events_max: int) -> list[Any]:
+    try:
+        events = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the batch is not JSON: {error.msg}", line_of_body=error.lineno) from None
+    if not isinstance(events, list) or not events:
+        raise Malformed("a CloudEvents batch is a JSON list of at least one event")
+    if len(events) > events_max:
+        raise TooLarge(f"a batch may have {events_max} events, this one has {len(events)}", lines_max=events_max)
+    return events
 
 
 async def _parent(cause: Cause, known: dict[str, int], surface: Surface) -> MessageId | int:
