@@ -57,7 +57,8 @@ def expected(what: str, found: object, **members: object) -> BadSetting:
 
 
 def parse_duration_s(value: Any) -> float:
-    """Seconds, from ``"50ms"``, ``"15s"``, ``"5m"``, ``"2h"``, ``"30d"`` or a number of seconds (also as text)."""
+    """Seconds, to the nanosecond, from ``"50ms"``, ``"15s"``, ``"5m"``, ``"2h"``, ``"30d"`` or a number of seconds
+    (also as text)."""
     what = "a duration such as 50ms, 15s, 5m, 2h or 30d, or a number of seconds"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise expected(what, value)
@@ -67,19 +68,19 @@ def parse_duration_s(value: Any) -> float:
             raise expected(what, value)
         number, unit = matched.groups()
         # Divided, not multiplied by 0.001: the division is rounded once, so that "50ms" is exactly 0.05.
-        return float(number) / 1_000 if unit == "ms" else float(number) * _UNIT_S[unit or "s"]
+        return round(float(number) / 1_000 if unit == "ms" else float(number) * _UNIT_S[unit or "s"], 9)
     try:
         seconds = float(value)
     except OverflowError:
         raise expected(what, value) from None
     if not 0 <= seconds < 1e15:  # false for NaN too
         raise expected(what, value)
-    return seconds
+    return round(seconds, 9)
 
 
 def render_duration(seconds: float) -> str:
-    """The shortest text in whole units, else in seconds; ``parse_duration_s`` reads the same number back, down to
-    picoseconds."""
+    """In whole units where there are, else in seconds to the nanosecond; ``parse_duration_s`` reads the same back."""
+    seconds = round(seconds, 9)
     for unit in ("d", "h", "m"):
         if seconds and seconds % _UNIT_S[unit] == 0:
             return f"{int(seconds // _UNIT_S[unit])}{unit}"

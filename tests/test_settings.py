@@ -1,0 +1,221 @@
+"""The table of settings: every row reads what it writes, refuses what it must, and says the same as its schema."""
+
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.message import Format, ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
+from syncbrok.model.settings import (
+    QUEUE_SETTINGS,
+    SUBSCRIBER_SETTINGS,
+    Setting,
+    parse_queue_changes,
+    parse_subscriber_changes,
+    render_queue,
+    render_subscriber,
+    suggest,
+)
+
+ROWS = [("queue", row) for row in QUEUE_SETTINGS] + [("subscriber", row) for row in SUBSCRIBER_SETTINGS]
+PARSE = {"queue": parse_queue_changes, "subscriber": parse_subscriber_changes}
+
+milliseconds = st.integers(0, int(limits.retry_delay_max_s) * 1_000).map(lambda n: n / 1_000)
+retries = st.lists(milliseconds, max_size=limits.retry_steps_max).map(lambda delays: RetryPolicy(tuple(delays)))
+timeouts = st.integers(1, int(limits.timeout_max_s) * 1_000).map(lambda n: n / 1_000)
+windows = st.integers(1, limits.window_max)
+queue_settings = st.builds(
+    QueueSettings,
+    scope=st.sampled_from(Scope),
+    parent_failure=st.sampled_from(ParentFailure),
+    retry=retries,
+    timeout_s=timeouts,
+    window=windows,
+    idempotency_window_s=st.integers(0, int(limits.idempotency_window_max_s)).map(float),
+)
+header_values = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20)
+subscriber_settings = st.builds(
+    SubscriberSettings,
+    endpoint=st.sampled_from(["http://a/", "https://b.example:8443/x?y=z"]),
+    name=st.none() | st.from_regex(r"[a-z0-9][a-z0-9_.-]{0,20}", fullmatch=True),
+    format=st.sampled_from(Format),
+    retry=st.none() | retries,
+    timeout_s=st.none() | timeouts,
+    window=st.none() | windows,
+    paused=st.booleans(),
+    headers=st.dictionaries(st.from_regex(r"x-[a-z]{1,8}", fullmatch=True), header_values, max_size=4).map(
+        lambda headers: tuple(sorted(headers.items()))
+    ),
+)
+
+
+@given(queue_settings)
+def test_queue_settings_are_read_back(settings: QueueSettings) -> None:
+    """What an answer shows of a queue declares the same queue: POST what GET answered and it is unchanged."""
+    assert QueueSettings(**parse_queue_changes(render_queue(settings))) == settings
+
+
+@given(subscriber_settings)
+def test_subscriber_settings_are_read_back(settings: SubscriberSettings) -> None:
+    """The same for subscribers, but for secret and start, which are shown and given apart."""
+    shown = render_subscriber(settings)
+    assert (shown.pop("secret"), shown.pop("start")) == (None, "now")
+    assert SubscriberSettings(**parse_subscriber_changes(shown)) == settings
+
+
+@pytest.mark.parametrize(("kind", "row"), ROWS)
+def test_every_row_reads_its_example(kind: str, row: Setting) -> None:
+    """The example of the documentation is one, names the field it says, and satisfies its own schema."""
+    changes = PARSE[kind]({row.name: row.example})
+    assert list(changes) == [row.field]
+    assert satisfies(row.schema, row.example)
+    assert satisfies(row.schema, row.render(changes[row.field]))
+    assert row.doc.endswith(".")
+
+
+def test_every_field_has_a_row() -> None:
+    """A setting added to a queue or subscriber can be set; what the broker decides itself has no row."""
+    assert {row.field for row in QUEUE_SETTINGS} == {one.name for one in fields(QueueSettings)}
+    decided = {"start", "disabled_us", "secret_count"}
+    assert {row.field for row in SUBSCRIBER_SETTINGS} == {one.name for one in fields(SubscriberSettings)} - decided
+
+
+def test_the_defaults_are_those_of_the_interface() -> None:
+    """15 s, and after 5s, 5m, 30m, 2h, 5h, 10h, 14h, 20h, 24h a dead letter (INTERFACES 3)."""
+    shown = render_queue(QueueSettings())
+    assert shown["retry"] == ["5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "1d"]
+    assert (shown["timeout"], shown["window"], shown["idempotency_window"]) == ("15s", 64, "1d")
+    assert (shown["scope"], shown["parent_failure"]) == ("all", "fail")
+
+
+MISTAKES: list[tuple[str, dict[str, Any], str]] = [
+    ("queue", {"timout": 1}, "unknown setting 'timout'; did you mean 'timeout'?"),
+    ("queue", {"colour": 1}, "unknown setting 'colour'; known are idempotency_window, parent_failure, retry"),
+    ("queue", {"endpoint": "http://a/"}, "unknown setting 'endpoint'"),
+    ("queue", {5: 1}, "unknown setting '5'"),
+    ("queue", {"x" * 500: 1}, "unknown setting 'xxx"),
+    ("queue", {"scope": "ALL"}, "scope: expected all or same, found 'ALL'"),
+    ("queue", {"scope": 0}, "scope: expected all or same, found 0"),
+    ("queue", {"parent_failure": "die"}, "parent_failure: expected fail or hold or deliver"),
+    ("queue", {"timeout": None}, "timeout: expected a duration"),
+    ("queue", {"timeout": 0}, "timeout: expected a duration from 1ms to 5m, found 0"),
+    ("queue", {"timeout": "301s"}, "timeout: expected a duration from 1ms to 5m, found '301s'"),
+    ("queue", {"retry": "5s"}, "retry: expected a list of at most 64 durations"),
+    ("queue", {"retry": ["5s"] * 65}, "retry: expected a list of at most 64 durations"),
+    ("queue", {"retry": ["31d"]}, "retry: expected a duration from 0s to 30d, found '31d'"),
+    ("queue", {"retry": ["5s", "x"]}, "retry: expected a duration such as"),
+    ("queue", {"window": 0}, "window: expected a whole number from 1 to 10000, found 0"),
+    ("queue", {"window": 10_001}, "window: expected a whole number from 1 to 10000"),
+    ("queue", {"window": True}, "window: expected a whole number"),
+    ("queue", {"window": 1.5}, "window: expected a whole number"),
+    ("queue", {"window": "64"}, "window: expected a whole number"),
+    ("queue", {"idempotency_window": "31d"}, "idempotency_window: expected a duration from 0s to 30d"),
+    ("subscriber", {"name": "a b"}, "name: 'a b' is not a subscriber name"),
+    ("subscriber", {"name": 5}, "name: expected text, found 5"),
+    ("subscriber", {"endpoint": None}, "endpoint: expected an http or https URL"),
+    ("subscriber", {"format": "xml"}, "format: expected raw or original or cloudevents or cloudevents-structured"),
+    ("subscriber", {"paused": "yes"}, "paused: expected true or false, found 'yes'"),
+    ("subscriber", {"secret": "whsec_x"}, "unknown setting 'secret'"),
+    ("subscriber", {"start": "now"}, "unknown setting 'start'"),
+    ("subscriber", {"disabled_us": 0}, "unknown setting 'disabled_us'"),
+    ("subscriber", {"headers": []}, "headers: expected a mapping of header names to values"),
+    ("subscriber", {"headers": {"a b": "c"}}, "headers: expected a header name"),
+    ("subscriber", {"headers": {"x-a": 5}}, "headers: header 'x-a': expected a header value"),
+    ("subscriber", {"headers": {"X-A": "1", "x-a": "2"}}, "headers: header 'x-a' is given twice"),
+    ("subscriber", {"headers": {"x-a": "v" * 9_000}}, "headers: expected at most 8192 bytes of headers"),
+    ("subscriber", {"timeout": -1}, "timeout: expected a duration"),
+]
+
+
+@pytest.mark.parametrize(("kind", "given_", "said"), MISTAKES)
+def test_a_mistake_names_the_setting_and_what_was_expected(kind: str, given_: dict[str, Any], said: str) -> None:
+    """Unknown settings and values out of bounds are mistakes; the error is bounded whatever was given."""
+    with pytest.raises(BadSetting) as raised:
+        PARSE[kind](given_)
+    assert str(raised.value).startswith(said)
+    assert raised.value.members["setting"] == str(next(iter(given_)))[:80]
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("wrong", [None, [], "retry", 5])
+def test_settings_are_a_mapping(wrong: Any) -> None:
+    """Anything else than a mapping is a mistake, not a crash."""
+    with pytest.raises(BadSetting, match="expected a mapping"):
+        parse_queue_changes(wrong)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Host",
+        "content-length",
+        "Content-Type",
+        "Connection",
+        "Keep-Alive",
+        "TE",
+        "Trailer",
+        "Transfer-Encoding",
+        "Upgrade",
+        "Proxy-Authorization",
+        "webhook-id",
+        "Webhook-Signature",
+        "syncbrok-queue",
+        "Syncbrok-Anything",
+    ],
+)
+def test_headers_that_the_broker_writes_are_refused(name: str) -> None:
+    """A subscriber's own headers can neither forge a signature nor reframe a request."""
+    with pytest.raises(BadSetting, match="the broker writes it itself"):
+        parse_subscriber_changes({"headers": {name: "x"}})
+
+
+def test_headers_in_another_order_are_the_same() -> None:
+    """Order and case of header names make no other settings: declared again they are alike."""
+    first = parse_subscriber_changes({"headers": {"X-B": "2", "x-a": "1"}})
+    assert first == parse_subscriber_changes({"headers": {"x-a": "1", "x-b": "2"}})
+
+
+@pytest.mark.parametrize("name", ["name", "retry", "timeout", "window"])
+def test_null_takes_a_subscriber_back_to_its_queue(name: str) -> None:
+    """``None`` on a subscriber means: as the queue says."""
+    assert list(parse_subscriber_changes({name: None}).values()) == [None]
+
+
+def test_a_secret_is_shown_as_set_only() -> None:
+    """RULES 19: of a secret, an answer shows that there is one."""
+    assert render_subscriber(SubscriberSettings("http://a/", secret_count=2, start=7))["secret"] == "set"
+    assert render_subscriber(SubscriberSettings("http://a/", start=7))["start"] == 7
+
+
+def test_suggestions() -> None:
+    """The nearest known name in its own spelling, or all of them."""
+    assert suggest("Retyr", ("retry", "timeout")) == "; did you mean 'retry'?"
+    assert suggest("SYNCBROK_HTTP_PROT", ("SYNCBROK_HTTP_PORT",)) == "; did you mean 'SYNCBROK_HTTP_PORT'?"
+    assert suggest("zzz", ("b", "a")) == "; known are a, b"
+
+
+def satisfies(schema: dict[str, Any], value: Any) -> bool:
+    """As much of JSON Schema as the table uses. An unknown keyword fails, so that none goes unchecked."""
+    types = {"string": str, "integer": int, "boolean": bool, "array": list, "object": dict, "null": type(None)}
+    checks = {
+        "anyOf": lambda want: any(satisfies(one, value) for one in want),
+        "type": lambda want: isinstance(
+            value, int | float if want == "number" else types[want]
+        ) and (want == "boolean" or not isinstance(value, bool)),
+        "enum": lambda want: value in want,
+        "minimum": lambda want: value >= want,
+        "maximum": lambda want: value <= want,
+        "maxItems": lambda want: len(value) <= want,
+        "maxLength": lambda want: len(value) <= want,
+        "items": lambda want: all(satisfies(want, one) for one in value),
+        "additionalProperties": lambda want: all(satisfies(want, one) for one in value.values()),
+        "pattern": lambda want: re.search(want, value) is not None,
+        "format": lambda _: True,
+        "description": lambda _: True,
+    }  # fmt: skip
+    return all(checks[keyword](want) for keyword, want in sorted(schema.items(), key=lambda pair: pair[0] != "type"))
