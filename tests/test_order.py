@@ -271,6 +271,22 @@ def test_replays_hold_their_own_gates() -> None:
     assert began < early
 
 
+def test_a_replay_waits_for_parents_that_were_complete() -> None:
+    """RULES 21: with descendants a complete parent is sent again too, and its child waits for that second end."""
+    pair = Pair()
+    both = (pair.one, pair.two)
+    for message in (pair.parent, pair.child):
+        for number in both:
+            pair.story.attempt(message, number)
+    pair.story.rearm(
+        1,
+        RearmedEntry(pair.parent, pair.queue, both, (), (1, 1)),
+        RearmedEntry(pair.child, pair.queue, both, (pair.parent,), (1, 1)),
+    )
+    pair.story.attempt(pair.child, pair.one, attempt=2)
+    assert rules(pair.story) == ["gate"]
+
+
 def test_a_mended_parent_opens_held_children() -> None:
     """RULES 12: a held child goes once a replay has made its parent complete, not before."""
     for mended in (Outcome.DELIVERED, Outcome.DEAD):
@@ -313,6 +329,24 @@ def test_retention_leaves_whole_stories() -> None:
     pair.story.attempt(pair.child, pair.one)
     pair.story.attempt(failed, pair.one)
     assert [one.rule for one in check([*early, *pair.story.facts[-2:]])] == ["gate", "gate"]
+
+
+def test_a_carried_message_counts_those_it_counted() -> None:
+    """RULES 3: a subscriber that came after a message holds back nothing, also where the message is carried."""
+    story = Story(100)
+    story.queue()
+    one, late = story.subscriber(1), story.subscriber(1)
+    story.subscribers[one] = story.subscribers[one]._replace(since=1)
+    story.snapshot()
+    parent = story.message(10, 1)
+    story.carry(parent)
+    child = story.publish(1, 10)
+    story.attempt(10, one)
+    story.attempt(child, one)
+    kept = Story()
+    kept.facts = story.facts[3:]
+    assert rules(kept) == []
+    assert [(left.message, left.subscriber) for left in waiting(kept)] == [(child, late)]
 
 
 def test_carried_says_what_the_facts_say() -> None:

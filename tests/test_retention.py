@@ -39,6 +39,8 @@ def test_a_prefix_that_is_old_enough(days: list[float], gone: int) -> None:
     segments = aged(*days)
     assert retention.expired(segments, NOW_US, 7 * DAY_S) == tuple(segments[:gone])
     assert retention.expired([], NOW_US, 7 * DAY_S) == ()
+    sealed = [one._replace(sealed=True) for one in segments]
+    assert sealed[-1] not in retention.expired(sealed, NOW_US, 7 * DAY_S)
 
 
 def segment(directory: Path, base: int = 1, content: bytes = b"log" * 700_000) -> Path:

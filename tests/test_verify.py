@@ -56,11 +56,11 @@ def test_an_empty_directory_is_a_log_without_records(tmp_path: Path) -> None:
     assert list(verify(tmp_path)) == []
 
 
-def test_every_byte_of_a_sealed_segment_counts(tmp_path: Path) -> None:
+def test_every_byte_of_a_sealed_segment_counts(tmp_path: Path, seed: int) -> None:
     """Whatever byte of a sealed segment changes, it is found, and the file is named."""
     first, *_ = write_log(tmp_path, a_story(2, 1))
     good = first.read_bytes()
-    for place in range(0, len(good), 2):
+    for place in range(seed % 4, len(good), 4):
         flip(first, place)
         found = findings(tmp_path)
         assert found, place
@@ -145,6 +145,28 @@ def test_units_are_whole(tmp_path: Path) -> None:
     assert len(again) == header.record_bytes
     paths[0].write_bytes(data[:at] + again + data[at + len(again) :])
     assert any("has no end" in one.what for one in findings(tmp_path / "cut"))
+
+
+def test_batches_never_fall(tmp_path: Path) -> None:
+    """A record of an earlier write behind one of a later is no record of this place."""
+    story = a_story(2)
+    first, *_ = write_log(tmp_path, story)
+    data, at = first.read_bytes(), offsets(first)[9]
+    again = codec.encode(story.facts[8], batch=1, synced_through=0)
+    first.write_bytes(data[:at] + again + data[at + len(again) :])
+    assert any("follows batch" in one.what for one in findings(tmp_path))
+
+
+def test_seals_count(tmp_path: Path) -> None:
+    """A seal says how many records stand before it."""
+    story = a_story(2)
+    first, *_ = write_log(tmp_path, story)
+    seal = segment.read_seal(first)
+    assert seal is not None
+    wrong = seal[1]._replace(records=seal[1].records + 1)
+    again = codec.encode(wrong, batch=seal[0].batch, synced_through=0)
+    first.write_bytes(first.read_bytes()[: -len(again)] + again)
+    assert ["the seal counts" in one.what for one in findings(tmp_path) if not one.harmless] == [True]
 
 
 def test_sidecars_are_compared(tmp_path: Path) -> None:
