@@ -338,7 +338,7 @@ class Journal:
 
     def kind_of(self, sequence: int) -> KindName:
         """``message``, ``other``, ``dropped`` (by retention) or ``unknown`` (never written)."""
-        found = self._recent.find(sequence)
+        found = self._recent.find(sequence) if sequence >= self._catalogue.oldest else None
         if found is not None:
             header = read_header(*found, verify=False)
             if isinstance(header, Header):

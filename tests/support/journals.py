@@ -1,0 +1,136 @@
+"""A journal as tests write to it, and what stands in its directory."""
+
+import itertools
+import os
+import signal
+import warnings
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.model.facts import Fact, Outcome, Outcomes, Published, Reason, Row, SegmentOpened
+from syncbrok.model.message import ParentFailure, Scope
+from syncbrok.model.names import make_message_id
+
+START_US = 1_700_000_000_000_000
+
+
+class Clock:
+    """Unix microseconds; a millisecond passes with every look."""
+
+    def __init__(self, now_us: int = START_US) -> None:
+        self.now_us = now_us
+
+    def __call__(self) -> int:
+        self.now_us += 1_000
+        return self.now_us
+
+
+def open_journal(directory: Path, clock: Callable[[], int] | None = None, **options: Any) -> Journal:
+    """A journal with small segments, rolled where that is needed."""
+    chosen = JournalOptions(**{"segment_bytes": 64 * 1024, "reserve_bytes": 0, **options})
+    journal = Journal.open(directory, chosen, clock or Clock())
+    if journal.needs_roll:
+        roll(journal)
+    return journal
+
+
+def roll(journal: Journal) -> None:
+    journal.roll(SegmentOpened(journal.roll_sequence, START_US + journal.roll_sequence, (), (), (), ()))
+
+
+def message(journal_key: bytes, sequence: int, **changes: Any) -> Published:
+    """The message of a sequence; its content names it."""
+    plain = Published(
+        sequence,
+        START_US + sequence,
+        make_message_id(START_US // 1_000, sequence, journal_key),
+        1,
+        sequence,
+        0,
+        Scope.ALL,
+        ParentFailure.FAIL,
+        (),
+        "",
+        "",
+        b"",
+        0,
+        0,
+        "text/plain",
+        (),
+        b"message %d" % sequence,
+    )
+    return plain._replace(**changes)
+
+
+def publish(
+    journal: Journal, count: int = 1, unit_ends: Collection[int] | None = None, **changes: Any
+) -> list[Published]:
+    """One batch of ``count`` messages, written."""
+    first = journal.next_sequence
+    messages = [message(journal.id_key, sequence, **changes) for sequence in range(first, first + count)]
+    journal.write(journal.prepare(messages, unit_ends))
+    return messages
+
+
+def ended(journal: Journal, messages: Iterable[int], *, essential: bool = False) -> Outcomes:
+    """One batch that says that these messages were delivered to subscriber 1."""
+    rows = tuple(
+        Row(one, 1, 1, Outcome.DELIVERED, Reason.NONE, 200, START_US, 0, journal.durable_sequence, 1_000)
+        for one in messages
+    )
+    fact = Outcomes(journal.next_sequence, START_US + journal.next_sequence, rows)
+    journal.write(journal.prepare([fact]), essential=essential)
+    return fact
+
+
+def everything(directory: Path, **options: Any) -> list[Fact]:
+    """All facts of the log in ``directory``, which is opened (and so mended) for it."""
+    journal = Journal.open(
+        directory, JournalOptions(**{"segment_bytes": 64 * 1024, "reserve_bytes": 0, **options}), Clock()
+    )
+    try:
+        return list(journal.replay())
+    finally:
+        journal.close()
+
+
+# -- crashes ----------------------------------------------------------------------------------------------------------
+
+CALLS = ("pwrite", "fsync", "fdatasync", "ftruncate", "posix_fallocate", "rename", "unlink", "open", "close")
+"""What changes the disk, or makes a change durable (``open`` may create a file)."""
+
+
+def fork() -> int:
+    """``os.fork``; Python 3.12 warns of threads, and there are none here that hold what the child needs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def killed_before(call: int, work: Callable[[], None]) -> bool:
+    """Do ``work`` in a forked process that is killed (SIGKILL) before its system call number ``call`` of ``CALLS``,
+    counted from 1; whether it was. What the killed process had written is in the page cache, as after ``kill -9``."""
+    child = fork()
+    if child == 0:
+        count = itertools.count(1)
+
+        def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+            def instead(*arguments: Any, **named: Any) -> Any:
+                if next(count) == call:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*arguments, **named)
+
+            return instead
+
+        try:
+            for name in CALLS:
+                setattr(os, name, counted(getattr(os, name)))
+            work()
+        except BaseException:  # noqa: BLE001
+            os._exit(1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL), f"the work failed by itself: {status}"
+    return status != 0

@@ -1,0 +1,230 @@
+"""What the journal holds is found by sequence, queue, key, parent and message, from any thread, in any segment.
+
+Broken by hand to see these fail: the end of a block taken before its records were located; records not verified;
+carried messages looked for in the oldest segment only.
+"""
+
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from syncbrok.log import retention, segment
+from syncbrok.log.journal import Journal
+from syncbrok.model.errors import LogCorrupt
+from syncbrok.model.facts import Carried, Outcome, Published, Tried
+from syncbrok.model.limits import KIB, MIB
+from tests.support.journals import (
+    START_US,
+    ended,
+    everything,
+    killed_before,
+    open_journal,
+    publish,
+    roll,
+)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    opened = open_journal(tmp_path / "log")
+    yield opened
+    opened.close()
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_messages_need_no_disk(journal: Journal, tmp_path: Path) -> None:
+    """What was just published is delivered from memory; what is no message, or not there, is not."""
+    written = publish(journal, 3)
+    ended(journal, [2])
+    for path in (tmp_path / "log").glob("*.log"):
+        path.rename(path.with_suffix(".away"))
+    assert [journal.cached(sequence) for sequence in range(6)] == [None, None, *written, None]
+    assert [journal.kind_of(sequence) for sequence in (1, 2, 5)] == ["other", "message", "other"]
+    for path in (tmp_path / "log").glob("*.away"):
+        path.rename(path.with_suffix(".log"))
+    assert journal.kind_of(0) == journal.kind_of(6) == "unknown"
+
+
+def test_any_selection_of_messages_is_read(tmp_path: Path, seed: int) -> None:
+    """Neighbours, single ones, over blocks and segments, small and large contents: each is its own."""
+    dice = random.Random(seed)
+    journal = open_journal(tmp_path, segment_bytes=2 * MIB)
+    expected: dict[int, Published | None] = {}
+    for _ in range(40):
+        size = dice.choice((0, 10, 300, 20_000))
+        for one in publish(journal, dice.randrange(1, 60), content=dice.randbytes(size)):
+            expected[one.sequence] = one
+        if journal.needs_roll:
+            roll(journal)
+        if dice.random() < 0.3:
+            ended(journal, [2])
+    asked = [*range(journal.next_sequence + 3)]
+    assert journal.read_many(asked) == [expected.get(sequence) for sequence in asked]
+    for _ in range(100):
+        some = dice.choices(asked, k=dice.randrange(1, 9))
+        assert journal.read_many(some) == [expected.get(sequence) for sequence in some]
+        assert [journal._reader.kind_of(one) for one in some] == [
+            "message" if one in expected else "other" if 0 < one < journal.next_sequence else "unknown" for one in some
+        ]
+    journal.close()
+
+
+def test_readers_do_not_disturb_the_writer(tmp_path: Path) -> None:
+    """Any thread reads while one writes and rolls; what was durable when the reading began is found."""
+    journal = open_journal(tmp_path, segment_bytes=64 * KIB)
+    stop = threading.Event()
+    problems: list[BaseException] = []
+
+    def read() -> None:
+        dice = random.Random(1)
+        try:
+            while not stop.is_set():
+                last = journal.durable_sequence
+                some = sorted(dice.randrange(1, last + 1) for _ in range(20))
+                for sequence, found in zip(some, journal.read_many(some), strict=True):
+                    assert found is None or found.content.startswith(b"message %d" % sequence)
+                    assert (found is None) == (journal.kind_of(sequence) == "other")
+                queued = journal.queue_sequences(1, last // 2, 50)
+                assert queued == sorted(set(queued))
+                assert sum(1 for _ in journal.replay(max(0, last - 30))) >= min(last, 30)
+        except BaseException as problem:  # noqa: BLE001
+            problems.append(problem)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for _ in range(150):
+        publish(journal, 20)
+        if journal.needs_roll:
+            roll(journal)
+    stop.set()
+    for reader in readers:
+        reader.join()
+    journal.close()
+    assert not problems, problems
+    assert len(segment.segment_bases(tmp_path)) > 3
+
+
+def test_bit_rot_in_a_message_is_not_delivered(tmp_path: Path) -> None:
+    """Every record read is verified: a rotten one is named, not handed out."""
+    journal = open_journal(tmp_path)
+    publish(journal, 3)
+    roll(journal)
+    path = journal.segments()[0].path
+    data = bytearray(path.read_bytes())
+    at = data.index(b"message 3")
+    data[at] ^= 1
+    path.write_bytes(data)
+    assert journal.read_many([2, 4])[0] is not None
+    with pytest.raises(LogCorrupt, match="sequences 3 to 3"):
+        journal.read_many([2, 3])
+    with pytest.raises(LogCorrupt):
+        list(journal.replay())
+    journal.close()
+
+
+def test_questions_are_answered_over_all_segments(tmp_path: Path) -> None:
+    """Children, rows, queues and keys are found wherever they stand, newest or lowest first as promised."""
+    journal = open_journal(tmp_path)
+    (parent,) = publish(journal, 1, key="k")
+    roll(journal)
+    children = publish(journal, 3, parents=(parent.id,), queue=2, key="k")
+    roll(journal)
+    (last,) = publish(journal, 1, parents=(parent.id,), queue=2, key="other", idempotency_key="once")
+    ended(journal, [parent.sequence])
+    ended(journal, [parent.sequence, last.sequence])
+    of_children = [one.sequence for one in children]
+    for _ in range(2):
+        assert journal.children_of(parent.sequence, 10) == [*of_children, last.sequence]
+        assert journal.children_of(parent.sequence, 2) == of_children[:2]
+        assert journal.queue_sequences(2, 0, 10) == [*of_children, last.sequence]
+        assert journal.queue_sequences(2, of_children[0], 2) == of_children[1:]
+        assert journal.with_key("k", None, 10) == [*reversed(of_children), parent.sequence]
+        assert journal.with_key("k", 1, 10) == [parent.sequence]
+        assert journal.with_key("k", None, 2) == [*reversed(of_children)][:2]
+        assert journal.with_idempotency_key("once", 2, last.time_us) == [last.sequence]
+        assert journal.with_idempotency_key("once", 2, last.time_us + 1) == []
+        assert journal.with_idempotency_key("once", 1, 0) == journal.with_idempotency_key("never", 2, 0) == []
+        assert [record for record, _ in journal.rows_of(parent.sequence)] == [last.sequence + 1, last.sequence + 2]
+        journal.close()
+        journal = open_journal(tmp_path)
+    journal.close()
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+
+def carry(journal: Journal, one: Published) -> Carried:
+    fact = Carried(
+        journal.next_sequence, START_US + journal.next_sequence, one, ((1, Outcome.DELIVERED),), (Tried(2, 1, 5),)
+    )
+    journal.write(journal.prepare([fact]))
+    return fact
+
+
+def test_carried_messages_outlive_their_segment(tmp_path: Path) -> None:
+    """DESIGN section 4: a message carried out of a dropped segment is found by its own sequence; others are gone."""
+    journal = open_journal(tmp_path)
+    kept, gone = publish(journal, 2, content=b"content", key="k")
+    roll(journal)
+    carried = carry(journal, kept)
+    (after,) = publish(journal)
+    journal.drop_oldest()
+    for _ in range(2):
+        assert journal.segments()[0].base == 5
+        assert journal.read_many([2, 3, carried.sequence, after.sequence]) == [kept, None, None, after]
+        assert [journal.kind_of(one) for one in (1, 2, 3, 5)] == ["dropped", "message", "dropped", "other"]
+        assert journal.queue_sequences(1, 0, 10) == [kept.sequence, after.sequence]
+        assert journal.with_key("k", None, 10) == [kept.sequence]
+        assert gone.sequence not in journal.queue_sequences(1, 2, 10)
+        assert next(iter(journal.replay())).sequence == 5
+        journal.close()
+        journal = open_journal(tmp_path)
+    assert list(tmp_path.glob("*1.log.dropped"))
+    journal.sweep(START_US + 10**9)
+    assert not list(tmp_path.glob("*.dropped"))
+    journal.close()
+
+
+def test_a_drop_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    """Killed before any system call of a drop, the segment is either still there or gone, and never missed."""
+    log = tmp_path / "log"
+    journal = open_journal(log)
+    publish(journal, 2)
+    roll(journal)
+    publish(journal)
+    journal.close()
+    call, killed = 0, True
+    left: set[int] = set()
+    while killed:
+        call += 1
+        again = shutil.copytree(log, tmp_path / f"killed-{call}")
+
+        def work(again: Path = again) -> None:
+            journal = open_journal(again)
+            journal.drop_oldest()
+            journal.close()
+
+        killed = killed_before(call, work)
+        left.add(everything(again)[0].sequence)
+        shutil.rmtree(again)
+    assert left == {1, 4 + 1}
+
+
+def test_an_archive_comes_before_the_drop(tmp_path: Path) -> None:
+    """Where an archive is configured a segment goes only once its copy is there."""
+    journal = open_journal(tmp_path / "log", archive=tmp_path / "archive")
+    publish(journal)
+    roll(journal)
+    info = journal.segments()[0]
+    whole = info.path.read_bytes()
+    journal.drop_oldest()
+    assert (tmp_path / "archive" / info.path.name).read_bytes() == whole
+    assert [copy.name for copy in retention.copies(tmp_path / "log")] == [info.path.name]
+    journal.close()
