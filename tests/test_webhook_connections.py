@@ -64,6 +64,15 @@ async def test_a_large_window_is_served_whole(webhook: Webhook, endpoint: Endpoi
     assert [answer.reason for answer in await answers.wait_for(200)] == [Reason.CONNECT] * 200
 
 
+async def test_an_endpoint_that_wants_one_connection_has_one(webhook: Webhook, endpoint: Endpoint) -> None:
+    """A server at its limit refuses more connections; what waits goes over the one that works and does not fail."""
+    await ask(webhook, endpoint.url)
+    endpoint.stop_listening()
+    answers = await ask(webhook, endpoint.url, *(delivery(i) for i in range(20)))
+    assert [answer.reason for answer in answers] == [Reason.NONE] * 20
+    assert endpoint.connections == 1
+
+
 async def test_a_kept_connection_that_closes_is_dialled_again(webhook: Webhook, endpoint: Endpoint) -> None:
     """RULES 23: a kept-alive connection that closes before any byte of an answer is dialled once more."""
     await ask(webhook, endpoint.url)

@@ -25,8 +25,6 @@ class Exchange(NamedTuple):
     done: Done
     started_s: float
     deadline_s: float
-    redialled: bool = False
-    """a kept-alive connection closed under it; it goes only to a new one, and only once (RULES 23)"""
 
 
 class Owner(Protocol):
@@ -68,7 +66,6 @@ class Connection(asyncio.Protocol):
         "_done",
         "_pool",
         "_reader",
-        "_redialled",
         "_started_s",
         "_transport",
         "answers",
@@ -86,7 +83,6 @@ class Connection(asyncio.Protocol):
         self.delivery: Delivery | None = None
         self._done: Done = _nobody
         self._started_s = 0.0
-        self._redialled = False
         self.deadline_s = inf
         self.answers = 0
         self.expires_s = inf
@@ -97,13 +93,13 @@ class Connection(asyncio.Protocol):
         """Start ``exchange`` on this free connection."""
         assert self.delivery is None
         assert self._transport is not None
-        self.delivery, self._done, self._started_s, self.deadline_s, self._redialled = exchange
+        self.delivery, self._done, self._started_s, self.deadline_s = exchange
         self._transport.write(request)
 
     def take_off(self) -> Exchange:
         """The exchange on it, which it holds no more."""
         assert self.delivery is not None
-        exchange = Exchange(self.delivery, self._done, self._started_s, self.deadline_s, self._redialled)
+        exchange = Exchange(self.delivery, self._done, self._started_s, self.deadline_s)
         self.delivery = None
         self.deadline_s = inf
         return exchange
@@ -178,7 +174,7 @@ class Connection(asyncio.Protocol):
             self._fail(Reason.TLS, str(exc))
         elif begun:
             self._fail(Reason.PROTOCOL, "the connection broke in the middle of the answer")
-        elif (self.answers or self.idle_since_s) and not self._redialled:
+        elif self.answers or self.idle_since_s:  # kept alive; a redial goes to a new one, so there is one at most
             pool.redial(self.take_off())
         else:
             self._fail(Reason.PROTOCOL, "the connection was closed without an answer")
@@ -190,7 +186,7 @@ class Connection(asyncio.Protocol):
         """``data`` is the answer where it came in one piece."""
         pool = self._pool
         now_s = monotonic()
-        delivery, done, started_s, _, _ = self.take_off()
+        delivery, done, started_s, _ = self.take_off()
         latency_us = int((now_s - started_s) * 1e6)
         answer = judge(reader, pool.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
         reusable = reader.reusable and not self.lost

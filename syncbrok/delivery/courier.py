@@ -157,10 +157,6 @@ class Courier:
     def _pump(self) -> None:
         now_us = self._clock_us()
         rows = self._settle(now_us, ANSWERS_PER_TURN)
-        owed = self._scheduler.owed(now_us, limits.cascade_slice)
-        rows += owed
-        if rows:
-            self._recorded(rows)
         taken = 0
         if not self._draining:
             room = min(ATTEMPTS_PER_TURN, limits.attempts_in_flight_max - self.in_flight)
@@ -171,6 +167,11 @@ class Courier:
                     self._hand_out(attempts)
         elif not self.in_flight and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+        # After ``take``, which is told the time: what expired just now is owed now, and nothing else may ever wake us.
+        owed = self._scheduler.owed(now_us, limits.cascade_slice)
+        rows += owed
+        if rows:
+            self._recorded(rows)
         if self._answers or taken == ATTEMPTS_PER_TURN or len(owed) == limits.cascade_slice:
             self.wake()
         elif not self._draining:

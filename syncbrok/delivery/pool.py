@@ -113,7 +113,7 @@ class Pool:
             if deadline_s < self.next_check_s:  # noqa: PLR1730 - min() costs three times as much here
                 self.next_check_s = deadline_s
             exchange: Exchange = tuple.__new__(
-                Exchange, (delivery, done, now_s, deadline_s, False)
+                Exchange, (delivery, done, now_s, deadline_s)
             )  # see acknowledged()
             connection = self._take_idle(now_s) if self._idle else None
             if connection is None:
@@ -233,7 +233,7 @@ class Pool:
 
     def redial(self, exchange: Exchange) -> None:
         """The kept-alive connection under ``exchange`` was closed before any byte of an answer (RULES 23)."""
-        self._redials.append(exchange._replace(redialled=True))
+        self._redials.append(exchange)
         self._dial()
 
     def _dial(self) -> None:

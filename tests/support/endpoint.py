@@ -72,6 +72,10 @@ class Endpoint:
         await eventually(lambda: self.hang_up() == 0, "the endpoint's connections end")
         await self._server.wait_closed()
 
+    def stop_listening(self) -> None:
+        """Refuse new connections; those that are open go on."""
+        self._server.close()
+
     def hang_up(self) -> int:
         """Close every connection, as a server does when they idle; how many there were."""
         for writer in self._writers:

@@ -1,0 +1,340 @@
+"""The courier: takes what the scheduler gives, hands it to handlers, records each outcome once."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from syncbrok.delivery.courier import ATTEMPTS_PER_TURN, READ_RUN_MAX, Courier
+from syncbrok.delivery.handler import Answer, Attempt, Delivery, Done
+from syncbrok.model import limits
+from syncbrok.model.errors import LogFailed, UnknownSubscriber
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Published, Reason, Row
+from syncbrok.model.message import Subscriber
+from tests.support.endpoint import TIME_US, message, subscriber
+from tests.support.polling import eventually
+
+OK = Answer(Reason.NONE, 200)
+
+
+class Schedule:
+    """A small scheduler: hands out what it was given, a failed attempt again after a second."""
+
+    def __init__(self) -> None:
+        self.ready: deque[tuple[int, int]] = deque()
+        self.later: list[tuple[int, int, int]] = []
+        self.dying: deque[int] = deque()
+        self.out: set[tuple[int, int]] = set()
+        self.takes: list[int] = []
+        self.settled: list[tuple[Attempt, Answer, float]] = []
+
+    def give(self, *messages: int, to: int = 1) -> None:
+        self.ready.extend((sequence, to) for sequence in messages)
+
+    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
+        self.takes.append(limit)
+        due = [entry for entry in self.later if entry[0] <= now_us]
+        self.later = [entry for entry in self.later if entry[0] > now_us]
+        self.ready.extend((sequence, number) for _, sequence, number in due)
+        taken = [self.ready.popleft() for _ in range(min(limit, len(self.ready)))]
+        self.out |= set(taken)
+        return [Attempt(sequence, number, 1, durable, now_us, 0) for sequence, number in taken]
+
+    def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
+        self.out.remove((attempt.message, attempt.subscriber))
+        self.settled.append((attempt, answer, jitter))
+        outcome, due_us = Outcome.DELIVERED, 0
+        if answer.reason is Reason.UNSUBSCRIBED:
+            outcome = Outcome.LATE
+        elif answer.reason is not Reason.NONE:
+            outcome, due_us = Outcome.FAILED, now_us + 1_000_000
+            self.later.append((due_us, attempt.message, attempt.subscriber))
+        return Row(attempt.message, attempt.subscriber, 1, outcome, answer.reason, 0, 0, due_us, attempt.after, 0)
+
+    def owed(self, now_us: int, limit: int) -> list[Row]:
+        dead = [self.dying.popleft() for _ in range(min(limit, len(self.dying)))]
+        return [Row(m, ALL_SUBSCRIBERS, 0, Outcome.DEAD, Reason.PARENT_FAILED, 0, now_us, 0, 0, 0) for m in dead]
+
+    def next_due_us(self) -> int | None:
+        return min((due for due, _, _ in self.later), default=None)
+
+
+class Post:
+    """A handler that keeps what it gets; ``answer`` answers at once (in the next turn), None lets it wait."""
+
+    def __init__(self, answer: Callable[[Delivery], Answer | None]) -> None:
+        self.answer = answer
+        self.calls: list[list[int]] = []
+        self.waiting: list[tuple[Delivery, Done]] = []
+
+    def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
+        self.calls.append([delivery.attempt.message for delivery in deliveries])
+        for delivery in deliveries:
+            assert delivery.attempt.subscriber == subscriber.number
+            answer = self.answer(delivery)
+            if answer is None:
+                self.waiting.append((delivery, done))
+            else:
+                asyncio.get_running_loop().call_soon(done, delivery, answer)
+
+    def forget(self, subscriber: int) -> None:
+        """Nothing is kept."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class World:
+    """A courier with everything around it. Messages 1..99 are in memory, others are read."""
+
+    def __init__(self, answer: Callable[[Delivery], Answer | None] = lambda _: OK) -> None:
+        self.schedule = Schedule()
+        self.post = Post(answer)
+        self.rows: list[list[Row]] = []
+        self.reads: list[list[int]] = []
+        self.lost: set[int] = set()
+        self.unknown: set[int] = set()
+        self.content = b"hello"
+        self.now_us = TIME_US
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.courier = Courier(
+            self.schedule,
+            lambda _: self.post,
+            self.read,
+            lambda sequence: message(sequence, self.content) if sequence < 100 else None,
+            self.rows.append,
+            self.lookup,
+            lambda: 7,
+            lambda: self.now_us,
+            lambda: 0.5,
+        )
+
+    async def read(self, sequences: Sequence[int]) -> list[Published | None]:
+        self.reads.append(list(sequences))
+        await self.reading.wait()
+        return [None if sequence in self.lost else message(sequence, self.content) for sequence in sequences]
+
+    def lookup(self, number: int) -> tuple[Subscriber, str, float]:
+        if number in self.unknown:
+            raise UnknownSubscriber("it is gone")
+        return subscriber("http://h/", number=number), "orders", 15.0
+
+    @property
+    def recorded(self) -> list[tuple[int, Outcome]]:
+        return [(row.message, row.outcome) for rows in self.rows for row in rows]
+
+
+@asynccontextmanager
+async def running(world: World) -> AsyncIterator[World]:
+    run = asyncio.create_task(world.courier.run())
+    await asyncio.sleep(0)
+    yield world
+    await world.courier.drain(10.0)
+    await run
+
+
+async def test_attempts_go_out_and_outcomes_are_recorded() -> None:
+    """DESIGN 3: attempts -> courier -> handler -> outcome. One call of a handler and one list of rows a turn."""
+    async with running(World()) as world:
+        world.schedule.give(1, 2, 3)
+        world.schedule.give(4, 5, to=2)
+        for _ in range(5):
+            world.courier.wake()
+        await eventually(lambda: len(world.recorded) == 5, "five rows")
+        assert world.post.calls == [[1, 2, 3], [4, 5]]
+        assert len(world.rows) == 1
+        assert {outcome for _, outcome in world.recorded} == {Outcome.DELIVERED}
+        assert {row.after for row in world.rows[0]} == {7}
+        assert (world.courier.in_flight, world.courier.bytes_in_flight) == (0, 0)
+
+
+async def test_nothing_to_do_is_no_work() -> None:
+    """An idle broker is idle: without a wake or a due time the scheduler is not asked."""
+    async with running(World()) as world:
+        await eventually(lambda: world.schedule.takes, "the first turn")
+        before = len(world.schedule.takes)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(world.schedule.takes) == before
+
+
+async def test_a_turn_is_bounded_and_the_next_follows() -> None:
+    """A slice of work yields to the loop: publishers are answered while a backlog goes out."""
+    async with running(World()) as world:
+        world.schedule.give(*([50] * 1_000))
+        world.schedule.ready = deque((50, number) for number in range(1_000))
+        world.courier.wake()
+        await eventually(lambda: len(world.recorded) == 1_000, "all of them")
+        assert max(world.schedule.takes) <= ATTEMPTS_PER_TURN
+        assert len(world.rows) >= 1_000 // ATTEMPTS_PER_TURN
+
+
+async def test_retries_are_taken_when_they_are_due() -> None:
+    """The courier's one timer rings at the scheduler's next due time; failures get the jitter."""
+    async with running(World(lambda d: Answer(Reason.STATUS, 500) if d.attempt.message == 2 else OK)) as world:
+        world.schedule.give(1, 2)
+        world.courier.wake()
+        await eventually(lambda: len(world.recorded) == 2, "both rows")
+        assert [jitter for _, _, jitter in world.schedule.settled] == [0.0, 0.5]
+        world.post.answer = lambda _: OK
+        world.now_us += 1_000_000
+        await eventually(lambda: len(world.recorded) == 3, "the retry, by the timer alone")
+        assert world.recorded == [(1, Outcome.DELIVERED), (2, Outcome.FAILED), (2, Outcome.DELIVERED)]
+
+
+async def test_what_the_rules_owe_is_recorded_in_slices() -> None:
+    """RULES 20: large cascades are worked in slices; each row is recorded once."""
+    async with running(World()) as world:
+        count = limits.cascade_slice * 2 + 10
+        world.schedule.dying.extend(range(count))
+        world.courier.wake()
+        await eventually(lambda: len(world.recorded) >= count, "all of them")
+        assert [len(rows) for rows in world.rows] == [limits.cascade_slice, limits.cascade_slice, 10]
+        assert [sequence for sequence, _ in world.recorded] == list(range(count))
+
+
+async def test_what_is_not_in_memory_is_read_in_runs() -> None:
+    """DESIGN 5: a backlog is read in runs, each message once for all its subscribers, and in order."""
+    async with running(World()) as world:
+        for number in (1, 2):
+            world.schedule.give(*range(200, 150, -1), to=number)
+        world.schedule.give(1)
+        world.courier.wake()
+        await eventually(lambda: len(world.recorded) == 101, "all of them")
+        assert world.post.calls[0] == [1], "what is in memory does not wait for what is not"
+        assert [len(run) <= READ_RUN_MAX and run == sorted(set(run)) for run in world.reads] == [True] * len(
+            world.reads
+        )
+        assert sum(len(run) for run in world.reads) == 50
+        assert world.courier.bytes_in_flight == 0
+
+
+async def test_bytes_in_flight_are_bounded() -> None:
+    """DESIGN 1, bounded: large contents that nobody answers for stop the taking, not the memory."""
+    async with running(World(lambda _: None)) as world:
+        world.content = bytes(limits.content_bytes_max)
+        world.schedule.ready = deque((200, number) for number in range(2_000))
+        world.courier.wake()
+        most = limits.bytes_in_flight_max // limits.content_bytes_max
+        await eventually(lambda: world.courier.bytes_in_flight >= limits.bytes_in_flight_max, "the bound is reached")
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert most <= len(world.post.waiting) <= most + 2  # two readers go on with one message each
+        assert len(world.schedule.ready) > 0
+        world.content = b""
+        world.post.answer = lambda _: OK
+        while world.post.waiting:
+            delivery, done = world.post.waiting.pop()
+            done(delivery, OK)
+        await eventually(lambda: len(world.recorded) == 2_000, "everything goes on")
+        assert world.courier.bytes_in_flight == 0
+
+
+async def test_a_message_whose_record_is_gone_is_dead() -> None:
+    """Nothing is lost silently: no later attempt would find it either, so the row is an end with its reason."""
+    async with running(World()) as world:
+        world.lost = {150}
+        world.schedule.give(150, 151)
+        world.courier.wake()
+        await eventually(lambda: len(world.recorded) == 2, "both rows")
+        rows = {row.message: row for rows in world.rows for row in rows}
+        assert (rows[150].outcome, rows[150].reason, rows[150].due_us) == (Outcome.DEAD, Reason.CONTENT_LOST, 0)
+        assert rows[151].outcome is Outcome.DELIVERED
+
+
+async def test_a_subscriber_deleted_while_its_messages_are_read() -> None:
+    """Its attempts come back to the scheduler, which knows that they are late; nobody is called."""
+    async with running(World()) as world:
+        world.reading.clear()
+        world.schedule.give(150)
+        world.courier.wake()
+        await eventually(lambda: world.reads, "the read has begun")
+        world.unknown = {1}
+        world.reading.set()
+        await eventually(lambda: world.recorded == [(150, Outcome.LATE)], "it is settled")
+        assert world.post.calls == []
+
+
+# -- its end ----------------------------------------------------------------------------------------------------------
+
+
+async def test_drain_waits_for_what_is_out_and_takes_nothing_new() -> None:
+    """DESIGN, shutdown: no new attempts; those in flight are recorded; ``run`` returns."""
+    world = World(lambda _: None)
+    run = asyncio.create_task(world.courier.run())
+    world.schedule.give(1, 2)
+    await eventually(lambda: len(world.post.waiting) == 2, "both are out")
+    drain = asyncio.create_task(world.courier.drain(10.0))
+    await asyncio.sleep(0)
+    world.schedule.give(3)
+    world.courier.wake()
+    for delivery, done in world.post.waiting:
+        done(delivery, OK)
+    await drain
+    await run
+    assert world.recorded == [(1, Outcome.DELIVERED), (2, Outcome.DELIVERED)]
+    assert list(world.schedule.ready) == [(3, 1)]
+
+
+async def test_drain_gives_up_in_time_and_what_is_out_stays_pending() -> None:
+    """RELIABILITY, shutdown: what has not come back within the bound is not recorded; also not later."""
+    world = World(lambda _: None)
+    world.reading.clear()
+    run = asyncio.create_task(world.courier.run())
+    world.schedule.give(1, 2, 300, 301)
+    await eventually(lambda: len(world.post.waiting) == 2 and world.reads, "two are out, two are being read")
+    delivery, done = world.post.waiting.pop()
+    done(delivery, OK)
+    await world.courier.drain(0.05)
+    await run
+    assert world.recorded == [(2, Outcome.DELIVERED)]
+    for late, done in world.post.waiting:
+        done(late, Answer(Reason.CONNECT, detail=b"the broker is stopping"))
+    world.courier.wake()
+    await asyncio.sleep(0)
+    assert world.recorded == [(2, Outcome.DELIVERED)]
+
+
+async def test_drain_before_run_ends_it() -> None:
+    """A Space that is stopped while it starts stops."""
+    world = World()
+    await world.courier.drain(1.0)
+    await world.courier.run()
+    assert world.schedule.takes == []
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_cancelled_at_any_moment_each_outcome_is_recorded_once(turns: int) -> None:
+    """STYLE 9: what was answered is recorded, once, whenever ``run`` is cancelled; the rest is not."""
+    world = World()
+    run = asyncio.create_task(world.courier.run())
+    world.schedule.give(1, 2, 150, 151)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    answered = [(attempt.message, Outcome.DELIVERED) for attempt, _, _ in world.schedule.settled]
+    assert world.recorded == answered
+    assert len(set(answered)) == len(answered)
+    assert not world.courier._answers
+
+
+@pytest.mark.parametrize("where", ["take", "settle", "owed", "next_due_us", "read", "recorded"])
+async def test_a_failure_inside_ends_run_with_its_cause(where: str) -> None:
+    """STYLE, exceptions always propagate: a broken log or scheduler stops the Space, it is not only logged."""
+    world = World()
+
+    def broken(*_: object) -> None:
+        raise LogFailed("the disk is gone")
+
+    if where in ("read", "recorded"):
+        setattr(world.courier, f"_{where}", broken)
+    else:
+        setattr(world.schedule, where, broken)
+    world.schedule.give(1, 150)
+    with pytest.raises(LogFailed, match="the disk is gone"):
+        await world.courier.run()
