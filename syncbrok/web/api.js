@@ -12,7 +12,13 @@ export class Problem extends Error {
   }
 }
 
-export const setToken = (token) => sessionStorage.setItem(KEY, token);
+/** Cuts short the pause before the event stream is tried again. */
+let hurry = () => {};
+
+export function setToken(token) {
+  sessionStorage.setItem(KEY, token);
+  hurry();
+}
 
 function headers(more) {
   const token = sessionStorage.getItem(KEY);
@@ -76,7 +82,10 @@ export async function listen(path, onEvent, onLink) {
       if (error instanceof Problem && (error.status === 401 || error.status === 403)) pause = 10_000;
     }
     onLink("waiting");
-    await new Promise((resolve) => setTimeout(resolve, pause));
+    await new Promise((resolve) => {
+      hurry = resolve;
+      setTimeout(resolve, pause);
+    });
     pause = Math.min(pause * 2, 10_000);
   }
 }

@@ -61,6 +61,12 @@ export function sentence(text) {
   return [...parts, text.slice(from)];
 }
 
+/** Why an attempt failed or a delivery ended, in words. */
+export function because(reason, status) {
+  if (reason === "status" || reason === "gone") return `answered ${status ?? 410}`;
+  return reason ? reason.replaceAll("_", " ") : status ? `answered ${status}` : "";
+}
+
 export const pill = (state) => h("span", { class: `pill is-${state.replace(/[^a-z]/g, "-")}` }, state.replaceAll("_", " "));
 
 /** A table; on a narrow screen each row becomes a card, labelled by `heads`. */
@@ -74,7 +80,7 @@ export function tableOf(caption, heads, rows, empty) {
       null,
       h("caption", { class: "hidden" }, caption),
       h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col", class: head.figure && "figure" }, head.name)))),
-      h("tbody", null, rows.map(({ key, cells }) => h("tr", { "data-key": key }, cells.map((cell, at) => h("td", { "data-label": heads[at].name, class: heads[at].figure && "figure" }, cell))))),
+      h("tbody", null, rows.map(({ key, cells }) => h("tr", { "data-key": key }, cells.map((cell, at) => h("td", { "data-label": heads[at].name, class: heads[at].figure && "figure" }, cell !== "" && h("div", null, cell)))))),
     ),
   );
 }

@@ -2,7 +2,7 @@
 
 import { content, get } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, clock, messageLink, moment, number, pill, queueLink, sentence, tableOf } from "./format.js";
+import { because, bytes, clock, messageLink, moment, number, pill, queueLink, sentence, tableOf } from "./format.js";
 import { drawTree, NODES_MAX } from "./tree.js";
 
 const PREVIEW_BYTES = 4_096;
@@ -31,7 +31,7 @@ export function draw({ message, up, down }) {
     { class: "page" },
     h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Overview"), " / ", queueLink(message.queue), " / Message"),
     h("div", { class: "head" }, h("h1", { class: "id" }, message.id), pill(message.state)),
-    message.waits_for && h("p", { class: "notice waits" }, h("b", null, "It "), sentence(message.waits_for), "."),
+    message.waits_for && h("p", { class: "notice waits" }, /^(waits|is) /.test(message.waits_for) ? "It " : "Its ", sentence(message.waits_for), "."),
     h(
       "p",
       { class: "actions" },
@@ -58,7 +58,7 @@ function delivery(one) {
   const heads = [{ name: "Attempt", figure: true }, { name: "At" }, { name: "Outcome" }, { name: "Answer" }, { name: "Took", figure: true }];
   const rows = one.attempts.map((attempt, at) => ({
     key: `${at}`,
-    cells: [attempt.attempt || "–", clock(attempt.time), pill(attempt.outcome), [answerOf(attempt), attempt.detail && h("span", { class: "quiet detail" }, attempt.detail)], attempt.attempt ? `${attempt.latency_ms} ms` : ""],
+    cells: [attempt.attempt || "–", clock(attempt.time), pill(attempt.outcome), [because(attempt.reason, attempt.status) || "–", attempt.detail && h("span", { class: "quiet detail" }, attempt.detail)], attempt.attempt ? `${attempt.latency_ms} ms` : ""],
   }));
   return h(
     "li",
@@ -68,7 +68,7 @@ function delivery(one) {
       { class: "line" },
       pill(one.state),
       h("b", null, one.subscriber),
-      one.reason && h("span", { class: "bad" }, one.reason.replaceAll("_", " ")),
+      one.reason && h("span", { class: "bad" }, because(one.reason, one.attempts.at(-1)?.status)),
       one.next_attempt_at && h("span", { class: "age" }, "next attempt ", moment(one.next_attempt_at)),
       !one.counted && h("span", { class: "age" }, "not counted: subscribed later"),
     ),
@@ -77,11 +77,9 @@ function delivery(one) {
   );
 }
 
-const answerOf = (attempt) => [attempt.status, attempt.reason?.replaceAll("_", " ")].filter(Boolean).join(" ") || "–";
-
 function factsSection(message) {
   const entries = [
-    ["Accepted", h("span", null, message.accepted_at, " (", moment(message.accepted_at), ")")],
+    ["Accepted", [`${message.accepted_at.slice(0, 19).replace("T", " ")} UTC, `, moment(message.accepted_at)]],
     ["Queue", queueLink(message.queue)],
     ["Sequence", number(message.sequence)],
     ["Parents", message.parents.length ? message.parents.map((id) => [messageLink(id), " "]) : "none"],

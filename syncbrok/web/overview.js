@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, svg } from "./dom.js";
-import { between, bytes, clock, compact, duration, messageLink, number, pill, queueLink, rate, sentence, tableOf } from "./format.js";
+import { because, between, bytes, clock, compact, duration, messageLink, number, pill, queueLink, rate, sentence, tableOf } from "./format.js";
 
 const SAMPLES = 90;
 const STUCK_S = 3;
@@ -90,7 +90,7 @@ function tile(name, value, below, tone = "") {
 function spark(name) {
   const values = history.map((sample) => sample.rates?.[name] ?? 0);
   const top = Math.max(...values, 1);
-  const step = 100 / (SAMPLES - 1);
+  const step = 100 / (Math.max(values.length, 20) - 1);
   const start = 100 - step * (values.length - 1);
   const points = values.map((value, at) => `${(start + at * step).toFixed(2)},${(23 - (value / top) * 21).toFixed(2)}`);
   return svg("svg", { class: "spark", viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("polyline", { points: points.join(" ") }));
@@ -166,14 +166,14 @@ function illSection(now) {
 
 function illItem(subscriber, now) {
   const figures = subscriber.statistics;
-  const answered = figures.last_status ? `answered ${figures.last_status}` : figures.last_reason?.replaceAll("_", " ");
+  const answered = because(figures.last_reason, figures.last_status);
   return h(
     "li",
     { "data-key": `${subscriber.queue}/${subscriber.id}` },
     h("p", { class: "line" }, pill(subscriber.state === "active" ? "failing" : subscriber.state), h("strong", null, subscriber.id), "on", queueLink(subscriber.queue)),
     h("p", { class: "why" }, subscriber.endpoint),
     figures.failing_since &&
-      h("p", { class: "why" }, `failing since ${duration(between(figures.failing_since, now.time))}`, answered && `, last: ${answered}`, figures.retrying > 0 && `; ${compact(figures.retrying)} in retry`),
+      h("p", { class: "why" }, `failing for ${duration(between(figures.failing_since, now.time))}`, answered && `, last: ${answered}`, figures.retrying > 0 && `; ${compact(figures.retrying)} in retry`),
   );
 }
 
@@ -201,7 +201,7 @@ export function tickerItem(event) {
       event.message && messageLink(event.message),
       event.queue && [" ", queueLink(event.queue)],
       event.subscriber && ` → ${event.subscriber}`,
-      event.reason && ` (${event.status || event.reason.replaceAll("_", " ")})`,
+      event.reason && ` (${because(event.reason, event.status)})`,
       event.text && ` ${event.text}`,
     ),
   );

@@ -2,11 +2,15 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { compact, messageLink, moment, number, pill, sentence, tableOf } from "./format.js";
+import { because, compact, messageLink, moment, number, pill, sentence, tableOf } from "./format.js";
 
 const STATES = ["", "waiting", "held", "pending", "scheduled", "complete", "dead", "expired", "dropped"];
 const PAGE = 25;
-const LETTERS = 20;
+const LETTERS = 10;
+const STRETCHES = [300, 3_000, 30_000];
+
+/** Which of `STRETCHES` held enough, by queue. */
+const stretch = new Map();
 
 export const every_ms = 3_000;
 export const title = (route) => route.name;
@@ -17,17 +21,31 @@ export async function load(route, signal) {
   const state = route.query.get("state") ?? "";
   const from = route.query.get("from");
   const queue = await get(path(route.name), signal);
-  // Without a place to begin at, the newest: sequences count all queues, so a stretch before the last one is read.
   const newest = !state && from === null;
-  const after = newest ? Math.max(0, queue.statistics.last_sequence - 300) : Number(from ?? 0);
   const filter = state ? `&state=${state}` : "";
   const [subscribers, letters, messages] = await Promise.all([
     get(`${path(route.name)}/subscribers?limit=100`, signal),
     get(`${path(route.name)}/dead-letters?limit=${LETTERS}&after=${Number(route.query.get("letters") ?? 0)}`, signal),
-    get(`${path(route.name)}/messages?after=${after}&limit=${newest ? 300 : PAGE}${filter}`, signal),
+    newest ? newestOf(queue, signal) : get(`${path(route.name)}/messages?after=${Number(from ?? 0)}&limit=${PAGE}${filter}`, signal),
   ]);
-  if (newest) messages.messages = messages.messages.slice(-PAGE).reverse();
   return { queue, subscribers, letters, messages, state, newest };
+}
+
+/**
+ * The newest messages, newest first. Lists are read forwards and sequences count all queues together, so a stretch
+ * before the last one is read, a longer one where it held too few. What sufficed is tried first the next time.
+ */
+async function newestOf(queue, signal) {
+  let found = { messages: [], next: null };
+  for (let at = stretch.get(queue.name) ?? 0; at < STRETCHES.length; at += 1) {
+    const after = Math.max(0, queue.statistics.last_sequence - STRETCHES[at]);
+    const longer = await get(`${path(queue.name)}/messages?after=${after}&limit=${STRETCHES[0]}`, signal);
+    if (longer.next !== null && found.messages.length) break; // too many: the newest are not among them
+    found = longer;
+    stretch.set(queue.name, longer.next === null ? at : 0);
+    if (found.messages.length >= PAGE || after === 0) break;
+  }
+  return { messages: found.messages.slice(-PAGE).reverse(), next: null };
 }
 
 export function draw(found, route) {
@@ -80,7 +98,7 @@ function subscribersSection({ queue, subscribers }) {
         number(figures.in_flight),
         compact(figures.retrying),
         compact(figures.delivered),
-        figures.last_attempt_at ? [figures.last_status ?? figures.last_reason?.replaceAll("_", " ") ?? "–", " ", moment(figures.last_attempt_at)] : "not tried yet",
+        figures.last_attempt_at ? [because(figures.last_reason, figures.last_status), ", ", moment(figures.last_attempt_at)] : "not tried yet",
         h("button", { type: "button", class: "small", "data-do": one.state === "active" ? "pause" : "resume", "data-queue": queue.name, "data-subscriber": one.id }, one.state === "active" ? "Pause" : "Resume"),
       ],
     };
@@ -95,7 +113,7 @@ function lettersSection({ queue, letters }, route) {
     cells: [
       messageLink(letter.id),
       letter.subscriber,
-      [`${letter.reason.replaceAll("_", " ")}${letter.status ? ` ${letter.status}` : ""}`, letter.detail && h("span", { class: "quiet detail" }, letter.detail)],
+      [because(letter.reason, letter.status), letter.detail && h("span", { class: "quiet detail" }, letter.detail)],
       number(letter.attempts),
       moment(letter.time),
       h("button", { type: "button", class: "small", "data-do": "replay", "data-path": `/v1/messages/${letter.id}/replay`, "data-subscriber": letter.subscriber, "data-name": `message ${letter.id}` }, "Replay…"),

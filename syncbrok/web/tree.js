@@ -10,30 +10,30 @@ const HEIGHT = 46;
 const GAP_X = 58;
 const GAP_Y = 14;
 const MARGIN = 12;
+const BEND = 6;
+const BENDS_MAX = 600;
 const IN_LAYER_MAX = 24;
 const SWEEPS = 4;
 const BAD = new Set(["dead", "expired", "dropped"]);
 
 /** `nodes` as the tree route answers them; `centre` is the id of the message asked about. */
 export function drawTree(nodes, centre) {
-  const graph = connect(nodes);
-  const layers = order(layered(graph), graph);
+  const layers = layered(connect(nodes));
   const hidden = shorten(layers, centre);
+  const kept = layers.flat();
+  const edges = routed(layers, kept);
+  order(layers);
   const { width, height } = place(layers);
-  const shownNodes = layers.flat();
-  const drawn = new Set(shownNodes);
-  const edges = shownNodes.flatMap((node) => node.above.filter((parent) => drawn.has(parent)).map((parent) => edge(parent, node)));
-  const list = shownNodes.map((node) => shape(node, centre));
   const rest = hidden.map(({ x, y, count }) => svg("text", { class: "rest", x: x + WIDTH / 2, y: y + 18 }, `and ${count} more`));
   return h(
     "div",
     { class: "tree scroll", tabindex: "0", role: "region", "aria-label": "Causal tree", "data-centre": centre },
     svg(
       "svg",
-      { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${shownNodes.length} messages, parents left of their children` },
+      { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${kept.length} messages, parents left of their children` },
       svg("defs", null, arrow("arrow", ""), arrow("arrow-shut", "shut"), arrow("arrow-broken", "broken")),
-      edges,
-      list,
+      edges.map(edge),
+      kept.map((node) => shape(node, centre)),
       rest,
     ),
   );
@@ -60,18 +60,46 @@ function layered(graph) {
   }
   const layers = [];
   for (const node of graph) (layers[node.layer] ??= []).push(node);
-  return layers.filter(Boolean);
+  const full = Array.from(layers).filter(Boolean);
+  full.forEach((layer, at) => layer.forEach((node) => (node.layer = at)));
+  return full;
+}
+
+/**
+ * The edges between drawn nodes, each as the points it passes. Where one passes layers by, it gets a place of its own
+ * in each of them, so that it runs between the nodes there and not behind them.
+ */
+function routed(layers, kept) {
+  const drawn = new Set(kept);
+  const edges = [];
+  for (const node of kept) {
+    for (const parent of node.above.filter((one) => drawn.has(one))) {
+      const points = [parent];
+      for (let layer = parent.layer + 1; layer < node.layer && edges.length < BENDS_MAX; layer += 1) {
+        const bend = { bend: true, sequence: node.sequence };
+        points.push(bend);
+        layers[layer].push(bend);
+      }
+      edges.push([...points, node]);
+    }
+  }
+  for (const points of edges) {
+    for (let at = 1; at < points.length; at += 1) {
+      (points[at - 1].next ??= []).push(points[at]);
+      (points[at].last ??= []).push(points[at - 1]);
+    }
+  }
+  return edges;
 }
 
 /** Each node near the middle of its neighbours, a few times to and fro: few edges cross then. */
 function order(layers) {
-  const number = () => layers.forEach((layer) => layer.forEach((node, at) => (node.at = at - layer.length / 2)));
-  number();
+  for (const layer of layers) layer.forEach((node, at) => (node.at = at - layer.length / 2));
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
-    const down = sweep % 2 === 0;
-    for (const layer of down ? layers : [...layers].reverse()) {
+    const right = sweep % 2 === 0;
+    for (const layer of right ? layers : [...layers].reverse()) {
       const pull = (node) => {
-        const near = down ? node.above : node.below;
+        const near = (right ? node.last : node.next) ?? [];
         return near.length ? near.reduce((sum, other) => sum + other.at, 0) / near.length : node.at;
       };
       const pulls = new Map(layer.map((node) => [node, pull(node)]));
@@ -79,7 +107,6 @@ function order(layers) {
       layer.forEach((node, at) => (node.at = at - layer.length / 2));
     }
   }
-  return layers;
 }
 
 /** Of a very tall layer the nodes around the middle; where the others were, and how many. */
@@ -98,23 +125,33 @@ function shorten(layers, centre) {
 }
 
 function place(layers) {
-  const rows = Math.max(...layers.map((layer) => layer.length + (layer.hidden ? 1 : 0)));
-  const height = rows * (HEIGHT + GAP_Y) - GAP_Y + 2 * MARGIN;
+  const tallness = (layer) => layer.reduce((sum, node) => sum + (node.bend ? BEND : HEIGHT) + GAP_Y, 0) - GAP_Y + (layer.hidden ? HEIGHT : 0);
+  const height = Math.max(...layers.map(tallness)) + 2 * MARGIN;
   layers.forEach((layer, column) => {
     const x = MARGIN + column * (WIDTH + GAP_X);
-    const count = layer.length + (layer.hidden ? 1 : 0);
-    const top = (height - (count * (HEIGHT + GAP_Y) - GAP_Y)) / 2;
-    layer.forEach((node, row) => Object.assign(node, { x, y: top + row * (HEIGHT + GAP_Y) }));
-    if (layer.hidden) Object.assign(layer.hidden, { x, y: top + layer.length * (HEIGHT + GAP_Y) });
+    let y = (height - tallness(layer)) / 2;
+    for (const node of layer) {
+      Object.assign(node, { x, y });
+      y += (node.bend ? BEND : HEIGHT) + GAP_Y;
+    }
+    if (layer.hidden) Object.assign(layer.hidden, { x, y });
   });
   return { width: layers.length * (WIDTH + GAP_X) - GAP_X + 2 * MARGIN, height };
 }
 
-function edge(parent, child) {
-  const [x1, y1, x2, y2] = [parent.x + WIDTH, parent.y + HEIGHT / 2, child.x - 2, child.y + HEIGHT / 2];
-  const bend = Math.max(24, (x2 - x1) / 2);
+function edge(points) {
+  const [parent, child] = [points[0], points.at(-1)];
   const kind = parent.state === "complete" || parent.state === "gone" ? "" : BAD.has(parent.state) ? "broken" : "shut";
-  return svg("path", { class: `edge ${kind}`, d: `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`, "marker-end": `url(#arrow${kind && `-${kind}`})` });
+  let path = `M${parent.x + WIDTH} ${parent.y + HEIGHT / 2}`;
+  let from = [parent.x + WIDTH, parent.y + HEIGHT / 2];
+  for (const point of points.slice(1)) {
+    const to = point.bend ? [point.x, point.y + BEND / 2] : [point.x - 2, point.y + HEIGHT / 2];
+    const lean = Math.max(20, (to[0] - from[0]) / 2);
+    path += ` C${from[0] + lean} ${from[1]} ${to[0] - lean} ${to[1]} ${to[0]} ${to[1]}`;
+    if (point.bend) path += ` L${point.x + WIDTH} ${to[1]}`;
+    from = point.bend ? [point.x + WIDTH, to[1]] : to;
+  }
+  return svg("path", { class: `edge ${kind}`, d: path, "marker-end": `url(#arrow${kind && `-${kind}`})` });
 }
 
 function arrow(id, kind) {

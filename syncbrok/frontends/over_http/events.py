@@ -51,6 +51,10 @@ async def stream(surface: Surface, request: web.Request) -> web.StreamResponse:
             # The listener has gone, or has stopped reading. There is nobody to tell.
             if request.transport is not None:
                 request.transport.abort()
+        except RuntimeError:
+            if surface.view.ready:
+                raise
+            # The broker is stopping, and the threads that read the log have gone before this stream.
     return response
 
 

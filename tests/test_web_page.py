@@ -1,0 +1,263 @@
+"""The web page, in a real browser over a real Space (skipped where there is no Chromium)."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from syncbrok.delivery.handler import Answer, Delivery
+from syncbrok.frontends.over_http import events, page
+from syncbrok.frontends.over_http.surface import Token
+from syncbrok.model.facts import Reason
+from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy
+from syncbrok.model.names import id_text
+from tests.support.browser import Browser, installed
+from tests.support.http_api import Api, served
+from tests.support.spaces import ACKNOWLEDGED, Consumer, Running, running_space
+
+T = TypeVar("T")
+in_browser = pytest.mark.skipif(not installed, reason="no chromium and chromedriver here")
+ROUTES = (*events.ROUTES, *page.routes())
+HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+FORBIDDEN = ("http:", "https:", "innerHTML", "insertAdjacentHTML", "document.write", "eval(", " style=", "onclick=")
+PATIENT = QueueSettings(retry=RetryPolicy((3_600.0,), 0.0))
+
+
+class Stage:
+    """A broker with queues customers (crm), cards (billing, ledger) and orders (warehouse), and a browser."""
+
+    def __init__(self, running: Running, api: Api, browser: Browser) -> None:
+        self.running = running
+        self.api = api
+        self.browser = browser
+        self.url = f"http://127.0.0.1:{api.server.port}"
+
+    async def do(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.to_thread(call, *arguments)
+
+    async def see(self, text: str, fragment: str | None = None, selector: str = "main") -> str:
+        if fragment is not None:
+            await self.do(self.browser.open, f"{self.url}/{fragment}")
+        return await self.do(self.browser.wait_for, text, selector)
+
+
+def answer(delivery: Delivery) -> Answer:
+    """By content: ``dead`` goes nowhere, ``fail`` is tried again in an hour, ``hold`` is answered later."""
+    if delivery.message.content.startswith(b"dead"):
+        return Answer(Reason.STATUS, 500, detail=HOSTILE.encode())
+    if delivery.message.content.startswith(b"fail"):
+        return Answer(Reason.STATUS, 503, detail=b"later")
+    return ACKNOWLEDGED
+
+
+@pytest.fixture(scope="module")
+def shared_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One for all tests of this file: it takes seconds to start. Its pages, and their storage, are each test's own."""
+    with Browser(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(shared_browser: Browser) -> Iterator[Browser]:
+    """On no page, of a desk's size, and told nothing yet."""
+    shared_browser.complaints()
+    yield shared_browser
+    shared_browser.devtools("Emulation.clearDeviceMetricsOverride", {})
+    shared_browser.open("about:blank")
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, browser: Browser) -> AsyncIterator[Stage]:
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(running_space(tmp_path / "log", Consumer(answer)))
+        api = await stack.enter_async_context(served(running.space.channels, running.view, *ROUTES))
+        stack.callback(running.view.close)  # as the broker does: event streams end before the server is stopped
+        await running.queue("customers", PATIENT, ["crm"])
+        await running.queue("cards", PATIENT, ["billing", "ledger"])
+        await running.queue("orders", subscribers=["warehouse"])
+        yield Stage(running, api, browser)
+
+
+@in_browser
+async def test_the_front_shows_what_is_stuck_and_why(stage: Stage) -> None:
+    """The overview names every queue, the messages waiting longest with the reason in words, and who is failing;
+    nothing is loaded from elsewhere and the browser complains of nothing."""
+    parent = await stage.running.publish("customers", b"fail")
+    await stage.running.publish("cards", b"child", parent)
+
+    text = await stage.see("subscriber crm has failed once", "")
+
+    assert f"waits for parent …{id_text(parent)[-8:]} in queue customers" in text
+    assert "Subscribers to look after" in text
+    assert all(name in text for name in ("customers", "cards", "orders", "answered 503"))
+    await stage.see("live", selector="#link")
+    origins = await stage.do(
+        stage.browser.run,
+        "return performance.getEntriesByType('resource').map(entry => new URL(entry.name).origin)",
+    )
+    assert set(origins) == {stage.url}
+    assert await stage.do(stage.browser.complaints) == []
+
+
+@in_browser
+async def test_what_happens_is_seen_without_reloading(stage: Stage) -> None:
+    """The ticker follows the event stream; the message's page follows its deliveries."""
+    first = await stage.running.publish("customers", b"fail")
+    await stage.see("failed", f"#/messages/{id_text(first)}")
+    await stage.see("Nothing has happened since", "")
+    second = await stage.running.publish("cards", b"fine")
+    text = await stage.see("complete", selector=".ticker")
+    assert f"…{id_text(second)[-8:]}" in text
+    assert "ledger" in text
+
+
+@in_browser
+async def test_a_message_shows_its_attempts_and_its_tree(stage: Stage) -> None:
+    """Every attempt with its answer; parents left of children in the drawing, each a link, edges between them."""
+    top = await stage.running.publish("customers", b"fail")
+    left, right = [await stage.running.publish("cards", b"x", top) for _ in range(2)]
+    bottom = await stage.running.publish("orders", b"y", left, right, top)
+
+    await stage.see("Causal tree", f"#/messages/{id_text(left)}")
+
+    places = {}
+    for id_ in (top, left, bottom):
+        selector = f".tree a[href='#/messages/{id_text(id_)}'] .box"
+        x = await stage.do(stage.browser.run, "return document.querySelector(arguments[0])?.x.baseVal.value", selector)
+        places[id_] = x
+    assert places[top] < places[left] < places[bottom]
+    assert await stage.do(stage.browser.run, "return document.querySelectorAll('.tree .edge.shut').length") == 3
+    await stage.do(stage.browser.click, f".tree a[href='#/messages/{id_text(top)}']")
+    text = await stage.see("answered 503", selector=".deliveries")
+    assert "later" in text
+    assert await stage.do(stage.browser.run, "return document.querySelectorAll('.tree .node').length") == 4
+
+
+@in_browser
+async def test_dead_letters_are_replayed_after_a_look_at_the_plan(stage: Stage) -> None:
+    """The button asks first: a dry run shows what would go out, and only then it does; descendants come along."""
+    dead = await stage.running.publish("orders", b"dead")
+    child = await stage.running.publish("orders", b"child", dead)
+    await stage.running.ended(dead, child)
+    await stage.see("parent failed", "#/queues/orders")
+    stage.running.consumer.answer = lambda _: ACKNOWLEDGED
+    tried = len(stage.running.consumer.seen)
+
+    await stage.do(stage.browser.click, "[data-do=replay][data-path$='dead-letters/replay']")
+    plan = await stage.see("Replay 2 deliveries", selector="#dialog")
+    assert f"…{id_text(child)[-8:]} → warehouse" in plan
+    assert len(stage.running.consumer.seen) == tried
+    await stage.do(stage.browser.click, "#dialog [data-do=confirm]")
+
+    await stage.see("2 messages are going out again")
+    await stage.see("None.", selector="main section:nth-of-type(3)")
+    assert stage.running.consumer.contents[tried:] == [b"dead", b"child"]
+
+
+@in_browser
+async def test_hostile_texts_stay_texts(stage: Stage) -> None:
+    """Keys, contents, headers and answers of strangers are shown as they are, and never become part of the page."""
+    message = await stage.running.publish(
+        "orders", b"dead " + HOSTILE.encode(), key=HOSTILE, content_type="text/html", headers=(("ce-type", HOSTILE),)
+    )
+    await stage.running.ended(message)
+    for fragment, inside in (("#/queues/orders", "window.hacked"), (f"#/messages/{id_text(message)}", "window.hacked")):
+        assert HOSTILE in await stage.see(inside, fragment)
+    await stage.do(stage.browser.click, "[data-do=content]")
+    assert HOSTILE in await stage.see("dead <img", selector=".content")
+    assert HOSTILE in await stage.see("onerror", f"#/find?text={HOSTILE.replace('#', '')}")
+    assert (
+        await stage.do(stage.browser.run, "return window.hacked ?? document.querySelectorAll('main img').length") == 0
+    )
+
+
+@in_browser
+async def test_it_fits_a_telephone(stage: Stage) -> None:
+    """At 360 pixels no view is wider than the screen."""
+    parent = await stage.running.publish("customers", b"fail")
+    child = await stage.running.publish("cards", b"child", parent, key="k" * 80, content_type="application/" + "x" * 80)
+    dead = await stage.running.publish("orders", b"dead")
+    await stage.running.ended(dead)
+    await stage.do(stage.browser.size, 360, 740)
+    for fragment, text in (
+        ("", "What is stuck"),
+        ("#/queues/orders", "Dead letters"),
+        (f"#/messages/{id_text(child)}", "Causal tree"),
+        ("#/find?text=" + "k" * 80, "Messages with this key"),
+    ):
+        await stage.see(text, fragment)
+        assert await stage.do(stage.browser.run, "return document.documentElement.scrollWidth") <= 360, fragment
+
+
+@in_browser
+async def test_a_subscriber_is_paused_and_resumed(stage: Stage) -> None:
+    """One button on the queue's page; what the subscriber is owed waits meanwhile."""
+    await stage.see("warehouse", "#/queues/orders")
+    await stage.do(stage.browser.click, "[data-do=pause]")
+    await stage.see("is paused")
+    message = await stage.running.publish("orders", b"x")
+    assert await stage.running.states(message) == ["pending"]
+    await stage.see("subscriber warehouse does not take: it is paused")
+    await stage.do(stage.browser.click, "[data-do=resume]")
+    await stage.running.ended(message)
+    await stage.see("active again")
+
+
+@in_browser
+async def test_with_tokens_the_page_asks_for_one(tmp_path: Path, browser: Browser) -> None:
+    """The files are open, what they show is not: without a token a form, with one the figures and the live link."""
+    token = Token("reader", hashlib.sha256(b"let-me-in").hexdigest(), frozenset({"read"}))
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(running_space(tmp_path / "log"))
+        routes = served(running.space.channels, running.view, *ROUTES, tokens=(token,))
+        api = await stack.enter_async_context(routes)
+        stack.callback(running.view.close)
+        await running.queue("secretive")
+        stage = Stage(running, api, browser)
+        assert "secretive" not in await stage.see("A token is needed", "")
+        await stage.do(browser.run, "document.getElementById('token').value = 'let-me-in'")
+        await stage.do(browser.click, "[data-form=token] button")
+        await stage.see("secretive")
+        await stage.see("live", selector="#link")
+
+
+async def test_the_page_is_sent_with_a_policy_and_only_once(tmp_path: Path) -> None:
+    """Every file forbids what it does not need, names its media type, and is not sent again while it is the same."""
+    async with running_space(tmp_path) as running, served(running.space.channels, running.view, *ROUTES) as api:
+        for path, media in (("/", "text/html"), ("/web/app.js", "text/javascript"), ("/web/style.css", "text/css")):
+            reply = await api.get(path)
+            assert (reply.status, reply.headers["Content-Type"]) == (200, f"{media}; charset=utf-8")
+            policy = reply.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert reply.headers["X-Content-Type-Options"] == "nosniff"
+            again = await api.get(path, {"If-None-Match": reply.headers["ETag"]})
+            assert (again.status, again.body) == (304, b"")
+
+
+async def test_the_overview_is_bounded(tmp_path: Path) -> None:
+    """With many queues the busiest are shown, sorted by name, and how many there are is said."""
+    async with running_space(tmp_path) as running, served(running.space.channels, running.view, *ROUTES) as api:
+        for number in range(8):
+            await running.queue(f"q{number}", QueueSettings(parent_failure=ParentFailure.HOLD), ["s"])
+        running.consumer.answer = lambda _: None
+        held = [await running.publish(f"q{number}", b"x") for number in (6, 2)]
+        overview = (await api.get("/v1/overview?limit=2")).json()
+        assert [queue["name"] for queue in overview["queues"]] == ["q2", "q6"]
+        assert (overview["queues_in_all"], overview["subscribers_in_all"]) == (8, 8)
+        assert [message["id"] for message in overview["stuck"]] == [id_text(id_) for id_ in held]
+        assert overview["deliveries"]["waiting"] == 2
+        running.consumer.release()
+
+
+def test_the_files_of_the_page_name_nothing_elsewhere() -> None:
+    """No address of another host and no inline script or style: the page works without a network."""
+    folder = Path(page.__file__).parents[2] / "web"
+    for file in folder.iterdir():
+        if file.suffix in (".html", ".js", ".css", ".svg"):
+            text = file.read_text().replace("http://www.w3.org/2000/svg", "")
+            assert not [word for word in FORBIDDEN if word in text], file
