@@ -114,7 +114,7 @@ class LogReads(Protocol):
 class RunBlocking(Protocol):
     """Runs a blocking call in a reader's thread (``asyncio.to_thread`` will do)."""
 
-    def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
+    def __call__(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
 
 
 class Sources(NamedTuple):
