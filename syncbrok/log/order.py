@@ -139,16 +139,16 @@ class OrderChecker:
         states = {self._now.state_for(message, parent) for parent in message.parents}
         subscriber = self._now.subscribers.get(number)
         before = self._now.messages.get(message.before)
-        failed = number not in message.rearmed and "failed" in states
-        held = message.fact.parent_failure is ParentFailure.HOLD
+        failed = not message.rearmed_by(number) and "failed" in states
+        held = message.policy is ParentFailure.HOLD
         reasons = {
             "owed": failed and not held,
             "held": failed and held,
             "parents": "open" in states,
             "paused": bool(subscriber and (subscriber.settings.paused or subscriber.settings.disabled_us)),
-            "retrying": number in message.attempts,
+            "retrying": bool(number in message.deliveries and message.deliveries[number].attempts),
             "key": before is not None and number in before.open,
-            "delayed": message.fact.due_us > 0,
+            "delayed": message.delayed,
         }
         return next((reason for reason, holds in reasons.items() if holds), "ready")
 
@@ -212,7 +212,8 @@ class OrderChecker:
         if not self._now.in_doubt(message):
             self._judge(message, row, record)
         if row.attempt and row.outcome is not Outcome.LATE:
-            message.attempts[row.subscriber] = max(row.attempt, message.attempts.get(row.subscriber, 0))
+            delivery = message.at(row.subscriber)
+            delivery.attempts = max(row.attempt, delivery.attempts)
         if row.outcome not in (Outcome.FAILED, Outcome.LATE):
             self._now.end(message, row.subscriber, end)
 
@@ -222,19 +223,20 @@ class OrderChecker:
             self._report("addressee", record, row.message, number, "the message is not for this subscriber")
         if message.has_ended_at(number) and not late:
             what = (
-                f"{row.outcome.name} (attempt {row.attempt}) after its end in record {message.ends[number][-1].record}"
+                f"{row.outcome.name} (attempt {row.attempt}) after its end in record {message.ends(number)[-1].record}"
             )
             self._report("end", record, row.message, number, what)
         if not row.attempt:
             return
-        if row.attempt <= message.attempts.get(number, 0) and not late:
-            what = f"attempt {row.attempt} after attempt {message.attempts[number]}"
+        attempts = message.deliveries[number].attempts if number in message.deliveries else 0
+        if row.attempt <= attempts and not late:
+            what = f"attempt {row.attempt} after attempt {attempts}"
             self._report("attempts", record, row.message, number, what)
-        if number in message.rearmed:
+        if message.rearmed_by(number):
             if not late:
                 self._judge_gate(message, row, record)
             return
-        if late and len(message.ends.get(number, ())) > 1:
+        if late and len(message.ends(number)) > 1:
             return  # which of its lives the attempt belongs to is not known
         self._judge_gate(message, row, record)
         self._judge_key(message, row, record)
@@ -244,12 +246,12 @@ class OrderChecker:
         if number in message.counted or number in message.open:
             return True
         subscriber = self._now.subscribers.get(number)
-        if subscriber is None or subscriber.queue != message.fact.queue or message.fact.only not in (0, number):
+        if subscriber is None or subscriber.queue != message.queue or message.only not in (0, number):
             return False
-        return number in self._now.starts and self._now.starts[number] <= message.fact.sequence
+        return number in self._now.starts and self._now.starts[number] <= message.sequence
 
     def _judge_gate(self, message: Message, row: Row, record: int) -> None:
-        replay = self._now.replays.get(message.rearmed.get(row.subscriber, 0))
+        replay = self._now.replays.get(message.rearmed_by(row.subscriber))
         inside = replay.entries[row.message].parents if replay else ()
         for parent in message.parents:
             if replay and parent in inside and parent in replay.entries:
@@ -261,15 +263,14 @@ class OrderChecker:
                 self._report("gate", record, row.message, row.subscriber, what)
 
     def _done(self, message: Message, row: Row, parent: int, *, either: bool) -> bool:
-        fact, found = message.fact, self._now.messages.get(parent)
-        either = either or fact.parent_failure is ParentFailure.DELIVER or row.subscriber not in message.counted
+        found = self._now.messages.get(parent)
+        either = either or message.policy is ParentFailure.DELIVER or row.subscriber not in message.counted
         if found is None:
             return either or parent not in self._now.bad
         if self._now.in_doubt(found):
             return True
-        if fact.scope is Scope.SAME and found.fact.queue == fact.queue and row.subscriber in found.counted:
-            ends = found.ends.get(row.subscriber, ())
-            return any(end.record <= row.after and (end.good or either) for end in ends)
+        if message.scope is Scope.SAME and found.queue == message.queue and row.subscriber in found.counted:
+            return any(end.record <= row.after and (end.good or either) for end in found.ends(row.subscriber))
         at = found.ended_at if either else found.complete_at
         return 0 < at <= row.after
 
@@ -277,13 +278,13 @@ class OrderChecker:
         entry, found = replay.entries.get(parent), self._now.messages.get(parent)
         if entry is None or found is None or self._now.in_doubt(found):
             return True
-        either = message.fact.parent_failure is ParentFailure.DELIVER
-        same = message.fact.scope is Scope.SAME and entry.queue == message.fact.queue
+        either = message.policy is ParentFailure.DELIVER
+        same = message.scope is Scope.SAME and entry.queue == message.queue
         gates = (row.subscriber,) if same and row.subscriber in entry.subscribers else entry.subscribers
         if not gates:
             return all(self._done_in_replay(replay, found, row, above) for above in entry.parents)
         return all(
-            any(replay.began < end.record <= row.after and (end.good or either) for end in found.ends.get(number, ()))
+            any(replay.began < end.record <= row.after and (end.good or either) for end in found.ends(number))
             for number in gates
         )
 
@@ -293,20 +294,20 @@ class OrderChecker:
             before = self._now.messages.get(before.before)
         if before is None or row.subscriber not in message.counted or self._now.in_doubt(before):
             return
-        if not before.ends.get(row.subscriber):
-            what = f"key {message.fact.key!r}: message {before.fact.sequence} before it has not ended"
+        if not before.ends(row.subscriber):
+            what = f"message {before.sequence} of the same key before it has not ended"
             self._report("key", record, row.message, row.subscriber, what)
 
     def _judge_inversion(self, message: Message, row: Row, record: int) -> None:
         number, after = row.subscriber, row.after
-        message.first_after[number] = min(after, message.first_after.get(number, after))
-        if number in message.counted:
-            message.last_after[number] = max(after, message.last_after.get(number, after))
+        delivery = message.at(number)
+        delivery.first_after = after if delivery.first_after < 0 else min(after, delivery.first_after)
+        delivery.last_after = max(after, delivery.last_after)
         pairs = [(parent, message) for found in message.parents if (parent := self._now.messages.get(found))]
         if number in message.counted:
             pairs += [(message, self._now.messages[child]) for child in self._now.children.get(row.message, ())]
         for parent, child in pairs:
-            names = (parent.fact.sequence, child.fact.sequence)
+            names = (parent.sequence, child.sequence)
             if names not in self._inverted and _is_inverted(parent, child):
                 self._inverted.add(names)
                 what = f"an attempt of parent {names[0]} began after one of its child {names[1]}"
@@ -318,11 +319,12 @@ class OrderChecker:
 
 def _is_inverted(parent: Message, child: Message) -> bool:
     """Whether an attempt of ``parent`` began later than one of ``child``, where the child's scope compares them."""
-    if not parent.last_after:
+    lasts = {number: parent.deliveries[number].last_after for number in parent.counted & parent.deliveries.keys()}
+    if not lasts:
         return False
-    same = child.fact.scope is Scope.SAME and parent.fact.queue == child.fact.queue
-    last_of_all = max(parent.last_after.values())
+    same = child.scope is Scope.SAME and parent.queue == child.queue
+    last_of_all = max(lasts.values())
     return any(
-        (parent.last_after.get(number, 0) if same and number in parent.counted else last_of_all) > first
-        for number, first in child.first_after.items()
+        (lasts.get(number, -1) if same and number in parent.counted else last_of_all) > delivery.first_after >= 0
+        for number, delivery in child.deliveries.items()
     )

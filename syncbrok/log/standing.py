@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from syncbrok.model.facts import Carried, Gap, Outcome, Published, Rearmed, RearmedEntry, SegmentOpened, SubscriberSet
-from syncbrok.model.message import ParentFailure
+from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import sequence_of
 
 BAD_OUTCOMES = frozenset({Outcome.DEAD, Outcome.EXPIRED})
@@ -22,32 +22,60 @@ class End(NamedTuple):
 
 
 @dataclass(slots=True)
-class Message:
-    """What is known of one accepted message. ``open`` are the counted and the re-armed deliveries that have not ended
-    (again); ``ends`` all ends of each subscriber, oldest first; ``ended_at`` and ``complete_at`` the records with which
-    it ended and became complete, 0 while it has not: they never go back (RULES 21)."""
+class Delivery:
+    """What the rows say of one message at one subscriber. ``ends`` are all its ends, oldest first; ``replay`` is the
+    number of the replay that has re-armed it, until it ends again; ``first_after`` and ``last_after`` are when its
+    first and its last attempt began, as ``after`` (-1: none), those of replays left out."""
 
-    fact: Published
+    ends: tuple[End, ...] = ()
+    attempts: int = 0
+    replay: int = 0
+    first_after: int = -1
+    last_after: int = -1
+
+
+@dataclass(slots=True)
+class Message:
+    """What is known of one accepted message; a log has millions, so nothing of it is kept that is not asked for.
+    ``open`` are the counted and the re-armed subscribers at which it has not ended (again); ``ended_at`` and
+    ``complete_at`` are the records with which it ended and became complete, 0 while it has not: they never go back
+    (RULES 21)."""
+
+    sequence: int
+    queue: int
+    scope: Scope
+    policy: ParentFailure
     parents: tuple[int, ...]
     counted: frozenset[int]
-    open: set[int]
+    open: frozenset[int]
+    only: int
+    delayed: bool
     doubtful: bool
     """declared subscribers may have been lost before it was accepted"""
     before: int = 0
     """the message before it of the same key"""
     ended_at: int = 0
     complete_at: int = 0
-    ends: dict[int, list[End]] = field(default_factory=dict)
-    rearmed: dict[int, int] = field(default_factory=dict)
-    """subscribers it has been re-armed for and not ended at since: the number of the replay"""
-    attempts: dict[int, int] = field(default_factory=dict)
-    first_after: dict[int, int] = field(default_factory=dict)
-    """when its first attempt at each subscriber began, as ``after``; replays left out"""
-    last_after: dict[int, int] = field(default_factory=dict)
-    """the same of the last attempt, counted subscribers only"""
+    deliveries: dict[int, Delivery] = field(default_factory=dict)
+
+    def at(self, subscriber: int) -> Delivery:
+        """What is known of it at ``subscriber``; to be changed."""
+        found = self.deliveries.get(subscriber)
+        if found is None:
+            found = self.deliveries[subscriber] = Delivery()
+        return found
+
+    def ends(self, subscriber: int) -> tuple[End, ...]:
+        found = self.deliveries.get(subscriber)
+        return found.ends if found else ()
 
     def has_ended_at(self, subscriber: int) -> bool:
-        return bool(self.ends.get(subscriber)) and subscriber not in self.open
+        return subscriber not in self.open and bool(self.ends(subscriber))
+
+    def rearmed_by(self, subscriber: int) -> int:
+        """The number of the replay that it has yet to end in, 0 for none."""
+        found = self.deliveries.get(subscriber)
+        return found.replay if found else 0
 
 
 class Replay(NamedTuple):
@@ -73,11 +101,14 @@ class Standing:
         self.gap_last = 0
         self.declarations_known = True
         self._keys: dict[tuple[int, str], int] = {}
+        self._audiences: dict[int, tuple[int, frozenset[int]]] = {}
+        """of each queue: the ``since`` of its newest subscriber, and all of them; made anew after a change"""
 
     # -- queues and subscribers ----------------------------------------------------------------------------------------
 
     def declare(self, fact: SubscriberSet) -> None:
         self.subscribers[fact.number] = fact
+        self._audiences.pop(fact.queue, None)
         start = fact.settings.start
         if start is not None:
             self.starts[fact.number] = min(start, self.starts.get(fact.number, start))
@@ -98,6 +129,7 @@ class Standing:
 
     def delete_subscriber(self, number: int, record: int) -> None:
         self.subscribers.pop(number, None)
+        self._audiences.clear()
         self.deleted.add(number)
         for message in list(self.undecided.values()):
             if number in message.open:
@@ -105,7 +137,7 @@ class Standing:
 
     def delete_queue(self, number: int, record: int) -> None:
         for message in list(self.undecided.values()):
-            if message.fact.queue == number:
+            if message.queue == number:
                 self.end_all(message, End(record, good=False))
         for subscriber in [one.number for one in self.subscribers.values() if one.queue == number]:
             self.delete_subscriber(subscriber, record)
@@ -115,21 +147,44 @@ class Standing:
 
     def accept(self, fact: Published, record: int) -> Message:
         """A message stands in ``record``: its own, or the one that carries it. Subscribers are counted by RULES 3."""
-        parents = tuple(sequence_of(parent) for parent in fact.parents)
-        counted = frozenset(
-            one.number
-            for one in self.subscribers.values()
-            if one.queue == fact.queue and one.since < fact.sequence and fact.only in (0, one.number)
+        parents = tuple([sequence_of(parent) for parent in fact.parents])
+        counted = self._counted(fact)
+        message = Message(
+            fact.sequence,
+            fact.queue,
+            fact.scope,
+            fact.parent_failure,
+            parents,
+            counted,
+            counted,
+            fact.only,
+            fact.due_us > 0,
+            doubtful=not self.declarations_known,
         )
-        message = Message(fact, parents, counted, set(counted), doubtful=not self.declarations_known)
         if fact.key and not fact.only and record == fact.sequence:
             message.before = self._keys.get((fact.queue, fact.key), 0)
             self._keys[fact.queue, fact.key] = fact.sequence
         self.messages[fact.sequence] = self.undecided[fact.sequence] = message
         for parent in parents:
             self.children.setdefault(parent, []).append(fact.sequence)
-        self._decide(message, record)
+        if not counted:
+            self._decide(message, record)
         return message
+
+    def _counted(self, fact: Published) -> frozenset[int]:
+        newest, everybody = self._audiences.get(fact.queue, (0, frozenset()))
+        if not newest:
+            known = [one for one in self.subscribers.values() if one.queue == fact.queue]
+            newest = max((one.since for one in known), default=1)
+            everybody = frozenset(one.number for one in known)
+            self._audiences[fact.queue] = newest, everybody
+        if newest < fact.sequence and not fact.only:
+            return everybody
+        return frozenset(
+            number
+            for number in everybody
+            if self.subscribers[number].since < fact.sequence and fact.only in (0, number)
+        )
 
     def carry(self, fact: Carried) -> None:
         """Where the message's own record is gone, what the carried one says is all that is known."""
@@ -139,7 +194,8 @@ class Standing:
         for number, outcome in fact.ended:
             if number in message.open:
                 self.end(message, number, End(fact.sequence, good=outcome not in BAD_OUTCOMES))
-        message.attempts = {tried.subscriber: tried.attempts for tried in fact.tried}
+        for tried in fact.tried:
+            message.at(tried.subscriber).attempts = tried.attempts
 
     def rearm(self, fact: Rearmed) -> None:
         replay = self.replays.setdefault(fact.replay, Replay(fact.sequence, {}))
@@ -147,16 +203,18 @@ class Standing:
             replay.entries[entry.message] = entry
             message = self.messages.get(entry.message)
             if message is not None:
-                message.open.update(set(entry.subscribers) - self.deleted)
-                message.rearmed.update(dict.fromkeys(entry.subscribers, fact.replay))
+                message.open |= set(entry.subscribers) - self.deleted
+                for number in entry.subscribers:
+                    message.at(number).replay = fact.replay
                 self.undecided[entry.message] = message
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def end(self, message: Message, subscriber: int, end: End) -> None:
-        message.ends.setdefault(subscriber, []).append(end)
-        message.open.discard(subscriber)
-        message.rearmed.pop(subscriber, None)
+        delivery = message.at(subscriber)
+        delivery.ends = (*delivery.ends, end)
+        delivery.replay = 0
+        message.open -= {subscriber}
         self._decide(message, end.record)
 
     def end_all(self, message: Message, end: End) -> None:
@@ -165,12 +223,12 @@ class Standing:
             self.end(message, subscriber, end)
         if not message.counted and not message.complete_at:
             message.ended_at = message.ended_at or end.record
-            self.undecided.pop(message.fact.sequence, None)
+            self.undecided.pop(message.sequence, None)
             self._decide_followers(message, end.record)
 
     def state_for(self, message: Message, parent: int) -> str:
         """``done``, ``failed`` or ``open``: a parent as the gate of ``message`` by scope ``all`` sees it."""
-        either = message.fact.parent_failure is ParentFailure.DELIVER
+        either = message.policy is ParentFailure.DELIVER
         found = self.messages.get(parent)
         if found is None:
             return "failed" if parent in self.bad and not either else "done"
@@ -180,20 +238,20 @@ class Standing:
 
     def in_doubt(self, message: Message) -> bool:
         """Whether a gap may have swallowed something about it."""
-        return message.doubtful or message.fact.sequence <= self.gap_last
+        return message.doubtful or message.sequence <= self.gap_last
 
     def _decide(self, message: Message, record: int) -> None:
         """Note whether ``message`` has just ended, and with it the messages without subscribers that wait for it."""
         changed = self._note_end(message, record)
         if not message.open and (message.counted or message.complete_at):
-            self.undecided.pop(message.fact.sequence, None)
+            self.undecided.pop(message.sequence, None)
         if changed:
             self._decide_followers(message, record)
 
     def _decide_followers(self, message: Message, record: int) -> None:
         found = [message]
         while found:
-            for sequence in self.children.get(found.pop().fact.sequence, ()):
+            for sequence in self.children.get(found.pop().sequence, ()):
                 child = self.messages[sequence]
                 if not child.counted and self._note_end(child, record):
                     found.append(child)
@@ -206,12 +264,12 @@ class Standing:
             return False
         if message.counted:
             # A dead letter of a subscriber that is gone goes with it: nobody could be sent a replay.
-            good = all(message.ends[number][-1].good or number in self.deleted for number in message.counted)
+            good = all(message.ends(number)[-1].good or number in self.deleted for number in message.counted)
             ended = True
         else:
             states = [self.state_for(message, parent) for parent in message.parents]
             good = all(state == "done" for state in states)
-            ended = good or ("failed" in states and message.fact.parent_failure is ParentFailure.FAIL)
+            ended = good or ("failed" in states and message.policy is ParentFailure.FAIL)
         changed = ended and (good or not message.ended_at)
         if ended and not message.ended_at:
             message.ended_at = record
