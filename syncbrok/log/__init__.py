@@ -1,15 +1,19 @@
 """The log: one directory of files that holds every fact, and the specification of their bytes.
 
 Everything is little-endian and packed (no alignment). CRC means CRC-32C (Castagnoli, as in iSCSI). Times are Unix
-microseconds, sequences number the facts of a log from 1 without gaps. Nothing in this room knows asyncio.
+microseconds, sequences number the facts of a log from 1 without gaps; only in a log that was salvaged some are missing,
+and each time a record of kind 12 stands behind them, which names them and has the last of them as its own sequence.
+Nothing in this room knows asyncio.
 
 The directory::
 
     {base:020d}.log     a segment; base is the sequence of its first record
-    {base:020d}.idx     its sidecar: built from the segment, rebuilt when missing, never trusted over it (``index``)
+    {base:020d}.idx     its sidecar: built from the segment, rebuilt when missing, never trusted over it (``sidecar``)
     next.tmp            the next segment, made ahead of need; anything named *.tmp is deleted at the start
     watermark           up to where the log is known to be on the disk (``watermark``)
-    checkpoint          state of the scheduler, to start from (``checkpoint``)
+    checkpoint          state of the scheduler, to start from (``checkpoint``); checkpoint.before is the one before it
+    archived            which segments were copied to the archive (``retention``)
+    *.dropped           what retention took out of the log, until it is unlinked
     lock                held (flock) while a broker has the log open; contains its process id
     reserve             room for outcomes while the disk is full; released then, made again later
     *.broken            a torn tail as it was before it was cut: {base:020d}.log.{offset}.broken

@@ -45,7 +45,10 @@ def span_of(fact: Fact) -> tuple[int, int]:
 
 def scan(view: memoryview, start: int, *, last: int, below: int, content: bool = False) -> Iterator[Found | Damage]:
     """What stands from ``start`` to the end of ``view``, in order and without a gap of bytes, up to zeros that reach
-    to the end. Records have sequences above ``last``, below ``below`` and rising."""
+    to the end. Records have sequences above ``last``, below ``below`` and rising.
+
+    ``view`` should be of bytes that were read: where a file is mapped that a broker may cut meanwhile (the segment it
+    writes to, when it is sealed), touching the pages that are gone ends the process."""
     at = start
     while at < len(view):
         found = decode(view, at, content=content)
