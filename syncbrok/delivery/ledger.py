@@ -148,11 +148,11 @@ class Ledger:
         return sequence in self.bad
 
     def state(self, sequence: int) -> MessageState:
-        """``NONE`` for what is newer than anything applied or, in a chunk still held, is not a message."""
+        """``NONE`` for what is newer than anything applied. What has no row had ended before the log began here."""
         chunk = self.chunks.get(sequence >> _SHIFT)
         if chunk is not None:
             state = chunk.state[sequence & _MASK]
-            if not chunk.thin or state != MessageState.COMPLETE:
+            if state and not (chunk.thin and state == MessageState.COMPLETE):
                 return _STATES[state]
         bad = self.bad.get(sequence)
         if bad is not None:

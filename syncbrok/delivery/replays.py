@@ -56,6 +56,8 @@ class Replays:
     def row(self, row: Row, cursor: Cursor, entry: ReplayEntry) -> None:
         """A row of a delivery in a replay."""
         if row.outcome is Outcome.FAILED:
+            if row.message in cursor.flight or row.message in cursor.unconfirmed:
+                return  # a later attempt is out already, or has been answered
             tried = cursor.tried.get(row.message)
             if tried is None or tried.attempts < row.attempt:
                 before = entry.attempts.get(row.subscriber, 0)

@@ -302,6 +302,7 @@ class Scheduler(Standing):
             if subscriber.number not in self.books.cursors:
                 self._subscriber_set(subscriber)
         ledger = self.books.ledger
+        ledger.newest = max(ledger.newest, fact.sequence)  # what lies before a log's first segment has ended
         for sequence, outcome in fact.bad:
             if not ledger.knows(sequence):
                 state = {

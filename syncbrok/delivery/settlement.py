@@ -32,7 +32,7 @@ class Settlement:
         cursor = self._books.cursors.get(row.subscriber)
         if cursor is None:
             return  # its deliveries ended with the fact that removed the subscriber
-        live = row.message in cursor.unconfirmed
+        live = row.outcome is not Outcome.FAILED and row.message in cursor.unconfirmed
         if live:
             self._line.unconfirmed -= 1
         entry = self._books.replays.get(row.message) if self._books.replays else None

@@ -1,0 +1,300 @@
+"""A Space over its life: restarts, checkpoints, retention, old keys and old parents; and a seeded run of everything."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from syncbrok.delivery.handler import Delivery
+from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.order import OrderChecker
+from syncbrok.model import limits
+from syncbrok.model.errors import Gone, IdempotencyConflict, SyncbrokError
+from syncbrok.model.facts import Outcome, Published, QueueSet
+from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, Scope
+from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
+from syncbrok.space.channels import Cancel, ChangeSubscriber, Publish, PurgeQueue, Replay, SendTest, Unsubscribe
+from syncbrok.space.queue import Registry
+from tests.support.polling import eventually
+from tests.support.spaces import (
+    ACKNOWLEDGED,
+    NEVER_AGAIN,
+    REFUSED,
+    Clock,
+    Consumer,
+    Running,
+    running_space,
+)
+
+Q = QueueName("q")
+SMALL = limits.segment_bytes_min
+DAY_S = 86_400.0
+
+
+def judge(directory: Path) -> None:
+    """Every promise about order, proven from the facts of the log alone."""
+    journal = Journal.open(directory, JournalOptions(), lambda: 0)
+    try:
+        checker = OrderChecker()
+        for fact in journal.replay(0):
+            checker.apply(fact)
+        assert checker.violations == []
+    finally:
+        journal.close()
+
+
+def forget_checkpoints(directory: Path) -> None:
+    for file in directory.glob("checkpoint*"):
+        file.unlink()
+
+
+async def test_a_restart_keeps_everything(tmp_path: Path):
+    """What was accepted is delivered after a restart, what had ended stays ended, keys and parents are known; with
+    the checkpoint and, when that is gone, from the log alone."""
+    consumer = Consumer(lambda d: None if d.message.content == b"waits" else ACKNOWLEDGED)
+    async with running_space(tmp_path, consumer, drain_s=0.01) as running:
+        await running.queue("q", subscribers=["a", "b"])
+        done = await running.publish("q", b"done", idempotency_key="k")
+        waits = await running.publish("q", b"waits")
+        child = await running.publish("q", b"child", waits, done)
+        await running.ended(done)
+        before = running.view.queue("q")
+        await eventually(lambda: len(consumer.held) == 2, "it is out")
+    for checkpoint in (True, False):
+        if not checkpoint:
+            forget_checkpoints(tmp_path)
+        async with running_space(tmp_path, Consumer(lambda _: None), drain_s=0.01) as running:
+            assert (running.view.statistics().start.records == 0) is checkpoint
+            after = running.view.queue("q")
+            assert (after.waiting, after.settings, after.last_sequence) == (2, before.settings, before.last_sequence)
+            assert await running.states(done, waits, child) == ["complete", "pending", "waiting"]
+            assert (await running.publish("q", b"done", idempotency_key="k")) == done
+            with pytest.raises(IdempotencyConflict):
+                await running.publish("q", b"other", idempotency_key="k")
+    async with running_space(tmp_path) as running:
+        await running.ended(waits, child)
+        grandchild = await running.publish("q", b"grandchild", child)
+        report = await running.view.message(grandchild)
+        assert (report.depth, report.root) == (2, (await running.view.message(waits)).sequence)
+        await running.ended(grandchild)
+    judge(tmp_path)
+
+
+async def test_a_damaged_checkpoint_costs_time_only(tmp_path: Path):
+    """A checkpoint that cannot be read is not believed: the log is replayed."""
+    async with running_space(tmp_path) as running:
+        await running.queue("q", subscribers=["a"])
+        id_ = await running.publish("q", b"m")
+        await running.ended(id_)
+    file = tmp_path / "checkpoint"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(bytes(data))
+    async with running_space(tmp_path) as running:
+        assert running.view.statistics().start.records > 0
+        assert await running.states(id_) == ["complete"]
+
+
+async def expire(running: Running) -> int:
+    """Fill segments until the first ones are sealed, then run the retention."""
+    for _ in range(4):
+        await running.publish_all("q", *[Message(b"x" * 1_000)] * 40)
+    await eventually(lambda: running.view.queue("q").waiting <= 3, "the filling is delivered")
+    return await running.space._upkeep.drop_expired()
+
+
+async def test_retention_takes_along_what_has_not_ended(tmp_path: Path):
+    """RULES 2 and DESIGN 4: expired segments go; what waits is carried with its id, edges and attempts and delivered
+    in the end; what ended well is complete for ever, what ended badly is still known to be bad; ``GET`` is 410."""
+    clock = Clock()
+    refused: list[bytes] = []
+
+    def answer(delivery: Delivery):
+        if delivery.message.content == b"bad":
+            return REFUSED
+        if delivery.message.content == b"waits" and not refused:
+            refused.append(b"waits")
+            return REFUSED
+        return ACKNOWLEDGED
+
+    settings = QueueSettings(retry=RetryPolicy((3_600.0,), 0.0))
+    async with running_space(
+        tmp_path, Consumer(answer), clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S
+    ) as running:
+        await running.queue("q", settings, subscribers=["a"])
+        await running.queue("strict", NEVER_AGAIN, subscribers=["b"])
+        good = await running.publish("q", b"good", idempotency_key="k")
+        bad = await running.publish("strict", b"bad")
+        await running.ended(good, bad)
+        waits = await running.publish("q", b"waits", good)
+        child = await running.publish("q", b"child", waits)
+        later = await running.publish("q", b"later", delay_us=int(6 * DAY_S * 1e6))
+        await eventually(lambda: running.view.subscriber("q", "a").retrying == 1, "the first attempt has failed")
+        clock.forward(2 * DAY_S)  # the retry is due as well, when the courier is woken
+        assert await expire(running) == 0, "what is newer than the retention stays"
+        clock.forward(2 * DAY_S)
+        assert await expire(running) >= 2
+        for gone in (good, bad):
+            with pytest.raises(Gone):
+                await running.view.message(gone)
+        await running.ended(waits, child)
+        assert await running.states(later) == ["scheduled"]
+        of_good = await running.publish("q", b"of good", good)
+        of_bad = await running.publish("q", b"of bad", bad)
+        await running.ended(of_good, of_bad)
+        assert await running.states(of_good, of_bad) == ["complete", "dead"]
+        names = running.space._journal.segments()
+    for _ in range(2):
+        async with running_space(tmp_path, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
+            assert running.space._journal.segments()[0].base >= names[0].base
+            fine = await running.publish("q", b"fine", good)
+            again = await running.publish("q", b"again", bad)
+            await running.ended(fine, again)
+            assert await running.states(fine, again, later) == ["complete", "dead", "scheduled"]
+        forget_checkpoints(tmp_path)
+
+
+async def test_a_message_carried_while_it_waits_is_delivered_after_a_restart(tmp_path: Path):
+    """DESIGN 4: a carried message keeps its id, sequence, content and attempts over segments and restarts."""
+    clock = Clock()
+    settings = QueueSettings(retry=RetryPolicy((10 * DAY_S,), 0.0))
+    consumer = Consumer(lambda d: REFUSED if d.message.content == b"waits" else ACKNOWLEDGED)
+    async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
+        await running.queue("q", settings, subscribers=["a", "b"])
+        waits = await running.publish("q", b"waits", headers=(("x", "y"),))
+        child = await running.publish("q", b"child", waits)
+        await eventually(lambda: running.view.subscriber("q", "b").retrying == 1, "the first attempts have failed")
+        before = await running.view.message(waits)
+        for _ in range(4):
+            await running.publish_all("q", *[Message(b"x" * 1_000)] * 40)
+        await eventually(lambda: running.view.queue("q").waiting == 2, "the filling is delivered")
+        clock.forward(2 * DAY_S)
+        assert await running.space._upkeep.drop_expired() >= 2
+        assert await running.space._upkeep.drop_expired() == 0
+        carried = await running.view.message(waits)
+        assert (carried.id, carried.sequence, carried.headers) == (before.id, before.sequence, before.headers)
+        assert await running.states(waits, child) == ["pending", "waiting"]
+    clock.forward(9 * DAY_S)
+    async with running_space(tmp_path, clock_us=clock, segment_bytes=SMALL, retention_s=100 * DAY_S) as running:
+        await running.ended(waits, child)
+        first = [d for d in running.consumer.deliveries if d.message.content == b"waits"]
+        assert [(d.attempt.number, d.message.headers) for d in first] == [(2, (("x", "y"),))] * 2
+        assert running.consumer.contents[-1] == b"child"
+
+
+async def test_old_parents_and_keys_are_looked_up_without_stopping_others(tmp_path: Path):
+    """RULES 2 and 4: after a restart neither the recent places nor the bytes are in memory; parents and duplicates
+    are found in the log, also from many publishes at once."""
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        ids = (await running.publish_all("q", *[Message(b"%d" % n, idempotency_key=f"k{n}") for n in range(300)])).ids
+    async with running_space(tmp_path) as running:
+        publishes = [running.publish("q", b"c%d" % n, ids[n]) for n in range(300)]
+        again = [running.publish("q", b"%d" % n, idempotency_key=f"k{n}") for n in range(300)]
+        plain = [running.publish("q", b"plain") for _ in range(10)]
+        made = await asyncio.gather(*publishes, *again, *plain)
+        assert tuple(made[300:600]) == ids
+        report = await running.view.message(made[7])
+        assert (report.depth, report.root) == (1, (await running.view.message(ids[7])).sequence)
+
+
+class Script:
+    """Random publishes, failures and operations, the same for the same seed but for what the loop interleaves."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.ids: list[MessageId] = []
+
+    def answer(self, _: Delivery):
+        return REFUSED if self.random.random() < 0.2 else ACKNOWLEDGED
+
+    async def declare(self, running: Running) -> None:
+        retry = RetryPolicy((0.001, 0.002), 0.2)
+        for number, (scope, failure) in enumerate(
+            [(Scope.ALL, ParentFailure.FAIL), (Scope.SAME, ParentFailure.HOLD), (Scope.ALL, ParentFailure.DELIVER)]
+        ):
+            settings = QueueSettings(scope=scope, parent_failure=failure, retry=retry, window=4)
+            await running.queue(f"q{number}", settings, subscribers=["a", "b", "c"][: number + 1])
+
+    async def publish(self, running: Running) -> None:
+        lines = []
+        for at in range(self.random.randint(1, 8)):
+            count = min(len(self.ids), self.random.choice([0, 1, 1, 2, 3]))
+            parents: list[MessageId | int] = list(self.random.sample(self.ids[-60:], min(count, len(self.ids[-60:]))))
+            if at and self.random.random() < 0.3:
+                parents.append(self.random.randrange(at))
+            key = self.random.choice(["", "", "red", "blue"])
+            lines.append(Message(self.random.randbytes(8), parents=tuple(parents), key=key))
+        queue = QueueName(f"q{self.random.randrange(3)}")
+        self.ids += (await running.put(Publish(queue, tuple(lines)))).ids
+
+    async def operate(self, running: Running) -> None:
+        queue = QueueName(f"q{self.random.randrange(3)}")
+        one = self.random.choice(self.ids)
+        a = SubscriberId("a")
+        operation = self.random.choice(
+            [
+                Cancel(one),
+                Replay(id=one),
+                Replay(queue=queue, descendants=False),
+                ChangeSubscriber(queue, a, {"paused": self.random.random() < 0.3}),
+                SendTest(queue, a, Message(b"test")),
+                PurgeQueue(queue, dry_run=self.random.random() < 0.7),
+                Unsubscribe(queue, SubscriberId("c")),
+            ]
+        )
+        try:
+            await running.put(operation)
+        except SyncbrokError:
+            pass  # refused: nothing has changed
+
+
+def on_their_way(running: Running) -> dict[int, str]:
+    """Messages that have not ended and are neither held nor wait for one that has not ended."""
+    scheduler = running.space._state.scheduler
+    states = {sequence: scheduler.message_state(sequence) for sequence in scheduler.unended(None, None, 10_000)}
+    return {
+        sequence: state
+        for sequence, state in states.items()
+        if state != "held"
+        and not (state == "waiting" and any(not scheduler.ended(one) for one in scheduler.blocked_by(sequence)))
+    }
+
+
+@pytest.mark.parametrize("restarts", [0, 3])
+async def test_whatever_happens_the_order_holds(tmp_path: Path, seed: int, restarts: int):
+    """Random publishes with parents in any queue, failures, operations and restarts: in the end every message has
+    ended or is held, and the log alone proves that no attempt broke the order."""
+    script = Script(seed + restarts)
+    for life in range(restarts + 1):
+        async with running_space(tmp_path, Consumer(script.answer), drain_s=0.005, segment_bytes=SMALL) as running:
+            if life == 0:
+                await script.declare(running)
+            for _ in range(40):
+                await script.publish(running)
+                if script.random.random() < 0.3:
+                    await script.operate(running)
+            if life < restarts:
+                continue
+            for queue in ("q0", "q1", "q2"):
+                await running.put(ChangeSubscriber(QueueName(queue), SubscriberId("a"), {"paused": False}))
+            await eventually(lambda: not on_their_way(running), "all but the held and what waits for them have ended")
+    judge(tmp_path)
+
+
+def test_what_lies_before_the_first_segment_has_ended():
+    """RULES 2: the first message after a start from the log alone may name a parent whose segment is gone."""
+    registry = Registry()
+    registry.apply(QueueSet(1, 1, 1, Q, NEVER_AGAIN))
+    opened = registry.snapshot(500, 1, ((7, Outcome.DEAD),))
+    scheduler = Scheduler()
+    scheduler.apply(opened)
+    for sequence, parent in ((501, 6), (502, 7)):
+        id_ = make_message_id(0, sequence, bytes(16))
+        parents = (make_message_id(0, parent, bytes(16)),)
+        scheduler.apply(Published(sequence, 1, id_, 1, sequence, 0, Scope.ALL, ParentFailure.FAIL, parents, "", "", b"",
+                                  0, 0, "", (), b""))  # fmt: skip
+    assert (scheduler.message_state(501), scheduler.message_state(502)) == ("complete", "waiting")
+    assert [row.message for row in scheduler.owed(1, 10)] == [502]
