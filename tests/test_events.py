@@ -238,6 +238,21 @@ async def test_a_rate_is_kept(log: ViewedLog) -> None:
     assert events[-1].count == 90
 
 
+async def test_a_rate_is_kept_within_a_large_record(log: ViewedLog) -> None:
+    """A record of many outcomes does not break through the rate: its first events are told, the others counted."""
+    messages = [log.publish(2) for _ in range(500)]
+    with log.view.listen(None, None, 10) as listener:
+        log.pump()
+        assert sum(len(happened.fact.rows) for happened in listener._facts) == 10
+        log.now_us += 1_000_000
+        end(log)
+        async with aclosing(listener.batches()) as batches:
+            events = await told(batches, "thinned")
+    delivered = [e for e in events if e.kind == "delivered"]
+    assert [e.message for e in delivered] == [log.id(message) for message in messages[:10]]
+    assert events[-1].count == 490
+
+
 async def test_listeners_are_bounded_and_end_with_the_broker(log: ViewedLog) -> None:
     """One more than ``limits.listeners_max`` is refused; all streams end when the broker stops."""
     listeners = [log.view.listen(None, None) for _ in range(limits.listeners_max)]

@@ -1,6 +1,6 @@
 """Deliveries as people read them: the attempts of a message sorted by subscriber, and dead letters with their story."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nsmallest
 
 from syncbrok.model import limits
@@ -14,6 +14,8 @@ from syncbrok.space.why import ENDED_DELIVERIES
 
 _ENDS = frozenset(Outcome) - {Outcome.FAILED, Outcome.LATE}
 _WELL = (Outcome.DELIVERED, Outcome.SKIPPED)
+Reasons = dict[int, list[tuple[int, Reason]]]
+"""message -> its dead letters as (subscriber number, why); in the order of the log"""
 _BADLY = ("dead", "expired", "dropped")
 
 
@@ -69,19 +71,12 @@ class Deliveries:
     async def dead_letters(self, queue: int, after: int, limit: int) -> Page[DeadLetter]:
         """Of a queue (number), over all its subscribers, in the order of the log, beyond the sequence ``after``. The
         letters of one message stay together: a page may hold a few more than ``limit``."""
-        letters: dict[int, list[tuple[int, Reason]]] = {}
-        for subscriber in self._registry.subscribers(queue):
-            for sequence, reason in self._schedule.dead_letters(subscriber.number).items():
-                if sequence > after:
-                    letters.setdefault(sequence, []).append((subscriber.number, reason))
-        chosen: list[int] = []
-        count = 0
-        for sequence in nsmallest(limit + 1, letters):
-            if count >= limit:
-                return Page(await self._letters(chosen, letters), chosen[-1])
-            chosen.append(sequence)
-            count += len(letters[sequence])
-        return Page(await self._letters(chosen, letters), None)
+        snapshots = [
+            (subscriber.number, self._schedule.dead_letters(subscriber.number))
+            for subscriber in self._registry.subscribers(queue)
+        ]
+        chosen, next_ = await self._run_blocking(_first, snapshots, after, limit)
+        return Page(await self._letters(chosen), next_)
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -126,21 +121,36 @@ class Deliveries:
             return False
         return self._schedule.delivery_state(parent, number) in ("delivered", "skipped")
 
-    async def _letters(
-        self, sequences: Sequence[int], reasons: dict[int, list[tuple[int, Reason]]]
-    ) -> tuple[DeadLetter, ...]:
-        heads = await self._reading.heads(sequences)
+    async def _letters(self, chosen: Reasons) -> tuple[DeadLetter, ...]:
+        heads = await self._reading.heads(chosen)
+        sequences = [sequence for sequence in chosen if sequence in heads]
         found: list[DeadLetter] = []
         for at in range(0, len(sequences), SLICE):
-            some = [sequence for sequence in sequences[at : at + SLICE] if sequence in heads]
+            some = sequences[at : at + SLICE]
             for sequence, rows in zip(some, await self._run_blocking(_rows, self._journal, some), strict=True):
                 sorted_rows = by_subscriber(rows, self._schedule.counted(sequence))
                 head = heads[sequence]
                 queue = self._registry.queue_name(head.queue)
-                for number, reason in reasons[sequence]:
+                for number, reason in chosen[sequence]:
                     name = self._registry.subscriber_id(number)
                     found.append(_letter(head.id, sequence, queue, name, reason, sorted_rows.get(number, ())))
         return tuple(found)
+
+
+def _first(snapshots: Sequence[tuple[int, Mapping[int, Reason]]], after: int, limit: int) -> tuple[Reasons, int | None]:
+    """The first messages beyond ``after`` that hold ``limit`` dead letters, and where the next page begins. In a
+    thread of its own: there may be a million, and the snapshots are nobody else's."""
+    ahead: set[int] = set()
+    for _, letters in snapshots:
+        ahead.update(nsmallest(limit + 1, (sequence for sequence in letters if sequence > after)))
+    chosen: Reasons = {}
+    count = 0
+    for sequence in sorted(ahead):
+        if count >= limit:
+            return chosen, max(chosen)
+        chosen[sequence] = [(number, letters[sequence]) for number, letters in snapshots if sequence in letters]
+        count += len(chosen[sequence])
+    return chosen, None
 
 
 def _letter(

@@ -32,14 +32,31 @@ class Happened(NamedTuple):
     completed: frozenset[int]
 
 
-def weight(happened: Happened) -> int:
-    """How many events it is, roughly and never 0: what buffers are measured in."""
-    fact = happened.fact
+def size(fact: Fact) -> int:
+    """How many events it is, completions aside; never 0."""
     if isinstance(fact, Outcomes):
-        return len(fact.rows) + len(happened.completed) or 1
+        return len(fact.rows) or 1
     if isinstance(fact, Rearmed):
         return len(fact.entries) or 1
-    return 1 + len(happened.completed)
+    return 1
+
+
+def weight(happened: Happened) -> int:
+    """How many events it is, roughly and never 0: what buffers are measured in."""
+    return size(happened.fact) + len(happened.completed)
+
+
+def first_of(happened: Happened, events: int) -> Happened:
+    """The first so many of its events, completions aside; itself where it has no more."""
+    fact = happened.fact
+    if size(fact) <= events:
+        return happened
+    if isinstance(fact, Outcomes):
+        rows = fact.rows[:events]
+        return Happened(fact._replace(rows=rows), happened.completed & {row.message for row in rows})
+    if isinstance(fact, Rearmed):
+        return Happened(fact._replace(entries=fact.entries[:events]), happened.completed)
+    return happened
 
 
 class Describing:

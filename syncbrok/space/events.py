@@ -30,7 +30,7 @@ from syncbrok.model.facts import (
     SubscriberDeleted,
     SubscriberSet,
 )
-from syncbrok.space.describing import Describing, Happened, weight
+from syncbrok.space.describing import Describing, Happened, first_of, size, weight
 from syncbrok.space.reading import Reading
 from syncbrok.space.reports import Event
 from syncbrok.space.sources import LogReads, Sources
@@ -93,12 +93,20 @@ class Events:
             self._listeners.remove(listener)
 
     def _tell(self, fact: Fact) -> None:
-        if isinstance(fact, Published):
-            fact = fact._replace(content=b"", headers=())  # a full buffer must not hold contents
-            self._reading.remember(fact)
-        happened = Happened(fact, self.completed(fact))
+        happened: Happened | None = None
         for listener in self._listeners:
-            listener.offer(happened)
+            room = listener.room_for(fact)
+            if room:
+                # Made for the first that takes it: a listener with a low rate takes little of what happens.
+                happened = happened or Happened(self._bare(fact), self.completed(fact))
+                listener.offer(happened, room)
+
+    def _bare(self, fact: Fact) -> Fact:
+        """Without contents: a full buffer must not hold those."""
+        if not isinstance(fact, Published):
+            return fact
+        self._reading.remember(fact)
+        return fact._replace(content=b"", headers=())
 
     def completed(self, fact: Fact) -> frozenset[int]:
         """The messages that this fact has brought to a good end. Only now can it be told: the scheduler knows how
@@ -157,37 +165,42 @@ class Listener:
 
     # -- the committer's side -----------------------------------------------------------------------------------------
 
-    def offer(self, happened: Happened) -> None:
-        """Never blocks and never grows beyond the bound."""
-        if self._cut or happened.fact.sequence <= self._through:
-            return
-        if self._queue is not None and isinstance(happened.fact, Published) and happened.fact.queue != self._queue:
-            return
-        events = weight(happened)
-        if self._rate and self._over_rate(events):
-            return
+    def room_for(self, fact: Fact) -> int:
+        """How many of its events this listener takes: 0 for none of it."""
+        if self._cut or fact.sequence <= self._through:
+            return 0
+        if self._queue is not None and isinstance(fact, Published) and fact.queue != self._queue:
+            return 0
+        events = size(fact)
+        return self._within_rate(events) if self._rate else events
+
+    def offer(self, happened: Happened, room: int) -> None:
+        """At most ``room`` events of it. Never blocks and never grows beyond the bound."""
+        some = first_of(happened, room)
+        events = weight(some)
         if self._waiting_events + events > limits.listener_events_max:
             self._cut = True
         else:
             self._waiting_events += events
-            self._facts.append(happened)
+            self._facts.append(some)
         self._wake()
 
     def stop(self) -> None:
         self._stopped = True
         self._wake()
 
-    def _over_rate(self, events: int) -> bool:
+    def _within_rate(self, events: int) -> int:
+        """How many of these events this second has room for; the others are counted as left out."""
         now_us = self._sources.clock_us()
         if now_us - self._second_us >= 1_000_000:
             self._second_us, self._this_second = now_us, 0
-        if self._this_second >= self._rate:
+        room = min(events, self._rate - self._this_second)
+        self._this_second += room
+        if room < events:
             if not self._left_out:
                 self._wake()
-            self._left_out += events
-            return True
-        self._this_second += events
-        return False
+            self._left_out += events - room
+        return room
 
     def _wake(self) -> None:
         if self._waker is not None and not self._waker.done():
