@@ -8,6 +8,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -65,6 +66,9 @@ class Client:
             self._connection = http.client.HTTPSConnection(parts.hostname, port, timeout=_TIMEOUT_S, context=context)
         else:
             self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=_TIMEOUT_S)
+
+    def close(self) -> None:
+        self._connection.close()
 
     def ask(
         self,
@@ -139,8 +143,8 @@ def refusal(answer: Answer) -> CommandFailed:
     except ValueError:
         problem = None
     if not isinstance(problem, dict):
-        problem = {"title": f"the broker answered {answer.status}"}
-    told = ": ".join(str(part) for part in (problem.get("title"), problem.get("detail")) if part)
+        problem = {}
+    told = str(problem.get("detail") or problem.get("title") or f"the broker answered {answer.status}")
     mend = _MENDS.get(str(problem.get("type")).rpartition(":")[2], problem.get("mend"))
     return CommandFailed(told, exit_code_of(answer.status), str(mend or ""))
 
@@ -166,6 +170,7 @@ def speaks_to_broker(command: Callable[..., None]) -> Callable[..., None]:
                   help="Where the broker asks for one; better in SYNCBROK_TOKEN: flags are seen in ps.")  # fmt: skip
     @functools.wraps(command)
     def called(*arguments: Any, url: str, token: str | None, **named: Any) -> None:
-        command(Client(url, token), *arguments, **named)
+        with closing(Client(url, token)) as client:
+            command(client, *arguments, **named)
 
     return called

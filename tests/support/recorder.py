@@ -24,6 +24,7 @@ class Recorder:
 
     def __init__(self, answer: Callable[[Received], int] = lambda _: 200) -> None:
         self.answer = answer
+        self.body = b"true"
         self.requests: list[Received] = []
         recorder = self
 
@@ -36,9 +37,9 @@ class Recorder:
                 request = Received(headers, self.rfile.read(length))
                 recorder.requests.append(request)
                 self.send_response(recorder.answer(request))
-                self.send_header("Content-Length", "4")
+                self.send_header("Content-Length", str(len(recorder.body)))
                 self.end_headers()
-                self.wfile.write(b"true")
+                self.wfile.write(recorder.body)
 
             def log_message(self, *_: object) -> None:
                 pass

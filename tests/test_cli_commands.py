@@ -1,0 +1,319 @@
+"""The commands against a real broker: what they print for people and machines, and the exit codes scripts rely on."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from syncbrok.cli.main import group
+from tests.support.polling import eventually_blocking
+from tests.support.process import BrokerProcess, free_port
+from tests.support.recorder import Recorder
+
+Run = Callable[..., Result]
+NO_ID = "01a1fbbe-90e1-8000-8000-0006ea1e711f"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for all of them: each test has queues of its own."""
+    with BrokerProcess(tmp_path_factory.mktemp("cli") / "storage") as running:
+        yield running
+
+
+@pytest.fixture
+def run(shop: BrokerProcess) -> Run:
+    """``syncbrok ARGUMENTS`` with this broker; fails the test unless it ends with ``code``."""
+
+    def called(*arguments: str, code: int = 0, given: bytes | str | None = None) -> Result:
+        result = CliRunner().invoke(
+            group, list(arguments), input=given, env={"SYNCBROK_URL": shop.url, "SYNCBROK_TOKEN": ""}
+        )
+        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+        return result
+
+    return called
+
+
+def data(result: Result) -> Any:
+    return json.loads(result.stdout)
+
+
+def published(run: Run, *arguments: str, given: bytes | str = b"x") -> str:
+    """The id that ``publish`` printed."""
+    (line,) = run("publish", *arguments, given=given).stdout.splitlines()
+    return line
+
+
+@pytest.fixture
+def dead_end(run: Run) -> Iterator[tuple[str, Recorder]]:
+    """A queue whose subscriber ``billing`` answers 500 for as long as ``answer`` is not changed; no retries."""
+    with Recorder(lambda _: 500) as recorder:
+        queue = f"dead-{recorder.url.rpartition(':')[2].strip('/')}"
+        run("queues", "create", queue, "--retry", "")
+        run("subscribers", "create", queue, recorder.url, "--name", "billing")
+        yield queue, recorder
+
+
+def test_queues_from_create_to_delete(run: Run) -> None:
+    """Created, created again alike, refused where it differs, shown, changed, listed, deleted."""
+    assert (
+        run("queues", "create", "q1", "--timeout", "5s", "--retry", "1s, 2m", "--window", "8").stdout == "q1 created\n"
+    )
+    assert (
+        run("queues", "create", "q1", "--timeout", "5s", "--retry", "1s,120", "--window", "8").stdout
+        == "q1 exists alike\n"
+    )
+    refused = run("queues", "create", "q1", code=4)
+    assert refused.stdout == ""
+    assert "other settings" in refused.stderr
+    shown = data(run("queues", "show", "q1", "--json"))
+    assert (shown["timeout"], shown["retry"], shown["window"]) == ("5s", ["1s", "2m"], 8)
+    assert data(run("queues", "change", "q1", "--parent-failure", "hold", "--json"))["parent_failure"] == "hold"
+    assert "parent failure      hold" in run("queues", "show", "q1").stdout
+    assert "q1" in [queue["name"] for queue in data(run("queues", "list", "--json"))]
+    assert "q1 deleted; 0 deliveries dropped" in run("queues", "delete", "q1").stdout
+    assert "no queue 'q1'" in run("queues", "show", "q1", code=3).stderr
+
+
+def test_a_wrong_setting_is_refused_with_what_was_expected(run: Run) -> None:
+    """The broker's words come through: which setting, and what it takes."""
+    assert "timeout: expected a duration" in run("queues", "create", "q2", "--timeout", "long", code=4).stderr
+    assert "is not a queue name" in run("queues", "create", "a/../b", code=4).stderr
+    run("queues", "create", "q2")
+    assert "name" not in run("subscribers", "create", "q2", "ftp://a/", code=4).stdout
+    assert "expected NAME=VALUE" in run("subscribers", "create", "q2", "http://a/", "--header", "x", code=2).stderr
+
+
+def test_subscribers_from_create_to_delete(run: Run, recorder: Recorder, tmp_path: Path) -> None:
+    """Created with a secret from a file, listed, changed, paused, resumed, tested, its secret rotated, deleted."""
+    run("queues", "create", "subs")
+    secret = tmp_path / "secret"
+    secret.write_text("whsec_" + "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\n")
+    made = run("subscribers", "create", "subs", recorder.url, "--name", "b", "--secret-file", str(secret),
+               "--header", "x-tenant=north", "--start", "beginning")  # fmt: skip
+    assert made.stdout == "b\n"
+    shown = data(run("subscribers", "show", "subs", "b", "--json"))
+    assert (shown["headers"], shown["secret"], shown["state"]) == ({"x-tenant": "north"}, "set", "active")
+    assert "whsec" not in run("subscribers", "show", "subs", "b").stdout
+    assert data(run("subscribers", "change", "subs", "b", "--timeout", "7s", "--json"))["timeout"] == "7s"
+    assert data(run("subscribers", "change", "subs", "b", "--timeout", "default", "--json"))["timeout"] is None
+    run("subscribers", "pause", "subs", "b")
+    assert data(run("subscribers", "list", "subs", "--json"))[0]["state"] == "paused"
+    run("subscribers", "resume", "subs", "b")
+    told = run("subscribers", "test", "subs", "b")
+    assert "delivered" in told.stdout
+    assert recorder.wait_for(1)[0].headers["x-tenant"] == "north"
+    assert run("subscribers", "rotate-secret", "subs", "b").stdout.startswith("whsec_")
+    assert recorder.url in run("subscribers", "list").stdout
+    assert "b deleted" in run("subscribers", "delete", "subs", "b").stdout
+    run("subscribers", "show", "subs", "b", code=3)
+    assert run("subscribers", "list", "subs").stderr.startswith("no subscribers; ")
+    assert run("subscribers", "list", "subs", "--json").stdout == "[]\n"
+
+
+def test_a_test_message_that_is_refused_fails_the_command(run: Run, dead_end: tuple[str, Recorder]) -> None:
+    """``subscribers test`` tells a script whether the endpoint takes messages."""
+    refused = run("subscribers", "test", dead_end[0], "billing", code=1)
+    assert "500" in refused.stdout
+    assert "has not taken it" in refused.stderr
+
+
+def test_publish_prints_the_id_and_nothing_else(run: Run, recorder: Recorder, tmp_path: Path) -> None:
+    """The id on standard output, from a file or standard input; what reaches the subscriber is the content."""
+    run("queues", "create", "pub")
+    run("subscribers", "create", "pub", recorder.url)
+    first = published(run, "pub", given=b"\x00binary\xff")
+    file = tmp_path / "card.json"
+    file.write_text('{"card": 1}')
+    second = published(run, "pub", str(file), "--parent", first, "--content-type", "application/json",
+                       "--header", "x-color=red", "--wait", "10")  # fmt: skip
+    one, two = recorder.wait_for(2)
+    assert (one.id, one.body) == (first, b"\x00binary\xff")
+    assert (two.id, two.body, two.headers["content-type"]) == (second, b'{"card": 1}', "application/json")
+    assert (two.headers["x-color"], two.headers["syncbrok-parents"]) == ("red", first)
+
+
+def test_publish_again_with_its_key_gives_the_first_id(run: Run) -> None:
+    """After no answer, repeating with the same key is safe; with other content it is refused (RULES 4)."""
+    run("queues", "create", "again")
+    first = published(run, "again", "--idempotency-key", "order 1")
+    assert published(run, "again", "--idempotency-key", "order 1") == first
+    assert "used" in run("publish", "again", "--idempotency-key", "order 1", given="y", code=4).stderr
+    assert data(run("messages", "find", "--idempotency-key", "order 1", "--json"))[0]["id"] == first
+
+
+def test_publish_tells_what_it_cannot_do(run: Run) -> None:
+    """No such queue, no such parent, no such file: each with its exit code, and nothing on standard output."""
+    for arguments, code, said in (
+        (("nowhere",), 3, "no queue 'nowhere'"),
+        (("ways", "--parent", NO_ID), 4, "parent"),
+        (("ways", "--parent", "x"), 4, "message id"),
+        (("ways", "no-such-file"), 2, "No such file"),
+        (("ways", "--wait", "soon"), 2, "--wait: expected a duration"),
+        (("ways", "--key", "ä"), 2, "expected printable ASCII"),
+        (("ways", "--delay", "never"), 4, "delay"),
+    ):
+        run("queues", "create", "ways")
+        refused = run("publish", *arguments, given="x", code=code)
+        assert refused.stdout == ""
+        assert said.lower() in refused.stderr.lower(), refused.stderr
+
+
+def test_wait_fails_where_a_subscriber_does_not_take_it(run: Run, dead_end: tuple[str, Recorder]) -> None:
+    """A script that waits can rely on the exit code: 0 only when every subscriber has it. The id is printed anyway."""
+    queue, recorder = dead_end
+    refused = run("publish", queue, "--wait", "10", given="x", code=1)
+    assert len(refused.stdout.split()) == 1
+    assert "billing: dead" in refused.stderr
+    assert "HTTP 500" in refused.stderr
+    assert "the message ended dead" in refused.stderr
+    recorder.answer = lambda _: 200
+    assert published(run, queue, "--wait", "10")
+
+
+def test_wait_fails_when_the_time_is_over(run: Run) -> None:
+    """Accepted and not complete: the id is printed, the command fails and says where to look."""
+    run("queues", "create", "slow")
+    run("subscribers", "create", "slow", "http://127.0.0.1:9/", "--paused")
+    late = run("publish", "slow", "--wait", "50ms", given="x", code=1)
+    assert "not complete within 50ms" in late.stderr
+    assert late.stdout.strip() in late.stderr
+
+
+def test_lines_are_published_as_one(run: Run) -> None:
+    """``--ndjson``: a message a line, all or none, their ids in order."""
+    run("queues", "create", "lines")
+    ids = run(
+        "publish", "lines", "--ndjson", given='{"content": "a"}\n{"content": "b", "parents": ["#1"]}\n'
+    ).stdout.split()
+    assert data(run("messages", "show", ids[1], "--json"))["parents"] == [ids[0]]
+    run("publish", "lines", "--ndjson", given='{"content": "c"}\n{"contend": "d"}\n', code=4)
+    assert len(data(run("messages", "list", "lines", "--json"))) == 2
+    assert "--key" in run("publish", "lines", "--ndjson", "--key", "k", given="{}", code=2).stderr
+
+
+def test_messages_are_listed_shown_and_cancelled(run: Run) -> None:
+    """Where a message stands and why it waits, for people and machines; its bytes; its tree; its end."""
+    run("queues", "create", "look")
+    run("subscribers", "create", "look", "http://127.0.0.1:9/", "--name", "p", "--paused")
+    parent = published(run, "look", "--key", "k", given=b"\xffparent")
+    child = published(run, "look", "--parent", parent)
+    table = run("messages", "list", "look").stdout
+    assert parent in table
+    assert child in table
+    assert [one["id"] for one in data(run("messages", "list", "look", "--limit", "1", "--json"))] == [parent]
+    assert run("messages", "list", "look", "--state", "dead").stdout == ""
+    shown = run("messages", "show", child).stdout
+    assert "waits for" in shown
+    assert parent in shown
+    assert run("messages", "content", parent).stdout_bytes == b"\xffparent"
+    assert [node["id"] for node in data(run("messages", "tree", child, "--up", "--json"))["nodes"]][-1] == parent
+    assert child in run("messages", "tree", parent).stdout
+    assert data(run("messages", "find", "--key", "k", "--json"))[0]["id"] == parent
+    assert "1 deliveries dropped" in run("messages", "cancel", child).stdout
+    assert run("messages", "find", code=2).stdout == ""
+    run("messages", "show", NO_ID, code=3)
+    run("messages", "show", "../queues/look", code=4)
+
+
+def test_lists_go_on_over_pages(run: Run) -> None:
+    """A list longer than a page of the broker is whole; ``--limit`` cuts it where it says."""
+    run("queues", "create", "pages")
+    run("publish", "pages", "--ndjson", given='{"content": "x"}\n' * 1_100)
+    assert len(data(run("messages", "list", "pages", "--limit", "0", "--json"))) == 1_100
+    assert len(data(run("messages", "list", "pages", "--limit", "1050", "--json"))) == 1_050
+    assert len(run("messages", "list", "pages").stdout.splitlines()) == 1 + 100
+
+
+def test_dead_letters_are_found_and_replayed(run: Run, dead_end: tuple[str, Recorder]) -> None:
+    """What to do when something does not arrive: list, show, mend, replay; descendants come with their parent."""
+    queue, recorder = dead_end
+    parent = published(run, queue)
+    child = published(run, queue, "--parent", parent)
+    letters = eventually_blocking(
+        lambda: (found := data(run("dead-letters", "list", queue, "--json"))) and len(found) == 2 and found,
+        "two dead letters",
+    )
+    assert {one["id"]: one["reason"] for one in letters} == {parent: "status", child: "parent_failed"}
+    assert parent in run("dead-letters", "list").stdout
+    assert "500" in run("dead-letters", "show", parent).stdout
+    assert data(run("dead-letters", "show", child, "--json"))["deliveries"][0]["state"] == "dead"
+    dry = run("dead-letters", "replay", queue, "--dry-run").stdout
+    assert "2 messages, 2 deliveries would go out again" in dry
+    assert dry.index(parent) < dry.index(child)
+    recorder.answer = lambda _: 200
+    assert data(run("dead-letters", "replay", queue, "--json"))["messages"] == 2
+    assert [one.id for one in recorder.wait_for(3)[1:]] == [parent, child]
+    eventually_blocking(lambda: data(run("messages", "show", child, "--json"))["state"] == "complete", "the child ends")
+    assert "no dead letters" in run("dead-letters", "list", queue).stderr
+    assert "2 messages" in run("messages", "replay", parent, "--dry-run").stdout
+
+
+def test_purge_says_how_many_and_asks(run: Run) -> None:
+    """Nothing is dropped before it was said how much, and agreed to."""
+    run("queues", "create", "full")
+    run("subscribers", "create", "full", "http://127.0.0.1:9/", "--paused")
+    published(run, "full")
+    assert run("queues", "purge", "full", "--dry-run").stdout == "1 messages would be dropped\n"
+    run("queues", "purge", "full", given="n\n", code=1)
+    assert "messages wait in" in run("queues", "delete", "full", code=4).stderr
+    assert run("queues", "purge", "full", "--yes").stdout == "1 messages dropped\n"
+    published(run, "full")
+    assert "1 deliveries dropped" in run("queues", "delete", "full", "--force").stdout
+
+
+def test_what_others_sent_cannot_steer_the_terminal(run: Run) -> None:
+    """An answer with escape sequences is shown escaped: a table is no way into somebody's terminal."""
+    with Recorder(lambda _: 500) as evil:
+        evil.body = b"\x1b[31mred [bold]\x07"
+        run("queues", "create", "escape", "--retry", "")
+        run("subscribers", "create", "escape", evil.url)
+        message = run("publish", "escape", "--wait", "10", given="x", code=1).stdout.strip()
+    for shown in (run("messages", "show", message).stdout, run("dead-letters", "list", "escape").stdout):
+        assert "\x1b" not in shown
+        assert "\\x1b[31mred [bold]\\x07" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("queues", "list"),
+        ("publish", "q"),
+        ("messages", "show", NO_ID),
+        ("apply", "queues.yml"),
+        ("dead-letters", "list"),
+    ],
+)
+def test_no_broker_is_exit_code_5(arguments: tuple[str, ...]) -> None:
+    """Nobody there: the command says where it looked and what to do, and ends with 5."""
+    url = f"http://127.0.0.1:{free_port()}"
+    result = CliRunner().invoke(group, [*arguments, "--url", url], input="x")
+    assert result.exit_code == 5
+    assert result.stdout == ""
+    assert f"no broker at {url}: Connection refused" in result.stderr
+    assert "syncbrok serve" in result.stderr
+
+
+def test_every_command_teaches() -> None:
+    """``--help`` of each command has an example, and groups and top commands the exit codes."""
+
+    def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        yield path
+        for name in getattr(command, "commands", None) or (command.list_commands(None) if path == () else ()):
+            yield from walk(command.get_command(None, name), (*path, name))
+
+    paths = list(walk(group, ()))
+    assert len(paths) > 35
+    for path in paths:
+        if path == ("bench",):
+            continue  # its help is the benchmark's
+        result = CliRunner().invoke(group, [*path, "--help"])
+        assert result.exit_code == 0, path
+        assert f"syncbrok {' '.join(path)}".strip() in result.stdout
+        if len(path) < 2:
+            assert "75  another process has the log open" in result.stdout, path
+        assert "Example" in result.stdout or not path, path
