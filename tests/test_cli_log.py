@@ -1,0 +1,163 @@
+"""``syncbrok log``: a sound log is said to be sound, a damaged one is named, and what it still holds is saved."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from syncbrok.cli.main import group
+from tests.support.process import BrokerProcess
+from tests.support.recorder import Recorder
+
+MESSAGES = 20
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A log of messages, each with the one before as its parent, delivered; and their ids."""
+    storage, ids = tmp_path_factory.mktemp("log") / "storage", []
+    with Recorder() as recorder:
+        queues = f"queues: {{orders: {{subscribers: [{{name: b, endpoint: '{recorder.url}'}}]}}}}\n"
+        with BrokerProcess(storage, queues=queues) as running:
+            for number in range(MESSAGES):
+                headers = {"Syncbrok-Parent": ids[-1]} if ids else {}
+                content = b"\xff%d" % number if number == 1 else b"content %d" % number
+                ids.append(running.request("POST", "/v1/queues/orders/messages", content, headers).json()["id"])
+            recorder.wait_for(MESSAGES)
+            assert running.terminate() == 0
+    return storage, ids
+
+
+@pytest.fixture
+def damaged(log: tuple[Path, list[str]], tmp_path: Path) -> Path:
+    """A copy of it with a byte flipped in the content of the fourth message."""
+    storage = tmp_path / "damaged"
+    storage.mkdir()
+    for file in log[0].iterdir():
+        (storage / file.name).write_bytes(file.read_bytes())
+    (segment,) = storage.glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[content.index(b"content 3")] ^= 1
+    segment.write_bytes(content)
+    return storage
+
+
+def run(command: str, storage: Path, *arguments: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(group, ["log", command, "--storage", str(storage), *arguments])
+    assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def snapshot(storage: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in storage.iterdir()}
+
+
+def test_a_sound_log(log: tuple[Path, list[str]]) -> None:
+    """Every checksum and the promised order hold; nothing in the directory has changed."""
+    before = snapshot(log[0])
+    assert "0 damaged places, 0 breaches of order" in run("verify", log[0]).stdout
+    told = json.loads(run("verify", log[0], "--json").stdout)
+    assert (told["findings"], told["violations"]) == ([], [])
+    assert told["records"] > MESSAGES
+    assert snapshot(log[0]) == before
+
+
+def test_a_damaged_log(damaged: Path, log: tuple[Path, list[str]]) -> None:
+    """Exit 65; file, offset and sequence are named, for people and machines, and what to do."""
+    refused = run("verify", damaged, code=65)
+    (segment,) = damaged.glob("*.log")
+    assert segment.name in refused.stdout
+    assert "syncbrok log salvage" in refused.stderr
+    findings = json.loads(run("verify", damaged, "--json", code=65).stdout)["findings"]
+    sequence = next(one["sequence"] for one in lines(run("cat", log[0], "--json")) if one.get("id") == log[1][3])
+    assert (findings[0]["file"], findings[0]["sequence"]) == (segment.name, sequence)
+
+
+def test_salvage_saves_what_can_be_read(damaged: Path, log: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """A new log with everything but the damaged record, which a gap names; it serves. The old one is only read."""
+    before = snapshot(damaged)
+    out = tmp_path / "recovered"
+    told = json.loads(run("salvage", damaged, "--out", str(out), "--json").stdout)
+    assert told["lost_records"] == 1
+    assert snapshot(damaged) == before
+    assert "0 damaged places" in run("verify", out).stdout
+    assert "gap" in {one["kind"] for one in lines(run("cat", out, "--json"))}
+    with BrokerProcess(out) as broker:
+        assert broker.request("GET", f"/v1/messages/{log[1][4]}/content").body == b"content 4"
+        assert broker.request("GET", f"/v1/messages/{log[1][3]}").status in (404, 410)
+    assert "is not empty" in run("salvage", damaged, "--out", str(out), code=4).stderr
+
+
+def test_cat_prints_records_in_order(log: tuple[Path, list[str]]) -> None:
+    """Every record once, in the order of the log, with names in place of numbers."""
+    storage, ids = log
+    shown = lines(run("cat", storage, "--json"))
+    sequences = [one["sequence"] for one in shown]
+    assert sequences == sorted(set(sequences))
+    published = [one for one in shown if one["kind"] == "published"]
+    assert [one["id"] for one in published] == ids
+    assert (published[1]["queue"], published[1]["parents"]) == ("orders", [ids[0]])
+    assert "content" not in published[0]
+    rows = [row for one in shown if one["kind"] == "outcomes" for row in one["rows"]]
+    assert {(row["subscriber"], row["outcome"]) for row in rows} == {("b", "delivered")}
+    assert {one["kind"] for one in shown} >= {"segment_opened", "queue_set", "subscriber_set", "file_applied"}
+
+
+def test_cat_narrows(log: tuple[Path, list[str]]) -> None:
+    """By sequence, kind, message and number; content only where asked for, whatever its bytes."""
+    storage, ids = log
+    everything = lines(run("cat", storage, "--json"))
+    after = everything[5]["sequence"]
+    assert lines(run("cat", storage, "--json", "--after", str(after), "--limit", "3")) == everything[6:9]
+    contents = lines(run("cat", storage, "--json", "--kind", "published", "--content"))
+    assert contents[0]["content"] == "content 0"
+    assert contents[1]["content_base64"] == "/zE="
+    of_one = lines(run("cat", storage, "--json", "--message", ids[2]))
+    assert [one["kind"] for one in of_one] == ["published", "outcomes"]
+    assert [row["outcome"] for row in of_one[1]["rows"]] == ["delivered"]
+    text = run("cat", storage, "--limit", "4").stdout.splitlines()
+    assert len(text) == 4
+    assert text[0].split()[2] == "segment_opened"
+    assert "is not a message id" in run("cat", storage, "--message", "x", code=2).stderr
+
+
+def test_cat_leaves_out_what_cannot_be_read(damaged: Path) -> None:
+    """The rest is printed all the same, and the exit code says that something is missing."""
+    result = run("cat", damaged, "--json", "--kind", "published", code=65)
+    assert len(lines(result)) == MESSAGES - 1
+    assert "1 places cannot be read" in result.stderr
+
+
+def test_a_running_log_can_be_checked(tmp_path: Path) -> None:
+    """Verify needs no lock: a backup job may run it beside the broker."""
+    with BrokerProcess(tmp_path / "storage", queues="queues: {orders: {}}\n") as broker:
+        for _ in range(10):
+            broker.request("POST", "/v1/queues/orders/messages", b"x")
+        assert "0 damaged places" in run("verify", tmp_path / "storage").stdout
+        assert len(lines(run("cat", tmp_path / "storage", "--json", "--kind", "published"))) == 10
+
+
+@pytest.mark.parametrize("command", ["verify", "cat", "salvage"])
+def test_where_there_is_no_log(tmp_path: Path, command: str) -> None:
+    """Exit 3, for a directory without a log as for none; nothing is made."""
+    out = ("--out", str(tmp_path / "out")) if command == "salvage" else ()
+    for storage in (tmp_path / "none", tmp_path):
+        assert f"there is no log in {storage}" in run(command, storage, *out, code=3).stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_configured_log_is_the_default(
+    log: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --storage it is the log that ``serve`` would use."""
+    monkeypatch.chdir(tmp_path)
+    found: Callable[..., Result] = CliRunner(env={"SYNCBROK_STORAGE_PATH": str(log[0])}).invoke
+    assert found(group, ["log", "verify"]).exit_code == 0
+    assert CliRunner().invoke(group, ["log", "verify"]).exit_code == 3
