@@ -21,10 +21,10 @@ NOW_US = 1_700_000_000_000_000
 class Bench:
     """An acceptor with everything around it in memory; ``cached`` is what the journal has at hand."""
 
-    def __init__(self, settings: QueueSettings = QueueSettings(), lineage: Lineage | None = None) -> None:
+    def __init__(self, settings: QueueSettings | None = None, lineage: Lineage | None = None) -> None:
         self.registry = Registry()
-        self.registry.apply(QueueSet(1, NOW_US, 1, QueueName("q"), settings))
-        self.registry.apply(QueueSet(2, NOW_US, 2, QueueName("other"), settings))
+        self.registry.apply(QueueSet(1, NOW_US, 1, QueueName("q"), settings or QueueSettings()))
+        self.registry.apply(QueueSet(2, NOW_US, 2, QueueName("other"), settings or QueueSettings()))
         self.lineage = lineage or Lineage(1 << 10)
         self.keys = KeyIndex()
         self.cached: dict[int, Published] = {}
@@ -119,8 +119,8 @@ def test_a_parent_that_was_never_accepted_is_named():
     ):
         draft = bench.draft()
         found = Found(looked={3})
+        unit = Publish(QueueName("q"), (Message(b"x"), Message(b"b", parents=(never,))))
         with pytest.raises(UnknownParent) as caught:
-            unit = Publish(QueueName("q"), (Message(b"x"), Message(b"b", parents=(never,))))
             bench.acceptor.accept(unit, draft, found)
         assert caught.value.members["line"] == 1
         assert draft.facts == []

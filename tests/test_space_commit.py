@@ -1,21 +1,27 @@
-"""The commit loop: one batch, one fsync, everybody answered; and what becomes of it when the disk does not play along."""
+"""The commit loop: one batch, one fsync, everybody answered; and what happens when the disk does not play along."""
 
 import asyncio
+import base64
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+import standardwebhooks
 
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.delivery.guard import Guard
+from syncbrok.delivery.webhook import Webhook
+from syncbrok.log.journal import Journal
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, LogFailed, LogFull, LogUnavailable, Overloaded
-from syncbrok.model.message import Message, QueueSettings
-from syncbrok.model.names import QueueName
+from syncbrok.model.facts import Outcome
+from syncbrok.model.message import Message, ParentFailure, QueueSettings, SubscriberSettings
+from syncbrok.model.names import QueueName, id_text
 from syncbrok.space.channel import BoundedChannel
-from syncbrok.space.channels import ChangeQueue, DeclareQueue, Publish
+from syncbrok.space.channels import Cancel, ChangeQueue, DeclareQueue, Publish, Subscribe
 from syncbrok.space.space import Space
 from tests.support.polling import eventually
+from tests.support.recorder import Recorder
 from tests.support.spaces import (
     NEVER_AGAIN,
     REFUSED,
@@ -89,6 +95,55 @@ async def test_no_child_goes_before_the_completion_of_its_parents_is_on_the_disk
         assert rows[0].after >= parent_row
 
 
+async def test_an_answer_overtaken_by_a_cancel_is_late(tmp_path: Path):
+    """An answer that comes while the cancel's row is being written changes nothing and says so (``LATE``)."""
+    consumer = Consumer(lambda _: None)
+    async with running_space(tmp_path, consumer, journal_class=SlowJournal) as running:
+        await running.queue("q", subscribers=["a"])
+        id_ = await running.publish("q", b"m")
+        await eventually(lambda: consumer.held, "it is out")
+        journal = running.space._journal
+        journal.waits = True
+        cancel = asyncio.ensure_future(running.put(Cancel(id_)))
+        await eventually(lambda: running.space.statistics().committer.writing, "the cancel is under way")
+        consumer.release()
+        await eventually(lambda: running.space.statistics().committer.rows_waiting, "the answer is settled")
+        journal.waits = False
+        journal.may_write.release()
+        assert await cancel == 1
+        sequence = (await running.view.message(id_)).sequence
+        await eventually(lambda: len(journal.rows_of(sequence)) == 2, "both are written")
+        assert [row.outcome for _, row in journal.rows_of(sequence)] == [Outcome.DROPPED, Outcome.LATE]
+        assert await running.states(id_) == ["dropped"]
+
+
+async def test_webhooks_are_signed_and_a_410_disables(tmp_path: Path):
+    """The whole way: published, written, delivered over HTTP, signed, acknowledged, recorded; a 410 disables."""
+    key = base64.b64encode(bytes(32)).decode()
+    with Recorder() as good, Recorder(lambda _: 410) as gone:
+        async with running_space(tmp_path) as running:
+            guard = Guard(loopback_allowed=True)
+            running.space.handle("http", Webhook(guard, running.space.signing_keys))
+            await running.queue("q")
+            await running.put(Subscribe(Q, SubscriberSettings(good.url, name="good"), secret=f"whsec_{key}"))
+            await running.put(Subscribe(Q, SubscriberSettings(gone.url, name="gone")))
+            parent = await running.publish("q", b"[1]", content_type="application/json")
+            child = await running.publish("q", b"[2]", parent, parent_failure=ParentFailure.DELIVER)
+            await running.ended(parent)
+            await eventually(lambda: len(good.requests) == 2, "both have arrived")
+            assert [request.body for request in good.requests] == [b"[1]", b"[2]"]
+            for request in good.requests:
+                standardwebhooks.Webhook(key).verify(request.body, request.headers)
+            assert good.requests[0].id == id_text(parent)
+            assert running.view.subscriber("q", "gone").state == "disabled"
+            assert await running.states(parent, child) == ["dead", "pending"]
+            report = await running.view.message(parent)
+            assert [(one.state, one.attempts[0].status) for one in report.deliveries] == [
+                ("delivered", 200),
+                ("dead", 410),
+            ]
+
+
 async def test_outcomes_that_nobody_waits_for_are_written_together(tmp_path: Path):
     """RULES 24: outcomes without waiting children linger some milliseconds; they do not cost an fsync each."""
     async with running_space(tmp_path, Consumer(lambda _: None)) as running:
@@ -141,7 +196,7 @@ async def test_a_crash_before_the_outcome_is_written_delivers_again(tmp_path: Pa
         await running.ended(first)
     async with running_space(crashed) as running:
         await running.ended(first)
-        assert [(d.message.content, d.attempt.number) for d in running.consumer.deliveries][0] == (b"m", 1)
+        assert (running.consumer.contents[0], running.consumer.deliveries[0].attempt.number) == (b"m", 1)
 
 
 async def test_a_full_disk_refuses_publishers_and_goes_on_delivering(tmp_path: Path):

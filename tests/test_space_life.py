@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -245,10 +246,8 @@ class Script:
                 Unsubscribe(queue, SubscriberId("c")),
             ]
         )
-        try:
+        with suppress(SyncbrokError):  # refused: nothing has changed
             await running.put(operation)
-        except SyncbrokError:
-            pass  # refused: nothing has changed
 
 
 def on_their_way(running: Running) -> dict[int, str]:

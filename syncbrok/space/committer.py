@@ -32,7 +32,7 @@ from syncbrok.space.channel import (
     stopping,
     unavailable,
 )
-from syncbrok.space.draft import Draft, Followers, Later, Step
+from syncbrok.space.draft import Draft, Followers, Later, Step, mark_overtaken
 from syncbrok.space.meters import Meters
 from syncbrok.space.timers import Timers
 from syncbrok.space.writer import Writer
@@ -47,6 +47,8 @@ _records_wanted: Final = 2_048
 """a draft takes no further unit beyond this many: more would not make the fsync cheaper, and holds up the loop"""
 _room_every_s: Final = 0.25
 _slow_s: Final = 0.25
+_declarations_max: Final = 10_000
+"""waiting in a channel: a bootstrap file may hand in many at once"""
 
 
 class Committer:
@@ -61,10 +63,11 @@ class Committer:
         newest_us: int,
         sync_every_s: float | None = None,
     ) -> None:
-        """``newest_us``: time of the newest fact; ``sync_every_s``: under the policy ``interval``."""
+        """``newest_us``: time of the newest fact; ``sync_every_s``: under the policy ``interval``; else ``sync`` only
+        saves the watermark of a log that has fallen silent."""
         self.messages = BoundedChannel(self.wake)
-        self.queues = BoundedChannel(self.wake, records_max=limits.list_limit_max)
-        self.subscribers = BoundedChannel(self.wake, records_max=limits.list_limit_max)
+        self.queues = BoundedChannel(self.wake, records_max=_declarations_max)
+        self.subscribers = BoundedChannel(self.wake, records_max=_declarations_max)
         self.steps: dict[type, Step] = {}
         self._inner = BoundedChannel(self.wake)  # steps of jobs that are at work already
         self._journal = journal
@@ -72,7 +75,7 @@ class Committer:
         self._meters = meters
         self._clock_us = clock_us
         self._last_us = newest_us
-        self._sync_every_s = sync_every_s
+        self._sync_every_s = sync_every_s or 1.1 * limits.watermark_every_s
         self._rows: list[Row] = []
         self._hurry = False  # somebody waits for one of the rows, or they have lingered long enough
         self._rolls: list[asyncio.Future[None]] = []
@@ -215,11 +218,11 @@ class Committer:
         apply = self._followers.apply
         for fact in draft.facts:
             apply(fact)
+        mark_overtaken(draft.facts, self._rows)
         for follow in draft.after:
             follow()
         draft.settle()
-        if self._sync_every_s is not None:
-            self._timers.start("sync", self._sync_every_s, self._sync)
+        self._timers.start("sync", self._sync_every_s, self._sync)
         self._followers.committed(draft.facts)
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
             self._suspend(False)
@@ -372,7 +375,7 @@ class Committer:
         self._begin()
 
     def _sync(self) -> None:
-        """Policy ``interval``: what was acknowledged becomes durable now."""
+        """Under ``interval`` what was acknowledged becomes durable now."""
         assert self._writer is not None
         self._writer.submit(self._journal.sync, partial(self._guarded, self._synced))
 

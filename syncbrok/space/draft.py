@@ -5,11 +5,11 @@ so the first one ``touch``es the queue, and whatever else concerns it waits for 
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.model.errors import BrokerFault, SyncbrokError
-from syncbrok.model.facts import Fact, Row, SegmentOpened
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Fact, Outcome, Outcomes, Row, SegmentOpened
 from syncbrok.model.names import MessageId
 from syncbrok.space.channel import Waiting
 
@@ -135,3 +135,20 @@ class Followers(Protocol):
 
     def disable(self, row: Row, draft: Draft) -> None:
         """An endpoint has answered 410; may raise ``Later``."""
+
+
+def mark_overtaken(facts: Iterable[Fact], rows: list[Row]) -> None:
+    """Of the rows that wait to be written: answers that came while the row that ended their message as a whole (in
+    ``facts``, now durable) was being written are ``LATE``."""
+    if not rows:
+        return
+    ended = {
+        row.message
+        for fact in facts
+        if type(fact) is Outcomes
+        for row in fact.rows
+        if row.subscriber == ALL_SUBSCRIBERS
+    }
+    for at, row in enumerate(rows if ended else ()):
+        if row.message in ended and row.attempt:
+            rows[at] = row._replace(outcome=Outcome.LATE, due_us=0)

@@ -1,6 +1,9 @@
 """Everything in memory that follows from the log, changed in one place: ``apply``, live and on recovery alike."""
 
 from collections.abc import Mapping
+from typing import Final
+
+import orjson
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.declared import decode_body, encode_body
@@ -11,6 +14,8 @@ from syncbrok.space.queue import Registry
 
 _REGISTRY = "registry"
 _KEYS = "idempotency"
+_SMALL = "small"
+_small_bytes: Final = 4_096
 
 
 class State:
@@ -43,7 +48,7 @@ class State:
 
     def save(self) -> dict[str, bytes]:
         """Parts of a checkpoint."""
-        parts = dict(self.scheduler.checkpoint())
+        parts = _packed(self.scheduler.checkpoint())
         parts[_REGISTRY] = encode_body(self.registry.snapshot(self.through, self.time_us)).body
         parts[_KEYS] = self.keys.save()
         return parts
@@ -59,6 +64,24 @@ class State:
         state.registry.apply(opened)
         state.keys.load(parts[_KEYS])
         state.through = through
-        others = {name: part for name, part in parts.items() if name not in (_REGISTRY, _KEYS)}
-        scheduler.restore(others, (*opened.queues, *opened.subscribers))
+        scheduler.restore(_unpacked(parts), (*opened.queues, *opened.subscribers))
         return state
+
+
+def _packed(parts: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The scheduler's parts, the many small ones (one or more for each queue and subscriber) as one: a checkpoint has
+    room for some ten thousand names. Large ones go as they are, so that they are not copied."""
+    large = {name: part for name, part in parts.items() if len(part) >= _small_bytes}
+    small = {name: part for name, part in parts.items() if len(part) < _small_bytes}
+    lengths = orjson.dumps({name: len(part) for name, part in small.items()})
+    return {**large, _SMALL: b"".join((len(lengths).to_bytes(8, "little"), lengths, *small.values()))}
+
+
+def _unpacked(parts: Mapping[str, bytes]) -> dict[str, bytes]:
+    packed = parts[_SMALL]
+    at = 8 + int.from_bytes(packed[:8], "little")
+    unpacked = {name: part for name, part in parts.items() if name not in (_REGISTRY, _KEYS, _SMALL)}
+    for name, length in orjson.loads(packed[8:at]).items():
+        unpacked[name] = packed[at : at + length]
+        at += length
+    return unpacked

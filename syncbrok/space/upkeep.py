@@ -130,9 +130,14 @@ class Upkeep:
                 await self.save()
 
     async def save(self) -> None:
-        """One now. The parts are copied on the loop; writing them is a reader's work."""
+        """One now. The parts are copied on the loop; writing them is a reader's work. Where there is no room for one
+        the next start takes longer, and that is all."""
         through, parts = self._state.through, self._state.save()
-        await self._run_blocking(self._journal.save_checkpoint, through, parts)
+        try:
+            await self._run_blocking(self._journal.save_checkpoint, through, parts)
+        except OSError as problem:
+            _log.warning("syncbrok.space.checkpoint_failed", extra={"through": through, "detail": str(problem)})
+            return
         self._saved_through = through
         _log.info("syncbrok.space.checkpoint_saved", extra={"through": through,
                                                             "bytes": sum(map(len, parts.values()))})  # fmt: skip

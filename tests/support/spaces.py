@@ -14,7 +14,7 @@ from syncbrok.model.errors import LogFailed, LogFull
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Message, QueueSettings, RetryPolicy, Subscriber, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
-from syncbrok.space.channels import Accepted, DeclareQueue, Declared, Publish, Subscribe
+from syncbrok.space.channels import Accepted, Declared, DeclareQueue, Publish, Subscribe
 from syncbrok.space.space import Space, SpaceOptions
 
 ACKNOWLEDGED = Answer(Reason.NONE, 200)
