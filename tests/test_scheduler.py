@@ -1,23 +1,9 @@
 """What the scheduler decides, rule by rule, without a disk and without a clock."""
 
-from syncbrok.delivery.handler import Answer, Attempt
 from syncbrok.model import limits
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, RearmedEntry, Reason, Row
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from tests.support.factlog import BROKEN, NO_RETRIES, OK, FactLog
-
-
-def log_with(*subscribers: int, retry: RetryPolicy = NO_RETRIES, scope: Scope = Scope.ALL, window: int = 64) -> FactLog:
-    """Queue 1 with these subscribers."""
-    log = FactLog(retry)
-    log.queue(1, scope, window)
-    for number in subscribers:
-        log.subscriber(number, 1)
-    return log
-
-
-def to(attempts: list[Attempt]) -> list[tuple[int, int]]:
-    return [(attempt.message, attempt.subscriber) for attempt in attempts]
+from tests.support.factlog import BROKEN, OK, FactLog, log_with, to
 
 
 def test_every_counted_subscriber_gets_every_message_once() -> None:
@@ -265,137 +251,6 @@ def test_nobody_to_deliver_to_does_not_break_a_chain() -> None:
     assert to(log.pump()) == [(child, 1)]
 
 
-def test_retries_follow_the_schedule_and_end_as_a_dead_letter() -> None:
-    """RULES 7, 20: attempts one by one, then (message, subscriber) is a dead letter with the last reason."""
-    log = log_with(1, retry=RetryPolicy((1.0, 10.0), 0.0))
-    message = log.publish(1)
-    numbers = []
-    for wait in (0, 1, 10):
-        log.later(wait)
-        made = log.pump(lambda _: Answer(Reason.TIMEOUT))
-        numbers += [attempt.number for attempt in made]
-        assert log.pump() == []
-    assert numbers == [1, 2, 3]
-    assert log.scheduler.dead_letters(1) == {message: Reason.TIMEOUT}
-    assert log.scheduler.delivery_state(message, 1) == "dead"
-
-
-def test_a_hung_endpoint_is_a_cursor_and_not_a_crowd() -> None:
-    """RULES 15; DESIGN 1, bounded: its window is out, the rest costs no entry, and the neighbour does not notice."""
-    log = log_with(1, 2)
-    for _ in range(5_000):
-        log.publish(1)
-    delivered = 0
-    while taken := [attempt for attempt in log.take() if attempt.subscriber == 2]:
-        for attempt in taken:
-            log.answer(attempt)
-            delivered += 1
-        log.commit()
-    assert delivered == 5_000
-    hung = log.scheduler.books.cursors[1]
-    assert len(hung.flight) == 64
-    assert not hung.ready
-    assert not hung.tried
-    assert log.scheduler.subscriber_statistics(1).backlog == 5_000 - 64
-
-
-def test_at_most_ten_thousand_messages_are_in_retry() -> None:
-    """RULES 15: then its cursor stops until they clear, and goes on as they do."""
-    log = log_with(1, retry=RetryPolicy((1_000.0,), 0.0))
-    for _ in range(limits.retrying_per_subscriber_max + 100):
-        log.publish(1)
-    log.pump(lambda _: BROKEN)
-    assert len(log.scheduler.books.cursors[1].tried) == limits.retrying_per_subscriber_max
-    assert log.pump() == []
-    log.later(1_000)
-    log.pump()
-    assert set(log.states().values()) == {"complete"}
-
-
-def test_a_paused_subscriber_is_counted_and_frozen() -> None:
-    """RULES 14: nothing goes out to it, everything waits for it, and it goes on where it was."""
-    log = log_with(1)
-    log.subscriber(1, 1, paused=True)
-    message = log.publish(1)
-    assert log.pump() == []
-    assert log.scheduler.delivery_state(message, 1) == "paused"
-    assert log.scheduler.message_state(message) == "pending"
-    log.subscriber(1, 1)
-    assert to(log.pump()) == [(message, 1)]
-
-
-def test_a_deleted_subscriber_counts_as_acknowledged() -> None:
-    """RULES 10, 14: its pending deliveries end dropped, and children go on."""
-    log = log_with(1, 2)
-    parent = log.publish(1)
-    child = log.publish(1, parent)
-    log.answer(next(attempt for attempt in log.take() if attempt.subscriber == 1))
-    log.commit()
-    log.unsubscribe(2)
-    assert log.scheduler.message_state(parent) == "complete"
-    assert to(log.pump()) == [(child, 1)]
-    late = log.scheduler.settle(log.out[0], OK, log.now_us, 0.0)
-    assert late.outcome is Outcome.LATE
-
-
-def test_a_subscriber_deleted_while_it_has_work_gets_nothing_more() -> None:
-    """RULES 14: it may stand in line for its turn when it goes."""
-    log = log_with(1, 2)
-    before = log.publish(1)
-    log.unsubscribe(1)
-    after = log.publish(1)
-    assert to(log.take()) == [(before, 2), (after, 2)]
-
-
-def test_a_410_is_dead_at_once_and_the_rest_dies_after_five_days() -> None:
-    """RULES 14: the delivery that met the 410 is dead, the others wait, then die as subscriber_disabled."""
-    log = log_with(1, retry=RetryPolicy())
-    first, second = log.publish(1), log.publish(1)
-    attempt, other = log.take()
-    row = log.answer(attempt, Answer(Reason.GONE, 410))
-    assert row.outcome is Outcome.DEAD
-    log.commit()
-    log.subscriber(1, 1, disabled_us=log.now_us)
-    log.answer(other, BROKEN)
-    log.commit()
-    child = log.publish(1, second)
-    assert log.pump() == []
-    assert log.scheduler.delivery_state(second, 1) == "paused"
-    log.later(limits.disabled_max_s)
-    log.pump()
-    assert log.scheduler.dead_letters(1) == {
-        first: Reason.GONE,
-        second: Reason.SUBSCRIBER_DISABLED,
-        child: Reason.PARENT_FAILED,
-    }
-
-
-def test_late_subscribers_get_only_what_comes_after_them() -> None:
-    """RULES 3, 14: a subscriber added late is not counted for what came before."""
-    log = log_with(1)
-    before = log.publish(1)
-    log.subscriber(2, 1)
-    after = log.publish(1)
-    assert sorted(to(log.pump())) == [(before, 1), (after, 1), (after, 2)]
-
-
-def test_a_subscriber_that_starts_in_the_past_catches_up_in_causal_order() -> None:
-    """RULES 14: start lets it catch up, uncounted, parents before children there too."""
-    log = log_with(1)
-    parent = log.publish(1)
-    child = log.publish(1, parent)
-    log.pump()
-    log.subscriber(2, 1, start=1)
-    assert log.scheduler.needs_history() == [(2, 1, 0)]
-    log.scheduler.feed_history(2, [(parent, ()), (child, (parent,))], finished=True)
-    assert to(log.take()) == [(parent, 2)]
-    assert log.take() == []
-    log.answer(log.out[0])
-    log.commit()
-    assert to(log.take()) == [(child, 2)]
-    assert log.scheduler.message_state(parent) == "complete"
-
-
 def test_a_cancel_ends_what_is_not_delivered_and_a_late_answer_changes_nothing() -> None:
     """RULES 22, DESIGN 1: one end for each delivery; an answer after it is recorded as late."""
     log = log_with(1, 2)
@@ -417,72 +272,6 @@ def test_a_test_message_goes_to_one_subscriber_alone() -> None:
     message = log.publish(1, only=2)
     assert to(log.pump()) == [(message, 2)]
     assert log.scheduler.message_state(message) == "complete"
-
-
-def replay_of(log: FactLog, *messages: int, parents: dict[int, tuple[int, ...]], subscriber: int = 1) -> None:
-    entries = [RearmedEntry(message, 1, (subscriber,), parents.get(message, ()), (1,)) for message in messages]
-    log.rearm(1, *entries)
-
-
-def test_a_replay_mends_the_parent_and_its_descendants_in_order() -> None:
-    """RULES 21: the gates hold inside the replayed set; numbers go on; what was dead is complete in the end."""
-    log = log_with(1)
-    parent = log.publish(1)
-    child = log.publish(1, parent)
-    held = log.publish(1, parent, policy=ParentFailure.HOLD)
-    log.pump(lambda _: BROKEN)
-    assert log.states() == {parent: "dead", child: "dead", held: "held"}
-    replay_of(log, parent, child, parents={child: (parent,)})
-    assert log.scheduler.message_state(child) == "waiting"
-    made = log.pump()
-    assert made[0].message == parent
-    assert made[0].replay == 1
-    assert made[0].number == 2
-    assert sorted(to(made[1:])) == [(child, 1), (held, 1)]
-    assert set(log.states().values()) == {"complete"}
-    assert log.scheduler.dead_letters(1) == {}
-
-
-def test_a_replay_that_fails_again_leaves_dead_letters() -> None:
-    """RULES 21: the retry budget starts anew, and when it is used up, dead is dead again, with the cascade."""
-    log = log_with(1, retry=RetryPolicy((1.0,), 0.0))
-    parent = log.publish(1)
-    child = log.publish(1, parent)
-    log.pump(lambda _: BROKEN)
-    log.later(1)
-    log.pump(lambda _: BROKEN)
-    log.rearm(1, RearmedEntry(parent, 1, (1,), (), (2,)), RearmedEntry(child, 1, (1,), (parent,), (0,)))
-    made = log.pump(lambda _: BROKEN)
-    assert [attempt.number for attempt in made] == [3]
-    log.later(1)
-    made = log.pump(lambda _: BROKEN)
-    assert [attempt.number for attempt in made] == [4]
-    assert log.scheduler.dead_letters(1) == {parent: Reason.STATUS, child: Reason.PARENT_FAILED}
-    assert log.states() == {parent: "dead", child: "dead"}
-
-
-def test_a_replay_of_what_was_complete_does_not_take_completion_back() -> None:
-    """RULES 21: for everyone outside completion never goes back: a child accepted meanwhile does not wait."""
-    log = log_with(1)
-    parent = log.publish(1)
-    log.pump()
-    replay_of(log, parent, parents={})
-    child = log.publish(1, parent)
-    assert sorted(to(log.pump())) == [(parent, 1), (child, 1)]
-
-
-def test_a_child_accepted_while_its_dead_parent_is_replayed_waits_for_it() -> None:
-    """RULES 12, 21: it is not failed for a parent that is about to be mended."""
-    log = log_with(1)
-    parent = log.publish(1)
-    log.pump(lambda _: BROKEN)
-    replay_of(log, parent, parents={})
-    (attempt,) = log.take()
-    child = log.publish(1, parent)
-    assert log.scheduler.message_state(child) == "waiting"
-    log.answer(attempt)
-    log.commit()
-    assert to(log.pump()) == [(child, 1)]
 
 
 def test_each_attempt_says_what_was_durable_when_it_began() -> None:

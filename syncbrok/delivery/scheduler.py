@@ -12,21 +12,15 @@ owed are owed again.
 from collections.abc import Iterable, Iterator
 
 from syncbrok.delivery import snapshot
-from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, Books, Doomed, QueueBook
-from syncbrok.delivery.cursor import Cursor, TriedState
+from syncbrok.delivery.books import DISABLED_OVER, Books, Doomed, QueueBook
+from syncbrok.delivery.cursor import Cursor
+from syncbrok.delivery.entrance import Entrance
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
 from syncbrok.delivery.ledger import (
-    HAS_DEAD,
-    HAS_EXPIRED,
-    KEY_EDGE,
-    ONLY,
-    PER_SUBSCRIBER,
-    POLICY_SHIFT,
-    SAME,
     Bad,
 )
-from syncbrok.delivery.lifecycle import MessageEvent, MessageState
+from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
 from syncbrok.delivery.settlement import Settlement
@@ -48,8 +42,7 @@ from syncbrok.model.facts import (
     SubscriberDeleted,
     SubscriberSet,
 )
-from syncbrok.model.message import Queue, Scope, Subscriber
-from syncbrok.model.names import sequence_of
+from syncbrok.model.message import Queue, Subscriber
 
 
 class Scheduler(Standing):
@@ -64,6 +57,7 @@ class Scheduler(Standing):
         self._gates = Gates(self.books, hold_max_us)
         self._line = Line(self.books, self._gates)
         self._replays = Replays(self.books, self._gates)
+        self._entrance = Entrance(self.books, self._gates)
         self._settlement = Settlement(self.books, self._gates, self._line, self._replays)
         self._leaving: list[tuple[Cursor, Iterator[int]]] = []
 
@@ -95,7 +89,7 @@ class Scheduler(Standing):
         self.books.time_us = max(self.books.time_us, fact.time_us)
         match fact:
             case Published():
-                self._published(fact)
+                self._entrance.published(fact)
             case Outcomes():
                 for row in fact.rows:
                     self._settlement.apply(row)
@@ -110,7 +104,7 @@ class Scheduler(Standing):
             case Rearmed():
                 self._replays.rearm(fact)
             case Carried():
-                self._carried(fact)
+                self._entrance.carried(fact)
             case SegmentOpened():
                 self._opened(fact)
             case _:
@@ -119,74 +113,6 @@ class Scheduler(Standing):
             self._gates.work(limits.cascade_slice // 16)
         if self.books.ended_leaders:
             self._replays.leaders_ended()
-
-    def _published(self, fact: Published) -> None:
-        book = self.books.queues.get(fact.queue)
-        if book is None or self.books.ledger.knows(fact.sequence):
-            return
-        cursors = book.cursors
-        book.accepted += 1
-        book.last_sequence = fact.sequence
-        if fact.parents or fact.key or fact.due_us or fact.expires_us or fact.only:
-            left = 1 if fact.only else len(cursors)
-            self._enter(fact, book, left)
-        else:
-            book.waiting += 1
-            self.books.ledger.accept(fact.sequence, fact.queue, 0, len(cursors), MessageEvent.RELEASED, ())
-            if not cursors:
-                self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
-        if cursors:
-            book.backlog.sequences.append(fact.sequence)
-            for cursor in cursors:
-                self.books.activate(cursor)
-
-    def _enter(self, fact: Published, book: QueueBook, left: int) -> None:
-        """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone."""
-        ledger = self.books.ledger
-        edges, flags = self._edges(fact)
-        if left == 0:
-            flags &= ~SAME  # with no subscriber to judge a parent at, it is judged by all, or a chain would break here
-        if fact.only:
-            flags |= ONLY
-            ledger.only[fact.sequence] = fact.only
-        event, reason = self._gates.judge(fact.queue, flags, edges)
-        dies = event is MessageEvent.ENDED_DEAD
-        if dies:
-            event = MessageEvent.BLOCKED
-        if fact.due_us > fact.time_us:
-            event = MessageEvent.DELAYED
-            self.books.wheel.add(fact.due_us, DUE, fact.sequence)
-        book.waiting += 1
-        ledger.accept(fact.sequence, fact.queue, flags, left, event, edges)
-        if fact.expires_us:
-            self.books.wheel.add(fact.expires_us, EXPIRES, fact.sequence)
-        if dies:
-            self._gates.doom(fact.sequence, Outcome.DEAD, reason)
-        elif event is MessageEvent.PARENT_BAD:
-            self._gates.hold(fact.sequence)
-        elif event is MessageEvent.RELEASED and left == 0:
-            self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
-        else:
-            self._gates.wait_on_ended(fact.sequence)
-
-    def _edges(self, fact: Published) -> tuple[tuple[int, ...], int]:
-        """Parents that are not complete, and the newest message of the same key; the flags that go with them."""
-        ledger = self.books.ledger
-        flags = int(fact.parent_failure) << POLICY_SHIFT | (SAME if fact.scope is Scope.SAME else 0)
-        parents = dict.fromkeys(sequence_of(parent) for parent in fact.parents)
-        edges = [parent for parent in parents if ledger.state(parent) is not MessageState.COMPLETE]
-        if flags & SAME and any(ledger.queue(parent) == fact.queue for parent in edges):
-            flags |= PER_SUBSCRIBER
-        if fact.key:
-            key = (fact.queue, fact.key)
-            before = self.books.tails.get(key)
-            if before is not None:
-                edges.append(before | KEY_EDGE)
-                flags |= PER_SUBSCRIBER
-                del self.books.tail_of[before]
-            self.books.tails[key] = fact.sequence
-            self.books.tail_of[fact.sequence] = key
-        return tuple(edges), flags
 
     def _queue_set(self, fact: QueueSet) -> None:
         queue = Queue(fact.number, fact.name, fact.settings)
@@ -263,36 +189,6 @@ class Scheduler(Standing):
                     if messages_max <= 0:
                         return
             self._leaving.pop(0)
-
-    def _carried(self, fact: Carried) -> None:
-        """A message whose own record is gone: its row as it stood. Known already while the record was there."""
-        message = fact.message
-        book = self.books.queues.get(message.queue)
-        if book is None or self.books.ledger.knows(message.sequence):
-            return
-        ended = dict(fact.ended)
-        counted = [
-            cursor
-            for cursor in book.cursors
-            if cursor.counts(message.sequence) and message.only in (0, cursor.subscriber.number)
-        ]
-        open_at = [cursor for cursor in counted if cursor.subscriber.number not in ended]
-        # Judged at the time it was accepted, so that a delay that is over is over; the wheel then does the rest.
-        self._enter(message, book, len(open_at))
-        for cursor in open_at:
-            cursor.parked.add(message.sequence)
-        for outcome in ended.values():
-            if outcome is Outcome.DEAD:
-                self.books.ledger.mark(message.sequence, HAS_DEAD)
-            elif outcome is Outcome.EXPIRED:
-                self.books.ledger.mark(message.sequence, HAS_EXPIRED)
-        for tried in fact.tried:
-            cursor_tried = self.books.cursors.get(tried.subscriber)
-            if cursor_tried is not None and tried.subscriber not in ended:
-                cursor_tried.trying_again(message.sequence, TriedState(tried.attempts, tried.due_us))
-                self.books.wheel.add(tried.due_us, tried.subscriber, message.sequence)
-        if self.books.ledger.state(message.sequence) is MessageState.PENDING:
-            self._gates.released(message.sequence)
 
     def _opened(self, fact: SegmentOpened) -> None:
         for queue in fact.queues:

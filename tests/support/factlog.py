@@ -187,3 +187,16 @@ def declared(facts: Iterable[Fact]) -> list[QueueSet | SubscriberSet]:
 
 def some_answers(chance: random.Random, share_failing: float) -> Callable[[Attempt], Answer]:
     return lambda _: BROKEN if chance.random() < share_failing else OK
+
+
+def log_with(*subscribers: int, retry: RetryPolicy = NO_RETRIES, scope: Scope = Scope.ALL, window: int = 64) -> FactLog:
+    """Queue 1 with these subscribers."""
+    log = FactLog(retry)
+    log.queue(1, scope, window)
+    for number in subscribers:
+        log.subscriber(number, 1)
+    return log
+
+
+def to(attempts: list[Attempt]) -> list[tuple[int, int]]:
+    return [(attempt.message, attempt.subscriber) for attempt in attempts]

@@ -1,0 +1,124 @@
+"""How a message comes into the books: its row, its edges, its first state."""
+
+from syncbrok.delivery.books import DUE, EXPIRES, Books, QueueBook
+from syncbrok.delivery.cursor import TriedState
+from syncbrok.delivery.gates import Gates
+from syncbrok.delivery.ledger import (
+    HAS_DEAD,
+    HAS_EXPIRED,
+    KEY_EDGE,
+    ONLY,
+    PER_SUBSCRIBER,
+    POLICY_SHIFT,
+    SAME,
+)
+from syncbrok.delivery.lifecycle import MessageEvent, MessageState
+from syncbrok.model.facts import Carried, Outcome, Published
+from syncbrok.model.message import Scope
+from syncbrok.model.names import sequence_of
+
+
+class Entrance:
+    """Takes in messages as they are accepted, and those that retention carries along."""
+
+    def __init__(self, books: Books, gates: Gates) -> None:
+        self._books = books
+        self._gates = gates
+
+    def published(self, fact: Published) -> None:
+        book = self._books.queues.get(fact.queue)
+        if book is None or self._books.ledger.knows(fact.sequence):
+            return
+        cursors = book.cursors
+        book.accepted += 1
+        book.last_sequence = fact.sequence
+        if fact.parents or fact.key or fact.due_us or fact.expires_us or fact.only:
+            left = 1 if fact.only else len(cursors)
+            self._enter(fact, book, left)
+        else:
+            book.waiting += 1
+            self._books.ledger.accept(fact.sequence, fact.queue, 0, len(cursors), MessageEvent.RELEASED, ())
+            if not cursors:
+                self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
+        if cursors:
+            book.backlog.sequences.append(fact.sequence)
+            for cursor in cursors:
+                self._books.activate(cursor)
+
+    def _enter(self, fact: Published, book: QueueBook, left: int) -> None:
+        """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone."""
+        ledger = self._books.ledger
+        edges, flags = self._edges(fact)
+        if left == 0:
+            flags &= ~SAME  # with no subscriber to judge a parent at, it is judged by all, or a chain would break here
+        if fact.only:
+            flags |= ONLY
+            ledger.only[fact.sequence] = fact.only
+        event, reason = self._gates.judge(fact.queue, flags, edges)
+        dies = event is MessageEvent.ENDED_DEAD
+        if dies:
+            event = MessageEvent.BLOCKED
+        if fact.due_us > fact.time_us:
+            event = MessageEvent.DELAYED
+            self._books.wheel.add(fact.due_us, DUE, fact.sequence)
+        book.waiting += 1
+        ledger.accept(fact.sequence, fact.queue, flags, left, event, edges)
+        if fact.expires_us:
+            self._books.wheel.add(fact.expires_us, EXPIRES, fact.sequence)
+        if dies:
+            self._gates.doom(fact.sequence, Outcome.DEAD, reason)
+        elif event is MessageEvent.PARENT_BAD:
+            self._gates.hold(fact.sequence)
+        elif event is MessageEvent.RELEASED and left == 0:
+            self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
+        else:
+            self._gates.wait_on_ended(fact.sequence)
+
+    def _edges(self, fact: Published) -> tuple[tuple[int, ...], int]:
+        """Parents that are not complete, and the newest message of the same key; the flags that go with them."""
+        ledger = self._books.ledger
+        flags = int(fact.parent_failure) << POLICY_SHIFT | (SAME if fact.scope is Scope.SAME else 0)
+        parents = dict.fromkeys(sequence_of(parent) for parent in fact.parents)
+        edges = [parent for parent in parents if ledger.state(parent) is not MessageState.COMPLETE]
+        if flags & SAME and any(ledger.queue(parent) == fact.queue for parent in edges):
+            flags |= PER_SUBSCRIBER
+        if fact.key:
+            key = (fact.queue, fact.key)
+            before = self._books.tails.get(key)
+            if before is not None:
+                edges.append(before | KEY_EDGE)
+                flags |= PER_SUBSCRIBER
+                del self._books.tail_of[before]
+            self._books.tails[key] = fact.sequence
+            self._books.tail_of[fact.sequence] = key
+        return tuple(edges), flags
+
+    def carried(self, fact: Carried) -> None:
+        """A message whose own record is gone: its row as it stood. Known already while the record was there."""
+        message = fact.message
+        book = self._books.queues.get(message.queue)
+        if book is None or self._books.ledger.knows(message.sequence):
+            return
+        ended = dict(fact.ended)
+        counted = [
+            cursor
+            for cursor in book.cursors
+            if cursor.counts(message.sequence) and message.only in (0, cursor.subscriber.number)
+        ]
+        open_at = [cursor for cursor in counted if cursor.subscriber.number not in ended]
+        # Judged at the time it was accepted, so that a delay that is over is over; the wheel then does the rest.
+        self._enter(message, book, len(open_at))
+        for cursor in open_at:
+            cursor.parked.add(message.sequence)
+        for outcome in ended.values():
+            if outcome is Outcome.DEAD:
+                self._books.ledger.mark(message.sequence, HAS_DEAD)
+            elif outcome is Outcome.EXPIRED:
+                self._books.ledger.mark(message.sequence, HAS_EXPIRED)
+        for tried in fact.tried:
+            cursor_tried = self._books.cursors.get(tried.subscriber)
+            if cursor_tried is not None and tried.subscriber not in ended:
+                cursor_tried.trying_again(message.sequence, TriedState(tried.attempts, tried.due_us))
+                self._books.wheel.add(tried.due_us, tried.subscriber, message.sequence)
+        if self._books.ledger.state(message.sequence) is MessageState.PENDING:
+            self._gates.released(message.sequence)

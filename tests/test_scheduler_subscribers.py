@@ -1,0 +1,138 @@
+"""Subscribers that hang, pause, leave, come late: what the scheduler does for them and for everyone else."""
+
+from syncbrok.delivery.handler import Answer
+from syncbrok.model import limits
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.model.message import RetryPolicy
+from tests.support.factlog import BROKEN, OK, log_with, to
+
+
+def test_retries_follow_the_schedule_and_end_as_a_dead_letter() -> None:
+    """RULES 7, 20: attempts one by one, then (message, subscriber) is a dead letter with the last reason."""
+    log = log_with(1, retry=RetryPolicy((1.0, 10.0), 0.0))
+    message = log.publish(1)
+    numbers = []
+    for wait in (0, 1, 10):
+        log.later(wait)
+        made = log.pump(lambda _: Answer(Reason.TIMEOUT))
+        numbers += [attempt.number for attempt in made]
+        assert log.pump() == []
+    assert numbers == [1, 2, 3]
+    assert log.scheduler.dead_letters(1) == {message: Reason.TIMEOUT}
+    assert log.scheduler.delivery_state(message, 1) == "dead"
+
+
+def test_a_hung_endpoint_is_a_cursor_and_not_a_crowd() -> None:
+    """RULES 15; DESIGN 1, bounded: its window is out, the rest costs no entry, and the neighbour does not notice."""
+    log = log_with(1, 2)
+    for _ in range(5_000):
+        log.publish(1)
+    delivered = 0
+    while taken := [attempt for attempt in log.take() if attempt.subscriber == 2]:
+        for attempt in taken:
+            log.answer(attempt)
+            delivered += 1
+        log.commit()
+    assert delivered == 5_000
+    hung = log.scheduler.books.cursors[1]
+    assert len(hung.flight) == 64
+    assert not hung.ready
+    assert not hung.tried
+    assert log.scheduler.subscriber_statistics(1).backlog == 5_000 - 64
+
+
+def test_at_most_ten_thousand_messages_are_in_retry() -> None:
+    """RULES 15: then its cursor stops until they clear, and goes on as they do."""
+    log = log_with(1, retry=RetryPolicy((1_000.0,), 0.0))
+    for _ in range(limits.retrying_per_subscriber_max + 100):
+        log.publish(1)
+    log.pump(lambda _: BROKEN)
+    assert len(log.scheduler.books.cursors[1].tried) == limits.retrying_per_subscriber_max
+    assert log.pump() == []
+    log.later(1_000)
+    log.pump()
+    assert set(log.states().values()) == {"complete"}
+
+
+def test_a_paused_subscriber_is_counted_and_frozen() -> None:
+    """RULES 14: nothing goes out to it, everything waits for it, and it goes on where it was."""
+    log = log_with(1)
+    log.subscriber(1, 1, paused=True)
+    message = log.publish(1)
+    assert log.pump() == []
+    assert log.scheduler.delivery_state(message, 1) == "paused"
+    assert log.scheduler.message_state(message) == "pending"
+    log.subscriber(1, 1)
+    assert to(log.pump()) == [(message, 1)]
+
+
+def test_a_deleted_subscriber_counts_as_acknowledged() -> None:
+    """RULES 10, 14: its pending deliveries end dropped, and children go on."""
+    log = log_with(1, 2)
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    log.answer(next(attempt for attempt in log.take() if attempt.subscriber == 1))
+    log.commit()
+    log.unsubscribe(2)
+    assert log.scheduler.message_state(parent) == "complete"
+    assert to(log.pump()) == [(child, 1)]
+    late = log.scheduler.settle(log.out[0], OK, log.now_us, 0.0)
+    assert late.outcome is Outcome.LATE
+
+
+def test_a_subscriber_deleted_while_it_has_work_gets_nothing_more() -> None:
+    """RULES 14: it may stand in line for its turn when it goes."""
+    log = log_with(1, 2)
+    before = log.publish(1)
+    log.unsubscribe(1)
+    after = log.publish(1)
+    assert to(log.take()) == [(before, 2), (after, 2)]
+
+
+def test_a_410_is_dead_at_once_and_the_rest_dies_after_five_days() -> None:
+    """RULES 14: the delivery that met the 410 is dead, the others wait, then die as subscriber_disabled."""
+    log = log_with(1, retry=RetryPolicy())
+    first, second = log.publish(1), log.publish(1)
+    attempt, other = log.take()
+    row = log.answer(attempt, Answer(Reason.GONE, 410))
+    assert row.outcome is Outcome.DEAD
+    log.commit()
+    log.subscriber(1, 1, disabled_us=log.now_us)
+    log.answer(other, BROKEN)
+    log.commit()
+    child = log.publish(1, second)
+    assert log.pump() == []
+    assert log.scheduler.delivery_state(second, 1) == "paused"
+    log.later(limits.disabled_max_s)
+    log.pump()
+    assert log.scheduler.dead_letters(1) == {
+        first: Reason.GONE,
+        second: Reason.SUBSCRIBER_DISABLED,
+        child: Reason.PARENT_FAILED,
+    }
+
+
+def test_late_subscribers_get_only_what_comes_after_them() -> None:
+    """RULES 3, 14: a subscriber added late is not counted for what came before."""
+    log = log_with(1)
+    before = log.publish(1)
+    log.subscriber(2, 1)
+    after = log.publish(1)
+    assert sorted(to(log.pump())) == [(before, 1), (after, 1), (after, 2)]
+
+
+def test_a_subscriber_that_starts_in_the_past_catches_up_in_causal_order() -> None:
+    """RULES 14: start lets it catch up, uncounted, parents before children there too."""
+    log = log_with(1)
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    log.pump()
+    log.subscriber(2, 1, start=1)
+    assert log.scheduler.needs_history() == [(2, 1, 0)]
+    log.scheduler.feed_history(2, [(parent, ()), (child, (parent,))], finished=True)
+    assert to(log.take()) == [(parent, 2)]
+    assert log.take() == []
+    log.answer(log.out[0])
+    log.commit()
+    assert to(log.take()) == [(child, 2)]
+    assert log.scheduler.message_state(parent) == "complete"
