@@ -124,7 +124,7 @@ class Reader:
             return "message" if any(self._carried_in((sequence,))) else "dropped"
         header = self.header(sequence)
         if header is None:
-            return "dropped" if sequence < self._catalogue.oldest else "other"
+            return "dropped"  # by retention just now, or lost in a gap that salvage left
         return "message" if header.kind == Kind.MESSAGE else "other"
 
     def header(self, sequence: int) -> Header | None:
