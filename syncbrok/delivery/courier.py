@@ -25,7 +25,8 @@ ATTEMPTS_PER_TURN = 256
 ANSWERS_PER_TURN = 512
 READERS = 2
 READ_RUN_MAX = 256
-"""messages read at once"""
+READ_RUN_BYTES = 8 * limits.MIB
+"""messages and, as far as can be told before, bytes read at once"""
 POLL_S = 0.002
 """when work is due that could not be done in this turn (a window is full, the log is behind)"""
 
@@ -75,10 +76,12 @@ class Courier:
         self.in_flight = 0
         """attempts taken and not settled"""
         self.bytes_in_flight = 0
-        """content of those that are with a handler, and room kept for what is being read"""
+        """content of those that are with a handler"""
         self._answers: deque[tuple[Attempt, Answer]] = deque()
         self._unread: deque[Attempt] = deque()
         self._unread_some = asyncio.Event()
+        self._content_bytes = READ_RUN_BYTES // READ_RUN_MAX
+        """how large the largest messages read lately were"""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pumping = False
         self._draining = False
@@ -165,6 +168,8 @@ class Courier:
                 taken = len(attempts)
                 if attempts:
                     self._hand_out(attempts)
+            if self._unread:
+                self._unread_some.set()
         elif not self.in_flight and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         # After ``take``, which is told the time: what expired just now is owed now, and nothing else may ever wake us.
@@ -249,8 +254,6 @@ class Courier:
                 found[attempt.subscriber] = [(attempt, message)]
         for number, pairs in found.items():
             self._deliver(number, pairs)
-        if unread:
-            self._unread_some.set()
 
     def _deliver(self, number: int, pairs: list[tuple[Attempt, Published]]) -> None:
         try:
@@ -268,21 +271,18 @@ class Courier:
         self._handlers(subscriber).deliver(subscriber, deliveries, self._done)
 
     async def _reader(self) -> None:
-        """Fetch what is not in memory, in runs as long as the room for bytes allows."""
+        """Fetch what is not in memory, in runs, while there is room for it."""
         while True:
             await self._unread_some.wait()
-            if not self._unread:
-                self._unread_some.clear()
+            if not self._unread or self.bytes_in_flight >= limits.bytes_in_flight_max:
+                self._unread_some.clear()  # the pump sets it again
                 continue
-            room = (limits.bytes_in_flight_max - self.bytes_in_flight) // limits.content_bytes_max
-            run = [self._unread.popleft() for _ in range(min(len(self._unread), READ_RUN_MAX, max(room, 1)))]
-            kept_bytes = len(run) * limits.content_bytes_max
-            self.bytes_in_flight += kept_bytes
-            try:
-                wanted = sorted({attempt.message for attempt in run})
-                messages = dict(zip(wanted, await self._read(wanted), strict=True))
-            finally:
-                self.bytes_in_flight -= kept_bytes
+            run_max = min(READ_RUN_MAX, max(READ_RUN_BYTES // self._content_bytes, 1))
+            run = [self._unread.popleft() for _ in range(min(len(self._unread), run_max))]
+            wanted = sorted({attempt.message for attempt in run})
+            messages = dict(zip(wanted, await self._read(wanted), strict=True))
+            largest = max((len(message.content) for message in messages.values() if message is not None), default=0)
+            self._content_bytes = max(largest, self._content_bytes // 2, 1)
             self._hand_over(run, messages)
 
     def _hand_over(self, run: list[Attempt], messages: dict[int, Published | None]) -> None:
@@ -291,12 +291,16 @@ class Courier:
             self.wake()
             return
         found: dict[int, list[tuple[Attempt, Published]]] = {}
+        room = limits.bytes_in_flight_max - self.bytes_in_flight
         for attempt in run:
             message = messages[attempt.message]
             if message is None:
                 self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
                 self.wake()
-            else:
+            elif room > 0:
+                room -= len(message.content)
                 found.setdefault(attempt.subscriber, []).append((attempt, message))
+            else:
+                self._unread.append(attempt)  # larger than expected; read again when there is room
         for number, pairs in found.items():
             self._deliver(number, pairs)
