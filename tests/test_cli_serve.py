@@ -12,9 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from syncbrok.cli.log_lines import start_logging
+from syncbrok.cli.waiting_room import WaitingRoom
 from tests.support.polling import eventually_blocking
 from tests.support.process import ROOT, BrokerProcess, free_port
 from tests.support.recorder import Recorder
@@ -90,7 +92,7 @@ def test_sighup_reads_the_queues_again(tmp_path: Path) -> None:
         file.write_text("queues:\n  b: {timeout: 1s}\n")
         broker.process.send_signal(signal.SIGHUP)
         eventually_blocking(lambda: names() == ["a", "b"], "the new queue")
-        assert '"yaml_undeclared":["a"]' in broker.output()
+        eventually_blocking(lambda: '"yaml_undeclared":["a"]' in broker.output(), "the queue that is not in the file")
         assert broker.terminate() == 0
 
 
@@ -177,6 +179,7 @@ MISTAKES = [
     (("--config", "broker.yml"), {}, "broker.yml:2: http.prot: unknown key; did you mean 'port'?"),
     (("--queues", "queues-bad.yml"), {}, "queues-bad.yml:1: que: unknown key; did you mean 'queues'?"),
     (("--port", "http"), {}, "--port: expected a whole number"),
+    (("--config", "later.yml"), {}, "frontends.framed: this version of Syncbrok does not have it"),
     ((), {"SYNCBROK_HTTP_HOST": "a b"}, "SYNCBROK_HTTP_HOST: expected an address"),
     (("--nonsense",), {}, "No such option"),
 ]
@@ -189,6 +192,7 @@ def test_a_mistake_stops_the_start(
     """Exit 2, what is wrong and where on standard error, no traceback, no log made."""
     (tmp_path / "broker.yml").write_text("http:\n  prot: 5\n")
     (tmp_path / "queues-bad.yml").write_text("que: {}\n")
+    (tmp_path / "later.yml").write_text("frontends: {framed: {}}\n")
     ended = serve(tmp_path, *arguments, **variables)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert said in ended.stderr
@@ -262,6 +266,20 @@ def test_tokens_are_asked_for(tmp_path: Path) -> None:
         env = {**os.environ, "SYNCBROK_TOKEN": "secret"}
         allowed = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=20, check=False)
         assert allowed.returncode == 0
+
+
+async def test_while_the_log_is_read_it_is_alive_and_not_ready() -> None:
+    """``/healthz`` answers as soon as the process runs; everything else is 503 with Retry-After (INTERFACES 3)."""
+    port = free_port()
+    async with WaitingRoom("127.0.0.1", port), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+        async with client.get("/healthz") as answer:
+            assert (answer.status, await answer.json()) == (200, {"status": "ok"})
+        for method, path in (("GET", "/readyz"), ("POST", "/v1/queues/orders/messages"), ("GET", "/")):
+            async with client.request(method, path, data=b"x" if method == "POST" else None) as answer:
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+                assert (await answer.json())["type"] == "urn:syncbrok:problem:draining"
+    with socket.create_server(("127.0.0.1", port)):
+        pass  # gone: the broker itself can listen
 
 
 def test_log_lines_are_escaped() -> None:

@@ -19,8 +19,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.cli.waiting_room import WaitingRoom
 from syncbrok.config import Config
@@ -32,12 +34,24 @@ from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_http.surface import HttpOptions, Token
 from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
-from syncbrok.model.errors import Draining, Fatal
+from syncbrok.model.errors import BadConfig, Draining, Fatal
 from syncbrok.space.space import Space, SpaceOptions
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _SWITCH_INTERVAL_S: Final = 0.0005
 _TELL_EVERY_S: Final = 2.0
+
+
+class Frontend(Protocol):
+    """A way in. ``start`` raises ``OSError`` where its address cannot be had."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+TCP_FRONTENDS: Final[Mapping[str, Callable[[Space, Any], Frontend]]] = {}
+"""By their names in ``config.FrontendsConfig``; each is made of the Space and its own part of the configuration."""
 
 
 class Queues(NamedTuple):
@@ -54,6 +68,7 @@ async def serve(
     # The writer thread and the loop hand the interpreter to each other at every commit: make that quick.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     signals = _Signals(asyncio.get_running_loop())
+    tcp = _tcp_frontends(config)
     async with WaitingRoom(config.http.host, config.http.port):
         space = await asyncio.to_thread(_open, config)
     # What recovery has built lives as long as the process: the collector need not go through it again and again.
@@ -63,6 +78,7 @@ async def serve(
     space.handle("http", webhook)
     space.handle("https", webhook)
     http = HttpServer(space.channels, space.view, _http_options(config), (*events.ROUTES, *page.routes()))
+    frontends: list[Frontend] = [http, *(make(space) for make in tcp)]
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
@@ -71,14 +87,16 @@ async def serve(
                 if queues is not None:
                     await apply_queues(queues.file, space.channels, lambda: existing(space))
                     signals.reload = lambda: tasks.create_task(_reload(queues.path, variables, space))
-                await http.start()
+                for frontend in frontends:
+                    await frontend.start()
                 tell_address(http.url)
                 await asyncio.wait((running,))
             finally:
                 signals.reload = None
                 await space.drain()
                 await asyncio.wait((running,))
-                await http.stop()
+                for frontend in reversed(frontends):
+                    await frontend.stop()
     except BaseExceptionGroup as failed:
         cause = _first(failed)
         if not (isinstance(cause, Draining) and signals.asked):  # asked to stop before it served
@@ -136,6 +154,18 @@ class _Told:
         if now_s >= self._due_s:
             self._due_s = now_s + _TELL_EVERY_S
             _log.info("syncbrok.broker.reading", extra={"done_bytes": done_bytes, "total_bytes": total_bytes})
+
+
+def _tcp_frontends(config: Config) -> list[Callable[[Space], Frontend]]:
+    wanted = {one.name: getattr(config.frontends, one.name) for one in fields(config.frontends)}
+    for name, settings in wanted.items():
+        if settings is not None and name not in TCP_FRONTENDS:
+            raise BadConfig(f"frontends.{name}: this version of Syncbrok does not have it", key=f"frontends.{name}")
+    return [partial(_made, name, settings) for name, settings in wanted.items() if settings is not None]
+
+
+def _made(name: str, settings: Any, space: Space) -> Frontend:
+    return TCP_FRONTENDS[name](space, settings)
 
 
 def _guard(config: Config) -> Guard:

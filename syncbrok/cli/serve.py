@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,7 +58,8 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
     start_logging(config.logging.level, config.logging.format)
 
     def tell_address(url: str) -> None:
-        click.echo(f"Syncbrok serves on {url}, log in {config.storage.path}")
+        with suppress(BrokenPipeError):  # nobody reads it; the broker is no less up for that
+            click.echo(f"Syncbrok serves on {url}, log in {config.storage.path}")
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
