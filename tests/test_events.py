@@ -169,6 +169,19 @@ async def test_nothing_is_told_twice_between_log_and_life(log: ViewedLog) -> Non
     assert mine == [("published", ""), ("delivered", "s1"), ("delivered", "s2"), ("complete", "")]
 
 
+async def test_what_is_durable_and_not_yet_applied_is_told_once(log: ViewedLog) -> None:
+    """After a start nothing has been applied live yet: where a listener comes between the fsync of the first batch and
+    its application, the batch reaches it from the log, and not again."""
+    message = log.publish(1)
+    fact = log.facts[-1]
+    log.view._events._applied = 0
+    with log.view.listen(None, message - 1) as listener:
+        log.view.apply(fact)
+        end(log)
+        async with aclosing(listener.batches()) as batches:
+            assert [e.kind for e in await told(batches)] == ["published", "queue_deleted"]
+
+
 async def test_what_a_newcomer_catches_up_on_completes_nothing(log: ViewedLog) -> None:
     """A subscriber that starts in the past is uncounted there (RULES 14): no second completion is told."""
     message = log.publish(2)

@@ -106,6 +106,8 @@ async def test_what_retention_dropped_is_gone(log: ViewedLog) -> None:
     for read in (log.view.message, log.view.content):
         with pytest.raises(Gone):
             await read(log.id(message))
+        with pytest.raises(UnknownMessage):
+            await read(make_message_id(1, message, b"x" * 16))  # it never was, so it is not gone
 
 
 async def test_it_says_which_subscriber_of_the_parent_is_failing(log: ViewedLog) -> None:

@@ -119,6 +119,8 @@ async def test_dead_letters_come_in_pages_of_whole_messages(log: ViewedLog) -> N
         found += [(letter.sequence, letter.subscriber) for letter in page.items]
         after = page.next
     assert found == [(sequence, name) for sequence in published for name in ("s1", "s2")]
+    first = await log.view.dead_letters("q1", 0, 2)
+    assert ([letter.sequence for letter in first.items], first.next) == ([published[0]] * 2, published[0])
 
 
 async def test_a_publisher_waits_until_every_delivery_has_ended(log: ViewedLog) -> None:

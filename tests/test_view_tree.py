@@ -26,7 +26,7 @@ async def test_up_is_what_it_waits_for(log: ViewedLog) -> None:
     """Parents, nearest first, each once however many ways lead to it."""
     top = log.publish(1)
     left, right = log.publish(1, top), log.publish(2, top)
-    bottom = log.publish(2, left, right)
+    bottom = log.publish(2, left, right, top)
     log.publish(1, bottom)
     log.pump(lambda _: BROKEN)
 
@@ -36,9 +36,9 @@ async def test_up_is_what_it_waits_for(log: ViewedLog) -> None:
         (bottom, 0, "q2", "waiting"),
         (left, 1, "q1", "waiting"),
         (right, 1, "q2", "waiting"),
-        (top, 2, "q1", "pending"),
+        (top, 1, "q1", "pending"),
     ]
-    assert report.nodes[0].parents == (log.id(left), log.id(right))
+    assert report.nodes[0].parents == (log.id(left), log.id(right), log.id(top))
     assert not report.truncated
 
 
