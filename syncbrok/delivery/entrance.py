@@ -35,11 +35,11 @@ class Entrance:
         if fact.parents or fact.key or fact.due_us or fact.expires_us or fact.only:
             left = 1 if fact.only else len(cursors)
             self._enter(fact, book, left)
-        else:
+        elif cursors:
             book.waiting += 1
             self._books.ledger.accept(fact.sequence, fact.queue, 0, len(cursors), MessageEvent.RELEASED, ())
-            if not cursors:
-                self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
+        else:
+            self._books.ledger.pass_by(fact.sequence)
         if cursors:
             book.backlog.sequences.append(fact.sequence)
             for cursor in cursors:

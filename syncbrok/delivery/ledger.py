@@ -136,6 +136,10 @@ class Ledger:
         if edges:
             self._link(chunk, i, sequence, edges)
 
+    def pass_by(self, sequence: int) -> None:
+        """A message that is complete as it is accepted (RULES 17): it needs no row, since what has none is complete."""
+        self.newest = max(self.newest, sequence)
+
     def knows(self, sequence: int) -> bool:
         """Whether it has a row or ended badly (for recovery: a message must not be accepted twice)."""
         chunk = self.chunks.get(sequence >> _SHIFT)
