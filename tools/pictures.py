@@ -117,6 +117,7 @@ ROLES = {
     "__main__": "python -m syncbrok",
     "cli": "the commands",
     "config": "files and variables that say how",
+    "bench": "figures beside ceilings",
     "frontends": "ways in; none knows another",
     "pipeline": "Spark; knows log.codec and model only",
     "yaml_file": "a mistake has a line",
