@@ -17,7 +17,7 @@ from syncbrok.model.facts import Published
 from tests.support.journals import Clock, open_journal, publish, roll
 from tests.support.power import Event, Recording, after_power_loss, restore
 
-STATES = 250
+STATES = 200
 
 
 def record(directory: Path, sync: str) -> tuple[list[Event], list[tuple[int, int]]]:
@@ -27,13 +27,13 @@ def record(directory: Path, sync: str) -> tuple[list[Event], list[tuple[int, int
     with Recording(directory).running() as recording:
         journal = open_journal(directory, clock, segment_bytes=8 * 1024, sync=sync)
         for number in range(12):
-            publish(journal, 4, unit_ends={0, 3}, content=b"message %d " % number * 30)
+            publish(journal, 4, unit_ends={0, 3}, content=b"message %d " % number * 60)
             if sync == "interval" and number % 3 == 2:
                 journal.sync()
             acknowledged.append((len(recording.events), journal.durable_sequence))
             if number % 4 == 3:
                 clock.now_us += 1_000_000
-            if journal.needs_roll:
+            if journal.needs_roll or number in (1, 5, 6):  # also with room left, and right after another
                 roll(journal)
                 acknowledged.append((len(recording.events), journal.durable_sequence))
         journal.close()

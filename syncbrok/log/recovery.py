@@ -284,10 +284,9 @@ def _cut(path: Path, scan: Scan) -> Path | None:
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.ftruncate(descriptor, scan.end)
-        os.fsync(descriptor)
         if not scan.signs.sealed:
             files.give_room(descriptor, scan.size)
-            os.fsync(descriptor)
+        os.fsync(descriptor)
     except OSError as problem:
         raise files.write_problem(problem, path) from problem
     finally:

@@ -225,7 +225,6 @@ class ActiveSegment:
         self.last_time_us = info.last_time_us
         self.crc = crc
         flags = os.O_RDWR | (os.O_DSYNC if every_write_synced else 0)
-        self._every_write_synced = every_write_synced
         self._descriptor = os.open(path, flags)
 
     @classmethod
@@ -280,9 +279,7 @@ class ActiveSegment:
         ``LogFailed``."""
         fact = SegmentSealed(sequence, time_us, self.records, self.crc)
         self.append(encode(fact, batch=batch, synced_through=synced_through), 1, time_us)
-        if not self._every_write_synced:
-            self.sync()
-        self.cut_back()
+        self.cut_back()  # its fsync makes the seal durable too
         self.close()
         return self.info(sequence)._replace(sealed=True)
 
