@@ -105,8 +105,9 @@ def main() -> None:
     parser.add_argument("--fail-first", type=int, default=0, metavar="N", help="answer 503 to the first N deliveries")
     parser.add_argument("--hang", action="store_true", help="never answer")
     parser.add_argument("--slow", type=float, default=0.0, metavar="SECONDS", help="wait before each answer")
-    server = Subscriber(parser.parse_args())
-    print(f"listening on http://{server.server_address[0]}:{server.server_address[1]}/", flush=True)
+    options = parser.parse_args()
+    server = Subscriber(options)
+    print(f"listening on http://{options.host}:{server.server_address[1]}/", flush=True)
     try:
         server.serve_forever()
     except KeyboardInterrupt:

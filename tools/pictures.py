@@ -134,7 +134,7 @@ def rooms() -> str:
     contracts = _contracts()
     floors = [floor.replace("(", "").replace(")", "").split(" | ") for floor in contracts["syncbrok"]]
     width, gap, y = 860, 14, 20
-    boxes: list[tuple[float, float, float, str, list[str], float]] = []
+    boxes: list[tuple[float, int, float, str, list[str], int]] = []
     for floor in floors:
         widths = _widths(floor, contracts, width - 40 - gap * (len(floor) - 1))
         lines = [list(_files(contracts, room, int(each / 6.6))) for room, each in zip(floor, widths, strict=True)]
@@ -145,12 +145,12 @@ def rooms() -> str:
             x += each + gap
         y += height + 26
     picture = Picture(width, y, "The rooms of Syncbrok: a room imports only rooms below it")
-    for x, top, each, room, found, height in boxes:
-        picture.box(x, top, each, height, "#f4f6f8", RULE)
-        picture.text(x + 12, top + 21, room, PARENT, BOLD)
-        picture.text(x + 12, top + 39, ROLES[room], FAINT, SMALL)
+    for left, top, each, room, found, height in boxes:
+        picture.box(left, top, each, height, "#f4f6f8", RULE)
+        picture.text(left + 12, top + 21, room, PARENT, BOLD)
+        picture.text(left + 12, top + 39, ROLES[room], FAINT, SMALL)
         for row, words in enumerate(found):
-            picture.text(x + 12, top + 62 + 17 * row, words, INK, SMALL)
+            picture.text(left + 12, top + 62 + 17 * row, words, INK, SMALL)
     for below in sorted({top for _, top, *_ in boxes if top > 20}):
         picture.line(width / 2, below - 24, width / 2, below - 3, ARROW)
     return picture.svg()

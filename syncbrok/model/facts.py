@@ -4,7 +4,6 @@ The same facts drive live traffic and recovery: whoever keeps state has an ``app
 changes it. Sequences number all facts of a log from 1, without gaps; times are Unix microseconds.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 

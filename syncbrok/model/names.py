@@ -69,7 +69,7 @@ def id_text(message_id: bytes) -> str:
 
 
 def make_message_id(time_ms: int, sequence: int, key: bytes) -> MessageId:
-    """The id of the message at ``sequence`` (0 to 2**42-1), accepted at ``time_ms`` (Unix), in the log keyed ``key``."""
+    """The id of the message at ``sequence`` (0 to 2**42-1), accepted at ``time_ms`` (Unix), in the log of ``key``."""
     high = (time_ms & 0xFFFF_FFFF_FFFF) << 16 | 0x8000 | sequence >> 30
     low = 1 << 63 | (sequence & 0x3FFF_FFFF) << 32 | _tag(time_ms, sequence, key)
     return MessageId((high << 64 | low).to_bytes(16, "big"))
