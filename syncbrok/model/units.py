@@ -24,7 +24,7 @@ SECRET_BYTES_MAX = 64
 
 _DURATION = re.compile(DURATION_PATTERN, re.ASCII)
 _BYTES = re.compile(BYTES_PATTERN, re.ASCII)
-_UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _UNIT_BYTES = {
     "B": 1,
     "KiB": 1 << 10,
@@ -67,8 +67,7 @@ def parse_duration_s(value: Any) -> float:
         if not matched:
             raise expected(what, value)
         number, unit = matched.groups()
-        # Divided, not multiplied by 0.001: the division is rounded once, so that "50ms" is exactly 0.05.
-        return round(float(number) / 1_000 if unit == "ms" else float(number) * _UNIT_S[unit or "s"], 9)
+        return round(float(number) * _UNIT_S[unit or "s"], 9)
     try:
         seconds = float(value)
     except OverflowError:
