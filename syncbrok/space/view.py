@@ -16,7 +16,7 @@ from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
 from syncbrok.space.deliveries import Deliveries
 from syncbrok.space.events import Events, Listener
 from syncbrok.space.overview import Overview
-from syncbrok.space.reading import Reading, Stored, stored
+from syncbrok.space.reading import SLICE, Reading, Stored, stored
 from syncbrok.space.reports import (
     Content,
     DeadLetter,
@@ -216,11 +216,15 @@ class View:
         return found, after
 
     async def _reports(self, found: Sequence[Stored]) -> tuple[MessageReport, ...]:
-        words = await self._why.explain([entry.message for entry in found])
-        reports = []
-        for entry in found:
-            message = entry.message
-            reports.append(await self._report(entry, words[message.sequence], self._deliveries.states(message)))
+        """In slices: a thousand reports at once would hold up the event loop for a tenth of a second."""
+        reports: list[MessageReport] = []
+        for at in range(0, len(found), SLICE):
+            some = found[at : at + SLICE]
+            words = await self._why.explain([entry.message for entry in some])
+            for entry in some:
+                message = entry.message
+                reports.append(await self._report(entry, words[message.sequence], self._deliveries.states(message)))
+            await asyncio.sleep(0)
         return tuple(reports)
 
     async def _report(self, entry: Stored, waits_for: str, deliveries: tuple[DeliveryReport, ...]) -> MessageReport:
