@@ -14,8 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
+from syncbrok.cli.main import group
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess, free_port
 from tests.support.recorder import Recorder
@@ -110,6 +112,31 @@ def test_the_guide_to_http_runs(broker: BrokerProcess, tmp_path: Path) -> None:
     with Recorder() as recorder:
         subscriber_port = recorder.url.rstrip("/").rpartition(":")[2]
         run_page(ROOT / "docs" / "http.md", tmp_path, {"10000": str(broker.port), "20000": subscriber_port})
+
+
+def test_commands_named_in_the_pages_exist() -> None:
+    """Every ``syncbrok COMMAND`` that a page or an alert tells somebody to type is a command."""
+    pages = [ROOT / "README.md", ROOT / "storage" / "README.md", ROOT / "config" / "alerts.yml"]
+    pages += [ROOT / "docs" / name for name in ("operations.md", "http.md", "log-format.md", "performance.md")]
+    typed = re.compile(r"(?:`|^    |\"|bin/)syncbrok ((?:[a-z][a-z-]+ ?)+)", re.MULTILINE)
+    named = {(page.name, command.strip()) for page in pages for command in typed.findall(page.read_text())}
+    assert len(named) > 8
+    unknown = [(page, command) for page, command in sorted(named) if not is_command(command.split())]
+    assert not unknown
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether the words lead to a command, arguments in words aside."""
+    found: click.Command = group
+    context = click.Context(group)
+    for word in words:
+        if not isinstance(found, click.Group):
+            return True
+        inner = found.get_command(context, word)
+        if inner is None:
+            return False
+        found = inner
+    return True
 
 
 def test_a_page_that_lies_is_found_out() -> None:
