@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from syncbrok.frontends.from_yaml import Applied, QueuesFile, apply_queues, read_queues_file, reload_queues
-from syncbrok.model.errors import BadConfig, Conflict, Draining, Overloaded
+from syncbrok.model.errors import BadConfig, Conflict, Draining, Overloaded, UnknownQueue
 from syncbrok.model.message import Format, ParentFailure, RetryPolicy, Scope
 from syncbrok.space.channels import Channels, Declared, DeclareQueue, Subscribe
 from syncbrok.space.queue import subscriber_id
@@ -59,10 +59,14 @@ class FakeSpace:
             return receipt
         if isinstance(item, DeclareQueue):
             entry, id_ = str(item.name), str(item.name)
-            self.existing.setdefault(item.name, [])
+            if self.hashes.get(entry) != item.applied:
+                self.existing.setdefault(item.name, [])
         else:
             id_ = subscriber_id(item.settings)
             entry = f"{item.queue}/{id_}"
+            if item.queue not in self.existing:
+                receipt.set_exception(UnknownQueue("there is none"))
+                return receipt
             if id_ not in self.existing[item.queue]:
                 self.existing[item.queue].append(id_)
         known = self.hashes.get(entry)
@@ -255,6 +259,17 @@ async def test_what_the_space_refuses_is_named_with_its_line(tmp_path: Path) -> 
     space.refuse = Conflict("it exists otherwise")
     with pytest.raises(BadConfig, match=r"queues\.yml:3: queues\.orders: it exists otherwise"):
         await apply(space, read(tmp_path, FULL))
+
+
+async def test_a_queue_that_was_deleted_over_http_stays_deleted(tmp_path: Path) -> None:
+    """Its entry has not changed, so it is not declared again; a subscriber of it is left out and named, and the start
+    goes on (RULES 18)."""
+    space = FakeSpace()
+    await apply(space, read(tmp_path, FULL))
+    del space.existing["orders"]
+    applied = await apply(space, read(tmp_path, FULL.replace("timeout: 15s", "timeout: 16s")))
+    assert "orders" in applied.unchanged
+    assert "orders/billing" in applied.left_out
 
 
 async def test_a_bad_file_on_reload_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,10 +18,10 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.errors import BadConfig, BadSetting, BrokerFault, ClientFault
+from syncbrok.model.errors import BadConfig, BadSetting, BrokerFault, ClientFault, UnknownQueue
 from syncbrok.model.message import Format, QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId, parse_queue_name
 from syncbrok.model.settings import (
@@ -36,8 +36,6 @@ from syncbrok.model.units import expected, parse_endpoint, parse_secret
 from syncbrok.space.channels import Channels, Declared, DeclareQueue, Subscribe
 from syncbrok.space.queue import subscriber_id
 from syncbrok.yaml_file import Entry, read_yaml_file
-
-T = TypeVar("T")
 
 _log = logging.getLogger("syncbrok.yaml")
 _AT_ONCE: Final = 1_000
@@ -81,12 +79,14 @@ class QueuesFile(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What became of a file's entries (``queue``, ``queue/subscriber``); ``undeclared`` run and are not in it."""
+    """What became of a file's entries (``queue``, ``queue/subscriber``). ``undeclared`` run and are not in it;
+    ``left_out`` are subscribers of a queue that was deleted over HTTP, and so is not declared again (RULES 18)."""
 
     created: tuple[str, ...]
     changed: tuple[str, ...]
     unchanged: tuple[str, ...]
     undeclared: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 Existing = Callable[[], Iterable[tuple[str, Sequence[str]]]]
@@ -226,20 +226,21 @@ def _hash(given: Mapping[str, Any]) -> str:
 async def apply_queues(file: QueuesFile, channels: Channels, existing: Existing) -> Applied:
     """Hand every entry to the Space and wait until it is durable. Raises ``BadConfig`` where the Space refuses one
     (those before it stay applied), and what its channels raise."""
-    outcomes: dict[str, str] = {}
-    declarations = [(DeclareQueue(one.name, one.settings, one.hash), one.where) for one in file.queues]
-    outcomes |= await _put_all(channels.queues.put, declarations, lambda item, _: str(item.name))
+    declarations = [
+        _Item(queue.name, DeclareQueue(queue.name, queue.settings, queue.hash), queue.where) for queue in file.queues
+    ]
     subscriptions = [
-        (Subscribe(queue.name, one.settings, one.secret, one.start, one.hash), one.where)
+        _Item(f"{queue.name}/{one.id}", Subscribe(queue.name, one.settings, one.secret, one.start, one.hash), one.where)
         for queue in file.queues
         for one in queue.subscribers
     ]
-    outcomes |= await _put_all(channels.subscribers.put, subscriptions, lambda item, done: f"{item.queue}/{done.id}")
-    created, changed, unchanged = (
+    outcomes = await _put_all(channels.queues.put, declarations)
+    outcomes |= await _put_all(channels.subscribers.put, subscriptions)
+    created, changed, unchanged, left_out = (
         tuple(entry for entry, what in outcomes.items() if what == wanted)
-        for wanted in ("created", "changed", "unchanged")
+        for wanted in ("created", "changed", "unchanged", "left out")
     )
-    applied = Applied(created, changed, unchanged, tuple(_undeclared(file.entries, existing())))
+    applied = Applied(created, changed, unchanged, tuple(_undeclared(file.entries, existing())), left_out)
     _tell(applied)
     return applied
 
@@ -254,22 +255,28 @@ async def reload_queues(path: Path, variables: Mapping[str, str], channels: Chan
     return True
 
 
-async def _put_all(
-    put: Callable[[Any], "asyncio.Future[Declared]"],
-    items: Sequence[tuple[T, str]],
-    entry_of: Callable[[T, Declared], str],
-) -> dict[str, str]:
-    """In bounded parts, each one commit or few. Every receipt is awaited, also behind one that is refused."""
+class _Item(NamedTuple):
+    entry: str
+    item: DeclareQueue | Subscribe
+    where: str
+
+
+async def _put_all(put: Callable[[Any], "asyncio.Future[Declared]"], items: Sequence[_Item]) -> dict[str, str]:
+    """What became of each entry. In bounded parts, each one commit or few; every receipt is awaited, also behind one
+    that is refused."""
     outcomes: dict[str, str] = {}
     for at in range(0, len(items), _AT_ONCE):
         part = items[at : at + _AT_ONCE]
-        receipts = await asyncio.gather(*(put(item) for item, _ in part), return_exceptions=True)
-        for (item, where), receipt in zip(part, receipts, strict=True):
-            if isinstance(receipt, ClientFault):
+        receipts = await asyncio.gather(*(put(one.item) for one in part), return_exceptions=True)
+        for (entry, _, where), receipt in zip(part, receipts, strict=True):
+            if isinstance(receipt, UnknownQueue):
+                outcomes[entry] = "left out"
+            elif isinstance(receipt, ClientFault):
                 raise BadConfig(f"{where}: {receipt.detail}") from receipt
-            if isinstance(receipt, BaseException):
+            elif isinstance(receipt, BaseException):
                 raise receipt
-            outcomes[entry_of(item, receipt)] = receipt.what
+            else:
+                outcomes[entry] = receipt.what
     return outcomes
 
 
@@ -290,6 +297,8 @@ def _tell(applied: Applied) -> None:
             "yaml_unchanged": len(applied.unchanged),
         },
     )
+    if applied.left_out:
+        _log.warning("syncbrok.yaml.queue_deleted", extra={"yaml_left_out": applied.left_out[:_NAMED_MAX]})
     if applied.undeclared:
         extra = {"yaml_undeclared": applied.undeclared[:_NAMED_MAX], "yaml_undeclared_count": len(applied.undeclared)}
         _log.warning("syncbrok.yaml.undeclared", extra=extra)
