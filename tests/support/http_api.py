@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import orjson
 from multidict import CIMultiDictProxy
+from yarl import URL
 
 from syncbrok.frontends.over_http.routes import Route
 from syncbrok.frontends.over_http.server import HttpServer
@@ -48,7 +49,7 @@ class Api:
     async def request(self, method: str, path: str, body: Any = None, headers: Any = None) -> Reply:
         """``body``: bytes as they are, anything else as JSON. ``path`` goes out as it is written."""
         data = body if isinstance(body, bytes | None) or hasattr(body, "__aiter__") else orjson.dumps(body)
-        url = aiohttp.client.URL(self.server.url + path, encoded=True)
+        url = URL(self.server.url + path, encoded=True)
         given = [*self.headers.items(), *(headers.items() if isinstance(headers, dict) else headers or ())]
         skip = ("Content-Type",)
         async with self._session.request(method, url, data=data, headers=given, skip_auto_headers=skip) as answer:

@@ -25,6 +25,9 @@ from syncbrok.frontends.over_http.surface import HttpOptions, Surface
 from syncbrok.space.channels import Channels
 from syncbrok.space.view import View
 
+SURFACE: Final = web.AppKey("surface", Surface)
+GATE: Final = web.AppKey("gate", Gate)
+
 # aiohttp tries the resources below one prefix in this order: the way of every message comes first.
 _ROUTES: Final = (
     *publish.ROUTES,
@@ -43,10 +46,11 @@ def make_app(
     """The whole surface as an application. ``extra_routes`` are registered, guarded and described like the others."""
     surface = Surface(channels, view, options)
     scopes: dict[Callable[[web.Request], Awaitable[web.StreamResponse]], str] = {}
-    gate = Gate(Tokens(options.tokens), scopes)
+    gate = Gate(Tokens(options.tokens), scopes, options.sync)
     routes = (*_ROUTES, *health.routes(gate), *extra_routes)
     # Bodies are bounded where they are read; the largest any route takes is the bound for code that does not.
     app = web.Application(middlewares=[gate.middleware()], client_max_size=options.batch_bytes_max)
+    app[SURFACE], app[GATE] = surface, gate
     for route in (*routes, openapi.route(routes)):
         handler = partial(route.handler, surface)
         if route.scope is not None:

@@ -4,8 +4,6 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from aiohttp import hdrs, web
-
 from syncbrok.frontends.over_http.surface import Token
 from syncbrok.model.errors import Forbidden, Unauthorized
 
@@ -19,9 +17,10 @@ class Tokens:
     def __bool__(self) -> bool:
         return bool(self._tokens)
 
-    def check(self, request: web.BaseRequest, scope: str) -> None:
-        """Raises ``Unauthorized`` without a known token, ``Forbidden`` where it lacks ``scope``."""
-        kind, _, secret = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    def check(self, authorization: str, scope: str) -> None:
+        """``authorization``: the header, "" without one. Raises ``Unauthorized`` without a known token, ``Forbidden``
+        where it lacks ``scope``."""
+        kind, _, secret = authorization.partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise Unauthorized("this broker asks for a token")
         digest = hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest()

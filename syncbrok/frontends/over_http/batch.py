@@ -13,8 +13,8 @@ from syncbrok.frontends.over_http.headers import check_headers_size, check_paren
 from syncbrok.frontends.over_http.lines import parse_lines, refused
 from syncbrok.frontends.over_http.problems import UnsupportedMedia
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.surface import Surface
-from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError, TooLarge, UnknownParent
+from syncbrok.frontends.over_http.surface import SYNC, Surface
+from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, parse_queue_name
 from syncbrok.space.channels import Accepted, Publish
@@ -28,26 +28,23 @@ _PER_MESSAGE_PREFIXES: Final = ("syncbrok-", "ce-")
 
 async def publish_batch(surface: Surface, request: web.Request) -> web.StreamResponse:
     """``POST /v1/queues/{queue}/messages:batch``: 201, 200 where every line was known, 202 under a weaker policy."""
-    try:
-        queue = parse_queue_name(request.match_info["queue"])
-        _refuse_headers(request)
-        options = surface.options
-        media = request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
-        if media not in (NDJSON, CLOUD_EVENTS):
-            raise UnsupportedMedia(
-                f"a batch is {NDJSON} or {CLOUD_EVENTS}, not {media[:80] or 'without Content-Type'!r}",
-                expected=[NDJSON, CLOUD_EVENTS],
-            )
-        body = await read_body(request, options.batch_bytes_max, options.body_timeout_s)
-        if media == NDJSON:
-            messages = parse_lines(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
-        else:
-            messages = await _events(body, surface)
-        accepted = await _put(surface, Publish(queue, messages))
-    except SyncbrokError as error:
-        return publish.refusal(surface, error)
+    queue = parse_queue_name(request.match_info["queue"])
+    _refuse_headers(request)
+    options = surface.options
+    media = request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+    if media not in (NDJSON, CLOUD_EVENTS):
+        raise UnsupportedMedia(
+            f"a batch is {NDJSON} or {CLOUD_EVENTS}, not {media[:80] or 'without Content-Type'!r}",
+            expected=[NDJSON, CLOUD_EVENTS],
+        )
+    body = await read_body(request, options.batch_bytes_max, options.body_timeout_s)
+    if media == NDJSON:
+        messages = parse_lines(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
+    else:
+        messages = await _events(body, surface)
+    accepted = await _put(surface, Publish(queue, messages))
     status = 200 if True not in accepted.new else 201 if accepted.sync == publish.ALWAYS else 202
-    headers = CIMultiDict({"Content-Type": JSON, publish.SYNC: accepted.sync})
+    headers = CIMultiDict({"Content-Type": JSON, SYNC: accepted.sync})
     return web.Response(status=status, body=orjson.dumps({"ids": id_texts(accepted.ids)}), headers=headers)
 
 
@@ -148,9 +145,9 @@ ROUTES: Final = (
         "messages",
         "Publish a batch, all or nothing",
         {
-            200: Reply("Every line was known by its idempotency key.", "Batch", headers=(publish.SYNC,)),
-            201: Reply("Written and fsynced as one unit.", "Batch", headers=(publish.SYNC,)),
-            202: Reply("Accepted under a weaker policy.", "Batch", headers=(publish.SYNC,)),
+            200: Reply("Every line was known by its idempotency key.", "Batch", headers=(SYNC,)),
+            201: Reply("Written and fsynced as one unit.", "Batch", headers=(SYNC,)),
+            202: Reply("Accepted under a weaker policy.", "Batch", headers=(SYNC,)),
         },
         publish.PROBLEMS,
         body=Body(

@@ -43,32 +43,26 @@ class Limits:
 
 
 class Connection(web.RequestHandler):
-    """From its first byte, and on a new connection from the start, a request's headers must be complete within
-    ``headers_timeout_s``; then the client gets a 408 and the connection is closed."""
+    """aiohttp's connection, to which a ``FastLane`` has handed over. From its first byte a request's headers must be
+    complete within ``headers_timeout_s``; else the client gets a 408 and the connection is closed."""
 
-    __slots__ = ("_address", "_deadline", "_limits")
+    __slots__ = ("_address", "_deadline", "_limits", "_since")
 
-    def __init__(self, server: web.Server, limits: Limits, **options: Any) -> None:
+    def __init__(self, server: web.Server, limits: Limits, address: str, since: float, **options: Any) -> None:
+        """``address`` has entered the ``limits`` and leaves them with the connection; ``since`` is the loop time at
+        which the first request began to arrive."""
         super().__init__(server, **options)
         self._limits = limits
-        self._address: str | None = None
+        self._address = address
+        self._since = since
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        peer = transport.get_extra_info("peername")
-        address = str(peer[0]) if peer else ""
-        if not self._limits.enter(address):
-            super().connection_made(transport)
-            self.force_close()
-            return
-        self._address = address
         super().connection_made(transport)
-        self._arm()
+        self._arm(self._since)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        if self._address is not None:
-            self._limits.leave(self._address)
-            self._address = None
+        self._limits.leave(self._address)
         self._disarm()
         super().connection_lost(exc)
 
@@ -79,7 +73,7 @@ class Connection(web.RequestHandler):
                 self._disarm()
         elif self._deadline is None and data:
             # Nobody handles a request, none is complete, and there is more than nothing: headers have begun.
-            self._arm()
+            self._arm(self._loop.time())
 
     def handle_error(
         self,
@@ -95,15 +89,15 @@ class Connection(web.RequestHandler):
             what = (message or str(exc)).partition("\n")[0].rstrip(":")  # below stands what was sent
             response = problems.answer(Malformed(f"this is not a request of HTTP/1.1: {what[:200]}"))
         elif isinstance(exc, Exception):
-            response = problems.unforeseen(request, exc)
+            response = problems.answer(problems.unforeseen(request.method, request.path, exc))
         else:
             response = problems.answer_status(status, "the request was given up")
         response.headers["Server"] = SERVER
         response.force_close()
         return response
 
-    def _arm(self) -> None:
-        self._deadline = self._loop.call_later(self._limits.headers_timeout_s, self._too_slow)
+    def _arm(self, since: float) -> None:
+        self._deadline = self._loop.call_at(since + self._limits.headers_timeout_s, self._too_slow)
 
     def _disarm(self) -> None:
         if self._deadline is not None:

@@ -9,6 +9,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from syncbrok.frontends.over_http import problems
 from syncbrok.frontends.over_http.auth import Tokens
+from syncbrok.frontends.over_http.surface import PUBLISH, SYNC
 from syncbrok.model.errors import Forbidden, SyncbrokError
 
 SERVER = "Syncbrok"
@@ -19,12 +20,14 @@ _READING = ("GET", "HEAD")
 
 
 class Gate:
-    """``scopes``: handler -> the scope it needs; a handler that is not in it is open. ``answers`` counts by status."""
+    """``scopes``: handler -> the scope it needs; a handler that is not in it is open. ``sync``: the log's policy,
+    named in refusals of publishes too (RULES 1). ``answers`` counts by status."""
 
-    def __init__(self, tokens: Tokens, scopes: Mapping[Handler, str]) -> None:
+    def __init__(self, tokens: Tokens, scopes: Mapping[Handler, str], sync: str) -> None:
         self.answers: Counter[int] = Counter()
         self._tokens = tokens
         self._scopes = scopes
+        self._sync = sync
 
     def middleware(self) -> Middleware:
         @web.middleware
@@ -37,6 +40,11 @@ class Gate:
 
         return gate
 
+    def check(self, authorization: str, scope: str) -> None:
+        """Raises ``Unauthorized`` or ``Forbidden`` where tokens are configured and this one does not do."""
+        if self._tokens:
+            self._tokens.check(authorization, scope)
+
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             # Browsers name where a request comes from. Without this any web page could publish to, or empty, a broker
@@ -47,11 +55,14 @@ class Gate:
             if self._tokens:
                 scope = self._scopes.get(request.match_info.handler)
                 if scope is not None:
-                    self._tokens.check(request, scope)
+                    self.check(request.headers.get("Authorization", ""), scope)
             return await handler(request)
         except SyncbrokError as error:
-            return problems.answer(error)
+            response = problems.answer(error)
         except web.HTTPException as error:
             return problems.from_aiohttp(error, request)
         except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
-            return problems.unforeseen(request, error)
+            response = problems.answer(problems.unforeseen(request.method, request.path, error))
+        if self._scopes.get(request.match_info.handler) == PUBLISH:
+            response.headers[SYNC] = self._sync
+        return response

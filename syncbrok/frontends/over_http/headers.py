@@ -6,8 +6,6 @@ The usual publish has none of them, so they are collected in one pass and only t
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from multidict import CIMultiDictProxy
-
 from syncbrok.frontends.over_http import cloud_events
 from syncbrok.frontends.over_http.cloud_events import Cause
 from syncbrok.model import limits
@@ -44,12 +42,12 @@ class Asked(NamedTuple):
     cause: Cause | None = None
 
 
-def parse_publish(headers: CIMultiDictProxy[str], content: bytes, parents_max: int, now_us: int) -> Asked:
+def parse_publish(headers: Iterable[tuple[str, str]], content: bytes, parents_max: int, now_us: int) -> Asked:
     """Raises ``Malformed`` and ``BadSetting``, naming the header. ``now_us`` is where ``Syncbrok-Expires`` in seconds
     counts from (Unix microseconds)."""
     content_type = ""
     special: list[tuple[str, str]] = []
-    for name, value in headers.items():
+    for name, value in headers:
         low = name.lower()
         if low in _OTHERS or low.startswith(_OURS):
             if low == "content-type":

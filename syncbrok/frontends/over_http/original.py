@@ -11,28 +11,24 @@ from syncbrok.frontends.over_http import publish as v1
 from syncbrok.frontends.over_http.body import read_body
 from syncbrok.frontends.over_http.headers import check_content_type
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
-from syncbrok.frontends.over_http.surface import Surface
+from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model import limits
-from syncbrok.model.errors import Conflict, Malformed, SyncbrokError
+from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.message import Format, Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, id_text, parse_message_id, parse_queue_name
 from syncbrok.model.units import parse_endpoint
-from syncbrok.space.channels import DeclareQueue, Publish, Subscribe
+from syncbrok.space.channels import DeclareQueue, Subscribe
 
 
 async def message(surface: Surface, request: web.Request) -> web.StreamResponse:
     """``POST /msg``: 200 and the id as text, nothing else."""
-    try:
-        queue = _queue(request)
-        parent = request.headers.get("ParentId", "").strip()
-        parents = (parse_message_id(parent),) if parent else ()
-        content = await read_body(request, surface.options.content_bytes_max, surface.options.body_timeout_s)
-        content_type = check_content_type(request.headers.get("Content-Type", ""))
-        accepted = await surface.channels.messages.put(Publish(queue, (Message(content, content_type, parents),)))
-    except SyncbrokError as error:
-        error.members.pop("line", None)
-        return v1.refusal(surface, error)
-    return web.Response(text=id_text(accepted.ids[0]), headers={v1.SYNC: accepted.sync})
+    queue = _queue(request)
+    parent = request.headers.get("ParentId", "").strip()
+    parents = (parse_message_id(parent),) if parent else ()
+    content = await read_body(request, surface.options.content_bytes_max, surface.options.body_timeout_s)
+    content_type = check_content_type(request.headers.get("Content-Type", ""))
+    accepted = await v1.accept(surface, queue, Message(content, content_type, parents))
+    return web.Response(text=id_text(accepted.ids[0]), headers={SYNC: accepted.sync})
 
 
 async def queue(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -92,7 +88,7 @@ ROUTES: Final = (
         "publish",
         "original",
         "Publish, as the original does",
-        {200: Reply("The id, nothing else.", {"type": "string", "format": "uuid"}, "text/plain", (v1.SYNC,))},
+        {200: Reply("The id, nothing else.", {"type": "string", "format": "uuid"}, "text/plain", (SYNC,))},
         v1.PROBLEMS,
         body=v1.ROUTES[0].body,
         headers=(_QUEUE, Parameter("ParentId", "A message that must be complete first.", {"type": "string"})),

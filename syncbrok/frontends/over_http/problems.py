@@ -116,16 +116,20 @@ def document(error: errors.SyncbrokError) -> tuple[int, bytes]:
     return row.status, orjson.dumps(problem, default=str, option=orjson.OPT_NON_STR_KEYS)
 
 
+def headers_of(status: int, error: errors.SyncbrokError) -> dict[str, str]:
+    """Headers that belong to some statuses."""
+    if status == 429:
+        wait_s = error.members.get("retry_after_s", 1)
+        return {"Retry-After": str(max(1, math.ceil(wait_s if isinstance(wait_s, int | float) else 1)))}
+    return {"WWW-Authenticate": 'Bearer realm="syncbrok"'} if status == 401 else {}
+
+
 def answer(error: errors.SyncbrokError, headers: Mapping[str, str] | None = None) -> web.Response:
     """The answer to a request that ended in ``error``."""
     status, body = document(error)
-    response = web.Response(status=status, body=body, headers=headers, content_type=CONTENT_TYPE)
-    if status == 429:
-        wait_s = error.members.get("retry_after_s", 1)
-        response.headers["Retry-After"] = str(max(1, math.ceil(wait_s if isinstance(wait_s, int | float) else 1)))
-    elif status == 401:
-        response.headers["WWW-Authenticate"] = 'Bearer realm="syncbrok"'
-    elif status in (408, 413):
+    more = {"Content-Type": CONTENT_TYPE, **(headers or {}), **headers_of(status, error)}
+    response = web.Response(status=status, body=body, headers=more)
+    if status in (408, 413):
         # The rest of the body is still on its way: the connection cannot be used again.
         response.force_close()
     return response
@@ -154,7 +158,7 @@ def answer_status(status: int, detail: str) -> web.Response:
     return web.Response(status=status, body=orjson.dumps(problem), content_type=CONTENT_TYPE)
 
 
-def unforeseen(request: web.BaseRequest, error: Exception) -> web.Response:
-    """Log what nobody foresaw, answer 500 without a word of it."""
-    log.error("syncbrok.http.failed", extra={"method": request.method, "path": request.path[:200]}, exc_info=error)
-    return answer(Internal("an error in the broker; its log says more"))
+def unforeseen(method: str, path: str, error: BaseException) -> Internal:
+    """Log what nobody foresaw; what is returned says no word of it."""
+    log.error("syncbrok.http.failed", extra={"method": method, "path": path[:200]}, exc_info=error)
+    return Internal("an error in the broker; its log says more")

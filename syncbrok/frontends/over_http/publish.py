@@ -7,59 +7,75 @@ import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 
-from syncbrok.frontends.over_http import cloud_events, problems, render
+from syncbrok.frontends.over_http import cloud_events, render
 from syncbrok.frontends.over_http.body import read_body
 from syncbrok.frontends.over_http.headers import Asked, parse_publish
 from syncbrok.frontends.over_http.routes import JSON, Body, Parameter, Reply, Route
-from syncbrok.frontends.over_http.surface import Surface
+from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, id_text, parse_queue_name
 from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.reports import MessageReport
 
-SYNC: Final = "Syncbrok-Sync"
 ALWAYS: Final = "always"
 
 
 async def publish(surface: Surface, request: web.Request) -> web.StreamResponse:
     """``POST /v1/queues/{queue}/messages``."""
+    queue = parse_queue_name(request.match_info["queue"])
+    options = surface.options
+    content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
+    asked = parse_publish(request.headers.items(), content, options.parents_max, now_us())
+    if asked.cause is not None:
+        asked = await _with_cause(asked, surface)
+    return await receipt(surface, queue, asked, await accept(surface, queue, asked.message))
+
+
+async def accept(surface: Surface, queue: QueueName, message: Message) -> Accepted:
+    """Publish one message."""
     try:
-        queue = parse_queue_name(request.match_info["queue"])
-        options = surface.options
-        content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
-        asked = parse_publish(request.headers, content, options.parents_max, now_us())
-        if asked.cause is not None:
-            asked = await _with_cause(asked, surface)
-        accepted = await surface.channels.messages.put(Publish(queue, (asked.message,)))
-        return await receipt(surface, queue, asked, accepted)
+        accepted: Accepted = await surface.channels.messages.put(Publish(queue, (message,)))
     except SyncbrokError as error:
-        error.members.pop("line", None)  # the Space counts the lines of a unit; here there is but one
-        return refusal(surface, error)
+        raise alone(error) from None
+    return accepted
+
+
+def alone(error: SyncbrokError) -> SyncbrokError:
+    """The Space counts the lines of a unit; here there is but one, and no line to name."""
+    error.members.pop("line", None)
+    return error
 
 
 async def receipt(surface: Surface, queue: QueueName, asked: Asked, accepted: Accepted) -> web.Response:
     """What a publisher of one message gets: 201, 200 for one that was known, 202 under a weaker policy; with
     ``Prefer: wait`` 200 once its deliveries have ended and 202 when the time is over (RULES 8)."""
-    message_id, sequence = accepted.ids[0], accepted.sequences[0]
-    text = id_text(message_id)
-    headers = CIMultiDict({"Content-Type": JSON, "Location": f"/v1/messages/{text}", SYNC: accepted.sync})
-    status = 200 if not accepted.new[0] else 201 if accepted.sync == ALWAYS else 202
+    status, location, answer = told(surface, queue, accepted)
+    headers = CIMultiDict({"Content-Type": JSON, "Location": location, SYNC: accepted.sync})
     report = None
     if asked.wait_s is not None:
         headers["Preference-Applied"] = f"wait={asked.wait_s:g}"
-        report = await _ended(surface, message_id, asked.wait_s)
+        report = await _ended(surface, accepted.ids[0], asked.wait_s)
         status = 202 if report is None else 200
-    answer: dict[str, Any] = {
-        "id": text,
+        answer["state"] = surface.view.message_state(accepted.sequences[0])
+    if report is not None:
+        answer["deliveries"] = results(report)
+    return web.Response(status=status, body=orjson.dumps(answer), headers=headers)
+
+
+def told(surface: Surface, queue: QueueName, accepted: Accepted) -> tuple[int, str, dict[str, Any]]:
+    """Status, ``Location`` and body of the answer to one message that was accepted."""
+    message_id, sequence = id_text(accepted.ids[0]), accepted.sequences[0]
+    answer = {
+        "id": message_id,
         "queue": queue,
         "sequence": sequence,
         "state": surface.view.message_state(sequence),
         "parents": [id_text(parent) for parent in accepted.parents[0]],
     }
-    if report is not None:
-        answer["deliveries"] = results(report)
-    return web.Response(status=status, body=orjson.dumps(answer), headers=headers)
+    status = 200 if not accepted.new[0] else 201 if accepted.sync == ALWAYS else 202
+    return status, f"/v1/messages/{message_id}", answer
 
 
 def results(report: MessageReport) -> list[dict[str, Any]]:
@@ -79,11 +95,6 @@ def results(report: MessageReport) -> list[dict[str, Any]]:
             }
         )
     return shown
-
-
-def refusal(surface: Surface, error: SyncbrokError) -> web.Response:
-    """A publish that was refused says under which policy, as every answer to a publish does (RULES 1)."""
-    return problems.answer(error, {SYNC: surface.options.sync})
 
 
 def now_us() -> int:

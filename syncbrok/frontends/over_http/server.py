@@ -6,8 +6,9 @@ from typing import Final
 
 from aiohttp import web
 
-from syncbrok.frontends.over_http.app import make_app
+from syncbrok.frontends.over_http.app import GATE, SURFACE, make_app
 from syncbrok.frontends.over_http.connection import Connection, Limits
+from syncbrok.frontends.over_http.fast_lane import FastLane, Lanes
 from syncbrok.frontends.over_http.routes import Route
 from syncbrok.frontends.over_http.surface import HttpOptions
 from syncbrok.space.channels import Channels
@@ -15,6 +16,7 @@ from syncbrok.space.view import View
 
 _LINE_BYTES_MAX: Final = 8_190
 _HEADERS_MAX: Final = 128
+_SWEEP_S: Final = 1.0
 
 
 class HttpServer:
@@ -24,10 +26,15 @@ class HttpServer:
         self, channels: Channels, view: View, options: HttpOptions, extra_routes: Sequence[Route] = ()
     ) -> None:
         self._options = options
-        self._app = make_app(channels, view, options, extra_routes)
-        self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
+        app = make_app(channels, view, options, extra_routes)
+        # The runner sees to start-up, shutdown and waiting for answers under way. It can only be made to build
+        # aiohttp's own connections, so the listening socket is opened here.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=options.stop_timeout_s)
         self._limits = Limits(options.headers_timeout_s, options.connections_max, options.connections_per_address_max)
+        self._lanes = Lanes(app[SURFACE], app[GATE], self._limits, self._hand_over)
+        self._sweep_s = min(_SWEEP_S, options.headers_timeout_s / 4, options.body_timeout_s / 4)
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._listener: asyncio.Server | None = None
 
     @property
     def port(self) -> int:
@@ -45,36 +52,60 @@ class HttpServer:
         """How many there are now."""
         return self._limits.count
 
+    @property
+    def fast_lanes(self) -> int:
+        """How many of them have seen plain publishes only."""
+        return len(self._lanes.open)
+
     async def start(self) -> None:
         """Bind and serve. Raises ``OSError`` where the address cannot be had."""
-        options = self._options
-        # The runner sees to start-up, shutdown and waiting for answers under way. It can only be made to build
-        # aiohttp's own connections, so the listening socket is opened here.
-        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=options.stop_timeout_s)
         await self._runner.setup()
-        server = self._runner.server
-        assert server is not None
+        self._sweep()
+        options = self._options
         loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self.connect, options.host, options.port, backlog=1_024)
 
-        def connect() -> Connection:
-            return Connection(
-                server,
-                self._limits,
-                loop=loop,
-                access_log=None,
-                keepalive_timeout=options.keepalive_timeout_s,
-                max_line_size=_LINE_BYTES_MAX,
-                max_field_size=_LINE_BYTES_MAX,
-                max_headers=_HEADERS_MAX,
-                lingering_time=options.linger_s,
-                auto_decompress=False,  # the content is kept as it came; see ``body.refuse_early``
-            )
-
-        self._listener = await loop.create_server(connect, options.host, options.port, backlog=1_024)
+    def connect(self) -> FastLane:
+        """The protocol of a new connection."""
+        return FastLane(self._lanes)
 
     async def stop(self) -> None:
         """Listen no more, close what rests, give answers under way ``stop_timeout_s``."""
         if self._listener is not None:
             self._listener.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        self._lanes.stop()
+        await self._runner.cleanup()
+        try:
+            async with asyncio.timeout(self._options.stop_timeout_s):
+                await self._lanes.emptied.wait()
+        except TimeoutError:
+            self._lanes.abort()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._lanes.sweep(loop.time())
+        self._sweeping = loop.call_later(self._sweep_s, self._sweep)
+
+    def _hand_over(self, transport: asyncio.Transport, address: str, held: bytes, since: float) -> None:
+        """A connection that asks for more than plain publishes goes to aiohttp."""
+        server, options = self._runner.server, self._options
+        assert server is not None
+        connection = Connection(
+            server,
+            self._limits,
+            address,
+            since,
+            loop=asyncio.get_running_loop(),
+            access_log=None,
+            keepalive_timeout=options.keepalive_timeout_s,
+            max_line_size=_LINE_BYTES_MAX,
+            max_field_size=_LINE_BYTES_MAX,
+            max_headers=_HEADERS_MAX,
+            lingering_time=options.linger_s,
+            auto_decompress=False,  # the content is kept as it came; see ``body.refuse_early``
+        )
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        connection.data_received(held)

@@ -82,17 +82,17 @@ async def rotate_secret(surface: Surface, request: web.Request) -> web.StreamRes
 
 async def test(surface: Surface, request: web.Request) -> web.StreamResponse:
     """A message to this subscriber alone, with the body as its content; ``Prefer: wait`` tells how it went."""
+    queue, subscriber = queue_name(request), _subscriber_id(request)
+    options = surface.options
+    content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
+    asked = parse_publish(request.headers.items(), content, options.parents_max, publish.now_us())
+    if not content:
+        asked = asked._replace(message=asked.message._replace(content=TEST_CONTENT, content_type=JSON))
     try:
-        queue, subscriber = queue_name(request), _subscriber_id(request)
-        options = surface.options
-        content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
-        asked = parse_publish(request.headers, content, options.parents_max, publish.now_us())
-        if not content:
-            asked = asked._replace(message=asked.message._replace(content=TEST_CONTENT, content_type=JSON))
         accepted = await surface.channels.subscribers.put(SendTest(queue, subscriber, asked.message))
-        return await publish.receipt(surface, queue, asked, accepted)
     except SyncbrokError as error:
-        return publish.refusal(surface, error)
+        raise publish.alone(error) from None
+    return await publish.receipt(surface, queue, asked, accepted)
 
 
 def _subscriber_id(request: web.Request) -> SubscriberId:

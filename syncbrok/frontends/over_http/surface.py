@@ -10,7 +10,11 @@ from syncbrok.model import limits
 from syncbrok.space.channels import Channels
 from syncbrok.space.view import View
 
-SCOPES = ("publish", "read", "admin")
+SYNC = "Syncbrok-Sync"
+"""the header that names the policy, on every answer to a publish (RULES 1)"""
+
+PUBLISH = "publish"
+SCOPES = (PUBLISH, "read", "admin")
 
 
 class Token(NamedTuple):

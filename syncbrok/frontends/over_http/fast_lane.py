@@ -1,0 +1,347 @@
+"""The short way of a plain publish. Every connection begins here: one object, no task, no timer of its own.
+
+    bytes -> a whole plain publish -> channel -> receipt -> answer        (here, over and over)
+    anything else -> the connection goes to aiohttp, with every byte not yet worked on, and stays there
+
+A plain publish is ``POST /v1/queues/{queue}/messages`` with a short body of stated length and no header that asks for
+more than publishing (``Prefer``, ``Expect``, other framing, ...). Such a request means the same to every HTTP server,
+so what is read here is read strictly and what is in any doubt is left to aiohttp: the two never disagree about where a
+request ends. Both ways share the reading of headers, the channel and the words of every answer.
+
+Why there are two: aiohttp spends 30 to 45 us on a request before the handler begins, twice what accepting, writing
+and fsyncing the message costs. A protocol on httptools for the whole surface was rejected: it would have to be an HTTP
+server, with all the ways there are to be wrong about HTTP.
+"""
+
+import asyncio
+from collections.abc import Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Final, NamedTuple, cast
+
+import orjson
+
+from syncbrok.frontends.over_http import problems, publish
+from syncbrok.frontends.over_http.connection import Limits
+from syncbrok.frontends.over_http.gate import SERVER, Gate
+from syncbrok.frontends.over_http.headers import parse_publish
+from syncbrok.frontends.over_http.routes import JSON
+from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, Surface
+from syncbrok.model import limits
+from syncbrok.model.errors import BadName, SyncbrokError
+from syncbrok.model.names import QueueName, parse_queue_name
+from syncbrok.space.channels import Accepted, Publish
+
+HEAD_BYTES_MAX: Final = 8 * limits.KIB
+BODY_BYTES_MAX: Final = 64 * limits.KIB
+"""longer ones arrive in many pieces, and what they cost is not the handling of the request"""
+
+_BEGIN: Final = b"POST /v1/queues/"
+_END: Final = "/messages HTTP/1.1"
+_LONG_WAY: Final = frozenset(
+    {
+        *("ce-causationid", "content-encoding", "expect", "http2-settings", "keep-alive", "prefer", "proxy-connection"),
+        *("sec-fetch-site", "te", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
+_REPEATABLE: Final = "syncbrok-"
+_STAYS: Final = "keep-alive"
+_LENGTH_DIGITS: Final = 8
+_STATUS: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
+
+
+class Head(NamedTuple):
+    """What stands before the content of a plain publish."""
+
+    queue: QueueName
+    content_bytes: int
+    authorization: str
+    headers: list[tuple[str, str]]
+    """names in lower case"""
+
+
+def parse_head(head: bytes) -> Head | None:
+    """Request line and headers, without the empty line after them; None for whatever is not, word for word, a plain
+    publish."""
+    try:
+        lines = head.decode("ascii").split("\r\n")
+    except UnicodeDecodeError:
+        return None
+    request = lines.pop(0)
+    if not request.endswith(_END) or not "".join(lines).isprintable():
+        return None
+    try:
+        queue = parse_queue_name(request[len(_BEGIN) : -len(_END)])
+    except BadName:
+        return None
+    headers = []
+    given: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        name, value = name.lower(), value.strip(" ")
+        if not colon or name in _LONG_WAY or not name.replace("-", "").isalnum():
+            return None
+        if name in given and not name.startswith(_REPEATABLE):
+            return None
+        given[name] = value
+        headers.append((name, value))
+    length = given.get("content-length", "")
+    if not length.isdigit() or len(length) > _LENGTH_DIGITS or "host" not in given:
+        return None
+    if given.get("connection", _STAYS).lower() != _STAYS:
+        return None
+    return Head(queue, int(length), given.get("authorization", ""), headers)
+
+
+class Lanes:
+    """What the fast lanes of one server share, and all that are open. ``hand_over`` gives to aiohttp: a transport, the
+    address at its other end, the bytes not worked on, and the loop time at which they began to come."""
+
+    def __init__(
+        self,
+        surface: Surface,
+        gate: Gate,
+        limits_: Limits,
+        hand_over: Callable[[asyncio.Transport, str, bytes, float], None],
+    ) -> None:
+        self.surface = surface
+        self.gate = gate
+        self.limits = limits_
+        self.hand_over = hand_over
+        self.open: set[FastLane] = set()
+        self.date = formatdate(usegmt=True)
+        self.body_bytes_max = min(BODY_BYTES_MAX, surface.options.content_bytes_max)
+        self.stopping = False
+        self.emptied = asyncio.Event()
+
+    def sweep(self, now: float) -> None:
+        """Called at least once a second: deadlines, and the ``Date`` of answers. ``now`` is the loop's time."""
+        self.date = formatdate(usegmt=True)
+        for lane in list(self.open):
+            lane.check(now)
+
+    def stop(self) -> None:
+        """Close those that rest now and the others once they have answered; ``emptied`` is set when all are gone."""
+        self.stopping = True
+        for lane in list(self.open):
+            lane.rest()
+        self.left(None)
+
+    def abort(self) -> None:
+        """Close what has not answered yet."""
+        for lane in list(self.open):
+            lane.abort()
+
+    def left(self, lane: "FastLane | None") -> None:
+        """``lane`` is closed or handed over."""
+        if lane is not None:
+            self.open.discard(lane)
+        if self.stopping and not self.open:
+            self.emptied.set()
+
+    def __repr__(self) -> str:
+        return f"<Lanes open={len(self.open)} stopping={self.stopping}>"
+
+
+class FastLane(asyncio.Protocol):
+    """One connection, until it is handed over. Answers one request at a time; what comes meanwhile is held."""
+
+    __slots__ = (
+        *("_address", "_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_queue", "_since", "_transport"),
+        "_unread",
+    )
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._address: str | None = None
+        self._held = b""
+        """received, not worked on"""
+        self._head: Head | None = None
+        """of the request whose content is still arriving"""
+        self._answering = False
+        self._unread = False
+        """the client does not read what it is answered"""
+        self._queue = QueueName("")
+        """of the request being answered"""
+        self._fresh = True
+        """no request has come yet"""
+        self._since = 0.0
+        """loop time at which it began to wait for what it is waiting for"""
+
+    # -- the transport calls these --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if peer else ""
+        if self._lanes.stopping or not self._lanes.limits.enter(address):
+            transport.close()
+            return
+        self._transport = cast("asyncio.Transport", transport)
+        self._address = address
+        self._since = self._loop.time()
+        self._lanes.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
+        self._transport = None
+        self._held = b""
+        if self._address is not None:
+            self._lanes.limits.leave(self._address)
+            self._lanes.left(self)
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if self._answering or self._unread:
+            self._held += data
+            transport.pause_reading()  # so no more than one piece is held
+            return
+        if self._held:
+            self._held += data
+        else:
+            self._held = data
+            self._since = self._since if self._fresh else self._loop.time()
+        self._advance(transport)
+
+    def pause_writing(self) -> None:
+        self._unread = True
+
+    def resume_writing(self) -> None:
+        self._unread = False
+        if self._transport is not None and not self._answering:
+            self._go_on(self._transport)
+
+    # -- the server calls these -----------------------------------------------------------------------------------
+
+    def check(self, now: float) -> None:
+        """Close what is too slow, or has rested too long. ``now`` is the loop's time."""
+        transport = self._transport
+        if transport is None or self._answering or self._unread:
+            return
+        options = self._lanes.surface.options
+        waited_s = now - self._since
+        if self._head is None and not self._held and not self._fresh:
+            if waited_s > options.keepalive_timeout_s:
+                transport.close()
+            return
+        what, timeout_s = "headers", options.headers_timeout_s
+        if self._head is not None:
+            what, timeout_s = "body", options.body_timeout_s
+        if waited_s > timeout_s:
+            slow = problems.TooSlow(f"the request's {what} did not arrive within {timeout_s:g} s", timeout_s=timeout_s)
+            self._refuse(transport, slow)
+            transport.close()
+
+    def rest(self) -> None:
+        """The server stops: close, unless an answer is under way."""
+        if self._transport is not None and not self._answering:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _advance(self, transport: asyncio.Transport) -> None:
+        """Work on what is held, as far as it goes."""
+        while self._held and not (self._answering or self._unread or transport.is_closing()):
+            if self._head is None and not self._read_head(transport):
+                return
+            head = self._head
+            if head is None or len(self._held) < head.content_bytes:
+                return
+            content = self._held[: head.content_bytes]
+            self._held = self._held[head.content_bytes :]
+            self._head = None
+            self._fresh = False
+            self._publish(transport, head, content)
+
+    def _read_head(self, transport: asyncio.Transport) -> bool:
+        """Whether the head of a plain publish is there, in ``_head``. What is none goes to aiohttp."""
+        held = self._held
+        if not held.startswith(_BEGIN[: len(held)]):
+            self._leave(transport)
+            return False
+        end = held.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
+        if end < 0 and len(held) < HEAD_BYTES_MAX:
+            return False
+        head = parse_head(held[:end]) if end >= 0 else None
+        if head is None or head.content_bytes > self._lanes.body_bytes_max:
+            self._leave(transport)
+            return False
+        self._head = head
+        self._held = held[end + 4 :]
+        if len(self._held) < head.content_bytes:
+            self._since = self._loop.time()
+        return True
+
+    def _publish(self, transport: asyncio.Transport, head: Head, content: bytes) -> None:
+        surface = self._lanes.surface
+        try:
+            self._lanes.gate.check(head.authorization, PUBLISH)
+            asked = parse_publish(head.headers, content, surface.options.parents_max, publish.now_us())
+            receipt = surface.channels.messages.put(Publish(head.queue, (asked.message,)))
+        except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
+            self._refuse(transport, error)
+            return
+        self._answering = True
+        self._queue = head.queue
+        receipt.add_done_callback(self._answer)
+
+    def _answer(self, receipt: "asyncio.Future[Accepted]") -> None:
+        """The receipt is there; the client may have gone."""
+        self._answering = False
+        self._since = self._loop.time()
+        failed = asyncio.CancelledError() if receipt.cancelled() else receipt.exception()
+        transport = self._transport
+        if transport is None:
+            return
+        if failed is None:
+            accepted = receipt.result()
+            status, location, answer = publish.told(self._lanes.surface, self._queue, accepted)
+            more = f"Location: {location}\r\n{SYNC}: {accepted.sync}\r\n"
+            self._write(transport, status, JSON, more, orjson.dumps(answer))
+        else:
+            self._refuse(transport, failed)
+        self._go_on(transport)
+
+    def _go_on(self, transport: asyncio.Transport) -> None:
+        """To what came meanwhile."""
+        if self._lanes.stopping:
+            transport.close()
+        elif self._held:
+            self._since = self._loop.time()
+            self._advance(transport)
+            if not (self._answering or self._unread):
+                transport.resume_reading()
+
+    def _refuse(self, transport: asyncio.Transport, error: BaseException) -> None:
+        """Answer a problem; the same one that the long way would."""
+        if isinstance(error, SyncbrokError):
+            publish.alone(error)
+        else:
+            error = problems.unforeseen("POST", "a plain publish", error)
+        status, body = problems.document(error)
+        headers = {SYNC: self._lanes.surface.options.sync, **problems.headers_of(status, error)}
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._write(transport, status, problems.CONTENT_TYPE, more, body)
+
+    def _write(self, transport: asyncio.Transport, status: int, media: str, more: str, body: bytes) -> None:
+        self._lanes.gate.answers[status] += 1
+        head = (
+            f"HTTP/1.1 {_STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n"
+            f"Content-Length: {len(body)}\r\nDate: {self._lanes.date}\r\n\r\n"
+        )
+        transport.write(head.encode("ascii") + body)
+
+    def _leave(self, transport: asyncio.Transport) -> None:
+        """To aiohttp, for good."""
+        held, self._held = self._held, b""
+        address, self._address = self._address, None
+        self._transport = None
+        self._lanes.left(self)
+        assert address is not None
+        self._lanes.hand_over(transport, address, held, self._since)
