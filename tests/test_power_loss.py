@@ -3,7 +3,7 @@
 ``kill -9`` does not show whether an fsync is missing, since the page cache survives it (RELIABILITY finding 3). Here
 the calls are recorded, and the disk states that they allow are made of them. Broken by hand to see it fail: the segment
 opened without ``O_DSYNC``; a new segment renamed before its fsync; the directory not fsynced after the rename; ``sync``
-without its fdatasync; the seal written but not synced; the segment not cut back after a refused batch.
+without its fdatasync; what stands before a seal not synced before it; the room behind a seal not given back for good.
 """
 
 import random
