@@ -34,7 +34,7 @@ class Bench:
         self.now_us = NOW_US
 
     def draft(self) -> Draft:
-        return Draft(self.sequence, self.now_us)
+        return Draft(self.sequence, self.now_us, KEY, 2)
 
     def commit(self, draft: Draft) -> None:
         """As the Space does once it is durable."""

@@ -60,7 +60,8 @@ class BoundedChannel:
         self._records_max = records_max
         self._size_bytes_max = size_bytes_max
         self._line: deque[Waiting] = deque()
-        self._records = 0
+        self.records = 0
+        """that wait"""
         self._size_bytes = 0
         self._refused = 0
         self._closed: Callable[[], BrokerFault] | None = None
@@ -77,13 +78,13 @@ class BoundedChannel:
         else:
             records, size_bytes = 1, _command_bytes
         if self._line and (
-            self._records + records > self._records_max or self._size_bytes + size_bytes > self._size_bytes_max
+            self.records + records > self._records_max or self._size_bytes + size_bytes > self._size_bytes_max
         ):
             self._refused += 1
             raise Overloaded("too much is waiting to be written; try again in a second", retry_after_s=1)
         receipt: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._line.append(Waiting(item, receipt, records, size_bytes))
-        self._records += records
+        self.records += records
         self._size_bytes += size_bytes
         self._wake()
         return receipt
@@ -93,7 +94,7 @@ class BoundedChannel:
         if not self._line:
             return None
         waiting = self._line.popleft()
-        self._records -= waiting.records
+        self.records -= waiting.records
         self._size_bytes -= waiting.size_bytes
         return waiting
 
@@ -101,7 +102,7 @@ class BoundedChannel:
         """To the front, in this order; neither the bounds nor ``close`` stop what was let in once."""
         for one in reversed(list(waiting)):
             self._line.appendleft(one)
-            self._records += one.records
+            self.records += one.records
             self._size_bytes += one.size_bytes
             self._wake()
 
@@ -117,12 +118,10 @@ class BoundedChannel:
         return len(self._line)
 
     def statistics(self) -> ChannelStatistics:
-        return ChannelStatistics(
-            self._records, self._size_bytes, self._records_max, self._size_bytes_max, self._refused
-        )
+        return ChannelStatistics(self.records, self._size_bytes, self._records_max, self._size_bytes_max, self._refused)
 
     def __repr__(self) -> str:
-        return f"<BoundedChannel records={self._records}/{self._records_max} bytes={self._size_bytes}>"
+        return f"<BoundedChannel records={self.records}/{self._records_max} bytes={self._size_bytes}>"
 
 
 class CommitterStatistics(NamedTuple):

@@ -215,15 +215,13 @@ class Committer:
         self._commits += 1
         self._records += len(draft.facts)
         del self._rows[: draft.rows]
-        apply = self._followers.apply
-        for fact in draft.facts:
-            apply(fact)
+        self._followers.apply(draft.facts)
         mark_overtaken(draft.facts, self._rows)
         for follow in draft.after:
             follow()
         draft.settle()
         self._timers.start("sync", self._sync_every_s, self._sync)
-        self._followers.committed(draft.facts)
+        self._followers.committed()
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
             self._suspend(False)
         self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
@@ -242,7 +240,8 @@ class Committer:
     def _draft(self) -> Draft:
         """Outcomes first, since children wait for them; then declarations, then messages."""
         self._last_us = max(self._last_us, self._clock_us())
-        draft = self._draft_out = Draft(self._journal.next_sequence, self._last_us)
+        expected = min(self.messages.records, _records_wanted)
+        draft = self._draft_out = Draft(self._journal.next_sequence, self._last_us, self._journal.id_key, expected)
         draft.essential = self._full
         stuck = self._full and self._suspended
         if self._rows and not stuck and (self._hurry or self._stopping or self._waiting()):
@@ -367,7 +366,7 @@ class Committer:
         if error is not None:
             self._rolls = asked  # refused with everything else
             raise error
-        self._followers.apply(opened)
+        self._followers.apply((opened,))
         self._followers.rolled()
         for roll in asked:
             if not roll.done():
@@ -382,7 +381,7 @@ class Committer:
     def _synced(self, _: object, error: BaseException | None) -> None:
         if error is not None:
             raise error
-        self._followers.committed(())
+        self._followers.committed()
 
     def _linger_over(self) -> None:
         self._hurry = True

@@ -12,6 +12,7 @@ from syncbrok.model.errors import BrokerFault, SyncbrokError
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Fact, Outcome, Outcomes, Row, SegmentOpened
 from syncbrok.model.names import MessageId
 from syncbrok.space.channel import Waiting
+from syncbrok.space.identity import Identities
 
 _log = logging.getLogger(__name__)
 
@@ -43,18 +44,19 @@ or ``BrokerFault`` having changed nothing, or ``Later``."""
 class Draft:
     """Sequences are given out in order from ``sequence``; all facts of a batch have one time."""
 
-    __slots__ = ("after", "before", "essential", "facts", "first", "keys", "message_count", "rows", "sequence",
+    __slots__ = ("after", "before", "essential", "facts", "first", "ids", "keys", "rows", "sequence",
                  "settled", "size_bytes", "time_us", "touched", "undo", "unit_ends")  # fmt: skip
 
-    def __init__(self, sequence: int, time_us: int) -> None:
+    def __init__(self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1) -> None:
+        """``messages``: how many are expected."""
         self.first = self.sequence = sequence
         self.time_us = time_us
+        self.ids = Identities(time_us // 1_000, id_key, messages)
         self.facts: list[Fact] = []
         self.unit_ends: list[int] = []
         """positions of facts that end a unit"""
         self.rows = 0
         """how many outcome rows it takes off the waiting ones"""
-        self.message_count = 0
         self.size_bytes = 0
         self.settled: list[tuple[Waiting, Any]] = []
         self.touched: set[str] = set()
@@ -118,12 +120,12 @@ class Draft:
 
 
 class Followers(Protocol):
-    """Who is told of what is durable: ``apply`` for each fact, then ``committed`` once per batch."""
+    """Who is told of what is durable: ``apply`` with a batch of facts in log order, then ``committed``."""
 
-    def apply(self, fact: Fact) -> None: ...
+    def apply(self, facts: Sequence[Fact]) -> None: ...
 
-    def committed(self, facts: Sequence[Fact]) -> None:
-        """``facts`` are empty when only the last durable sequence has moved."""
+    def committed(self) -> None:
+        """Also when only the last durable sequence has moved."""
 
     def rolled(self) -> None: ...
 

@@ -83,6 +83,7 @@ class KeyIndex:
         self._runs: list[_Run] = []  # oldest first
 
     def note(self, message: Published) -> None:
+        """A message that may have a key."""
         if not message.idempotency_key:
             return
         self._recent[key_hash(message.queue, message.idempotency_key)] = message.sequence

@@ -31,3 +31,24 @@ def make_message_ids(time_ms: int, first: int, count: int, key: bytes) -> list[M
     ids[:, 1] = low
     text = ids.tobytes()
     return [MessageId(text[at : at + 16]) for at in range(0, 16 * count, 16)]
+
+
+class Identities:
+    """The ids of one draft, made ahead of need: a draft of many small units costs hardly more than one of a large."""
+
+    __slots__ = ("_ahead", "_first", "_ids", "_key", "_time_ms")
+
+    def __init__(self, time_ms: int, key: bytes, ahead: int) -> None:
+        self._time_ms = time_ms
+        self._key = key
+        self._ahead = ahead
+        self._first = 0
+        self._ids: list[MessageId] = []
+
+    def take(self, first: int, count: int) -> list[MessageId]:
+        """For the ``count`` sequences from ``first`` on."""
+        at = first - self._first
+        if at < 0 or at + count > len(self._ids):
+            self._first, at = first, 0
+            self._ids = make_message_ids(self._time_ms, first, max(count, self._ahead), self._key)
+        return self._ids[at : at + count]

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal
@@ -9,14 +10,17 @@ from syncbrok.space.state import State
 
 _log = logging.getLogger(__name__)
 
+_facts_together = 4_096
+
 
 def recover(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> tuple[State, int]:
     """The state, and how many facts were replayed. A checkpoint that cannot be read costs time and nothing else."""
     state = _from_checkpoint(journal, make_scheduler) or State(make_scheduler())
     replayed = 0
-    for fact in journal.replay(state.through):
-        state.apply(fact)
-        replayed += 1
+    facts = journal.replay(state.through)
+    while together := tuple(islice(facts, _facts_together)):
+        state.apply(together)
+        replayed += len(together)
     for segment in journal.segments():
         state.time_us = max(state.time_us, segment.last_time_us)
     return state, replayed

@@ -25,7 +25,7 @@ from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import Fatal
-from syncbrok.model.facts import Fact, Published, Row, SegmentOpened, SubscriberSet
+from syncbrok.model.facts import Fact, Published, Row, SegmentOpened
 from syncbrok.model.message import Subscriber
 from syncbrok.space.acceptance import Acceptor, Found, Wanted
 from syncbrok.space.channel import CommitterStatistics
@@ -144,6 +144,7 @@ class Space:
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
         )
         self._upkeep.wake = self.courier.wake
+        state.behind = self._upkeep.history_wanted.set
         self._disable = declarations.disable
 
     # -- opening and closing --------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ class Space:
             if journal.needs_roll:
                 opened = state.snapshot(journal.roll_sequence, max(state.time_us, clock_us()))
                 journal.roll(opened)
-                state.apply(opened)
+                state.apply((opened,))
             space = cls(journal, state, vault, options, meters, clock_us)
         except BaseException:
             journal.close()
@@ -272,13 +273,12 @@ class Space:
 
     # -- what is durable (``draft.Followers``) --------------------------------------------------------------------
 
-    def apply(self, fact: Fact) -> None:
-        self._state.apply(fact)
-        self.view.apply(fact)
-        if type(fact) is SubscriberSet and fact.settings.start is not None:
-            self._upkeep.history_wanted.set()
+    def apply(self, facts: Sequence[Fact]) -> None:
+        self._state.apply(facts)
+        for fact in facts:
+            self.view.apply(fact)
 
-    def committed(self, facts: Sequence[Fact]) -> None:  # noqa: ARG002 (of the protocol)
+    def committed(self) -> None:
         ended = self._state.scheduler.take_watched()
         if ended:
             self.view.ended(ended)

@@ -1,13 +1,13 @@
 """Everything in memory that follows from the log, changed in one place: ``apply``, live and on recovery alike."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import orjson
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.declared import decode_body, encode_body
-from syncbrok.model.facts import Carried, Fact, Outcome, Published, SegmentOpened
+from syncbrok.model.facts import Carried, Fact, Outcome, Outcomes, Published, SegmentOpened, SubscriberSet
 from syncbrok.space.idempotency import KeyIndex
 from syncbrok.space.lineage import Lineage
 from syncbrok.space.queue import Registry
@@ -28,19 +28,30 @@ class State:
         self.scheduler = scheduler
         self.through = 0
         self.time_us = 0
+        self.behind: Callable[[], None] = lambda: None
+        """called when a subscriber that starts in the past was declared"""
 
-    def apply(self, fact: Fact) -> None:
-        """A fact that is durable; in log order."""
-        self.through = fact.sequence
-        self.time_us = max(self.time_us, fact.time_us)
-        if type(fact) is Published:
-            self.lineage.note(fact)
-            self.keys.note(fact)
-        elif type(fact) is Carried:
+    def apply(self, facts: Sequence[Fact]) -> None:
+        """Facts that are durable, in log order."""
+        note, note_key, tell = self.lineage.note, self.keys.note, self.scheduler.apply
+        for fact in facts:
+            if type(fact) is Published:
+                note(fact)
+                if fact.idempotency_key:
+                    note_key(fact)
+            elif type(fact) is not Outcomes:
+                self._declared(fact)
+            tell(fact)
+        self.through = facts[-1].sequence
+        self.time_us = max(self.time_us, facts[-1].time_us)
+
+    def _declared(self, fact: Fact) -> None:
+        if type(fact) is Carried:
             self.keys.note(fact.message)
-        else:
-            self.registry.apply(fact)
-        self.scheduler.apply(fact)
+            return
+        self.registry.apply(fact)
+        if type(fact) is SubscriberSet and fact.settings.start is not None:
+            self.behind()
 
     def snapshot(self, sequence: int, time_us: int, bad: tuple[tuple[int, Outcome], ...] = ()) -> SegmentOpened:
         """The first record of a segment."""
