@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +57,7 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
     )
     os.umask(0o077)  # the log and the secrets are nobody else's business
     start_logging(config.logging.level, config.logging.format)
+    _allow_open_files()
 
     def tell_address(url: str) -> None:
         with suppress(BrokenPipeError):  # nobody reads it; the broker is no less up for that
@@ -69,6 +71,14 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
             f"cannot listen on {config.http.host} port {config.http.port}, or use {config.storage.path}: {error}",
             mend="--port takes another port, --storage another directory",
         ) from error
+
+
+def _allow_open_files() -> None:
+    """As many as the system grants: connections in and out, segments, mapped sidecars. The soft limit that a shell
+    hands down (often 1,024) is for programs that still use ``select``."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _loop_factory() -> Any:

@@ -5,7 +5,7 @@ Read-only, and cheap enough for the event loop: whatever could be long takes a l
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 
 from syncbrok.delivery.books import Books
 from syncbrok.delivery.cursor import Cursor
@@ -190,11 +190,15 @@ class Standing:
         cursor = self.books.cursors.get(subscriber)
         if cursor is None:
             return {}
-        letters = dict(cursor.dead)
-        for sequence, (reason, at) in self.books.queues[cursor.subscriber.queue].cascaded.items():
-            if cursor.counts(sequence) and (at is None or subscriber in at):
-                letters[sequence] = reason
-        return letters
+        cascaded = self.books.queues[cursor.subscriber.queue].cascaded
+        here = compress(cascaded.items(), self._cascaded(cursor))
+        return cursor.dead | {sequence: reason for sequence, (reason, _) in here}
+
+    def _cascaded(self, cursor: Cursor) -> Iterator[bool]:
+        """For each message of its queue that died as a whole: whether it died at this subscriber."""
+        number = cursor.subscriber.number
+        for sequence, (_, at) in self.books.queues[cursor.subscriber.queue].cascaded.items():
+            yield cursor.counts(sequence) and (at is None or number in at)
 
     def queue_statistics(self, number: int) -> QueueStatistics:
         book = self.books.queues[number]
@@ -227,7 +231,7 @@ class Standing:
             len(cursor.parked),
             len(cursor.flight),
             sum(sequence not in cursor.flight for sequence in cursor.tried),
-            len(self.dead_letters(number)),
+            len(cursor.dead) + sum(self._cascaded(cursor)),
             cursor.delivered,
             cursor.failed,
             cursor.last_status,
