@@ -181,7 +181,10 @@ async def test_an_expectation_is_met_or_refused_before_the_body(api: Api, space:
     assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 201 ")
     writer.close()
     sent = HEAD + b"Expect: 100-continue\r\nContent-Length: 3000\r\n\r\n"
-    problem(await within(5, lambda: raw(api, sent)), 413, "too-large")
+    refused = await within(5, lambda: raw(api, sent))
+    problem(refused, 413, "too-large")
+    assert b"Syncbrok-Sync: always\r\n" in refused
+    assert b"aiohttp" not in refused
 
 
 async def test_long_lines_and_many_headers_are_refused(api: Api, space: FakeSpace) -> None:

@@ -3,14 +3,16 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from syncbrok.model.errors import Conflict
 from syncbrok.model.message import Format, SubscriberSettings
 from syncbrok.space.channels import Subscribe
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, served
+from tests.support.http_space import surface
+from tests.support.polling import eventually
 
 
 @pytest.fixture
@@ -43,28 +45,52 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
 ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-async def test_the_originals_conversation(api: Api, space: FakeSpace) -> None:
-    """Queue, subscriber, message, child, on one kept-alive connection: 200 each; for a message the id, nothing else."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
-    for sent in (
-        go("/queue", None, Queue="orders"),
-        go("/subscrib", None, Queue="orders", Endpoint="http://127.0.0.1:20000/"),
-    ):
-        writer.write(sent)
-        status, head, body = await answer(reader)
-        assert (status, body) == (200, b"")
-        assert b"connection: close" not in head.lower()
-    ids = []
-    for content, more in ((b"\x00\xffparent", {}), (b"child", {"Parentid": "?"}), (b"", {})):
-        headers = {name: ids[0].decode() for name in more}
-        writer.write(go("/msg", content, Queue="orders", **headers, **{"Content-Type": "text/plain"}))
-        status, head, body = await answer(reader)
-        assert (status, bool(ID.fullmatch(body))) == (200, True)
-        assert b"content-type: text/plain" in head.lower()
-        ids.append(body)
-    assert [message.content for message in space.contents.values()] == [b"\x00\xffparent", b"child", b""]
-    assert [len(report.parents) for report in space.reports.values()] == [0, 1, 0]
-    writer.close()
+async def test_the_originals_conversation(tmp_path: Path) -> None:
+    """Queue, subscriber, message, child, on one kept-alive connection: 200 each; for a message the id, nothing else.
+    The child is delivered after its parent (INTERFACES 2)."""
+    async with surface(tmp_path) as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.api.server.port)
+        for sent in (
+            go("/queue", None, Queue="orders"),
+            go("/subscrib", None, Queue="orders", Endpoint="http://127.0.0.1:20000/"),
+        ):
+            writer.write(sent)
+            status, head, body = await answer(reader)
+            assert (status, body) == (200, b"")
+            assert b"connection: close" not in head.lower()
+        running.consumer.answer = lambda _: None
+        ids = []
+        for content, more in ((b"\x00\xffparent", {}), (b"child", {"Parentid": "?"})):
+            headers = {name: ids[0].decode() for name in more}
+            writer.write(go("/msg", content, Queue="orders", **headers, **{"Content-Type": "text/plain"}))
+            status, head, body = await answer(reader)
+            assert (status, bool(ID.fullmatch(body))) == (200, True)
+            assert b"content-type: text/plain" in head.lower()
+            ids.append(body)
+        await eventually(lambda: running.consumer.held, "the parent")
+        assert running.consumer.contents == [b"\x00\xffparent"]
+        running.consumer.release()
+        await eventually(lambda: len(running.consumer.seen) == 2, "the child")
+        (subscriber,) = running.space.view.subscribers("orders", None, 9)[0]
+        assert subscriber.settings.format is Format.ORIGINAL
+        writer.close()
+
+
+async def test_a_known_subscription_stays_as_it_is(tmp_path: Path) -> None:
+    """A client that subscribes at each start does not undo what an operator has set, and is not refused for it; one
+    that would get another format is."""
+    async with surface(tmp_path) as running:
+        api = running.api
+        headers = {"queue": "orders", "endpoint": "http://127.0.0.1:20000/"}
+        for path in ("/queue", "/subscrib", "/subscrib"):
+            assert (await api.post(path, None, headers)).status == 200
+        (one,) = (await api.get("/v1/queues/orders/subscribers")).json()["subscribers"]
+        path = f"/v1/queues/orders/subscribers/{one['id']}"
+        assert (await api.patch(path, {"paused": True})).status == 200
+        assert (await api.post("/subscrib", None, headers)).status == 200
+        assert (await api.get(path)).json()["state"] == "paused"
+        assert (await api.patch(path, {"format": "raw"})).status == 200
+        (await api.post("/subscrib", None, headers)).problem(409, "conflict")
 
 
 async def test_a_subscriber_of_the_original_gets_the_originals_format(api: Api, space: FakeSpace) -> None:
@@ -85,14 +111,6 @@ async def test_declaring_again_is_no_error(api: Api, space: FakeSpace) -> None:
         assert reply.status == 200
     assert (await api.post("/v1/queues", {"name": "other", "window": 3})).status == 201
     assert (await api.post("/queue", None, {"queue": "other"})).status == 200
-
-
-async def test_a_subscription_in_another_format_is_a_conflict(api: Api, space: FakeSpace) -> None:
-    """A client of the original would not understand what another format delivers."""
-    await api.post("/queue", None, {"queue": "orders"})
-    space.refuse_later = Conflict("it exists and differs")
-    headers = {"queue": "orders", "endpoint": "http://127.0.0.1:20000/"}
-    (await api.post("/subscrib", None, headers)).problem(409, "conflict")
 
 
 async def test_mistakes_say_what_to_do(api: Api, space: FakeSpace) -> None:

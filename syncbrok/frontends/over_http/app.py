@@ -19,9 +19,9 @@ from syncbrok.frontends.over_http import (
 )
 from syncbrok.frontends.over_http.auth import Tokens
 from syncbrok.frontends.over_http.body import JSON_BYTES_MAX, expectation
-from syncbrok.frontends.over_http.gate import Gate
+from syncbrok.frontends.over_http.gate import SERVER, Gate
 from syncbrok.frontends.over_http.routes import Route
-from syncbrok.frontends.over_http.surface import HttpOptions, Surface
+from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, HttpOptions, Surface
 from syncbrok.space.channels import Channels
 from syncbrok.space.view import View
 
@@ -55,8 +55,9 @@ def make_app(
         handler = partial(route.handler, surface)
         if route.scope is not None:
             scopes[handler] = route.scope
+        headers = {"Server": SERVER, SYNC: options.sync} if route.scope == PUBLISH else {"Server": SERVER}
         bytes_max = getattr(options, route.bytes_max) if route.bytes_max else JSON_BYTES_MAX
-        app.router.add_route(route.method, route.path, handler, expect_handler=expectation(bytes_max))
+        app.router.add_route(route.method, route.path, handler, expect_handler=expectation(bytes_max, headers))
         if route.method == "GET":
             app.router.add_route("HEAD", route.path, handler)
     return app

@@ -1,7 +1,7 @@
 """Reading what a client sends, within bounds of size and time (RELIABILITY finding 6: aiohttp has none of its own)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import orjson
@@ -72,14 +72,17 @@ async def read_object(request: web.Request, timeout_s: float) -> dict[str, Any]:
     return found
 
 
-def expectation(bytes_max: int) -> Callable[[web.Request], Awaitable[web.StreamResponse | None]]:
-    """What answers ``Expect: 100-continue``: the body is asked for unless its stated length already rules it out."""
+def expectation(
+    bytes_max: int, headers: Mapping[str, str]
+) -> Callable[[web.Request], Awaitable[web.StreamResponse | None]]:
+    """What answers ``Expect: 100-continue``: the body is asked for unless its stated length already rules it out. Such
+    a refusal does not come by the gate: ``headers`` are what the gate would have added."""
 
     async def expect(request: web.Request) -> web.StreamResponse | None:
         try:
             refuse_early(request, bytes_max)
         except ClientFault as error:
-            return answer(error)
+            return answer(error, headers)
         if request.headers[hdrs.EXPECT].strip().lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # the answer proper has not begun

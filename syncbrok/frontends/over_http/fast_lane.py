@@ -218,10 +218,14 @@ class FastLane(asyncio.Protocol):
     def check(self, now: float) -> None:
         """Close what is too slow, or has rested too long. ``now`` is the loop's time."""
         transport = self._transport
-        if transport is None or self._answering or self._unread:
+        if transport is None or self._answering:
             return
         options = self._lanes.surface.options
         waited_s = now - self._since
+        if self._unread:
+            if waited_s > options.keepalive_timeout_s:
+                transport.abort()
+            return
         if self._head is None and not self._held and not self._fresh:
             if waited_s > options.keepalive_timeout_s:
                 transport.close()
