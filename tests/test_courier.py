@@ -53,6 +53,9 @@ class Schedule:
             self.later.append((due_us, attempt.message, attempt.subscriber))
         return Row(attempt.message, attempt.subscriber, 1, outcome, answer.reason, 0, 0, due_us, attempt.after, 0)
 
+    def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
+        return [sequence for sequence, number in self.ready if number == subscriber][:limit]
+
     def owed(self, now_us: int, limit: int) -> list[Row]:
         dead = [self.dying.popleft() for _ in range(min(limit, len(self.dying)))]
         return [Row(m, ALL_SUBSCRIBERS, 0, Outcome.DEAD, Reason.PARENT_FAILED, 0, now_us, 0, 0, 0) for m in dead]

@@ -12,6 +12,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from syncbrok import __version__
 from syncbrok.delivery.handler import Delivery
 from syncbrok.delivery.http_request import RequestForm, parse_target
+from syncbrok.delivery.signing import Signer
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.message import Format
 from syncbrok.model.names import id_text
@@ -90,7 +91,7 @@ def test_every_format_is_signed_over_the_bytes_it_sends(kind: Format) -> None:
     keys = (b"k" * 32, b"o" * 24)
     form = RequestForm(subscriber("http://h/", kind), "orders")
     of = delivery(of=message(content=b'{"a": 1}', content_type="application/json"))
-    asked = Parsed(form.render(of, str(int(datetime.now(UTC).timestamp())), keys))
+    asked = Parsed(form.render(of, str(int(datetime.now(UTC).timestamp())), [Signer(key) for key in keys]))
     for key in keys:
         assert Verifier("whsec_" + base64.b64encode(key).decode()).verify(asked.body, asked.headers)
 

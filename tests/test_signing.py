@@ -1,13 +1,16 @@
 """Signatures: what we sign, the public library of Standard Webhooks verifies."""
 
 import base64
+import hmac
 import json
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from syncbrok.delivery.signing import secret_key, signatures
+from syncbrok.delivery.signing import Signer, secret_key, signatures
 from syncbrok.model.errors import BadSetting
 
 OLD = "whsec_" + base64.b64encode(bytes(range(24))).decode()
@@ -21,7 +24,7 @@ def headers(secrets: list[str], body: bytes = BODY, at: str | None = None) -> di
     return {
         "webhook-id": ID,
         "webhook-timestamp": now,
-        "webhook-signature": signatures([secret_key(secret) for secret in secrets], ID, now, body),
+        "webhook-signature": signatures([Signer(secret_key(secret)) for secret in secrets], ID, now, body),
     }
 
 
@@ -36,6 +39,14 @@ def test_while_rotating_both_secrets_verify() -> None:
     assert len(signed["webhook-signature"].split(" ")) == 2
     assert Webhook(OLD).verify(BODY, signed)
     assert Webhook(NEW).verify(BODY, signed)
+
+
+@given(key=st.binary(min_size=1, max_size=200), signed=st.binary(max_size=300))
+def test_our_hmac_is_the_hmac(key: bytes, signed: bytes) -> None:
+    """The begun hashes give what the standard library gives, for every length of key, again and again."""
+    signer = Signer(key)
+    expected = "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+    assert [signer.sign(signed), signer.sign(b"other"), signer.sign(signed)][::2] == [expected, expected]
 
 
 @pytest.mark.parametrize("field", ["webhook-id", "webhook-timestamp", "webhook-signature", "body"])

@@ -2,8 +2,8 @@
 
 One pump per turn of the event loop, and only when there is something to do. It settles the answers of the turn before,
 asks for the ends the rules demand, hands over every row as one list, takes new attempts and gives those of one
-subscriber to its handler in one call. Messages that are not in memory are read first, in runs, by two readers; those
-and ``run`` are the only tasks.
+subscriber to its handler in one call. Messages that are not in memory are read first, in runs, by two readers, and with
+them those that come next; the readers and ``run`` are the only tasks.
 
 An attempt is recorded once, when its answer is settled. One that was taken and not answered when the courier ends is
 not recorded at all: it stays pending and is made again after the restart, with the same number.
@@ -15,18 +15,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Handler
+from syncbrok.delivery.read_ahead import ReadAhead
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Outcome, Published, Reason, Row
 from syncbrok.model.message import Subscriber
 
-ATTEMPTS_PER_TURN = 256
+ATTEMPTS_PER_TURN = 128
 """taken in one turn of the loop, so that it goes on to other work"""
-ANSWERS_PER_TURN = 512
+ANSWERS_PER_TURN = 256
 READERS = 2
 READ_RUN_MAX = 256
 READ_RUN_BYTES = 8 * limits.MIB
-"""messages and, as far as can be told before, bytes read at once"""
+"""messages and, as far as can be told before, bytes read at once; and as many again of those that come next"""
 POLL_S = 0.002
 """when work is due that could not be done in this turn (a window is full, the log is behind)"""
 
@@ -36,6 +37,9 @@ class SchedulerLike(Protocol):
 
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
         """Attempts to make now."""
+
+    def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
+        """What it will probably take next for a subscriber, in order."""
 
     def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
         """What came of one; frees its slot."""
@@ -80,6 +84,7 @@ class Courier:
         self._answers: deque[tuple[Attempt, Answer]] = deque()
         self._unread: deque[Attempt] = deque()
         self._unread_some = asyncio.Event()
+        self._ahead = ReadAhead()
         self._content_bytes = READ_RUN_BYTES // READ_RUN_MAX
         """how large the largest messages read lately were"""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -241,11 +246,11 @@ class Courier:
 
     def _hand_out(self, attempts: list[Attempt]) -> None:
         """To the handlers what is in memory, to the readers the rest."""
-        cached, unread = self._cached, self._unread
+        ahead, cached, unread = self._ahead.messages, self._cached, self._unread
         self.in_flight += len(attempts)
         found: dict[int, list[tuple[Attempt, Published]]] = {}
         for attempt in attempts:
-            message = cached(attempt.message)
+            message = ahead.get(attempt.message) or cached(attempt.message)
             if message is None:
                 unread.append(attempt)
             elif attempt.subscriber in found:
@@ -253,6 +258,8 @@ class Courier:
             else:
                 found[attempt.subscriber] = [(attempt, message)]
         for number, pairs in found.items():
+            if self._ahead.passed(number, pairs[-1][0].message):
+                self._unread_some.set()
             self._deliver(number, pairs)
 
     def _deliver(self, number: int, pairs: list[tuple[Attempt, Published]]) -> None:
@@ -271,18 +278,22 @@ class Courier:
         self._handlers(subscriber).deliver(subscriber, deliveries, self._done)
 
     async def _reader(self) -> None:
-        """Fetch what is not in memory, in runs, while there is room for it."""
+        """Fetch what is not in memory, in runs, while there is room for it, and what comes next with it."""
+        ahead = self._ahead
         while True:
             await self._unread_some.wait()
-            if not self._unread or self.bytes_in_flight >= limits.bytes_in_flight_max:
+            if not (self._unread or ahead.wanted) or self.bytes_in_flight >= limits.bytes_in_flight_max:
                 self._unread_some.clear()  # the pump sets it again
                 continue
             run_max = min(READ_RUN_MAX, max(READ_RUN_BYTES // self._content_bytes, 1))
             run = [self._unread.popleft() for _ in range(min(len(self._unread), run_max))]
-            wanted = sorted({attempt.message for attempt in run})
-            messages = dict(zip(wanted, await self._read(wanted), strict=True))
+            ahead.wanted.update(attempt.subscriber for attempt in run)
+            wanted = {attempt.message for attempt in run}
+            wanted.update(ahead.choose(self._scheduler.upcoming, self._cached, run_max))
+            messages = dict(zip(sorted(wanted), await self._read(sorted(wanted)), strict=True))
             largest = max((len(message.content) for message in messages.values() if message is not None), default=0)
             self._content_bytes = max(largest, self._content_bytes // 2, 1)
+            ahead.keep(messages)
             self._hand_over(run, messages)
 
     def _hand_over(self, run: list[Attempt], messages: dict[int, Published | None]) -> None:

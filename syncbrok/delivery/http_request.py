@@ -18,7 +18,7 @@ import orjson
 
 from syncbrok import __version__
 from syncbrok.delivery.handler import Delivery
-from syncbrok.delivery.signing import signatures
+from syncbrok.delivery.signing import Signer, signatures
 from syncbrok.model.facts import Published
 from syncbrok.model.message import Format, Subscriber
 from syncbrok.model.names import id_text
@@ -93,11 +93,11 @@ class RequestForm:
             f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}{header_lines(own)}{queue_line}"
         )
 
-    def render(self, delivery: Delivery, timestamp_s: str, keys: Sequence[bytes]) -> bytes:
-        """The whole request. ``timestamp_s``: Unix seconds of the attempt; ``keys``: of the secrets, may be empty."""
+    def render(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
+        """The whole request. ``timestamp_s``: Unix seconds of the attempt; ``signers``: one for each secret."""
         attempt, message = delivery.attempt, delivery.message
         if self._kind == Format.ORIGINAL:
-            return self._original(delivery, timestamp_s, keys)
+            return self._original(delivery, timestamp_s, signers)
         name = id_text(message.id)
         body = message.content
         media = message.content_type
@@ -111,22 +111,22 @@ class RequestForm:
             extra += f"syncbrok-parents: {','.join(map(id_text, message.parents))}\r\n"
         if attempt.replay:
             extra += f"Syncbrok-Replay: {attempt.replay}\r\n"
-        if keys:
-            extra += f"webhook-signature: {signatures(keys, name, timestamp_s, body)}\r\n"
+        if signers:
+            extra += f"webhook-signature: {signatures(signers, name, timestamp_s, body)}\r\n"
         return (
             f"{self._prefix}webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
             f"syncbrok-sequence: {attempt.message}\r\nsyncbrok-attempt: {attempt.number}\r\n{extra}"
             f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode("utf-8", "surrogateescape") + body
 
-    def _original(self, delivery: Delivery, timestamp_s: str, keys: Sequence[bytes]) -> bytes:
+    def _original(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
         name = id_text(delivery.message.id)
         body = b'{"id": "%b", "content": "%b"}' % (name.encode(), b64encode(delivery.message.content))
         extra = f"Syncbrok-Replay: {delivery.attempt.replay}\r\n" if delivery.attempt.replay else ""
-        if keys:
+        if signers:
             extra += (
                 f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
-                f"webhook-signature: {signatures(keys, name, timestamp_s, body)}\r\n"
+                f"webhook-signature: {signatures(signers, name, timestamp_s, body)}\r\n"
             )
         head = f"{self._prefix}{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode("utf-8", "surrogateescape") + body

@@ -17,6 +17,7 @@ from syncbrok.delivery.dialling import AddressInfo, DialFailed, Dialler
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.delivery.http_answer import kept
 from syncbrok.delivery.http_request import RequestForm
+from syncbrok.delivery.signing import Signer
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 
@@ -47,14 +48,15 @@ class Pool:
         "_dialler",
         "_dials",
         "_idle",
+        "_keys",
         "_open",
         "_redials",
         "_resolving",
         "_retired",
+        "_signers",
         "_timeout_s",
         "_waiting",
         "form",
-        "keys",
         "next_check_s",
         "usual_answer",
         "usual_status",
@@ -63,7 +65,8 @@ class Pool:
 
     def __init__(self, form: RequestForm, dialler: Dialler, wall_us: Callable[[], int]) -> None:
         self.form = form
-        self.keys: Sequence[bytes] = ()
+        self._keys: Sequence[bytes] = ()
+        self._signers: tuple[Signer, ...] = ()
         self.wall_us = wall_us
         self.usual_answer = b""
         self.usual_status = 0
@@ -101,6 +104,12 @@ class Pool:
         self.form = form
         self.usual_answer = b""  # its format may be another, and then the same answer means something else
 
+    def sign_with(self, keys: Sequence[bytes]) -> None:
+        """Sign with these keys from now on; none: not at all."""
+        if keys != self._keys:
+            self._keys = keys
+            self._signers = tuple(Signer(key) for key in keys)
+
     # -- exchanges ----------------------------------------------------------------------------------------------------
 
     def start(self, deliveries: Sequence[Delivery], done: Done) -> None:
@@ -112,9 +121,7 @@ class Pool:
             deadline_s = now_s + delivery.timeout_s
             if deadline_s < self.next_check_s:  # noqa: PLR1730 - min() costs three times as much here
                 self.next_check_s = deadline_s
-            exchange: Exchange = tuple.__new__(
-                Exchange, (delivery, done, now_s, deadline_s)
-            )  # see acknowledged()
+            exchange: Exchange = tuple.__new__(Exchange, (delivery, done, now_s, deadline_s))  # see acknowledged()
             connection = self._take_idle(now_s) if self._idle else None
             if connection is None:
                 self._waiting.append(exchange)
@@ -133,7 +140,7 @@ class Pool:
 
     def _send(self, connection: Connection, exchange: Exchange, timestamp_s: str) -> None:
         try:
-            request = self.form.render(exchange.delivery, timestamp_s, self.keys)
+            request = self.form.render(exchange.delivery, timestamp_s, self._signers)
         except Exception:  # whatever is in a message, the others go on, and this one is answered
             log.exception("syncbrok.delivery.render_failed", extra={"sequence": exchange.delivery.attempt.message})
             self._idle[connection] = None

@@ -9,7 +9,7 @@ After a crash the same facts lead to the same books; attempts that were out are 
 owed are owed again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from syncbrok.delivery import snapshot
 from syncbrok.delivery.books import DISABLED_OVER, Books, Doomed, QueueBook
@@ -219,6 +219,15 @@ class Scheduler(Standing):
         if self.suspended:
             return []
         return self._line.take(now_us, durable, limit)
+
+    def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
+        """At most ``limit`` messages that come next in the subscriber's queue, oldest first, so that they can be read
+        in good time. Some may not go out after all: they have ended, or must wait."""
+        cursor = self.books.cursors.get(subscriber)
+        if cursor is None or cursor.stopped:
+            return ()
+        at = cursor.position - cursor.backlog.offset
+        return cursor.backlog.sequences[at : at + limit]
 
     def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
         """The row to log for an answer; the window's slot is free at once. ``jitter`` is in -1..1."""

@@ -72,7 +72,7 @@ class Webhook:
             return
         try:
             pool = self._pool(subscriber, deliveries[0].queue)
-            pool.keys = self._secrets(subscriber.number)
+            pool.sign_with(self._secrets(subscriber.number))
         except (SyncbrokError, LookupError, ValueError, OSError) as error:  # a bad endpoint, a secret that is lost
             log.exception("syncbrok.delivery.subscriber_unusable", extra={"subscriber": subscriber.id})
             self._refuse(deliveries, done, str(error))

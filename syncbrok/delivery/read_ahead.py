@@ -1,0 +1,67 @@
+"""Messages that are read before anybody asks for them, since they come next in some subscriber's backlog. Pure.
+
+Without it a backlog is read in runs of what a window has room for, and each run waits for its read. With it the next
+run is read while this one is being delivered: when half of what was read ahead for a subscriber has gone out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Final
+
+from syncbrok.model import limits
+from syncbrok.model.facts import Published
+
+BYTES_MAX: Final = 16 * limits.MIB
+MESSAGES_MAX: Final = 16_384
+
+
+class ReadAhead:
+    """``messages``: what has been read, by sequence, oldest read first; the oldest go when there are too many.
+    ``wanted``: subscribers for whom the next run should be read."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, Published] = {}
+        self.wanted: set[int] = set()
+        self._bytes = 0
+        self._marks: dict[int, int] = {}
+        """by subscriber, the message at which to read on"""
+
+    def passed(self, subscriber: int, sequence: int) -> bool:
+        """Whether, with ``sequence`` going out to ``subscriber``, it is time to read on."""
+        if sequence < self._marks.get(subscriber, inf):
+            return False
+        del self._marks[subscriber]
+        self.wanted.add(subscriber)
+        return True
+
+    def choose(
+        self,
+        upcoming: Callable[[int, int], Sequence[int]],
+        cached: Callable[[int], Published | None],
+        count_max: int,
+    ) -> list[int]:
+        """The messages to read now for the subscribers that want some, at most ``count_max`` or one for each."""
+        subscribers, self.wanted = self.wanted, set()
+        chosen: list[int] = []
+        share = max(count_max // max(len(subscribers), 1), 1)
+        for subscriber in subscribers:
+            self._marks.pop(subscriber, None)
+            # Twice the share: half of that has been read, and stands before what is to be read now.
+            following = [sequence for sequence in upcoming(subscriber, 2 * share) if sequence not in self.messages]
+            if following and cached(following[-1]) is not None:
+                following = [sequence for sequence in following if cached(sequence) is None]
+            following = following[:share]
+            if following:
+                self._marks[subscriber] = following[len(following) // 2]
+                chosen += following
+        return chosen
+
+    def keep(self, messages: Mapping[int, Published | None]) -> None:
+        """Put by what has been read."""
+        for sequence, message in messages.items():
+            if message is not None and sequence not in self.messages:
+                self.messages[sequence] = message
+                self._bytes += len(message.content)
+        while self._bytes > BYTES_MAX or len(self.messages) > MESSAGES_MAX:
+            oldest = self.messages.pop(next(iter(self.messages)))
+            self._bytes -= len(oldest.content)
