@@ -45,6 +45,7 @@ from syncbrok.log.layout import (
     SCOPE_SHIFT,
     SEALED_STRUCT,
     UNIT_END,
+    VERIFY_STRUCT,
     VERSION,
     WALK_STRUCT,
     Buffer,
@@ -102,6 +103,7 @@ __all__ = [
     "lockstep",
     "read_header",
     "walk",
+    "walk_verified",
 ]
 
 _KIND_OF: dict[type, Kind] = {
@@ -329,6 +331,23 @@ def walk(buffer: Buffer, start: int, end: int) -> tuple[npt.NDArray[np.int64], i
         magic, body_bytes = unpack(buffer, at)
         following = at + HEADER_BYTES + body_bytes
         if magic != MAGIC or following > end:
+            break
+        offsets.append(at)
+        at = following
+    return np.array(offsets, dtype=np.int64), at
+
+
+def walk_verified(buffer: bytes, start: int, end: int) -> tuple[npt.NDArray[np.int64], int]:
+    """The same, but it stops at the first record one of whose checksums does not fit."""
+    offsets: list[int] = []
+    at = start
+    unpack = VERIFY_STRUCT.unpack_from
+    while (body_at := at + HEADER_BYTES) <= end:
+        magic, body_bytes, body_crc, header_crc = unpack(buffer, at)
+        following = body_at + body_bytes
+        if magic != MAGIC or following > end:
+            break
+        if crc32c(buffer[at : body_at - 4]) != header_crc or crc32c(buffer[body_at:following]) != body_crc:
             break
         offsets.append(at)
         at = following

@@ -108,6 +108,8 @@ TRIED_STRUCT = struct.Struct("<IIq")
 SEALED_STRUCT = struct.Struct("<QI")
 WALK_STRUCT = struct.Struct("<I4xI")
 """magic and ``body_bytes`` of a header"""
+VERIFY_STRUCT = struct.Struct("<I4xI72xII")
+"""magic, ``body_bytes``, ``body_crc`` and ``header_crc`` of a header"""
 
 HEADER_BYTES = HEADER_STRUCT.size
 ID_BYTES = 16
@@ -115,6 +117,7 @@ ROW_BYTES = ROW_STRUCT.size
 LENGTH_AT = 8
 """where ``body_bytes`` stands in a header, for those who walk"""
 assert HEADER.itemsize == HEADER_BYTES == HEAD_STRUCT.size + CRC_STRUCT.size
+assert VERIFY_STRUCT.size == HEADER_BYTES
 assert EXTRA.itemsize == EXTRA_STRUCT.size
 assert ROW.itemsize == ROW_BYTES
 

@@ -11,16 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
 from syncbrok.log import blank, files, segment, watermark
-from syncbrok.log.codec import Buffer, Corrupt, Decoded, Header, Incomplete, Kind, read_header
-from syncbrok.log.layout import HEADER_BYTES, MAGIC
+from syncbrok.log.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, read_header, walk_verified
+from syncbrok.log.layout import HEADER_BYTES, MAGIC, VERSION
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, corrupt_error
 from syncbrok.log.verdict import NO_SEAL, Signs, Verdict, judge
 from syncbrok.log.watermark import Mark
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import Gap
 
 _UNFINISHED = (blank.NAME, f"{watermark.NAME}.tmp", "*.broken.tmp")
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -153,21 +154,12 @@ def _check_sealed(paths: list[Path], oldest: int | None, progress: Progress | No
 
 def _check_follows(path: Path, header: SegmentHeader, before: SegmentInfo) -> None:
     expected = before.last + 1
-    if header.base != expected and not _gap_before(path, expected, header.base):
+    if header.base != expected:
         why = "segments before this one are missing" if header.base > expected else "the segment overlaps another"
         raise corrupt_error(path, 0, min(expected, header.base), max(expected, header.base) - 1, why)
     first = segment.read_segment_header(before.path)
     if (first.uuid, first.id_key) != (header.uuid, header.id_key):
         raise corrupt_error(path, 0, header.base, None, "the segment belongs to another log")
-
-
-def _gap_before(path: Path, first: int, base: int) -> bool:
-    """Whether the record after the snapshot says that salvage could not recover ``first`` to ``base`` - 1."""
-    for number, place in enumerate(segment.read_records(path, content=False)):
-        if number == 1 or not isinstance(place.what, Decoded):
-            fact = place.what.fact if isinstance(place.what, Decoded) else None
-            return isinstance(fact, Gap) and fact.first <= first and fact.last >= base - 1
-    return False
 
 
 # -- the last segment -------------------------------------------------------------------------------------------------
@@ -186,60 +178,69 @@ def _scan_last(path: Path, sealed: tuple[SegmentInfo, ...], mark: Mark | None) -
 
 def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool) -> Scan:
     """Look at every record of a segment's bytes. ``durable``: what the watermark vouches for."""
-    at = kept = SEGMENT_HEADER_BYTES
-    sequence, batch, records = header.base - 1, 0, 0
-    kept_sequence, kept_records, kept_time_us, kept_batch = sequence, 0, 0, 0
-    first_time_us = 0
-    sealed = False
-    while True:
-        found = _whole_record(data, at, sequence + 1, batch)
-        if isinstance(found, str) or sealed:
-            break
-        at += HEADER_BYTES + found.body_bytes
-        sequence, batch, records = found.sequence, found.batch, records + 1
-        first_time_us = first_time_us or found.time_us
-        if found.ends_unit:
-            kept, kept_sequence, kept_records, kept_time_us, kept_batch = at, sequence, records, found.time_us, batch
-            sealed = found.kind == Kind.SEGMENT_SEALED
-    problem = found if isinstance(found, str) else "a record"
+    whole, stopped = walk_verified(data, SEGMENT_HEADER_BYTES, len(data))
+    heads = gather(data, whole)
+    good = _in_order(heads, header.base)
+    at = int(whole[good]) if good < len(whole) else stopped
+    ends = np.flatnonzero(heads["flags"][:good] & UNIT_END)
+    kept = int(ends[-1]) + 1 if len(ends) else 0
+    end = at if kept == good else int(whole[kept])
+    sequence, batch = (int(heads[name][good - 1]) if good else 0 for name in ("sequence", "batch"))
+    kept_sequence, kept_batch, kept_time_us = (
+        int(heads[name][kept - 1]) if kept else missing
+        for name, missing in (("sequence", header.base - 1), ("batch", 0), ("time_us", 0))
+    )
     blank = data.count(0, at) == len(data) - at
-    synced = 0 if blank else _synced_behind(data, at, sequence, batch)
-    vouched = max(durable, header.base)
+    synced = None if blank else _synced_behind(data, at, sequence or header.base - 1, batch)
     signs = Signs(
         last=last,
-        sealed=sealed,
+        sealed=bool(good and heads["kind"][good - 1] == Kind.SEGMENT_SEALED),
         blank=blank,
-        half_unit=kept != at,
-        vouched=kept_sequence < vouched,
-        follows=synced is not None and not blank,
-        covered=not blank and synced is not None and synced > kept_sequence,
+        half_unit=kept != good,
+        vouched=kept_sequence < max(durable, header.base),
+        follows=synced is not None,
+        covered=synced is not None and synced > kept_sequence,
     )
-    crc = crc32c(memoryview(data)[SEGMENT_HEADER_BYTES:kept])
     return Scan(
-        header, signs, kept, kept_records, kept_sequence, kept_batch, crc, first_time_us, kept_time_us, at, problem,
+        header,
+        signs,
+        end,
+        kept,
+        kept_sequence,
+        kept_batch,
+        crc32c(memoryview(data)[SEGMENT_HEADER_BYTES:end]),
+        int(heads["time_us"][0]) if good else 0,
+        kept_time_us,
+        at,
+        _problem(data, at),
         len(data),
-    )  # fmt: skip
+    )
 
 
-def _whole_record(data: Buffer, at: int, sequence: int, batch: int) -> Header | str:
-    """The header of a whole record that may stand at ``at``, or what is wrong with it."""
+def _in_order(heads: npt.NDArray[np.void], base: int) -> int:
+    """How many of the records, from the first on, are of this version and follow each other: sequences without a gap
+    that no record names, batches that do not go back, and nothing behind a seal."""
+    sequences = heads["sequence"].astype(np.int64)
+    steps = np.diff(sequences, prepend=base - 1)
+    fits = (steps == 1) | ((heads["kind"] == Kind.GAP) & (steps > 1))
+    fits &= (heads["version"] == VERSION) & (heads["meta_bytes"] <= heads["body_bytes"])
+    fits[1:] &= (heads["batch"][1:] >= heads["batch"][:-1]) & (heads["kind"][:-1] != Kind.SEGMENT_SEALED)
+    return len(fits) if fits.all() else int(np.argmin(fits))
+
+
+def _problem(data: bytes, at: int) -> str:
+    """What is wrong with the bytes that end the run of records."""
     header = read_header(data, at)
     match header:
         case Incomplete():
             return "the file ends"
         case Corrupt(why=why):
             return why
-    end = at + HEADER_BYTES + header.body_bytes
-    if end > len(data):
+    if at + header.record_bytes > len(data):
         return "the file ends in the record's body"
-    body = data[at + HEADER_BYTES : end]
-    if crc32c(body) != header.body_crc:
+    if crc32c(data[at + HEADER_BYTES : at + header.record_bytes]) != header.body_crc:
         return "the body's checksum does not fit"
-    if header.batch < batch:
-        return f"a record of batch {header.batch} after one of batch {batch}"
-    if header.sequence != sequence and not (header.kind == Kind.GAP and header.sequence > sequence):
-        return f"a record of sequence {header.sequence} where {sequence} belongs"
-    return header
+    return f"a record of sequence {header.sequence} and batch {header.batch}, which cannot follow"
 
 
 def _synced_behind(data: bytes, bad: int, sequence: int, batch: int) -> int | None:
