@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from syncbrok.log import codec
+from syncbrok.log import codec, stream
 from syncbrok.log.codec import Corrupt, Decoded, Header, Incomplete, Kind
 from syncbrok.model.facts import Carried, Fact, Outcome, Outcomes, Published, Reason, Row
 from syncbrok.model.message import ParentFailure, Scope
@@ -75,6 +75,21 @@ def test_what_is_written_is_read(fact: Fact, number: int, ends_unit: bool) -> No
     assert (header.sequence, header.time_us) == (fact.sequence, fact.time_us)
     assert (header.batch, header.synced_through, header.ends_unit) == (number, number + 1, ends_unit)
     assert codec.decode(memoryview(data)) == codec.decode(data)
+
+
+@settings(max_examples=200)
+@given(st.lists(facts | st.builds(message, st.integers(1, 9)), max_size=5))
+@example([message(1), message(2, parents=(KEY, KEY), scope=Scope.SAME, parent_failure=ParentFailure.HOLD), EVERYTHING])
+def test_the_short_way_reads_the_same(many: list[Fact]) -> None:
+    """What a start reads fast is what ``decode`` reads; bytes that are no record end it with an answer."""
+    data = b"123" + b"".join(codec.encode(fact) for fact in many)
+    read = [codec.decode(codec.encode(fact), content=False) for fact in many]
+    assert list(stream.facts(data, 3, len(data))) == [one.fact for one in read if isinstance(one, Decoded)]
+    for broken in (data + bytes(5), data + bytes(500), data + codec.encode(message(1))[:-1]):
+        *found, last = stream.facts(broken, 3, len(broken))
+        assert len(found) == len(many)
+        assert isinstance(last, Corrupt)
+        assert last.offset == len(data)
 
 
 @given(facts)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from syncbrok.log import files, segment
+from syncbrok.log import files, segment, stream
 from syncbrok.log.catalogue import Catalogue, Part
-from syncbrok.log.codec import Decoded, Header, Kind, decode, read_header
+from syncbrok.log.codec import Corrupt, Decoded, Header, Kind, decode, read_header
 from syncbrok.log.index import text_hash
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, WALK_STRUCT
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
@@ -150,14 +150,13 @@ class Reader:
             index = self._catalogue.index(part)
             if index.last <= after:
                 continue
-            place = index.locate(after + 1)
-            start = place[0] if place else SEGMENT_HEADER_BYTES
-            for found in segment.read_records(part.info.path, start, index.end, content=False):
-                if not isinstance(found.what, Decoded):
-                    why = getattr(found.what, "why", "the last record is cut short")
-                    raise corrupt_error(part.info.path, found.offset, part.info.base, index.last, why)
-                if found.what.header.sequence > after:
-                    yield found.what.fact
+            place, end = index.locate(after + 1), index.end
+            data = _verified(part, end)
+            for fact in stream.facts(data, place[0] if place else SEGMENT_HEADER_BYTES, end):
+                if isinstance(fact, Corrupt):
+                    raise corrupt_error(part.info.path, fact.offset, part.info.base, index.last, fact.why)
+                if fact.sequence > after:
+                    yield fact
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -236,6 +235,15 @@ class Reader:
             if limit is not None and len(found) >= limit:
                 break
         return sorted(found, reverse=True)[:limit]
+
+
+def _verified(part: Part, end: int) -> bytes:
+    """The bytes of a segment; those of a sealed one fit its seal (recovery has looked at the others)."""
+    data = segment.read_segment(part.info.path, 0, end)
+    damage = segment.scrub_bytes(data) if part.active is None else None
+    if damage is not None:
+        raise corrupt_error(part.info.path, damage.offset, part.info.base, part.info.last, damage.why)
+    return data
 
 
 # -- inside one file --------------------------------------------------------------------------------------------------

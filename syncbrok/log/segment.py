@@ -9,7 +9,18 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from syncbrok.log import files
-from syncbrok.log.codec import Buffer, Corrupt, Decoded, Header, Incomplete, Kind, decode, encode, read_header
+from syncbrok.log.codec import (
+    Buffer,
+    Corrupt,
+    Decoded,
+    Header,
+    Incomplete,
+    Kind,
+    decode,
+    encode,
+    read_header,
+    walk_verified,
+)
 from syncbrok.log.layout import HEADER_BYTES, SEALED_STRUCT
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
 from syncbrok.model.facts import SegmentOpened, SegmentSealed
@@ -178,22 +189,23 @@ def read_records(
 def scrub_segment(path: Path) -> Corrupt | None:
     """Read every byte of a sealed segment and compare it with its seal; None where all is well. For the background:
     64 MiB take about 30 ms."""
-    sealed = read_seal(path)
-    if sealed is None:
-        return Corrupt(0, "the segment does not end with its seal")
-    crc = 0
-    with path.open("rb") as file:
-        header = unpack_segment_header(files.read_at(file.fileno(), SEGMENT_HEADER_BYTES, 0))
-        if isinstance(header, Corrupt):
-            return header
-        end = os.fstat(file.fileno()).st_size - SEAL_BYTES
-        for at in range(SEGMENT_HEADER_BYTES, end, _BLOCK_BYTES):
-            crc = crc32c(files.read_at(file.fileno(), min(_BLOCK_BYTES, end - at), at), crc)
-    if crc == sealed[1].crc:
+    return scrub_bytes(read_segment(path))
+
+
+def scrub_bytes(data: bytes) -> Corrupt | None:
+    """The same of the bytes of a whole sealed segment."""
+    header = unpack_segment_header(data)
+    if isinstance(header, Corrupt):
+        return header
+    end = len(data) - SEAL_BYTES
+    seal = decode(data, end) if end >= SEGMENT_HEADER_BYTES else None
+    if not isinstance(seal, Decoded) or not isinstance(seal.fact, SegmentSealed):
+        return Corrupt(max(end, 0), "the segment does not end with its seal")
+    if crc32c(memoryview(data)[SEGMENT_HEADER_BYTES:end]) == seal.fact.crc:
         return None
-    for place in read_records(path, content=False):
-        if not isinstance(place.what, Decoded):
-            return Corrupt(place.offset, place.what.why if isinstance(place.what, Corrupt) else "a record is cut short")
+    _, bad = walk_verified(data, SEGMENT_HEADER_BYTES, end)
+    if bad < end:
+        return Corrupt(bad, "a record is damaged: a checksum does not fit")
     return Corrupt(SEGMENT_HEADER_BYTES, "the checksum of all records does not fit the seal, though each record's does")
 
 
