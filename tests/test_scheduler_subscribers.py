@@ -22,6 +22,18 @@ def test_retries_follow_the_schedule_and_end_as_a_dead_letter() -> None:
     assert log.scheduler.delivery_state(message, 1) == "dead"
 
 
+def test_a_changed_endpoint_takes_over_what_is_being_retried() -> None:
+    """RULES 3: the endpoint is read at each attempt; the waits of the old one do not hold up the new one."""
+    log = log_with(1, retry=RetryPolicy((86_400.0,), 0.0))
+    message = log.publish(1)
+    log.pump(lambda _: BROKEN)
+    assert log.pump() == []
+    log.move(1, 1, "http://elsewhere/")
+    assert to(log.pump()) == [(message, 1)]
+    log.later(86_400)
+    assert log.pump() == []
+
+
 def test_a_hung_endpoint_is_a_cursor_and_not_a_crowd() -> None:
     """RULES 15; DESIGN 1, bounded: its window is out, the rest costs no entry, and the neighbour does not notice."""
     log = log_with(1, 2)

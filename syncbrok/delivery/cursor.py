@@ -144,6 +144,12 @@ class Cursor:
             return DeliveryState.PENDING
         return None
 
+    def retry_now(self) -> None:
+        """What waits for another attempt is due, however long it was to wait."""
+        for sequence in self.tried:
+            if sequence not in self.flight and sequence not in self.parked:
+                self.due.add(sequence)
+
     def settle(self, sequence: int) -> None:
         """The delivery has ended for good: forget it wherever it stands (but not while it is out at a handler)."""
         if self.parked:

@@ -143,6 +143,8 @@ class Scheduler(Standing):
             cursor = Cursor(subscriber, book.backlog, limits.window_default)
             self.books.cursors[fact.number] = cursor
             book.cursors.append(cursor)
+        if cursor.subscriber.settings.endpoint != fact.settings.endpoint:
+            cursor.retry_now()  # the new endpoint takes over at once; the waits were for the old one
         cursor.subscriber = subscriber
         self._set_window(cursor)
         disabled_us = fact.settings.disabled_us

@@ -67,6 +67,13 @@ class FactLog:
             )
         )
 
+    def move(self, number: int, queue: int, endpoint: str) -> None:
+        """The subscriber gets another endpoint."""
+        since = next(f.since for f in self.facts if isinstance(f, SubscriberSet) and f.number == number)
+        given = SubscriberSettings(endpoint=endpoint)
+        name = SubscriberId(f"s{number}")
+        self.add(lambda sequence, now: SubscriberSet(sequence, now, number, queue, name, since, given))
+
     def unsubscribe(self, number: int) -> None:
         self.add(lambda sequence, now: SubscriberDeleted(sequence, now, number))
 
