@@ -84,9 +84,9 @@ def test_the_short_way_reads_the_same(many: list[Fact]) -> None:
     """What a start reads fast is what ``decode`` reads; bytes that are no record end it with an answer."""
     data = b"123" + b"".join(codec.encode(fact) for fact in many)
     read = [codec.decode(codec.encode(fact), content=False) for fact in many]
-    assert list(stream.facts(data, 3, len(data))) == [one.fact for one in read if isinstance(one, Decoded)]
+    assert list(stream.facts(data, 3)) == [one.fact for one in read if isinstance(one, Decoded)]
     for broken in (data + bytes(5), data + bytes(500), data + codec.encode(message(1))[:-1]):
-        *found, last = stream.facts(broken, 3, len(broken))
+        *found, last = stream.facts(broken, 3)
         assert len(found) == len(many)
         assert isinstance(last, Corrupt)
         assert last.offset == len(data)

@@ -23,7 +23,7 @@ from threading import Lock
 from syncbrok.log import checkpoint, files, retention, segment
 from syncbrok.log.blank import Blank
 from syncbrok.log.catalogue import Catalogue, build_index
-from syncbrok.log.codec import Decoded, Header, decode, encode, encode_batch, read_header
+from syncbrok.log.codec import Header, encode, encode_batch, read_header
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.options import JournalOptions
 from syncbrok.log.reader import KindName, Reader
@@ -31,6 +31,7 @@ from syncbrok.log.recent import Batch, Recent
 from syncbrok.log.recovery import Recovered, RecoveryReport, recover
 from syncbrok.log.reserve import Reserve
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, SegmentInfo
+from syncbrok.log.stream import message_at
 from syncbrok.log.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogFull
@@ -331,10 +332,7 @@ class Journal:
     def cached(self, sequence: int) -> Published | None:
         """A message written lately, from memory alone."""
         found = self._recent.find(sequence)
-        if found is None:
-            return None
-        record = decode(*found, verify=False)
-        return record.fact if isinstance(record, Decoded) and isinstance(record.fact, Published) else None
+        return None if found is None else message_at(*found)
 
     def kind_of(self, sequence: int) -> KindName:
         """``message``, ``other``, ``dropped`` (by retention) or ``unknown`` (never written)."""

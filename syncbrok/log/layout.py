@@ -116,6 +116,7 @@ ID_BYTES = 16
 ROW_BYTES = ROW_STRUCT.size
 LENGTH_AT = 8
 """where ``body_bytes`` stands in a header, for those who walk"""
+LENGTH_STRUCT = struct.Struct("<I")
 assert HEADER.itemsize == HEADER_BYTES == HEAD_STRUCT.size + CRC_STRUCT.size
 assert VERIFY_STRUCT.size == HEADER_BYTES
 assert EXTRA.itemsize == EXTRA_STRUCT.size

@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 from syncbrok.log import files, segment, stream
 from syncbrok.log.catalogue import Catalogue, Part
 from syncbrok.log.codec import Corrupt, Decoded, Header, Kind, decode, read_header
-from syncbrok.log.index import text_hash
+from syncbrok.log.index import SegmentIndex, text_hash
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, WALK_STRUCT
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row
-from syncbrok.model.limits import MIB
+from syncbrok.model.limits import MIB, offsets_every
 
 BLOCK_BYTES_MAX = 1 * MIB
 READ_BYTES_MAX = 4 * MIB
@@ -49,7 +49,8 @@ class Reader:
         for fact in self._facts(sorted(set(sequences))):
             if isinstance(fact, Published):
                 found[fact.sequence] = fact
-        gone = [sequence for sequence in dict.fromkeys(sequences) if sequence < self._catalogue.oldest]
+        oldest = self._catalogue.oldest
+        gone = {sequence for sequence in sequences if sequence < oldest}
         if gone:
             for fact in self._facts(sorted(self._carried_in(gone))):
                 if isinstance(fact, Carried):
@@ -105,11 +106,11 @@ class Reader:
 
     def _blocks(self, part: Part, records: Sequence[int]) -> list[Block]:
         index = self._catalogue.index(part)
-        places = [(place, record) for record in records if (place := index.locate(record)) is not None]
+        places = list(_places(index, records))
         # Only now, so that what is appended meanwhile makes the last block longer, never too short.
         sparse, end = index.sparse, index.end
         blocks: list[Block] = []
-        for (start, walked), record in places:
+        for record, start, walked in places:
             if not blocks or blocks[-1].start != start:
                 following = int(sparse.searchsorted(start, "right"))
                 blocks.append(Block(start, int(sparse[following]) if following < len(sparse) else end, []))
@@ -152,7 +153,7 @@ class Reader:
                 continue
             place, end = index.locate(after + 1), index.end
             data = _verified(part, end)
-            for fact in stream.facts(data, place[0] if place else SEGMENT_HEADER_BYTES, end):
+            for fact in stream.facts(data, place[0] if place else SEGMENT_HEADER_BYTES):
                 if isinstance(fact, Corrupt):
                     raise corrupt_error(part.info.path, fact.offset, part.info.base, index.last, fact.why)
                 if fact.sequence > after:
@@ -246,6 +247,24 @@ def _verified(part: Part, end: int) -> bytes:
     return data
 
 
+def _places(index: SegmentIndex, records: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(record, offset of its block, how many to walk from there) of those records that are there. In a run of
+    neighbours only the first of a block is looked up."""
+    start = walked = before = 0
+    whole, last = not index.jumps, index.last
+    for record in records:
+        step = record - before
+        if whole and before and walked + step < offsets_every and record <= last:
+            walked += step
+        else:
+            place = index.locate(record)
+            if place is None:
+                continue
+            start, walked = place
+        before = record
+        yield record, start, walked
+
+
 # -- inside one file --------------------------------------------------------------------------------------------------
 
 
@@ -278,7 +297,11 @@ def _walk(data: bytes, shift: int, part: Part, block: Block) -> Iterator[Fact]:
                 raise corrupt_error(part.info.path, at + shift, part.info.base, sequence, "no record begins here")
             at += HEADER_BYTES + body_bytes
             walked += 1
-        yield _decoded(data, at, at + shift, part, sequence)
+        message = stream.plain_message(data, at)
+        if message is not None and message.sequence == sequence:
+            yield message
+        else:
+            yield _decoded(data, at, at + shift, part, sequence)
 
 
 def _decoded(data: bytes, at: int, offset: int, part: Part, sequence: int) -> Fact:
