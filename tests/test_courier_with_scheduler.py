@@ -1,0 +1,98 @@
+"""Scheduler, courier and webhook together, over real sockets: the causal promise, with an endpoint that often fails."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+
+from syncbrok.delivery.courier import Courier
+from syncbrok.delivery.guard import Guard
+from syncbrok.delivery.webhook import Webhook
+from syncbrok.model.facts import Outcome, Outcomes, Published, Row
+from syncbrok.model.message import RetryPolicy, Subscriber
+from tests.support.endpoint import Endpoint, Reply, Request, reply, subscriber
+from tests.support.factlog import FactLog
+from tests.support.polling import eventually
+
+MESSAGES = 300
+
+
+class Wiring:
+    """A ``FactLog`` whose rows become durable a few turns after they are recorded, as in the Space."""
+
+    def __init__(self, webhook: Webhook) -> None:
+        self.log = FactLog(retry=RetryPolicy((0.01,) * 60, 0.2))
+        self.log.now_us = time.time_ns() // 1_000
+        self.subscribers: dict[int, Subscriber] = {}
+        self.courier = Courier(
+            self.log.scheduler,
+            lambda _: webhook,
+            self.read,
+            lambda sequence: self.message(sequence) if sequence % 2 else None,
+            self.recorded,
+            lambda number: (self.subscribers[number], "q1", 5.0),
+            lambda: self.log.durable,
+            lambda: time.time_ns() // 1_000,
+            lambda: 0.0,
+        )
+
+    def message(self, sequence: int) -> Published:
+        fact = self.log.facts[sequence - 1]
+        assert isinstance(fact, Published)
+        return fact
+
+    async def read(self, sequences: Sequence[int]) -> list[Published | None]:
+        await asyncio.sleep(0)
+        return [self.message(sequence) for sequence in sequences]
+
+    def recorded(self, rows: list[Row]) -> None:
+        self.log.rows.extend(rows)
+        asyncio.get_running_loop().call_soon(self.commit)
+
+    def commit(self) -> None:
+        self.log.now_us = time.time_ns() // 1_000
+        self.log.commit()
+        self.courier.wake()
+
+
+async def test_no_child_goes_before_its_parents_and_nothing_is_lost(seed: int) -> None:
+    """DESIGN 1, causal and at least once: over two subscribers, with a third of the attempts failing, every message
+    arrives at both, and no attempt of a child is made before its parents were acknowledged by both."""
+    chance = random.Random(seed)
+    acknowledged: set[tuple[int, str]] = set()
+    early: set[tuple[int, str]] = set()
+    parents_of: dict[int, tuple[int, ...]] = {}
+
+    def answer(request: Request) -> Reply:
+        sequence, who = int(request.headers["syncbrok-sequence"]), request.headers["x-who"]
+        needed = {(parent, subscriber) for parent in parents_of[sequence] for subscriber in "ab"}
+        early.update(needed - acknowledged)
+        if chance.random() < 0.33:
+            return reply(chance.choice(["503 No", "500 No", "302 No"]), b"", "Retry-After: 0")
+        acknowledged.add((sequence, who))
+        return reply()
+
+    webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
+    wiring = Wiring(webhook)
+    log = wiring.log
+    async with Endpoint(answer) as endpoint:
+        log.queue(1)
+        for number, who in ((1, "a"), (2, "b")):
+            log.subscriber(number, 1)
+            wiring.subscribers[number] = subscriber(endpoint.url, number=number, headers=(("x-who", who),))
+        published: list[int] = []
+        for _ in range(MESSAGES):
+            parents = tuple(set(chance.choices(published[-20:], k=chance.randrange(3)))) if published else ()
+            published.append(log.publish(1, *parents))
+            parents_of[published[-1]] = parents
+        run = asyncio.create_task(wiring.courier.run())
+        await eventually(lambda: set(log.states().values()) == {"complete"}, "every message is complete", 30.0)
+        await wiring.courier.drain(5.0)
+        await run
+        await webhook.close()
+    assert not early
+    assert acknowledged == {(sequence, who) for sequence in published for who in "ab"}
+    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+    delivered = [(row.message, row.subscriber) for row in rows if row.outcome is Outcome.DELIVERED]
+    assert len(delivered) == len(set(delivered)) == 2 * MESSAGES
+    assert len(endpoint.requests) == len(rows)
