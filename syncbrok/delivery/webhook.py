@@ -74,7 +74,8 @@ class Webhook:
             pool = self._pool(subscriber, deliveries[0].queue)
             pool.sign_with(self._secrets(subscriber.number))
         except (SyncbrokError, LookupError, ValueError, OSError) as error:  # a bad endpoint, a secret that is lost
-            log.exception("syncbrok.delivery.subscriber_unusable", extra={"subscriber": subscriber.id})
+            why = {"subscriber": subscriber.id, "error": str(error)}
+            log.warning("syncbrok.delivery.subscriber_unusable", extra=why)
             self._refuse(deliveries, done, str(error))
             return
         pool.start(deliveries, done)
