@@ -75,6 +75,15 @@ def sync_directory(directory: Path) -> None:
         raise LogFailed(f"fsync of {directory} failed: {problem.strerror}", file=str(directory)) from problem
 
 
+def make_directory(directory: Path) -> None:
+    """``directory`` and those above it are there, and stay there. Raises ``LogFailed``, and ``OSError`` where it may
+    not be made."""
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        sync_directory(one.parent)
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """``path`` holds ``data`` or, after a crash, what it held before. Raises ``LogFull`` or ``LogFailed``."""
     temporary = path.with_name(path.name + ".tmp")

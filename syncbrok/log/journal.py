@@ -46,12 +46,7 @@ class Journal:
     """See the module. Made by ``open``."""
 
     def __init__(
-        self,
-        directory: Path,
-        options: JournalOptions,
-        clock_us: Callable[[], int],
-        recovered: Recovered,
-        lock: int,
+        self, directory: Path, options: JournalOptions, clock_us: Callable[[], int], recovered: Recovered, lock: int
     ) -> None:
         self._directory = directory
         self._options = options
@@ -108,7 +103,7 @@ class Journal:
         """Take the lock, recover what is there. An empty directory makes an empty log without a segment:
         ``needs_roll`` is true then. ``progress`` is told (segments looked at, segments in all). Raises ``LogLocked``,
         ``LogCorrupt``, ``LogFull`` or ``LogFailed``."""
-        directory.mkdir(parents=True, exist_ok=True)
+        files.make_directory(directory)
         lock = files.take_lock(directory)
         try:
             recovered = recover(directory, progress)
@@ -376,7 +371,10 @@ class Journal:
         self._marked_us = self._clock_us()
         oldest = self._oldest or parts[0].info.base
         base, end = parts[-1].info.base, self._durable_end if self._active else parts[-1].info.bytes
-        self._watermark.save(Mark(self.uuid, self.durable_sequence, base, end, self._marked_us, oldest, clean))
+        try:
+            self._watermark.save(Mark(self.uuid, self.durable_sequence, base, end, self._marked_us, oldest, clean))
+        except LogFull:
+            log.warning("syncbrok.log.no_watermark")  # only the first one needs room; without it less is vouched for
 
     def close(self) -> None:
         """Make everything durable, say that it is, let go of the lock. A failed journal only lets go."""
