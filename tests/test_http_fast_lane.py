@@ -249,8 +249,9 @@ async def test_a_stopping_server_answers_what_it_has_taken(connect: Connect, spa
         assert await resting.reader.read() == b""
         receipt.set_result(accepted)
         assert (await busy.answer())[0] == 201
-        assert await busy.reader.read() == b""
-        await stopping
+        async with asyncio.timeout(2.5):
+            assert await busy.reader.read() == b""
+            await stopping
         assert (api.server.connections, api.server.fast_lanes) == (0, 0)
 
 

@@ -86,7 +86,7 @@ async def test_a_known_subscription_stays_as_it_is(tmp_path: Path) -> None:
             assert (await api.post(path, None, headers)).status == 200
         (one,) = (await api.get("/v1/queues/orders/subscribers")).json()["subscribers"]
         path = f"/v1/queues/orders/subscribers/{one['id']}"
-        assert (await api.patch(path, {"paused": True})).status == 200
+        assert (await api.patch(path, {"paused": True, "window": 3, "retry": ["1s"]})).status == 200
         assert (await api.post("/subscrib", None, headers)).status == 200
         assert (await api.get(path)).json()["state"] == "paused"
         assert (await api.patch(path, {"format": "raw"})).status == 200
