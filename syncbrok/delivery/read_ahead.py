@@ -4,6 +4,7 @@ Without it a backlog is read in runs of what a window has room for, and each run
 run is read while this one is being delivered: when half of what was read ahead for a subscriber has gone out.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Final
@@ -20,7 +21,8 @@ class ReadAhead:
     ``wanted``: subscribers for whom the next run should be read."""
 
     def __init__(self) -> None:
-        self.messages: dict[int, Published] = {}
+        # Ordered: the first of a plain dict is found by walking over all that were taken out before it.
+        self.messages: OrderedDict[int, Published] = OrderedDict()
         self.wanted: set[int] = set()
         self._bytes = 0
         self._marks: dict[int, int] = {}
@@ -63,5 +65,5 @@ class ReadAhead:
                 self.messages[sequence] = message
                 self._bytes += len(message.content)
         while self._bytes > BYTES_MAX or len(self.messages) > MESSAGES_MAX:
-            oldest = self.messages.pop(next(iter(self.messages)))
+            _, oldest = self.messages.popitem(last=False)
             self._bytes -= len(oldest.content)
