@@ -306,6 +306,7 @@ async def test_a_secret_that_no_fact_counts_is_forgotten(tmp_path: Path):
     async with running_space(tmp_path) as running:
         await running.subscribe("q", "a")
         assert running.space.signing_keys(1) == ()
+        await eventually(lambda: SECRET not in file.read_text(), "the file is tidied")
     file.chmod(0o644)
     with pytest.raises(BadConfig):
         async with running_space(tmp_path):

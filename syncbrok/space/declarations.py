@@ -183,8 +183,13 @@ class Declarations:
         draft.touch(item.queue)
         dropped = self._owing(known.number)
         draft.add(SubscriberDeleted(draft.sequence, draft.time_us, known.number))
-        draft.after.append(lambda: self._forget(known))
+        draft.after.append(lambda: self.forget(known))
         return dropped
+
+    def forget(self, subscriber: Subscriber) -> None:
+        """It is deleted, durably."""
+        self._forget(subscriber)
+        self._vault.forget(subscriber.number)
 
     # -- parts ----------------------------------------------------------------------------------------------------
 

@@ -72,11 +72,16 @@ class Planner:
         heapify(heap)
         while heap:
             together = [heappop(heap) for _ in range(min(SLICE, len(heap)))]
+            # Looked at before the read: the rows of what ends during it may be missing from what is read.
+            ended = [self._standing.ended(sequence) for sequence in together]
             for at, history in enumerate(await self._read(together)):
                 if heap and heap[0] < together[at]:  # a child just found comes before the rest of the slice
                     for sequence in together[at:]:
                         heappush(heap, sequence)
                     break
+                if not ended[at]:
+                    self.skipped += together[at] in wish.messages
+                    continue
                 entry = None if history is None else self._entry(history, wish, taken)
                 if history is None or entry is None:
                     continue
@@ -91,9 +96,6 @@ class Planner:
         """None where it stays as it is."""
         message = history.message
         sequence = message.sequence
-        if not self._standing.ended(sequence):
-            self.skipped += sequence in wish.messages
-            return None
         subscribers = self._subscribers(history, wish)
         if not subscribers:
             return None

@@ -117,7 +117,7 @@ class Space:
             Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync),
             self._lookups,
             declarations,
-            Operations(journal, registry, scheduler, append, self._run_blocking, self._forget, closing),
+            Operations(journal, registry, scheduler, append, self._run_blocking, declarations.forget, closing),
         )
         self._committer.steps.update(self._intake.steps)
         self._upkeep = Upkeep(
@@ -127,6 +127,7 @@ class Space:
             declarations,
             append,
             self._committer.roll,
+            self._committer.call,
             self._run_blocking,
             clock_us,
             options.journal.retention_s,

@@ -7,10 +7,11 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final
 
-from syncbrok.log.journal import Journal
-from syncbrok.model.errors import BrokerFault, LogFull
+from syncbrok.log.journal import Journal, SegmentInfo
+from syncbrok.model.errors import BrokerFault
 from syncbrok.model.facts import Carried, Published
 from syncbrok.model.names import sequence_of
 from syncbrok.space.declarations import Declarations
@@ -32,7 +33,7 @@ _checkpoint_records_min: Final = 100_000
 
 
 class Upkeep:
-    """``append`` and ``roll`` are the committer's. ``wake`` is called when there is something to deliver."""
+    """``append``, ``roll`` and ``call`` are the committer's. ``wake`` is called when there is something to deliver."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class Upkeep:
         declarations: Declarations,
         append: Callable[[Callable[[Draft], Any]], Awaitable[Any]],
         roll: Callable[[], Awaitable[None]],
+        call: Callable[[Callable[[], Any]], Awaitable[Any]],
         run_blocking: RunBlocking,
         clock_us: Callable[[], int],
         retention_s: float,
@@ -52,6 +54,7 @@ class Upkeep:
         self._declarations = declarations
         self._append = append
         self._roll = roll
+        self._call = call
         self._run_blocking = run_blocking
         self._clock_us = clock_us
         self._retention_us = int(retention_s * 1e6)
@@ -78,21 +81,24 @@ class Upkeep:
         kept in the snapshot of a new segment, and only then do they go. How many went. A crash anywhere between
         leaves records twice, which changes nothing."""
         before_us = self._clock_us() - self._retention_us
-        expired = []
-        for segment in self._journal.segments():
-            if not segment.sealed or segment.last_time_us >= before_us:
-                break  # a prefix of the log only
-            expired.append(segment)
-        if not expired:
-            return 0
-        through = expired[-1].last
+        segments = self._journal.segments()
+        expired = list(takewhile(lambda one: one.sealed and one.last_time_us < before_us, segments))
         try:
-            carried = await self._carry(through)
-            self.dropped_through = through
-            await self._roll()
-        except LogFull as full:
-            _log.error("syncbrok.space.retention_stuck", extra={"detail": full.detail})
-            return 0
+            if expired:
+                return await self._drop(expired)
+            if segments[-1].first_time_us < before_us and segments[-1].records > 1:
+                await self._roll()  # where little is written a segment would never be full, and so never expire
+        except BrokerFault as fault:  # no room; it is tried again in a minute
+            _log.error("syncbrok.space.retention_stuck", extra={"detail": fault.detail})
+        except OSError as problem:  # the archive
+            _log.error("syncbrok.space.archive_failed", extra={"detail": str(problem)})
+        return 0
+
+    async def _drop(self, expired: Sequence[SegmentInfo]) -> int:
+        through = expired[-1].last
+        carried = await self._carry(through)
+        self.dropped_through = through
+        await self._roll()
         for _ in expired:
             await self._run_blocking(self._journal.drop_oldest)
         _log.info("syncbrok.space.segments_dropped", extra={"segments": len(expired), "through": through,
@@ -170,6 +176,9 @@ class Upkeep:
                     await self._append(partial(self._declarations.retire_secret, number))
                 except BrokerFault:
                     break  # no room: another time
+            tidied = self._vault.tidied()
+            if tidied is not None:
+                await self._call(tidied)
             await asyncio.sleep(SECRETS_EVERY_S)
 
 

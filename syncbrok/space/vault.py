@@ -46,6 +46,7 @@ class Vault:
         self._path = directory / FILE
         self._kept = kept
         self._staged: dict[int, Kept | None] = {}
+        self._untidy = False
         self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
 
     @classmethod
@@ -119,11 +120,24 @@ class Vault:
         """The fact was not written. The file may hold the change until it is written again."""
         self._staged.pop(number)
 
+    def forget(self, number: int) -> None:
+        """The subscriber is gone. The file follows with ``tidied``."""
+        self._keys.pop(number, None)
+        self._untidy = self._kept.pop(number, None) is not None or self._untidy
+
+    def tidied(self) -> Callable[[], None] | None:
+        """What the writer thread must do so that the file holds no secret of anybody who is gone; None for nothing."""
+        if not self._untidy:
+            return None
+        self._untidy = False
+        text = self._text()
+        return lambda: _write(self._path, text)
+
     def check(self, subscribers: Iterable[Subscriber]) -> None:
         """At the start: forget what no fact counts, and say where a secret is missing."""
         counted = {subscriber.number for subscriber in subscribers if subscriber.settings.secret_count}
         for number in self._kept.keys() - counted:
-            del self._kept[number]
+            self.forget(number)
         for number in counted - self._kept.keys():
             _log.error("syncbrok.space.secret_missing", extra={"subscriber": number, "file": FILE})
 
