@@ -7,7 +7,7 @@ What memory does not hold is named (``Wanted``), looked up elsewhere, and the un
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooLarge, UnknownParent
@@ -51,6 +51,10 @@ class Found:
 
 
 _nothing: Final = Found()
+_one_new: Final = (True,)
+_one_parentless: Final = ((),)
+_new: Final[Callable[..., Any]] = tuple.__new__
+"""makes a named tuple from its fields in order, in a third of the time"""
 
 
 class _Unit:
@@ -108,12 +112,12 @@ class Acceptor:
         queue = self._registry.queue(unit.queue)
         if queue.number in self._closing:
             raise Conflict(f"queue {unit.queue!r} is being deleted", queue=unit.queue)
-        ids = draft.ids.take(draft.sequence, len(unit.messages))
         for message in unit.messages:
             if message.parents or message.idempotency_key:
                 break
         else:
-            return self._plain(unit.messages, queue, draft, ids, only)
+            return self._plain(unit.messages, queue, draft, only)
+        ids = draft.ids.take(draft.sequence, len(unit.messages))
         work = _Unit(unit.messages)
         for message in unit.messages:
             self._decide(message, queue, work, draft, ids, found or _nothing, only)
@@ -126,42 +130,55 @@ class Acceptor:
             _put(draft, work.fresh)
         return Accepted(tuple(work.ids), tuple(work.sequences), tuple(work.new), tuple(work.parents), self._sync)
 
-    def _plain(
-        self, messages: tuple[Message, ...], queue: Queue, draft: Draft, ids: list[MessageId], only: int
-    ) -> Accepted:
+    def _plain(self, messages: tuple[Message, ...], queue: Queue, draft: Draft, only: int) -> Accepted:
         """Units without parents and keys, by far the most: nothing to look at, so no line costs a call of its own."""
-        time_us, number, scope, failure = (
-            draft.time_us,
-            queue.number,
-            queue.settings.scope,
-            queue.settings.parent_failure,
-        )
-        sequences = range(draft.sequence, draft.sequence + len(messages))
-        make, class_ = tuple.__new__, Published
-        _put(draft, [
-            make(class_, (
-                sequence,
-                time_us,
-                id_,
-                number,
-                sequence,
-                0,
-                scope,
-                failure if message.parent_failure is None else message.parent_failure,
-                (),
-                message.key,
-                "",
-                b"",
-                max(message.due_us, time_us + message.delay_us) if message.delay_us else message.due_us,
-                message.expires_us,
-                message.content_type,
-                message.headers,
-                message.content,
-                only,
-            ))
-            for sequence, id_, message in zip(sequences, ids, messages, strict=True)
-        ])  # fmt: skip
-        return Accepted(tuple(ids), tuple(sequences), (True,) * len(ids), ((),) * len(ids), self._sync)
+        count, first = len(messages), draft.sequence
+        time_us, number, settings = draft.time_us, queue.number, queue.settings
+        scope, failure = settings.scope, settings.parent_failure
+        ids = draft.ids.take(first, count)
+        sequence = first
+        size_bytes = 0
+        fresh = []
+        for message in messages:
+            content, content_type, _, key, _, own_failure, due_us, delay_us, expires_us, headers = message
+            if delay_us:
+                due_us = max(due_us, time_us + delay_us)
+            if own_failure is None:
+                own_failure = failure
+            fresh.append(
+                _new(
+                    Published,
+                    (
+                        sequence,
+                        time_us,
+                        ids[sequence - first],
+                        number,
+                        sequence,
+                        0,
+                        scope,
+                        own_failure,
+                        (),
+                        key,
+                        "",
+                        b"",
+                        due_us,
+                        expires_us,
+                        content_type,
+                        headers,
+                        content,
+                        only,
+                    ),
+                )
+            )
+            sequence += 1
+            size_bytes += len(content)
+        draft.extend(fresh)
+        draft.size_bytes += size_bytes
+        if count == 1:
+            accepted: Accepted = _new(Accepted, (tuple(ids), (first,), _one_new, _one_parentless, self._sync))
+            return accepted
+        sequences = tuple(range(first, sequence))
+        return Accepted(tuple(ids), sequences, _one_new * count, _one_parentless * count, self._sync)
 
     def _decide(
         self,

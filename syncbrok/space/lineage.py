@@ -4,6 +4,7 @@ Three columns in a ring: id, root, depth; 28 bytes a message. A parent older tha
 """
 
 from array import array
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from syncbrok.model.facts import Published
@@ -34,6 +35,18 @@ class Lineage:
         self._ids[16 * at : 16 * at + 16] = message.id
         self._root[at] = message.root
         self._depth[at] = message.depth
+
+    def note_all(self, messages: Sequence[Published]) -> None:
+        """As ``note``, for a batch."""
+        first, count = messages[0].sequence, len(messages)
+        start = first & self._mask
+        if messages[-1].sequence - first != count - 1 or start + count > self._mask + 1:
+            for message in messages:
+                self.note(message)
+            return
+        self._ids[16 * start : 16 * (start + count)] = b"".join([message.id for message in messages])
+        self._root[start : start + count] = array("Q", [message.root for message in messages])
+        self._depth[start : start + count] = array("I", [message.depth for message in messages])
 
     def place(self, id: MessageId, sequence: int) -> Place | None:  # noqa: A002 (the word of the domain)
         """Of the message with this id, whose sequence is in it; None where it is not among the recent ones."""

@@ -33,14 +33,18 @@ class State:
 
     def apply(self, facts: Sequence[Fact]) -> None:
         """Facts that are durable, in log order."""
-        note, note_key, tell = self.lineage.note, self.keys.note, self.scheduler.apply
+        published = [fact for fact in facts if type(fact) is Published]
+        if published:
+            self.lineage.note_all(published)
+            for message in published:
+                if message.idempotency_key:
+                    self.keys.note(message)
+        if len(published) < len(facts):
+            for fact in facts:
+                if type(fact) is not Published and type(fact) is not Outcomes:
+                    self._declared(fact)
+        tell = self.scheduler.apply
         for fact in facts:
-            if type(fact) is Published:
-                note(fact)
-                if fact.idempotency_key:
-                    note_key(fact)
-            elif type(fact) is not Outcomes:
-                self._declared(fact)
             tell(fact)
         self.through = facts[-1].sequence
         self.time_us = max(self.time_us, facts[-1].time_us)
