@@ -65,6 +65,8 @@ class Books:
     ledger: Ledger = field(default_factory=Ledger)
     queues: dict[int, QueueBook] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
+    abandoned: set[int] = field(default_factory=set)
+    """subscribers disabled for so long that all that waits for them dies"""
     wheel: Wheel = field(default_factory=Wheel)
     line: deque[Cursor] = field(default_factory=deque)
     """cursors that may have something to hand out, each once"""

@@ -285,6 +285,7 @@ class Line:
         disabled_us = cursor.subscriber.settings.disabled_us
         if 0 < disabled_us <= now_us - int(limits.disabled_max_s * 1e6):
             cursor.doomed = True
+            self._books.abandoned.add(number)
 
 
 def _row(attempt: Attempt, answer: Answer, outcome: Outcome, due_us: int = 0) -> Row:

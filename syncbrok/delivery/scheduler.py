@@ -153,6 +153,7 @@ class Scheduler(Standing):
             self.books.wheel.add(over_us, DISABLED_OVER, fact.number)
         else:
             cursor.doomed = False
+            self.books.abandoned.discard(fact.number)
         self.books.activate(cursor)
 
     def _set_window(self, cursor: Cursor) -> None:
@@ -174,6 +175,7 @@ class Scheduler(Standing):
         if cursor.queued:
             self.books.line.remove(cursor)
         del self.books.cursors[number]
+        self.books.abandoned.discard(number)
         self._replays.lost_subscriber(number)
         counted = self.books.ledger.waiting(cursor.subscriber.queue, cursor.subscriber.since + 1, sequence)
         self._leaving.append((cursor, counted))
@@ -250,9 +252,8 @@ class Scheduler(Standing):
                 continue
             self.books.asked[doomed.message] = doomed
             rows.append(Row(doomed.message, ALL_SUBSCRIBERS, 0, doomed.outcome, doomed.reason, 0, now_us, 0, 0, 0))
-        for cursor in self.books.cursors.values():
-            if cursor.doomed and len(rows) < limit:
-                rows.extend(self._line.abandon(cursor, now_us, limit - len(rows)))
+        for number in self.books.abandoned:
+            rows.extend(self._line.abandon(self.books.cursors[number], now_us, limit - len(rows)))
         return rows
 
     def _queue_of(self, sequence: int) -> int:
@@ -268,7 +269,7 @@ class Scheduler(Standing):
 
     def next_due_us(self) -> int | None:
         """When to call ``take`` and ``owed`` again though nothing has happened; 0 for at once, None for never."""
-        if self._gates.busy or self._leaving or (self.books.line and not self.suspended):
+        if self._gates.busy or self._leaving or self.books.dying or (self.books.line and not self.suspended):
             return 0
         return self.books.wheel.next_due_us()
 

@@ -65,6 +65,8 @@ def load(books: Books, parts: dict[str, bytes]) -> None:
             if members is not None:
                 setattr(cursor, name, SequenceSet.load(members))
         _load_cursor(cursor, state["cursors"].get(str(number)))
+        if cursor.doomed:
+            books.abandoned.add(number)
         books.activate(cursor)
 
 

@@ -32,6 +32,24 @@ class Catalogue:
         self.parts: tuple[Part, ...] = tuple(Part(info, None) for info in sealed)
         self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
         self._loading = Lock()
+        self.damaged: dict[str, str] = {}
+        """file -> what is wrong in it, found while it was read or scrubbed"""
+
+    def found_damage(self, info: SegmentInfo, detail: str) -> None:
+        """Say it once for each file: what the disk has lost is for an operator to mend, from a backup or by salvage."""
+        if info.path.name not in self.damaged:
+            self.damaged[info.path.name] = detail
+            log.critical("syncbrok.log.segment_damaged", extra={"file": info.path.name, "detail": detail})
+
+    def scrub(self, info: SegmentInfo) -> None:
+        """Read all of a sealed segment against its seal; what is wrong goes to ``damaged``."""
+        try:
+            damage = segment.scrub_segment(info.path)
+        except FileNotFoundError:
+            return  # dropped meanwhile
+        if damage is not None:
+            error = corrupt_error(info.path, damage.offset, info.base, info.last, damage.why)
+            self.found_damage(info, error.detail)
 
     @property
     def oldest(self) -> int:

@@ -65,6 +65,7 @@ class Journal:
         self._failed: LogFailed | None = None
         self._closed = False
         self._catalogue = Catalogue(self.uuid, recovered.sealed)
+        self.damaged, self.scrub = self._catalogue.damaged, self._catalogue.scrub
         self._reader = Reader(self._catalogue, lambda: self.next_sequence)
         self.replay = self._reader.replay
         self.read_many = self._reader.messages

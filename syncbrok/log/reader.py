@@ -6,6 +6,7 @@ whole, neighbouring ones together; in larger ones only the headers on the way ar
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from syncbrok.log.codec import Corrupt, Decoded, Header, Kind, decode, read_head
 from syncbrok.log.index import SegmentIndex, text_hash
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, WALK_STRUCT
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
+from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row
 from syncbrok.model.limits import MIB, offsets_every
 
@@ -44,7 +46,8 @@ class Reader:
 
     def messages(self, sequences: Sequence[int]) -> list[Published | None]:
         """The messages of these sequences (their own), content included, in the same order. None: dropped by retention
-        and carried by no later record, or not a message. Raises ``LogCorrupt``."""
+        and carried by no later record, not a message, or damaged on the disk (which ``Catalogue.damaged`` then tells):
+        one record that rots must not keep the others from being read."""
         found: dict[int, Published] = {}
         for fact in self._facts(sorted(set(sequences))):
             if isinstance(fact, Published):
@@ -70,9 +73,18 @@ class Reader:
         """The facts of these records (sorted), those that are there."""
         for part, wanted in self._by_part(records):
             try:
-                yield from self._facts_of(part, wanted)
+                yield from list(self._facts_of(part, wanted))
             except FileNotFoundError:
                 continue  # dropped by retention between the look at the catalogue and the opening
+            except LogCorrupt as damage:
+                self._catalogue.found_damage(part.info, damage.detail)
+                yield from self._undamaged(part, wanted)
+
+    def _undamaged(self, part: Part, records: Sequence[int]) -> Iterator[Fact]:
+        """One by one, those that can be read."""
+        for record in records:
+            with suppress(LogCorrupt, FileNotFoundError):
+                yield from list(self._facts_of(part, [record]))
 
     def _by_part(self, records: Sequence[int]) -> Iterator[tuple[Part, list[int]]]:
         part: Part | None = None

@@ -117,6 +117,7 @@ class Overview:
             bytes_written=meters.bytes_written,
             full=meters.full,
             failed=meters.failed,
+            damaged=len(journal.damaged),
         )
 
 

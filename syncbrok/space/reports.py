@@ -180,6 +180,8 @@ class LogReport:
     """appending is refused for want of room (507)"""
     failed: bool
     """the log must not be used any more; the broker is stopping"""
+    damaged: int = 0
+    """sealed segments in which a checksum does not fit"""
 
 
 @dataclass(frozen=True, slots=True)

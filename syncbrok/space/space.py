@@ -41,6 +41,7 @@ from syncbrok.space.operations import Operations
 from syncbrok.space.queue import RegistryStatistics
 from syncbrok.space.recovery import recover
 from syncbrok.space.reports import StartReport
+from syncbrok.space.scrub import scrub
 from syncbrok.space.sources import Sources
 from syncbrok.space.state import State
 from syncbrok.space.upkeep import Upkeep
@@ -222,6 +223,7 @@ class Space:
                 self._upkeep.checkpoint(),
                 self._upkeep.feed(),
                 self._upkeep.retire_secrets(),
+                scrub(self._journal, self._run_blocking),
             )
         ]
         lookups = tasks.create_task(self._lookups.run(), name="syncbrok lookups")

@@ -24,6 +24,7 @@ class MemoryJournal:
     def __init__(self, facts: list[Fact]) -> None:
         self.facts = facts
         self.id_key = KEY
+        self.damaged: dict[str, str] = {}
         self.dropped_through = 0
         self.caches = False
         self.reads = 0
