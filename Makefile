@@ -15,7 +15,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
 
-.PHONY: help serve test lint format soak bench spark docs clean
+.PHONY: help serve test lint format soak bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -42,8 +42,6 @@ soak: $(VENV)/.installed-dev  ## kill -9, full disk and hung subscribers, for as
 bench: $(VENV)/.installed-dev  ## measure, beside the ceilings of this machine
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
-spark: $(VENV)/.installed-spark  ## add what the Spark pipeline needs (a Java runtime is not included)
-
 docs: $(VENV)/.installed-dev  ## write again what code writes: pictures, dashboard, promises
 	$(BIN)/python -m tools.pictures
 	$(BIN)/python -m tools.dashboard
@@ -60,10 +58,6 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
-
-$(VENV)/.installed-spark: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[dev,spark]'
-	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo 'Syncbrok needs Python 3.11 or newer; none was found (PYTHON=/path/to/python names one).' >&2; exit 1; }
