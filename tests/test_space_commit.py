@@ -17,12 +17,14 @@ from syncbrok.model.errors import Draining, LogFailed, LogFull, LogUnavailable, 
 from syncbrok.model.facts import Outcome
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, id_text
-from syncbrok.space.channel import BoundedChannel
-from syncbrok.space.channels import Cancel, ChangeQueue, DeclareQueue, Publish, Subscribe
+from syncbrok.space.channel import BoundedChannel, Waiting
+from syncbrok.space.channels import Cancel, ChangeQueue, DeclareQueue, DeleteQueue, Publish, Subscribe
+from syncbrok.space.draft import Draft
 from syncbrok.space.space import Space
 from tests.support.polling import eventually
 from tests.support.recorder import Recorder
 from tests.support.spaces import (
+    ACKNOWLEDGED,
     NEVER_AGAIN,
     REFUSED,
     Consumer,
@@ -148,13 +150,36 @@ async def test_outcomes_that_nobody_waits_for_are_written_together(tmp_path: Pat
     """RULES 24: outcomes without waiting children linger some milliseconds; they do not cost an fsync each."""
     async with running_space(tmp_path, Consumer(lambda _: None)) as running:
         await running.queue("q", QueueSettings(window=1_000), subscribers=["a"])
-        accepted = await running.publish_all("q", *[Message(b"m")] * 400)
-        await eventually(lambda: len(running.consumer.held) == 400, "all are out")
-        before = running.space.statistics().committer.commits
-        running.consumer.release()
+        accepted = await running.publish_all("q", *[Message(b"m")] * 200)
+        await eventually(lambda: len(running.consumer.held) == 200, "all are out")
+        held, running.consumer.held = running.consumer.held, []
+        gathered = False
+        for delivery, done in held:
+            done(delivery, ACKNOWLEDGED)
+            for _ in range(4):  # settled, recorded, and time for a commit to begin
+                await asyncio.sleep(0)
+            now = running.space.statistics().committer
+            gathered = gathered or (now.rows_waiting > 1 and not now.writing)
+        assert gathered
         await eventually(lambda: running.view.queue("q").waiting == 0, "all are recorded")
-        assert running.space.statistics().committer.commits - before <= 3
         assert (await running.states(accepted.ids[-1])) == ["complete"]
+
+
+async def test_a_queue_deleted_by_force_takes_what_was_being_written(tmp_path: Path):
+    """RULES 16: a publish whose batch is under way is accepted and dropped with its queue; later ones are refused."""
+    async with running_space(tmp_path, Consumer(lambda _: None), journal_class=SlowJournal) as running:
+        await running.queue("q", subscribers=["a"])
+        journal = running.space._journal
+        journal.waits = True
+        publish = asyncio.ensure_future(running.publish("q", b"m"))
+        await eventually(lambda: running.space.statistics().committer.writing, "the publish is under way")
+        delete = running.space._intake.steps[DeleteQueue]
+        receipt = asyncio.get_running_loop().create_future()
+        delete(Draft(1, 1), Waiting(DeleteQueue(Q, force=True), receipt, 1, 1))
+        await eventually(lambda: running.space.statistics().committer.jobs_waiting, "the deletion waits its turn")
+        journal.waits = False
+        journal.may_write.release()
+        assert (await receipt, await running.states(await publish)) == (1, ["dropped"])
 
 
 async def test_a_unit_is_one_whole_batch_also_when_it_is_large(tmp_path: Path):

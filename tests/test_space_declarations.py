@@ -12,6 +12,7 @@ from syncbrok.model.errors import (
     BadName,
     BadSetting,
     Conflict,
+    LogFull,
     UnknownQueue,
     UnknownSubscriber,
 )
@@ -30,7 +31,7 @@ from syncbrok.space.channels import (
     Unsubscribe,
 )
 from tests.support.polling import eventually
-from tests.support.spaces import GONE, NEVER_AGAIN, REFUSED, Clock, Consumer, running_space
+from tests.support.spaces import GONE, NEVER_AGAIN, REFUSED, Clock, Consumer, journal_of, running_space
 
 Q = QueueName("q")
 A = SubscriberId("a")
@@ -294,6 +295,21 @@ async def test_a_rotated_secret_signs_beside_the_new_one_for_a_day(tmp_path: Pat
         made = await running.put(RotateSecret(Q, A))
         assert made.startswith("whsec_")
         assert made not in (SECRET, OTHER)
+
+
+async def test_a_secret_refused_for_want_of_room_is_not_kept(tmp_path: Path):
+    """RULES 19: where the fact was not written its secret does not sign, and leaves the file with the next change."""
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        await running.subscribe("q", "a", secret=SECRET)
+        journal_of(running).room = False
+        with pytest.raises(LogFull):
+            await running.put(RotateSecret(Q, A, OTHER))
+        assert running.space.signing_keys(1) == (bytes(range(32)),)
+        journal_of(running).room = True
+        await eventually(lambda: not running.space.statistics().committer.full, "there is room again")
+        await running.subscribe("q", "b", secret=SECRET)
+        assert OTHER not in (tmp_path / "secrets.json").read_text()
 
 
 async def test_a_secret_that_no_fact_counts_is_forgotten(tmp_path: Path):

@@ -110,6 +110,26 @@ async def test_a_replay_of_a_queues_dead_letters(tmp_path: Path):
         assert (await running.put(Replay(queue=Q))).messages == 0
 
 
+async def test_a_message_goes_again_to_whoever_missed_it_and_else_to_all(tmp_path: Path):
+    """RULES 21: replayed by its id a message goes to those who have not got it; where all have, to all; or to the one
+    subscriber named."""
+    consumer = Consumer(lambda d: REFUSED if d.attempt.subscriber in bad else ACKNOWLEDGED)
+    bad = {1}
+    async with running_space(tmp_path, consumer) as running:
+        await running.queue("q", subscribers=["a", "b"])
+        id_ = await running.publish("q", b"m")
+        await running.ended(id_)
+        bad.clear()
+        consumer.seen.clear()
+        assert (await running.put(Replay(id=id_))).order == ((id_, ("a",)),)
+        await running.ended(id_)
+        assert (await running.put(Replay(id=id_))).order == ((id_, ("a", "b")),)
+        await running.ended(id_)
+        assert (await running.put(Replay(id=id_, subscriber=SubscriberId("b")))).order == ((id_, ("b",)),)
+        await running.ended(id_)
+        assert sorted(consumer.seen) == [(b"m", "a"), (b"m", "a"), (b"m", "b"), (b"m", "b")]
+
+
 async def test_a_replay_that_fails_again_is_dead_again(tmp_path: Path):
     """RULES 21: gates hold inside the replayed set: a parent that fails again fails its children again."""
     consumer = Failing(b"parent")

@@ -129,6 +129,8 @@ class CommitterStatistics(NamedTuple):
     queues: ChannelStatistics
     subscribers: ChannelStatistics
     rows_waiting: int
+    jobs_waiting: int
+    """steps of jobs that wait for the next batch"""
     writing: bool
     full: bool
     """no room on the disk"""

@@ -156,6 +156,7 @@ class Committer:
             self.queues.statistics(),
             self.subscribers.statistics(),
             len(self._rows),
+            len(self._inner),
             self._busy,
             self._full,
             self._suspended,

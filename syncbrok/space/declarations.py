@@ -12,6 +12,7 @@ from syncbrok.model.errors import BadSetting, Conflict
 from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, Subscriber, SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX, parse_queue_name, parse_subscriber_id
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 from syncbrok.model.units import parse_endpoint, parse_secret
 from syncbrok.space.channels import (
     ChangeQueue,
@@ -250,4 +251,6 @@ def _changed(settings: S, changes: Mapping[str, Any], allowed: AbstractSet[str])
 
 
 def _differences(old: QueueSettings | SubscriberSettings, new: QueueSettings | SubscriberSettings) -> list[str]:
-    return [field.name for field in fields(old) if getattr(old, field.name) != getattr(new, field.name)]
+    """By the names that clients know them by."""
+    settings = QUEUE_SETTINGS if isinstance(old, QueueSettings) else SUBSCRIBER_SETTINGS
+    return [one.name for one in settings if getattr(old, one.field) != getattr(new, one.field)]
