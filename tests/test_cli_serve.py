@@ -1,5 +1,6 @@
 """``syncbrok serve`` as a process: what it prints, what its signals do, and how it ends (INTERFACES 1)."""
 
+import asyncio
 import http.client
 import json
 import os
@@ -271,15 +272,33 @@ def test_tokens_are_asked_for(tmp_path: Path) -> None:
 async def test_while_the_log_is_read_it_is_alive_and_not_ready() -> None:
     """``/healthz`` answers as soon as the process runs; everything else is 503 with Retry-After (INTERFACES 3)."""
     port = free_port()
-    async with WaitingRoom("127.0.0.1", port), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+    room = WaitingRoom("127.0.0.1", port)
+    async with room, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
         async with client.get("/healthz") as answer:
             assert (answer.status, await answer.json()) == (200, {"status": "ok"})
         for method, path in (("GET", "/readyz"), ("POST", "/v1/queues/orders/messages"), ("GET", "/")):
             async with client.request(method, path, data=b"x" if method == "POST" else None) as answer:
                 assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
                 assert (await answer.json())["type"] == "urn:syncbrok:problem:draining"
-    with socket.create_server(("127.0.0.1", port)):
-        pass  # gone: the broker itself can listen
+    room.close()
+
+
+async def test_who_comes_between_waiting_room_and_broker_is_served() -> None:
+    """A connection of the moment between the two is neither refused nor reset: it waits until the broker takes it."""
+    port = free_port()
+    room = WaitingRoom("127.0.0.1", port)
+    async with room:
+        pass
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    def answer(_: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
+        out.write(b"served")
+        out.close()
+
+    async with await asyncio.start_server(answer, sock=room.sockets[0]):
+        assert await reader.read() == b"served"
+    writer.close()
+    await writer.wait_closed()
 
 
 def test_log_lines_are_escaped() -> None:

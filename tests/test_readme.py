@@ -26,7 +26,7 @@ from tests.test_tidy import ROOT
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages use curl, which is not installed")
 
 # The script stops at the first command that fails; -f makes curl fail where the broker refuses, with the reason shown.
-PRELUDE = 'set -euo pipefail\ncurl() { command curl --fail-with-body --max-time 20 "$@"; }\n'
+PRELUDE = 'set -euo pipefail\ncurl() { command curl --show-error --fail-with-body --max-time 20 "$@"; }\n'
 
 
 class Step(NamedTuple):

@@ -69,7 +69,7 @@ async def serve(
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     signals = _Signals(asyncio.get_running_loop())
     tcp = _tcp_frontends(config)
-    async with WaitingRoom(config.http.host, config.http.port):
+    async with WaitingRoom(config.http.host, config.http.port) as room:
         space = await asyncio.to_thread(_open, config)
     # What recovery has built lives as long as the process: the collector need not go through it again and again.
     gc.collect()
@@ -77,7 +77,7 @@ async def serve(
     webhook = Webhook(_guard(config), space.signing_keys)
     space.handle("http", webhook)
     space.handle("https", webhook)
-    http = HttpServer(space.channels, space.view, _http_options(config), (*events.ROUTES, *page.routes()))
+    http = HttpServer(space.channels, space.view, _http_options(config), (*events.ROUTES, *page.routes()), room.sockets)
     frontends: list[Frontend] = [http, *(make(space) for make in tcp)]
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -103,6 +103,7 @@ async def serve(
             raise cause from failed
     finally:
         space.close()
+        room.close()
     _log.info("syncbrok.broker.stopped")
 
 

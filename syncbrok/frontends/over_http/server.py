@@ -1,6 +1,7 @@
 """The listening socket and its lifetime. The application comes from ``app``, the deadlines from ``connection``."""
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,15 +18,38 @@ from syncbrok.space.view import View
 _LINE_BYTES_MAX: Final = 8_190
 _HEADERS_MAX: Final = 128
 _SWEEP_S: Final = 1.0
+_BACKLOG: Final = 1_024
+
+
+def open_sockets(host: str, port: int) -> list[socket.socket]:
+    """Listening sockets, one for each address of ``host``. Raises ``OSError`` where one cannot be had."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    opened: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+            opened.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+            opened[-1].setblocking(False)
+    except OSError:
+        for one in opened:
+            one.close()
+        raise
+    return opened
 
 
 class HttpServer:
-    """The HTTP frontend: ``start`` binds and serves, ``stop`` lets answers under way finish."""
+    """The HTTP frontend: ``start`` binds and serves, ``stop`` lets answers under way finish. ``sockets`` that listen
+    already are taken over, and whoever waits in them is served."""
 
     def __init__(
-        self, channels: Channels, view: View, options: HttpOptions, extra_routes: Sequence[Route] = ()
+        self,
+        channels: Channels,
+        view: View,
+        options: HttpOptions,
+        extra_routes: Sequence[Route] = (),
+        sockets: Sequence[socket.socket] = (),
     ) -> None:
         self._options = options
+        self._sockets = list(sockets)
         app = make_app(channels, view, options, extra_routes)
         # The runner sees to start-up, shutdown and waiting for answers under way. It can only be made to build
         # aiohttp's own connections, so the listening socket is opened here.
@@ -34,13 +58,13 @@ class HttpServer:
         self._lanes = Lanes(app[SURFACE], app[GATE], self._limits, self._hand_over)
         self._sweep_s = min(_SWEEP_S, options.headers_timeout_s / 4, options.body_timeout_s / 4)
         self._sweeping: asyncio.TimerHandle | None = None
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
 
     @property
     def port(self) -> int:
         """The port it listens on, also where port 0 was asked for."""
-        assert self._listener is not None, "not started"
-        return int(self._listener.sockets[0].getsockname()[1])
+        assert self._listeners, "not started"
+        return int(self._listeners[0].sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:
@@ -61,9 +85,10 @@ class HttpServer:
         """Bind and serve. Raises ``OSError`` where the address cannot be had."""
         await self._runner.setup()
         self._sweep()
-        options = self._options
+        sockets = self._sockets or open_sockets(self._options.host, self._options.port)
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self.connect, options.host, options.port, backlog=1_024)
+        for one in sockets:
+            self._listeners.append(await loop.create_server(self.connect, sock=one, backlog=_BACKLOG))
 
     def connect(self) -> FastLane:
         """The protocol of a new connection."""
@@ -71,8 +96,8 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Listen no more, close what rests, give answers under way ``stop_timeout_s``."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         self._lanes.stop()
         await self._runner.cleanup()
         try:
