@@ -99,6 +99,8 @@ async def test_a_message_says_why_it_waits(running: Surface) -> None:
     assert (found["state"], found["blocked_by"]) == ("waiting", [parent])
     assert found["waits_for"]
     assert found["deliveries"][0]["blocked_by"] == [parent]
+    (subscriber,) = (await running.api.get("/v1/queues/orders/subscribers")).json()["subscribers"]
+    assert subscriber["statistics"]["blocked"] == 2, "the child and the later one"
     found = await shown(running.api, later)
     assert (found["state"], found["deliver_at"]) == ("scheduled", "2999-01-01T00:00:00.000000Z")
     assert (await shown(running.api, parent))["deliveries"][0]["state"] == "in_flight"

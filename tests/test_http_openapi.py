@@ -89,6 +89,21 @@ async def test_the_document_holds_together(document: Any) -> None:
         assert any(status.startswith("2") for status in operation["responses"])
 
 
+async def test_every_route_refuses_parameters_that_are_not_described(api: Api, document: Any) -> None:
+    """Bad input: what a route does not know is a 400 that names what it does, and the description names the same."""
+    checked = 0
+    for method, path, operation in operations(document):
+        if path.startswith("/v1/"):
+            known = sorted(one["name"] for one in operation["parameters"] if one["in"] == "query")
+            reply = await api.request(method, re.sub(r"\{\w+\}", "x", path) + "?dryrun=true")
+            problem = reply.problem(400, "malformed")
+            assert (problem["parameter"], problem["known"]) == ("dryrun", known), (method, path)
+            assert all(name in problem["detail"] for name in known) or "did you mean" in problem["detail"]
+            checked += 1
+    assert checked > 20
+    assert (await api.get("/healthz?probe=1")).status == 200, "no route of ours: whoever watches may say more"
+
+
 async def test_settings_are_described_from_their_table(document: Any) -> None:
     """One table serves YAML, JSON, flags and this document."""
     schemas = document["components"]["schemas"]

@@ -139,6 +139,28 @@ def test_a_header_that_cannot_be_read_is_refused(name: str, value: str) -> None:
         asked((name, value))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "other"),
+    [
+        ("Idempotency-Key", "a", "b"),
+        ("Syncbrok-Key", "a", "b"),
+        ("Syncbrok-Parent-Failure", "fail", "hold"),
+        ("Syncbrok-Delay", "1s", "2s"),
+        ("Syncbrok-Deliver-At", "2026-07-01T12:00:00Z", "2026-07-01T12:00:01Z"),
+        ("Syncbrok-Expires", "1s", "2s"),
+        ("ce-id", "1", "2"),
+    ],
+)
+def test_headers_that_contradict_each_other_are_refused(name: str, value: str, other: str) -> None:
+    """RULES 4 and the others hold for what was asked: of two different keys neither may silently win."""
+    event = [("ce-specversion", "1.0"), ("ce-source", "/shop"), ("ce-type", "t")] if name == "ce-id" else []
+    with pytest.raises(Malformed, match="given twice") as caught:
+        asked(*event, (name, value), (name, other))
+    assert caught.value.members["header"] == name.lower()
+    once, twice = message(*event, (name, value)), message(*event, (name, value), (name, value))
+    assert twice._replace(headers=once.headers) == once, "the same said twice is said once"
+
+
 def test_parents_are_bounded() -> None:
     """INTERFACES 5: parents 64."""
     ids = [id_text(make_message_id(1, sequence, KEY)) for sequence in range(65)]

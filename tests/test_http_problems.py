@@ -222,6 +222,7 @@ async def test_a_publisher_that_waits_is_told_the_truth_when_nobody_can_wait(api
 
 async def test_readiness_follows_the_space(api: Api, space: FakeSpace) -> None:
     """INTERFACES 3: readyz answers 503 while recovering or draining; healthz only says that the process runs."""
+    space.break_with = RuntimeError("nobody builds statistics of ten thousand queues for a probe")
     assert (await api.get("/readyz")).json() == {"status": "serving"}
     for state in ("starting", "draining", "failed"):
         space.state, space.ready = state, False

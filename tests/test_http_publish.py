@@ -106,6 +106,16 @@ async def test_an_idempotency_key_answers_the_first_id(api: Api) -> None:
     assert [one["id"] for one in found] == [first["id"]]
 
 
+async def test_two_different_idempotency_keys_are_refused(running: Surface) -> None:
+    """RULES 4: which of the two the publisher would repeat nobody knows: nothing is kept. Quoted or not is one key."""
+    refused = await running.api.publish("orders", b"x", [("Idempotency-Key", "a"), ("Idempotency-Key", "b")])
+    assert refused.problem(400, "malformed")["header"] == "idempotency-key"
+    twice = await running.api.publish("orders", b"x", [("Syncbrok-Key", "a"), ("Syncbrok-Key", "b")])
+    assert twice.problem(400, "malformed")["header"] == "syncbrok-key"
+    assert running.space.view.queue("orders").accepted == 0
+    await published(running.api, b"x", [("Idempotency-Key", "a"), ("Idempotency-Key", '"a"')])
+
+
 async def test_a_wait_ends_with_every_result(running: Surface) -> None:
     """RULES 8: 200 when every delivery has ended, with each result, dead ones included; RFC 7240: it is said so."""
     await running.api.post("/v1/queues/orders/subscribers", {"name": "bad", "endpoint": ENDPOINT + "bad"})

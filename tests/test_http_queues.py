@@ -56,6 +56,9 @@ async def test_a_queue_is_declared_once(api: Api) -> None:
     assert (await api.post("/v1/queues", given)).status == 200
     assert (await api.post("/v1/queues", {**given, "timeout": "2500ms"})).status == 200
     (await api.post("/v1/queues", {**given, "window": 8})).problem(409, "conflict")
+    others = {**given, "timeout": "3s", "idempotency_window": "3h"}
+    conflict = (await api.post("/v1/queues", others)).problem(409, "conflict")
+    assert conflict["differs"] == ["timeout", "idempotency_window"], "by the names that can be sent"
     assert (await api.get("/v1/queues/orders")).json()["window"] == 7
 
 
@@ -146,6 +149,9 @@ async def test_a_purge_says_how_much_first(running: Surface) -> None:
     assert (await api.post(f"{purge}?dry_run=true")).json() == {"dropped": 5, "dry_run": True}
     for wrong in ({"dry_run": "yes"}, {"dryrun": True}):
         (await api.post(purge, wrong)).problem(400, "bad-setting")
+    for wrong in ("dryrun=true", "dry_run=true&dry_run=false"):
+        (await api.post(f"{purge}?{wrong}")).problem(400, "malformed")
+    assert running.space.view.queue("orders").waiting == 5, "a mistake drops nothing"
     assert (await api.post(purge)).json() == {"dropped": 5, "dry_run": False}
     await eventually(lambda: running.space.view.queue("orders").waiting == 0, "an empty queue")
 
@@ -196,7 +202,8 @@ async def test_an_endpoint_is_subscribed_once(api: Api) -> None:
     )
     assert shown["secret"] == "set"
     await subscribed(api, 200, **given)
-    (await api.post(SUBSCRIBERS, {"endpoint": ENDPOINT, **given, "window": 4})).problem(409, "conflict")
+    others = {"endpoint": ENDPOINT, **given, "window": 4, "timeout": "3s"}
+    assert (await api.post(SUBSCRIBERS, others)).problem(409, "conflict")["differs"] == ["timeout", "window"]
     nameless = await subscribed(api)
     assert (await subscribed(api, 200))["id"] == nameless["id"]
     listed = (await api.get(SUBSCRIBERS)).json()

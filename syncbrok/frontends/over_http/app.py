@@ -45,16 +45,15 @@ def make_app(
 ) -> web.Application:
     """The whole surface as an application. ``extra_routes`` are registered, guarded and described like the others."""
     surface = Surface(channels, view, options)
-    scopes: dict[Callable[[web.Request], Awaitable[web.StreamResponse]], str] = {}
-    gate = Gate(Tokens(options.tokens), scopes, options.sync)
+    rows: dict[Callable[[web.Request], Awaitable[web.StreamResponse]], Route] = {}
+    gate = Gate(Tokens(options.tokens), rows, options.sync)
     routes = (*_ROUTES, *health.routes(gate), *extra_routes)
     # Bodies are bounded where they are read; the largest any route takes is the bound for code that does not.
     app = web.Application(middlewares=[gate.middleware()], client_max_size=options.batch_bytes_max)
     app[SURFACE], app[GATE] = surface, gate
     for route in (*routes, openapi.route(routes)):
         handler = partial(route.handler, surface)
-        if route.scope is not None:
-            scopes[handler] = route.scope
+        rows[handler] = route
         headers = {"Server": SERVER, SYNC: options.sync} if route.scope == PUBLISH else {"Server": SERVER}
         bytes_max = getattr(options, route.bytes_max) if route.bytes_max else JSON_BYTES_MAX
         app.router.add_route(route.method, route.path, handler, expect_handler=expectation(bytes_max, headers))

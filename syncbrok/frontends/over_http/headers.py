@@ -122,7 +122,7 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
         try:
             if name.startswith("ce-"):
                 forwarded.append((name, parse_header_value(value)))
-                attributes[name[3:]] = cloud_events.decode(value)
+                _set_once(attributes, name[3:], cloud_events.decode(value), name)
             elif name.startswith(_FORWARD):
                 forwarded.append(parse_forward(name[len(_FORWARD) :], value))
             elif name == "traceparent":
@@ -132,7 +132,8 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
             elif name == "syncbrok-parent":
                 parents.update(dict.fromkeys(_parse_parents(value)))
             else:
-                given.update(_parse_field(name, value, now_us))
+                for field, parsed in _parse_field(name, value, now_us).items():
+                    _set_once(given, field, parsed, name)
         except BadSetting as error:
             raise BadSetting(f"{name}: {error.detail}", **error.members | {"header": name}) from None
     cause = None
@@ -143,6 +144,12 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
     check_parents_count(len(parents) + (cause is not None), parents_max)
     check_headers_size(forwarded)
     return Asked(plain._replace(parents=tuple(parents), headers=tuple(forwarded), **given), wait_s, cause)
+
+
+def _set_once(given: dict[str, Any], field: str, value: Any, header: str) -> None:
+    """Neither of two headers that contradict each other may silently win; the same said twice is said once."""
+    if given.setdefault(field, value) != value:
+        raise Malformed(f"{header} is given twice, with different values", header=header)
 
 
 def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:

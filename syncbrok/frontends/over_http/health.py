@@ -20,8 +20,8 @@ async def alive(_surface: Surface, _request: web.Request) -> web.StreamResponse:
 
 async def ready(surface: Surface, _request: web.Request) -> web.StreamResponse:
     """200 while publishes are taken; 503 while it recovers, drains or has failed."""
-    state = surface.view.statistics().state
-    if state != "serving" or not surface.view.ready:
+    state = surface.view.state
+    if not surface.view.ready:
         raise Draining(f"not ready: {state}", state=state, retry_after_s=1)
     return render.json({"status": state})
 

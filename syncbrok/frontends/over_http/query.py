@@ -1,5 +1,6 @@
 """Query strings: paging, numbers and switches, each checked."""
 
+from collections.abc import Collection
 from typing import Final
 
 from aiohttp import web
@@ -8,6 +9,7 @@ from syncbrok.frontends.over_http.routes import Parameter
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed
 from syncbrok.model.names import SEQUENCE_MAX
+from syncbrok.model.settings import suggest
 
 LIMIT: Final = Parameter(
     "limit",
@@ -21,6 +23,18 @@ AFTER_SEQUENCE: Final = Parameter(
 DRY_RUN: Final = Parameter("dry_run", "Only say what would be done.", {"type": "boolean", "default": False})
 
 _SWITCHES: Final = {"true": True, "1": True, "": True, "false": False, "0": False}
+
+
+def check(request: web.Request, known: Collection[str]) -> None:
+    """What a route does not know is refused, as members of bodies are: ``?dryrun=true`` must not purge. The same name
+    with two values says two things. Raises ``Malformed``, naming the parameter and those that are ``known``."""
+    asked = request.query
+    for name in asked:
+        if name not in known:
+            hint = suggest(name[:80], known) if known else "; this route takes none"
+            raise Malformed(f"unknown query parameter {name[:80]!r}{hint}", parameter=name[:80], known=sorted(known))
+        if len(set(asked.getall(name))) > 1:
+            raise Malformed(f"query parameter {name} is given twice, with different values", parameter=name)
 
 
 def number(request: web.Request, name: str, default: int, low: int, high: int) -> int:

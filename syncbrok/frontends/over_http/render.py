@@ -62,6 +62,7 @@ def subscriber(report: SubscriberReport) -> dict[str, Any]:
         "statistics": {
             "cursor": report.cursor,
             "backlog": report.backlog,
+            "blocked": report.blocked,
             "in_flight": report.in_flight,
             "retrying": report.retrying,
             "dead_letters": report.dead_letters,

@@ -125,6 +125,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 {
                     "cursor": _INTEGER,
                     "backlog": _INTEGER,
+                    "blocked": {"type": "integer", "description": "Passed by: they wait for parents, or their key."},
                     "in_flight": _INTEGER,
                     "retrying": _INTEGER,
                     "dead_letters": _INTEGER,
