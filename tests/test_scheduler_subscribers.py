@@ -34,6 +34,23 @@ def test_a_changed_endpoint_takes_over_what_is_being_retried() -> None:
     assert log.pump() == []
 
 
+def test_what_hangs_at_the_old_endpoint_does_not_hold_up_the_new_one() -> None:
+    """RULES 3: attempts that are out when the endpoint changes leave the window and are made again; a late answer of
+    the old endpoint changes nothing."""
+    log = log_with(1, window=1)
+    message = log.publish(1)
+    (hanging,) = log.take()
+    log.move(1, 1, "http://elsewhere/", window=1)
+    (again,) = log.take()
+    assert (again.message, again.number) == (message, 2)
+    assert log.answer(hanging, BROKEN).outcome is Outcome.LATE
+    log.commit()
+    assert log.scheduler.delivery_state(message, 1) == "in_flight"
+    log.answer(again)
+    log.commit()
+    assert log.scheduler.message_state(message) == "complete"
+
+
 def test_a_hung_endpoint_is_a_cursor_and_not_a_crowd() -> None:
     """RULES 15; DESIGN 1, bounded: its window is out, the rest costs no entry, and the neighbour does not notice."""
     log = log_with(1, 2)

@@ -145,9 +145,14 @@ class Cursor:
         return None
 
     def retry_now(self) -> None:
-        """What waits for another attempt is due, however long it was to wait."""
+        """What waits for another attempt is due, however long it was to wait; what is out counts as tried and is due
+        as well. Its answer, should one come, is late."""
+        for sequence, number in self.flight.items():
+            tried = self.tried.get(sequence)
+            self.tried[sequence] = TriedState(number, 0, tried.before if tried else number - 1)
+        self.flight.clear()
         for sequence in self.tried:
-            if sequence not in self.flight and sequence not in self.parked:
+            if sequence not in self.parked:
                 self.due.add(sequence)
 
     def settle(self, sequence: int) -> None:

@@ -144,7 +144,9 @@ class Line:
         cursor = self._books.cursors.get(attempt.subscriber)
         if cursor is None:
             return _row(attempt, answer, Outcome.LATE)
-        cursor.flight.pop(attempt.message, None)
+        if cursor.flight.get(attempt.message) != attempt.number:
+            return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
+        del cursor.flight[attempt.message]
         self._note(cursor, answer, now_us)
         self._books.activate(cursor)
         if self._ended_meanwhile(attempt, cursor):

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from syncbrok.log import segment, sidecar
+from syncbrok.log.codec import Header, read_header
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 
@@ -44,12 +45,14 @@ class Catalogue:
     def scrub(self, info: SegmentInfo) -> None:
         """Read all of a sealed segment against its seal; what is wrong goes to ``damaged``."""
         try:
-            damage = segment.scrub_segment(info.path)
+            data = segment.read_segment(info.path)
         except FileNotFoundError:
             return  # dropped meanwhile
+        damage = segment.scrub_bytes(data)
         if damage is not None:
-            error = corrupt_error(info.path, damage.offset, info.base, info.last, damage.why)
-            self.found_damage(info, error.detail)
+            header = read_header(data, damage.offset)
+            first, last = (header.sequence, header.sequence) if isinstance(header, Header) else (info.base, info.last)
+            self.found_damage(info, corrupt_error(info.path, damage.offset, first, last, damage.why).detail)
 
     @property
     def oldest(self) -> int:

@@ -67,10 +67,10 @@ class FactLog:
             )
         )
 
-    def move(self, number: int, queue: int, endpoint: str) -> None:
+    def move(self, number: int, queue: int, endpoint: str, **settings: object) -> None:
         """The subscriber gets another endpoint."""
         since = next(f.since for f in self.facts if isinstance(f, SubscriberSet) and f.number == number)
-        given = SubscriberSettings(endpoint=endpoint)
+        given = SubscriberSettings(endpoint=endpoint, **settings)  # type: ignore[arg-type]
         name = SubscriberId(f"s{number}")
         self.add(lambda sequence, now: SubscriberSet(sequence, now, number, queue, name, since, given))
 
