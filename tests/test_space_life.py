@@ -157,6 +157,23 @@ async def test_retention_takes_along_what_has_not_ended(tmp_path: Path):
         forget_checkpoints(tmp_path)
 
 
+async def test_a_segment_that_never_fills_expires_all_the_same(tmp_path: Path):
+    """Retention is one age: where little is written the active segment is sealed after an eighth of it."""
+    clock = Clock()
+    async with running_space(tmp_path, clock_us=clock, retention_s=DAY_S) as running:
+        await running.queue("q", subscribers=["a"])
+        id_ = await running.publish("q", b"m")
+        await running.ended(id_)
+        drop = running.space._upkeep.drop_expired
+        clock.forward(DAY_S / 7)
+        assert [await drop(), len(running.space._journal.segments())] == [0, 2]
+        clock.forward(DAY_S)
+        assert await drop() == 1
+        with pytest.raises(Gone):
+            await running.view.message(id_)
+        assert running.view.queue("q").subscribers == 1
+
+
 async def test_a_message_carried_while_it_waits_is_delivered_after_a_restart(tmp_path: Path):
     """DESIGN 4: a carried message keeps its id, sequence, content and attempts over segments and restarts."""
     clock = Clock()

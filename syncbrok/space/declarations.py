@@ -95,7 +95,7 @@ class Declarations:
         if item.secret is not None:
             parse_secret(item.secret)
         queue = self._registry.queue(item.queue)
-        known = {subscriber.id: subscriber for subscriber in self._registry.subscribers(queue.number)}.get(id_)
+        known = self._registry.find_subscriber(queue.number, id_)
         if known is not None:
             return self._subscribe_again(known, item, draft, entry)
         start = self._start(item.start)

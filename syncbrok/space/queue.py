@@ -114,6 +114,10 @@ class Registry:
             raise UnknownSubscriber(f"queue {queue!r} has no subscriber {id!r}", queue=queue, subscriber=id)
         return found
 
+    def find_subscriber(self, queue: int, id: SubscriberId) -> Subscriber | None:  # noqa: A002
+        """Of the queue (number)."""
+        return self._subscribers.get(queue, {}).get(id)
+
     def subscriber_numbered(self, number: int) -> Subscriber | None:
         entry = self._lookups.get(number)
         return None if entry is None else entry.subscriber

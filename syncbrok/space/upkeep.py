@@ -28,6 +28,8 @@ SECRETS_EVERY_S: Final = 60.0
 _carried_together: Final = 64
 _history_together: Final = 256
 _history_every_s: Final = 0.05
+_checkpoint_pause_s: Final = 15.0
+"""at least so long between two: each stops the loop for a copy of what waits"""
 _checkpoint_records_min: Final = 100_000
 """fewer are replayed in a fraction of a second"""
 
@@ -86,7 +88,7 @@ class Upkeep:
         try:
             if expired:
                 return await self._drop(expired)
-            if segments[-1].first_time_us < before_us and segments[-1].records > 1:
+            if segments[-1].first_time_us < before_us + self._retention_us * 7 // 8 and segments[-1].records > 1:
                 await self._roll()  # where little is written a segment would never be full, and so never expire
         except BrokerFault as fault:  # no room; it is tried again in a minute
             _log.error("syncbrok.space.retention_stuck", extra={"detail": fault.detail})
@@ -134,6 +136,7 @@ class Upkeep:
             self.rolled.clear()
             if self._state.through - self._saved_through >= _checkpoint_records_min:
                 await self.save()
+                await asyncio.sleep(_checkpoint_pause_s)
 
     async def save(self) -> None:
         """One now. The parts are copied on the loop; writing them is a reader's work. Where there is no room for one

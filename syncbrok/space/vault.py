@@ -6,6 +6,7 @@ when that fact is durable. A crash between leaves a secret that no fact counts; 
 """
 
 import base64
+import errno
 import json
 import logging
 import os
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from syncbrok.delivery.signing import secret_key
-from syncbrok.model.errors import BadConfig, BadSetting
+from syncbrok.model.errors import BadConfig, BadSetting, LogFull
 from syncbrok.model.message import Subscriber
 
 FILE: Final = "secrets.json"
@@ -102,7 +103,7 @@ class Vault:
 
     def stage(self, number: int, kept: Kept | None) -> Callable[[], None]:
         """A change to come; None forgets the subscriber. Returns what the writer thread must do before the fact is
-        written; it raises ``OSError``."""
+        written; it raises ``LogFull`` and ``OSError``."""
         self._staged[number] = kept
         text = self._text()
         return lambda: _write(self._path, text)
@@ -155,7 +156,17 @@ class Vault:
 
 
 def _write(path: Path, text: str) -> None:
-    """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on."""
+    """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on. Raises
+    ``LogFull`` and ``OSError``."""
+    try:
+        _replace(path, text)
+    except OSError as problem:
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise LogFull("no room on the disk for the file of secrets; nothing was kept") from problem
+        raise
+
+
+def _replace(path: Path, text: str) -> None:
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
