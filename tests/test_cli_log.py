@@ -1,6 +1,9 @@
 """``syncbrok log``: a sound log is said to be sound, a damaged one is named, and what it still holds is saved."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from syncbrok.cli.main import group
-from tests.support.process import BrokerProcess
+from tests.support.process import ROOT, BrokerProcess
 from tests.support.recorder import Recorder
 
 MESSAGES = 20
@@ -128,6 +131,44 @@ def test_cat_narrows(log: tuple[Path, list[str]]) -> None:
     assert "is not a message id" in run("cat", storage, "--message", "x", code=2).stderr
 
 
+def test_cat_refuses_a_kind_that_there_is_not(log: tuple[Path, list[str]]) -> None:
+    """A mistake on the command line, not an empty answer; the kinds there are, are named. The help names them too."""
+    refused = run("cat", log[0], "--kind", "publishd", code=2)
+    assert refused.stdout == ""
+    kinds = {one["kind"] for one in lines(run("cat", log[0], "--json"))}
+    told = run("cat", log[0], "--help").stdout
+    assert all(kind in refused.stderr and kind in told for kind in kinds)
+
+
+def test_cat_of_a_message_that_is_not_in_the_log(log: tuple[Path, list[str]]) -> None:
+    """Exit 3 and said so; where only the other conditions leave nothing, that is an empty answer and no failure."""
+    # An id names a sequence: one with that of a message but otherwise made up, and one far behind the end.
+    for absent in (f"{log[1][2][:-4]}0000", "01a1fbbe-90e1-8000-8000-ffffea1e711f"):
+        refused = run("cat", log[0], "--message", absent, code=3)
+        assert f"has no record of message {absent}" in refused.stderr
+        assert refused.stdout == ""
+    assert run("cat", log[0], "--message", log[1][2], "--kind", "gap").stdout == ""
+
+
+def test_cat_while_the_segment_is_cut(tmp_path: Path) -> None:
+    """A broker that seals the segment cuts it to what it holds. Whoever reads it meanwhile prints all the same what
+    there was when it began, and is not ended by the system (SIGBUS)."""
+    storage = tmp_path / "storage"
+    with BrokerProcess(storage, queues="queues: {orders: {}}\n") as broker:
+        batch = b'{"content": "%s"}\n' % (b"x" * 500) * 3000
+        kind = {"Content-Type": "application/x-ndjson"}
+        assert broker.request("POST", "/v1/queues/orders/messages:batch", batch, kind).status == 201
+        assert broker.terminate() == 0
+    (segment,) = storage.glob("*.log")
+    command = [sys.executable, "-m", "syncbrok", "log", "cat", "--storage", str(storage), "--kind", "published"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()  # it reads, and soon waits until somebody takes more from the pipe
+        os.truncate(segment, 4096)
+        printed = len(reader.stdout.read().splitlines())
+    assert (reader.returncode, printed) == (0, 2999)
+
+
 def test_cat_leaves_out_what_cannot_be_read(damaged: Path) -> None:
     """The rest is printed all the same, and the exit code says that something is missing."""
     result = run("cat", damaged, "--json", "--kind", "published", code=65)
@@ -142,6 +183,21 @@ def test_a_running_log_can_be_checked(tmp_path: Path) -> None:
             broker.request("POST", "/v1/queues/orders/messages", b"x")
         assert "0 damaged places" in run("verify", tmp_path / "storage").stdout
         assert len(lines(run("cat", tmp_path / "storage", "--json", "--kind", "published"))) == 10
+
+
+def test_salvage_into_what_is_no_directory(log: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """A mistake of whoever asked (2), told in a sentence; nothing is written."""
+    taken = tmp_path / "file"
+    taken.write_text("mine")
+    for out in (taken, taken / "below"):
+        assert f"cannot make the directory {out}" in run("salvage", log[0], "--out", str(out), code=2).stderr
+    assert taken.read_text() == "mine"
+
+
+def test_no_bar_is_drawn_where_nobody_sees_it(log: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """Standard error has nothing at all, not even an empty line, unless it is a terminal: mail from cron stays away."""
+    for arguments in (("verify",), ("salvage", "--out", str(tmp_path / "out"))):
+        assert run(arguments[0], log[0], *arguments[1:]).stderr == ""
 
 
 @pytest.mark.parametrize("command", ["verify", "cat", "salvage"])

@@ -2,7 +2,7 @@
 
 import base64
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final, get_args
 
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
@@ -20,7 +20,16 @@ from syncbrok.model.names import id_text
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.units import render_time
 
-_TIMES = {"time_us": "time", "due_us": "due", "expires_us": "expires"}
+_TIMES: Final = {"time_us": "time", "due_us": "due", "expires_us": "expires"}
+
+
+def _kind(fact: type) -> str:
+    """``SegmentOpened`` is ``segment_opened``."""
+    return "".join(f"_{one.lower()}" if one.isupper() else one for one in fact.__name__)[1:]
+
+
+KINDS: Final = tuple(_kind(one) for one in get_args(Fact))
+"""what ``kind`` may be"""
 
 
 class FactNames:
@@ -33,8 +42,7 @@ class FactNames:
     def shown(self, fact: Fact) -> dict[str, Any]:
         """``fact`` as JSON knows values, ``kind`` in front."""
         self._learn(fact)
-        kind = "".join(f"_{one.lower()}" if one.isupper() else one for one in type(fact).__name__)[1:]
-        return {"sequence": fact.sequence, "kind": kind, **self._fields(fact)}
+        return {"sequence": fact.sequence, "kind": _kind(type(fact)), **self._fields(fact)}
 
     def _learn(self, fact: Fact) -> None:
         if isinstance(fact, SegmentOpened):

@@ -1,7 +1,6 @@
 """``syncbrok log``: what can be done with a log without a broker. Nothing here changes one."""
 
 import json
-import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +11,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from syncbrok.cli.exits import EXIT_CODES, FAILED, LOG_CORRUPT, NOT_FOUND, CommandFailed
-from syncbrok.cli.facts import FactNames, concerns, narrowed
+from syncbrok.cli.exits import EXIT_CODES, FAILED, LOG_CORRUPT, LOG_FAILED, NOT_FOUND, CommandFailed
+from syncbrok.cli.facts import KINDS, FactNames, concerns, narrowed
 from syncbrok.cli.show import as_json, print_json, printable
 from syncbrok.config import load_config
 from syncbrok.log import verify as checks
@@ -22,7 +21,7 @@ from syncbrok.log.salvage import salvage as salvaged
 from syncbrok.log.scan import Damage, scan
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, segment_bases, segment_path
 from syncbrok.model.errors import ClientFault
-from syncbrok.model.facts import Fact
+from syncbrok.model.facts import Fact, Published
 from syncbrok.model.names import SEQUENCE_MAX, parse_message_id, sequence_of
 
 _CONFIG: Final = Path("config/broker.yml")
@@ -114,8 +113,8 @@ def verify(storage: Path, json_wanted: bool) -> None:
 @_storage
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQUENCE", help="Only records after this one.")
 @click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="At most so many; 0 for all.")
-@click.option("--kind", "kinds", multiple=True, metavar="KIND",
-              help="Only of this kind, such as published or outcomes. Repeatable.")  # fmt: skip
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), metavar="KIND",
+              help=f"Only of this kind: {', '.join(KINDS)}. Repeatable.")  # fmt: skip
 @click.option("--message", "message_id", metavar="ID", help="Only what concerns this message.")
 @click.option("--content", is_flag=True, help="With the content of messages.")
 @as_json
@@ -128,23 +127,25 @@ def cat(storage: Path, message_id: str | None, json_wanted: bool, **wanted: Any)
       syncbrok log cat --after 12000 --limit 20
       syncbrok log cat --kind published --content --json | jq -r .content
     """
-    message = None
+    message, id_ = None, b""
     if message_id is not None:
         try:
-            message = sequence_of(parse_message_id(message_id))
+            id_ = parse_message_id(message_id)
         except ClientFault as wrong:
             raise click.UsageError(f"--message: {wrong.detail}") from None
-    names, left, damages = FactNames(), wanted["limit"] or -1, 0
+        message = sequence_of(id_)
+    names, left, damages, heard_of = FactNames(), wanted["limit"] or -1, 0, message is None
     for met in _records(storage, content=wanted["content"]):
         if isinstance(met, Damage):
             damages += 1
             continue
         shown = names.shown(met if message is None else narrowed(met, message))
-        if (
-            met.sequence <= wanted["after"]
-            or (wanted["kinds"] and shown["kind"] not in wanted["kinds"])
-            or (message is not None and not concerns(met, message))
-        ):
+        if message is not None and not concerns(met, message):
+            continue
+        if isinstance(met, Published) and id_ and met.id != id_:
+            break  # an id that was never given out, though its number is another message's
+        heard_of = True
+        if met.sequence <= wanted["after"] or (wanted["kinds"] and shown["kind"] not in wanted["kinds"]):
             continue
         click.echo(json.dumps(shown, ensure_ascii=False) if json_wanted else _line(shown))
         left -= 1
@@ -152,6 +153,9 @@ def cat(storage: Path, message_id: str | None, json_wanted: bool, **wanted: Any)
             return
     if damages:
         raise CommandFailed(f"{damages} places cannot be read", LOG_CORRUPT, "syncbrok log verify names them")
+    if not heard_of:
+        mend = "it was never accepted here, or retention has dropped it"
+        raise CommandFailed(f"the log in {storage} has no record of message {message_id}", NOT_FOUND, mend)
 
 
 @command.command()
@@ -166,8 +170,16 @@ def salvage(storage: Path, out: Path, json_wanted: bool) -> None:
     Example:
       syncbrok log salvage --storage storage/ --out recovered/
     """
-    with _bar("saving") as progress:
-        report = salvaged(storage, out, progress)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"--out: cannot make the directory {out}: {error.strerror}") from None
+    try:
+        with _bar("saving") as progress:
+            report = salvaged(storage, out, progress)
+    except OSError as error:
+        mend = f"{out} holds no log now: remove it, mend that, and begin again"
+        raise CommandFailed(f"saving did not come to its end: {error}", LOG_FAILED, mend) from error
     if json_wanted:
         lost = [one._asdict() for one in report.lost]
         print_json(
@@ -194,15 +206,12 @@ def _records(storage: Path, *, content: bool) -> Iterator[Fact | Damage]:
     bases = segment_bases(storage)
     for base, following in zip(bases, [*bases[1:], SEQUENCE_MAX], strict=True):
         try:
-            with (
-                segment_path(storage, base).open("rb") as file,
-                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-                memoryview(mapped) as view,
-            ):
-                for met in scan(view, SEGMENT_HEADER_BYTES, last=base - 1, below=following, content=content):
-                    yield met if isinstance(met, Damage) else met.record.fact
+            # Read, not mapped: a broker that seals it meanwhile cuts it, and to touch a page that is gone ends us.
+            view = memoryview(segment_path(storage, base).read_bytes())
         except FileNotFoundError:
             continue  # retention took it meanwhile
+        for met in scan(view, SEGMENT_HEADER_BYTES, last=base - 1, below=following, content=content):
+            yield met if isinstance(met, Damage) else met.record.fact
 
 
 def _line(shown: dict[str, Any]) -> str:
@@ -219,6 +228,8 @@ def _line(shown: dict[str, Any]) -> str:
 def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error, where that is a terminal; gives what to call with bytes done and bytes in all."""
     columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    # Where nothing is drawn, rich would still end it with an empty line.
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
