@@ -82,15 +82,18 @@ class Chunk:
         self.first_child: array[int] | None = None
         self.last_child: array[int] | None = None
 
-    def open_rows(self) -> list[int]:
-        """Places of the messages that have not ended, in order."""
+    def open_rows(self, start: int = 0) -> Iterator[int]:
+        """Places from ``start`` on of the messages that have not ended, in order."""
         if isinstance(self.state, _Sparse):
-            return sorted(i for i, state in self.state.items() if 0 < state < MessageState.COMPLETE)
-        return [i for i, state in enumerate(self.state) if 0 < state < MessageState.COMPLETE]
+            yield from sorted(i for i, state in self.state.items() if 0 < state < MessageState.COMPLETE and i >= start)
+            return
+        for i in range(start, CHUNK):
+            if 0 < self.state[i] < MessageState.COMPLETE:
+                yield i
 
     def make_thin(self) -> None:
         """Keep only the rows of messages that have not ended."""
-        rows = self.open_rows()
+        rows = list(self.open_rows())
         queue, left, flags = _Sparse(0), _Sparse(0), _Sparse(0)
         state = _Sparse(MessageState.COMPLETE)
         for i in rows:
@@ -253,8 +256,8 @@ class Ledger:
             base = number << _SHIFT
             if through is not None and base > through:
                 return
-            for i in chunk.open_rows():
-                if base + i < start or (queue is not None and chunk.queue[i] != queue):
+            for i in chunk.open_rows(max(0, start - base)):
+                if queue is not None and chunk.queue[i] != queue:
                     continue
                 if through is not None and base + i > through:
                     return

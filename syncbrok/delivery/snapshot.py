@@ -171,7 +171,7 @@ def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
 
 def _dump_chunk(chunk: Chunk) -> bytes:
     columns: list[bytes] = []
-    rows = chunk.open_rows() if chunk.thin else range(CHUNK)
+    rows = list(chunk.open_rows()) if chunk.thin else range(CHUNK)
     if chunk.thin:
         columns += [
             array("I", rows).tobytes(),
