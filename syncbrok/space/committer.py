@@ -63,8 +63,7 @@ class Committer:
         newest_us: int,
         sync_every_s: float | None = None,
     ) -> None:
-        """``newest_us``: time of the newest fact; ``sync_every_s``: under the policy ``interval``; else ``sync`` only
-        saves the watermark of a log that has fallen silent."""
+        """``newest_us``: time of the newest fact; ``sync_every_s``: under ``interval``; else only the watermark is saved."""
         self.messages = BoundedChannel(self.wake)
         self.queues = BoundedChannel(self.wake, records_max=_declarations_max)
         self.subscribers = BoundedChannel(self.wake, records_max=_declarations_max)
@@ -96,7 +95,8 @@ class Committer:
         if not self._hurry:
             self._hurry = len(self._rows) >= _rows_together or any(map(self._followers.urgent, rows))
         if self._hurry:
-            self.wake()
+            if not self._busy and not self._scheduled and self._loop is not None:
+                self._guarded(self._begin)  # a child waits: a turn of the loop is a part of its way
         else:
             self._timers.start("linger", _linger_s, self._linger_over)
         if len(self._rows) > limits.outcomes_waiting_max:
@@ -247,11 +247,12 @@ class Committer:
         stuck = self._full and self._suspended
         if self._rows and not stuck and (self._hurry or self._stopping or self._waiting()):
             self._outcomes(draft)
-        self._take(self._inner, draft)
+        if self._inner:
+            self._take(self._inner, draft)
         for channel in (self.queues, self.subscribers, self.messages):
             if self._full:
                 channel.refuse_all(no_room)
-            else:
+            elif channel:
                 self._take(channel, draft)
         return draft
 
