@@ -63,7 +63,7 @@ class Committer:
         newest_us: int,
         sync_every_s: float | None = None,
     ) -> None:
-        """``newest_us``: time of the newest fact; ``sync_every_s``: under ``interval``; else only the watermark is saved."""
+        """``newest_us``: time of the newest fact; ``sync_every_s``: under ``interval``, else only the watermark."""
         self.messages = BoundedChannel(self.wake)
         self.queues = BoundedChannel(self.wake, records_max=_declarations_max)
         self.subscribers = BoundedChannel(self.wake, records_max=_declarations_max)
