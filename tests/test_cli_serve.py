@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import aiohttp
@@ -154,6 +155,27 @@ queues: {{orders: {{subscribers: [{{name: slow, endpoint: '{recorder.url}'}}]}}}
         broker.start()
         assert broker.request("GET", f"/v1/messages/{id_}").json()["state"] == "complete"
         assert len(recorder.requests) == 1
+
+
+def test_who_waits_is_told_when_the_broker_stops(tmp_path: Path) -> None:
+    """RULES 8: a publisher that waits gets its 202 and Location when draining begins, event streams end, and neither
+    keeps the broker from stopping at once."""
+    queues = "queues: {q: {subscribers: [{endpoint: 'http://127.0.0.1:9/', paused: true}]}}\n"
+    with BrokerProcess(tmp_path / "storage", queues=queues) as broker, ThreadPoolExecutor() as threads:
+        waiting = threads.submit(broker.request, "POST", "/v1/queues/q/messages", b"x", {"Prefer": "wait=50"})
+        stream = threads.submit(broker.request, "GET", "/v1/events")
+        seen = ("syncbrok_waiters 1.0", "syncbrok_listeners 1.0")
+        eventually_blocking(
+            lambda: all(one in broker.request("GET", "/metrics").body.decode() for one in seen), "both are there"
+        )
+        began = time.monotonic()
+        assert broker.terminate() == 0
+        assert time.monotonic() - began < 3
+        reply = waiting.result(1)
+        assert (reply.status, reply.json()["state"]) == (202, "pending")
+        assert stream.result(1).status == 200
+        broker.start()
+        assert broker.request("GET", reply.headers["Location"]).json()["id"] == reply.json()["id"]
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:

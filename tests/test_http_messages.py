@@ -1,12 +1,16 @@
 """Reading messages over HTTP from a real Space; cancelling, replaying, dead letters (INTERFACES 3)."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from syncbrok.model.errors import Draining
 from syncbrok.model.facts import Reason
+from syncbrok.model.names import parse_message_id
 from tests.support.http_api import Api
 from tests.support.http_space import ENDPOINT, ONCE, Surface, surface
 from tests.support.polling import eventually
@@ -87,6 +91,30 @@ async def test_a_message_shows_its_attempts(running: Surface) -> None:
         "content_bytes": 2,
         "headers": {},
     }
+
+
+async def test_reads_after_the_end_of_the_space_say_so(running: Surface) -> None:
+    """INTERFACES 3: between the end of the Space and that of the server a read is a 503 to repeat, not a failure; also
+    one that stood in line when the readers went."""
+    api, space = running.api, running.space.space
+    id_ = await published(api, b"x")
+    await running.space.ended(running.consumer.deliveries[0].message.id)
+    late: list[asyncio.Future[Any]] = []
+
+    async def close() -> None:
+        """Called when all is written, just before the readers go."""
+        late.extend(asyncio.ensure_future(space._run_blocking(time.sleep, 0.1)) for _ in range(4))
+        late.append(asyncio.ensure_future(running.space.view.message(parse_message_id(id_))))
+        await asyncio.sleep(0)
+
+    running.consumer.close = close  # type: ignore[method-assign]
+    await space.drain()
+    await eventually(lambda: space._closed, "the end of the Space")
+    *_, read = await asyncio.gather(*late, return_exceptions=True)
+    assert isinstance(read, Draining)
+    for path in (f"/v1/messages/{id_}", f"/v1/messages/{id_}/content", "/v1/queues/orders/messages"):
+        (await api.get(path)).problem(503, "draining")
+    assert (await api.get("/v1/queues/orders")).status == 200, "memory answers all the same"
 
 
 async def test_a_message_says_why_it_waits(running: Surface) -> None:

@@ -3,7 +3,8 @@
 start      the log is read (HTTP answers 503 meanwhile), the queues of the file are declared, the frontends listen
 serve      SIGHUP reads the file of queues again
 stop       on SIGTERM or SIGINT, in this order:
-             1. publishes and /readyz answer 503, no new attempts     (the Space drains)
+             1. publishes and /readyz answer 503, no new attempts, publishers that wait are answered
+                                                                      (the Space drains)
              2. attempts in flight get 25 s, then stay pending
              3. all that was let in is written and fsynced
              4. checkpoint, clean marker, the log is closed           (the Space has ended)

@@ -24,7 +24,7 @@ from syncbrok.delivery.handler import Handler
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.model import limits
-from syncbrok.model.errors import Fatal
+from syncbrok.model.errors import Draining, Fatal
 from syncbrok.model.facts import Fact, Published, Row, SegmentOpened
 from syncbrok.model.message import Subscriber
 from syncbrok.space.acceptance import Acceptor, Found, Wanted
@@ -232,7 +232,8 @@ class Space:
         await self._drained.wait()
         # Shutdown, in this order.
         _log.info("syncbrok.space.draining", extra={"in_flight": self.courier.in_flight})
-        self.view.state = "draining"  # 1. readiness fails
+        self.view.state = "draining"  # 1. readiness fails,
+        self.view.release()  # who waits for deliveries is answered
         self._committer.close()  # 2. nothing more comes in
         self._intake.stop()  # 3. what can be done again another time ends
         for task in upkeep:
@@ -323,8 +324,19 @@ class Space:
         return await self._run_blocking(look_up, self._journal, wanted)
 
     async def _run_blocking(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """In a reader's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, partial(work, *arguments, **named))
+        """In a reader's thread. Raises ``Draining`` where those have gone: the Space has ended, its frontends go on
+        for a moment."""
+        try:
+            reading = asyncio.get_running_loop().run_in_executor(self._readers, partial(work, *arguments, **named))
+        except RuntimeError as ended:
+            raise Draining("the broker is stopping") from ended
+        try:
+            return await reading
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise Draining("the broker is stopping") from None  # it stood in line when they went
 
 
 def _cause(failed: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -70,8 +70,14 @@ class View:
         """Watched messages (``scheduler.take_watched``) that have ended, durably."""
         self._waiters.ended(sequences)
 
+    def release(self) -> None:
+        """The Space begins to drain: answer whoever waits for a message's end. What has not ended by now may not end
+        in this process, and a publisher must get to hear that its message was kept."""
+        self._waiters.close()
+
     def close(self) -> None:
         """End all event streams, so that the frontends' connections can close."""
+        self._waiters.close()
         self._events.close()
 
     # -- queues and subscribers ---------------------------------------------------------------------------------------
@@ -174,8 +180,8 @@ class View:
         return await self._deliveries.dead_letters(self._sources.registry.queue(queue).number, after, limit)
 
     async def wait(self, ids: Sequence[MessageId], timeout_s: float) -> bool:
-        """Whether every delivery of every one of them ends within ``timeout_s``, at most ``limits.wait_s_max``. Raises
-        ``Overloaded`` when too many wait already and ``UnknownMessage``."""
+        """Whether every delivery of every one of them ends within ``timeout_s``, at most ``limits.wait_s_max``; False
+        as soon as the broker begins to stop. Raises ``UnknownMessage``, and ``Overloaded`` when too many wait."""
         for id_ in ids:
             if not issued_by(id_, self._sources.journal.id_key):
                 raise UnknownMessage(f"this broker never issued the id {id_text(id_)}", id=id_text(id_))

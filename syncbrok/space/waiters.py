@@ -9,11 +9,12 @@ from syncbrok.space.sources import Schedule
 
 
 class Waiter:
-    """Waits for the ``left`` messages that have not ended; ``done`` is settled when none is left."""
+    """Waits for the ``left`` messages that have not ended; ``done`` is settled when none is left (True), or nobody may
+    wait any longer (False)."""
 
     __slots__ = ("done", "left")
 
-    def __init__(self, left: set[int], done: "asyncio.Future[None]") -> None:
+    def __init__(self, left: set[int], done: "asyncio.Future[bool]") -> None:
         self.left = left
         self.done = done
 
@@ -26,6 +27,7 @@ class Waiters:
         self._schedule = schedule
         self._by_sequence: dict[int, list[Waiter]] = {}
         self._count = 0
+        self._closed = False
 
     def __len__(self) -> int:
         return self._count
@@ -38,13 +40,24 @@ class Waiters:
             for waiter in self._by_sequence.pop(sequence, ()):
                 waiter.left.discard(sequence)
                 if not waiter.left and not waiter.done.done():
-                    waiter.done.set_result(None)
+                    waiter.done.set_result(True)
+
+    def close(self) -> None:
+        """The broker is stopping: whoever waits is told now that it is not over, and nobody can wait from now on."""
+        self._closed = True
+        for waiting in self._by_sequence.values():
+            for waiter in waiting:
+                if not waiter.done.done():
+                    waiter.done.set_result(False)
 
     async def wait(self, sequences: Sequence[int], timeout_s: float) -> bool:
-        """Whether all of them have ended within ``timeout_s``. Raises ``Overloaded`` when too many wait already."""
+        """Whether all of them have ended within ``timeout_s``; False at once when the broker stops. Raises
+        ``Overloaded`` when too many wait already."""
         left = {sequence for sequence in sequences if not self._schedule.ended(sequence)}
         if not left:
             return True
+        if self._closed:
+            return False
         if self._count >= limits.waiters_max:
             raise Overloaded(f"{self._count} publishers wait for their messages already", retry_after_s=1)
         waiter = Waiter(left, asyncio.get_running_loop().create_future())
@@ -54,13 +67,12 @@ class Waiters:
         self._count += 1
         try:
             async with asyncio.timeout(timeout_s):
-                await waiter.done
+                return await waiter.done
         except TimeoutError:
             return False
         finally:
             self._count -= 1
             self._forget(waiter)
-        return True
 
     def _forget(self, waiter: Waiter) -> None:
         for sequence in waiter.left:

@@ -14,7 +14,7 @@ from aiohttp import web
 from syncbrok.frontends.over_http import query
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
-from syncbrok.model.errors import Malformed
+from syncbrok.model.errors import Draining, Malformed
 from syncbrok.model.names import SEQUENCE_MAX, id_text, parse_queue_name
 from syncbrok.model.units import render_time
 from syncbrok.space.events import Listener
@@ -51,10 +51,8 @@ async def stream(surface: Surface, request: web.Request) -> web.StreamResponse:
             # The listener has gone, or has stopped reading. There is nobody to tell.
             if request.transport is not None:
                 request.transport.abort()
-        except RuntimeError:
-            if surface.view.ready:
-                raise
-            # The broker is stopping, and the threads that read the log have gone before this stream.
+        except Draining:
+            pass  # the threads that read the log have gone before this stream: it ends here
     return response
 
 

@@ -52,8 +52,9 @@ class HttpServer:
         self._sockets = list(sockets)
         app = make_app(channels, view, options, extra_routes)
         # The runner sees to start-up, shutdown and waiting for answers under way. It can only be made to build
-        # aiohttp's own connections, so the listening socket is opened here.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=options.stop_timeout_s)
+        # aiohttp's own connections, so the listening socket is opened here. It waits twice: for the answer, and for a
+        # handler that it has cancelled.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=options.stop_timeout_s / 2)
         self._limits = Limits(options.headers_timeout_s, options.connections_max, options.connections_per_address_max)
         self._lanes = Lanes(app[SURFACE], app[GATE], self._limits, self._hand_over)
         self._sweep_s = min(_SWEEP_S, options.headers_timeout_s / 4, options.body_timeout_s / 4)
