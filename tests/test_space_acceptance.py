@@ -158,6 +158,7 @@ def test_a_unit_is_accepted_whole_or_not_at_all():
     """RULES 5: what is wrong with one line refuses all of them."""
     bench = Bench()
     bench.refused(UnknownQueue, Message(b"a"), queue="nowhere")
+    bench.refused(Malformed)
     bench.refused(TooLarge, Message(b"a"), Message(b"b", parents=tuple(bytes(15) + bytes((n,)) for n in range(65))))
     bench.closing.add(1)
     bench.refused(Conflict, Message(b"a"))

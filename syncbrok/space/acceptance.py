@@ -112,6 +112,8 @@ class Acceptor:
         queue = self._registry.queue(unit.queue)
         if queue.number in self._closing:
             raise Conflict(f"queue {unit.queue!r} is being deleted", queue=unit.queue)
+        if not unit.messages:
+            raise Malformed("a batch without a message")
         for message in unit.messages:
             if message.parents or message.idempotency_key:
                 break
