@@ -60,7 +60,32 @@ def test_a_page_is_no_broker() -> None:
     error = failed(response(200, b"<html>hello"))
     assert "is there a broker" in error.message
     assert "<html>" in error.mend
-    assert failed(response(502, b"<html>bad gateway")).message == "the broker answered 502"
+    error = failed(response(502, b"<html>bad gateway"))
+    assert error.message == "the broker answered 502"
+    assert "is there a broker" in error.mend
+
+
+def test_http_where_tls_was_expected() -> None:
+    """It is said that it is TLS that failed, not that nobody is there."""
+    with (
+        server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url,
+        closing(Client(url.replace("http:", "https:"))) as client,
+        pytest.raises(CommandFailed) as raised,
+    ):
+        client.ask("GET", "/v1/queues")
+    assert raised.value.exit_code == 5
+    assert "no TLS connection" in raised.value.message
+    assert "http://" in raised.value.mend
+
+
+@pytest.mark.parametrize("token", ["a\nb", "ü"])
+def test_a_token_that_no_header_can_carry(token: str) -> None:
+    """A usage error that does not show the token."""
+    with pytest.raises(CommandFailed) as raised:
+        Client("http://127.0.0.1:10000", token)
+    assert raised.value.exit_code == 2
+    assert "--token" in raised.value.message
+    assert token not in raised.value.message
 
 
 @pytest.mark.parametrize(
@@ -97,7 +122,9 @@ def test_a_problem_is_told_with_what_to_do() -> None:
     assert refusal(Answer(400, {}, b"[]")).message == "the broker answered 400"
 
 
-@pytest.mark.parametrize("url", ["", "ftp://a", "http://", "http://a:x", "http://a:99999"])
+@pytest.mark.parametrize(
+    "url", ["", "ftp://a", "http://", "http://a:x", "http://a:99999", "http://a/b c", "http://a/\n"]
+)
 def test_a_wrong_url_is_a_usage_error(url: str) -> None:
     """Exit 2, before anything is asked."""
     with pytest.raises(CommandFailed) as raised:
@@ -118,3 +145,10 @@ def test_a_host_and_port_are_enough() -> None:
 def test_a_name_is_one_segment_of_a_path(text: str, shown: str) -> None:
     """Whatever is typed for a queue cannot reach another route."""
     assert segment(text) == shown
+
+
+def test_an_empty_name_is_a_usage_error() -> None:
+    """``queues delete "$UNSET"`` must not ask for the path that is left without a name."""
+    with pytest.raises(CommandFailed) as raised:
+        segment("")
+    assert raised.value.exit_code == 2

@@ -48,7 +48,11 @@ class Broker:
         self._said = directory / "broker.out"
         queues = directory / "queues.yml"
         queues.write_text("queues: {}\n")
-        arguments = ["serve", "--storage", str(directory / "log"), "--port", "0", "--queues", str(queues)]
+        # A configuration of its own: one that stands in the working directory may ask for tokens.
+        config = directory / "broker.yml"
+        config.write_text("")
+        arguments = ["serve", "--config", str(config), "--storage", str(directory / "log"), "--port", "0"]
+        arguments += ["--queues", str(queues)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SYNCBROK_")}
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(  # noqa: S603

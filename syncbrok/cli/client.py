@@ -55,8 +55,11 @@ class Client:
             port = parts.port
         except ValueError:
             port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+        plain = url.isascii() and url.isprintable() and " " not in url
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or not plain:
             raise CommandFailed(f"--url: expected a URL such as http://127.0.0.1:10000, found {url!r}", USAGE)
+        if token and not (token.isascii() and token.isprintable()):
+            raise CommandFailed("--token or SYNCBROK_TOKEN: expected printable ASCII on one line", USAGE)
         self.url = url
         self._base = parts.path.rstrip("/")
         self._token = token
@@ -127,6 +130,9 @@ class Client:
         return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
 
     def _unreachable(self, error: Exception) -> CommandFailed:
+        if isinstance(error, ssl.SSLError):
+            why = f"no TLS connection to {self.url}: {error.reason or error}"
+            return CommandFailed(why, UNREACHABLE, "is it http:// instead? Is its certificate known here?")
         if isinstance(error, TimeoutError):
             why = f"the broker at {self.url} does not answer"
         elif isinstance(error, http.client.HTTPException | ConnectionResetError):
@@ -143,7 +149,7 @@ def refusal(answer: Answer) -> CommandFailed:
     except ValueError:
         problem = None
     if not isinstance(problem, dict):
-        problem = {}
+        problem = {"mend": "it gives no reason: is there a broker at --url (SYNCBROK_URL), or something else?"}
     told = str(problem.get("detail") or problem.get("title") or f"the broker answered {answer.status}")
     mend = _MENDS.get(str(problem.get("type")).rpartition(":")[2], problem.get("mend"))
     return CommandFailed(told, exit_code_of(answer.status), str(mend or ""))
@@ -157,7 +163,9 @@ def exit_code_of(status: int) -> int:
 
 
 def segment(text: str) -> str:
-    """``text`` as one segment of a path."""
+    """``text`` as one segment of a path. An empty one would be another path."""
+    if not text:
+        raise CommandFailed("the name of a queue or subscriber, or an id, is empty", USAGE)
     return quote(text, safe="") if text not in (".", "..") else text.replace(".", "%2E")
 
 

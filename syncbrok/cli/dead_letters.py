@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from syncbrok.cli.client import Client, segment, speaks_to_broker
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import EXIT_CODES, NOT_FOUND, CommandFailed
 from syncbrok.cli.messages import print_message, print_plan
 from syncbrok.cli.show import as_json, limited, moment, print_json, print_json_list, print_table
 
@@ -87,6 +87,9 @@ def show(client: Client, id_: str, json_wanted: bool) -> None:
     """
     message = client.ask("GET", f"/v1/messages/{segment(id_)}").json()
     message["deliveries"] = [one for one in message["deliveries"] if one["state"] == "dead"]
+    if not message["deliveries"]:
+        mend = f"syncbrok messages show {message['id']} shows all of it"
+        raise CommandFailed(f"no delivery of message {message['id']} is a dead letter", NOT_FOUND, mend)
     if json_wanted:
         print_json(message)
     else:

@@ -22,7 +22,7 @@ from syncbrok.log.scan import Damage, scan
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, segment_bases, segment_path
 from syncbrok.model.errors import ClientFault
 from syncbrok.model.facts import Fact, Published
-from syncbrok.model.names import SEQUENCE_MAX, parse_message_id, sequence_of
+from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, sequence_of
 
 _CONFIG: Final = Path("config/broker.yml")
 _SHOWN_MAX: Final = 100
@@ -55,6 +55,13 @@ def _found(_context: click.Context, _parameter: click.Parameter, given: Path | N
     if not storage.is_dir() or not segment_bases(storage):
         raise CommandFailed(f"there is no log in {storage}", NOT_FOUND, "--storage says where it is")
     return storage
+
+
+def _message_id(_context: click.Context, _parameter: click.Parameter, given: str | None) -> MessageId | None:
+    try:
+        return None if given is None else parse_message_id(given)
+    except ClientFault as wrong:
+        raise click.BadParameter(wrong.detail) from None
 
 
 @command.command()
@@ -115,10 +122,10 @@ def verify(storage: Path, json_wanted: bool) -> None:
 @click.option("--limit", type=click.IntRange(0), default=0, metavar="N", help="At most so many; 0 for all.")
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), metavar="KIND",
               help=f"Only of this kind: {', '.join(KINDS)}. Repeatable.")  # fmt: skip
-@click.option("--message", "message_id", metavar="ID", help="Only what concerns this message.")
+@click.option("--message", "id_", metavar="ID", callback=_message_id, help="Only what concerns this message.")
 @click.option("--content", is_flag=True, help="With the content of messages.")
 @as_json
-def cat(storage: Path, message_id: str | None, json_wanted: bool, **wanted: Any) -> None:
+def cat(storage: Path, id_: MessageId | None, json_wanted: bool, **wanted: Any) -> None:
     """Print the records of a log in order; with --json an object a line. Records that cannot be read are left out,
     and the command then ends with 65.
 
@@ -127,13 +134,7 @@ def cat(storage: Path, message_id: str | None, json_wanted: bool, **wanted: Any)
       syncbrok log cat --after 12000 --limit 20
       syncbrok log cat --kind published --content --json | jq -r .content
     """
-    message, id_ = None, b""
-    if message_id is not None:
-        try:
-            id_ = parse_message_id(message_id)
-        except ClientFault as wrong:
-            raise click.UsageError(f"--message: {wrong.detail}") from None
-        message = sequence_of(id_)
+    message = None if id_ is None else sequence_of(id_)
     names, left, damages, heard_of = FactNames(), wanted["limit"] or -1, 0, message is None
     for met in _records(storage, content=wanted["content"]):
         if isinstance(met, Damage):
@@ -155,7 +156,7 @@ def cat(storage: Path, message_id: str | None, json_wanted: bool, **wanted: Any)
         raise CommandFailed(f"{damages} places cannot be read", LOG_CORRUPT, "syncbrok log verify names them")
     if not heard_of:
         mend = "it was never accepted here, or retention has dropped it"
-        raise CommandFailed(f"the log in {storage} has no record of message {message_id}", NOT_FOUND, mend)
+        raise CommandFailed(f"the log in {storage} has no record of message {id_text(id_ or b'')}", NOT_FOUND, mend)
 
 
 @command.command()

@@ -83,6 +83,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:  # no defect: a file that cannot be used
+            click.echo(f"syncbrok: {os.fsdecode(error.filename)}: {error.strerror}", err=True)
+            sys.exit(FAILED)
         if os.environ.get("SYNCBROK_TRACE"):
             raise
         click.echo(

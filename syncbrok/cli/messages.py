@@ -128,15 +128,20 @@ def tree(client: Client, id_: str, up: bool, depth: int, json_wanted: bool) -> N
 
 @command.command()
 @click.argument("id_", metavar="ID")
+@as_json
 @speaks_to_broker
-def cancel(client: Client, id_: str) -> None:
+def cancel(client: Client, id_: str, json_wanted: bool) -> None:
     """End what has not been delivered of a message as dropped.
 
     \b
     Example:
       syncbrok messages cancel ID
     """
-    click.echo(f"{client.ask('DELETE', _path(id_)).json()['dropped']} deliveries dropped")
+    answer = client.ask("DELETE", _path(id_)).json()
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(f"{answer['dropped']} deliveries dropped")
 
 
 @command.command()

@@ -8,8 +8,9 @@ from syncbrok.cli.client import Answer, Client, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
 from syncbrok.cli.settings_flags import header_pairs
 from syncbrok.cli.show import as_json, print_json, printable
+from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.units import parse_duration_s
+from syncbrok.model.units import parse_duration_s, render_duration
 
 _HELP = f"""Publish FILE (or standard input) to QUEUE; prints the id once it is on the broker's disk.
 
@@ -55,6 +56,10 @@ def command(client: Client, queue: str, file: BinaryIO, ndjson: bool, json_wante
         _publish_lines(client, path, file.read(), given, json_wanted=json_wanted)
         return
     wait_s = _seconds("--wait", given["wait"]) if given["wait"] else 0.0
+    if wait_s > limits.wait_s_max:
+        raise click.UsageError(f"--wait: the broker keeps one waiting for at most {limits.wait_s_max:g} s")
+    if given["delay_text"] and given["deliver_at"]:
+        raise click.UsageError("--delay and --deliver-at both say when; give one of them")
     answer = client.ask("POST", path, file.read(), _headers(given, wait_s), wait_s=wait_s)
     published = answer.json()
     if json_wanted:
@@ -62,7 +67,7 @@ def command(client: Client, queue: str, file: BinaryIO, ndjson: bool, json_wante
     else:
         click.echo(published["id"])
     if wait_s:
-        _judge(answer, published, given["wait"])
+        _judge(answer, published, wait_s)
 
 
 def _publish_lines(client: Client, path: str, lines: bytes, given: dict[str, Any], *, json_wanted: bool) -> None:
@@ -105,11 +110,11 @@ def _seconds(flag: str, text: str) -> float:
         raise click.UsageError(f"{flag}: {wrong.detail}") from None
 
 
-def _judge(answer: Answer, published: dict[str, Any], wait: str) -> None:
+def _judge(answer: Answer, published: dict[str, Any], wait_s: float) -> None:
     """Ends the command with 1 unless every subscriber has taken the message."""
     if answer.status == 202:
         raise CommandFailed(
-            f"accepted, but not complete within {wait}; it is still {published['state']}",
+            f"accepted, but not complete within {render_duration(wait_s)}; it is still {published['state']}",
             FAILED,
             f"syncbrok messages show {published['id']} says why",
         )

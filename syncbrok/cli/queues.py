@@ -6,7 +6,7 @@ import click
 
 from syncbrok.cli.client import Client, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES
-from syncbrok.cli.settings_flags import body_of, queue_flags
+from syncbrok.cli.settings_flags import body_of, changes_of, queue_flags
 from syncbrok.cli.show import as_json, limited, print_fields, print_json, print_json_list, print_table
 
 
@@ -114,14 +114,15 @@ def change(client: Client, queue: str, json_wanted: bool, **flags: Any) -> None:
     Example:
       syncbrok queues change orders --timeout 30s --window 128
     """
-    _print(client.ask("PATCH", _path(queue), body_of(flags)).json(), json_wanted=json_wanted)
+    _print(client.ask("PATCH", _path(queue), changes_of(body_of(flags))).json(), json_wanted=json_wanted)
 
 
 @command.command()
 @click.argument("queue")
 @click.option("--force", is_flag=True, help="Drop what waits in it.")
+@as_json
 @speaks_to_broker
-def delete(client: Client, queue: str, force: bool) -> None:
+def delete(client: Client, queue: str, force: bool, json_wanted: bool) -> None:
     """Delete QUEUE. Refused (4) while anything waits in it or on it.
 
     \b
@@ -130,7 +131,10 @@ def delete(client: Client, queue: str, force: bool) -> None:
       syncbrok queues delete orders --force
     """
     answer = client.ask("DELETE", _path(queue), query={"force": "true"} if force else None).json()
-    click.echo(f"{queue} deleted; {answer['dropped']} deliveries dropped")
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(f"{queue} deleted; {answer['dropped']} deliveries dropped")
 
 
 @command.command()

@@ -1,6 +1,7 @@
 """``syncbrok serve``."""
 
 import asyncio
+import errno
 import os
 import resource
 from contextlib import suppress
@@ -12,7 +13,7 @@ import click
 from syncbrok.cli.broker import Queues, serve
 from syncbrok.cli.exits import EXIT_CODES, CommandFailed
 from syncbrok.cli.log_lines import start_logging
-from syncbrok.config import load_config
+from syncbrok.config import Config, load_config
 from syncbrok.frontends.from_yaml import read_queues_file
 
 _CONFIG: Final = Path("config/broker.yml")
@@ -67,10 +68,17 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(serve(config, queues, variables, tell_address))
     except OSError as error:
-        raise CommandFailed(
-            f"cannot listen on {config.http.host} port {config.http.port}, or use {config.storage.path}: {error}",
-            mend="--port takes another port, --storage another directory",
-        ) from error
+        raise _unusable(error, config) from error
+
+
+def _unusable(error: OSError, config: Config) -> CommandFailed:
+    if error.filename is not None:
+        what = f"cannot keep the log in {config.storage.path}: {os.fsdecode(error.filename)}: {error.strerror}"
+        return CommandFailed(what, mend="--storage takes another directory")
+    what = f"cannot listen on {config.http.host} port {config.http.port}: {error.strerror or error}"
+    if error.errno == errno.EADDRINUSE:
+        return CommandFailed(what, mend="is a broker running already? --port takes another port")
+    return CommandFailed(what, mend="--host takes another address, --port another port")
 
 
 def _allow_open_files() -> None:

@@ -1,5 +1,6 @@
 """Flags for the settings of queues and subscribers, out of the one table (``model.settings``)."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 _LISTS = ("retry",)
 _BOOLEANS = ("paused",)
+_INHERITED = ("retry", "timeout", "window")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def _flag(setting: Setting) -> Callable[[C], C]:
@@ -42,13 +45,14 @@ def subscriber_flags(*without: str) -> Callable[[C], C]:
     return decorate
 
 
-def body_of(flags: dict[str, Any]) -> dict[str, Any]:
-    """The JSON body that says what the flags say. ``default`` takes a setting back to what the queue says."""
+def body_of(flags: dict[str, Any], *, inherits: bool = False) -> dict[str, Any]:
+    """The JSON body that says what the flags say. Of what ``inherits``, a subscriber, ``default`` takes a setting back
+    to what the queue says."""
     body: dict[str, Any] = {}
     for name, value in flags.items():
         if value is None or value == ():
             continue
-        if value == "default":
+        if inherits and value == "default" and name in _INHERITED:
             body[name] = None
         elif name == "headers":
             body[name] = dict(header_pairs(value))
@@ -61,10 +65,22 @@ def body_of(flags: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
+def changes_of(body: dict[str, Any]) -> dict[str, Any]:
+    """``body``, unless there is nothing in it: whoever forgot the flag must not think that something was changed."""
+    if not body:
+        raise click.UsageError("nothing to change: name a setting, such as --timeout 30s; --help lists them")
+    return body
+
+
 def header_pairs(given: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """``NAME=VALUE``, each; raises where there is no ``=``."""
+    """``NAME=VALUE``, each; raises where there is no ``=``, or where no header can be named or say that."""
     for one in given:
         name, equals, value = one.partition("=")
+        name, value = name.strip(), value.strip()
         if not equals or not name:
             raise CommandFailed(f"--header: expected NAME=VALUE, found {one!r}", USAGE)
-        yield name.strip(), value.strip()
+        if not _HEADER_NAME.fullmatch(name):
+            raise CommandFailed(f"--header: {name!r} cannot be the name of a header: letters, digits and -", USAGE)
+        if not value.isascii() or not value.isprintable():
+            raise CommandFailed(f"--header: the value of {name}: expected printable ASCII, found {value!r}", USAGE)
+        yield name, value

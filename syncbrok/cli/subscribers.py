@@ -7,7 +7,7 @@ import click
 
 from syncbrok.cli.client import Client, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
-from syncbrok.cli.settings_flags import body_of, subscriber_flags
+from syncbrok.cli.settings_flags import body_of, changes_of, subscriber_flags
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
 
 _SECRET = click.option("--secret-file", type=click.File(), metavar="FILE",
@@ -121,7 +121,7 @@ def create(
       syncbrok subscribers create orders https://billing.example/hooks --name billing --secret-file billing.secret
       syncbrok subscribers create orders https://audit.example/ --start beginning --header x-tenant=north
     """
-    body = {"endpoint": endpoint, **body_of(flags), **_secret(secret_file)}
+    body = {"endpoint": endpoint, **body_of(flags, inherits=True), **_secret(secret_file)}
     if start is not None:
         body["start"] = start
     made = client.ask("POST", f"/v1/queues/{segment(queue)}/subscribers", body).json()
@@ -141,61 +141,65 @@ def create(
 def change(
     client: Client, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool, **flags: Any
 ) -> None:
-    """Change settings of SUBSCRIBER. A new endpoint takes over the backlog at once; "default" for a value takes it
-    back to what the queue says.
+    """Change settings of SUBSCRIBER. A new endpoint takes over the backlog at once; "default" for retry,
+    timeout or window takes it back to what the queue says.
 
     \b
     Examples:
       syncbrok subscribers change orders billing --endpoint https://new.example/hooks
       syncbrok subscribers change orders billing --timeout default
     """
-    answer = client.ask("PATCH", _path(queue, subscriber), {**body_of(flags), **_secret(secret_file)})
+    body = changes_of({**body_of(flags, inherits=True), **_secret(secret_file)})
+    answer = client.ask("PATCH", _path(queue, subscriber), body)
     _print(answer.json(), json_wanted=json_wanted)
 
 
 @command.command()
 @click.argument("queue")
 @click.argument("subscriber")
+@as_json
 @speaks_to_broker
-def pause(client: Client, queue: str, subscriber: str) -> None:
+def pause(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
     """Stop delivering to SUBSCRIBER; what is published meanwhile waits for it.
 
     \b
     Example:
       syncbrok subscribers pause orders billing
     """
-    client.ask("PATCH", _path(queue, subscriber), {"paused": True})
-    click.echo(f"{subscriber} paused")
+    answer = client.ask("PATCH", _path(queue, subscriber), {"paused": True}).json()
+    _say(f"{subscriber} paused", answer, json_wanted=json_wanted)
 
 
 @command.command()
 @click.argument("queue")
 @click.argument("subscriber")
+@as_json
 @speaks_to_broker
-def resume(client: Client, queue: str, subscriber: str) -> None:
+def resume(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
     """Deliver to SUBSCRIBER again, after a pause or after its endpoint answered 410.
 
     \b
     Example:
       syncbrok subscribers resume orders billing
     """
-    client.ask("PATCH", _path(queue, subscriber), {"paused": False})
-    click.echo(f"{subscriber} resumed")
+    answer = client.ask("PATCH", _path(queue, subscriber), {"paused": False}).json()
+    _say(f"{subscriber} resumed", answer, json_wanted=json_wanted)
 
 
 @command.command()
 @click.argument("queue")
 @click.argument("subscriber")
+@as_json
 @speaks_to_broker
-def delete(client: Client, queue: str, subscriber: str) -> None:
+def delete(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
     """Delete SUBSCRIBER; what waits for it is dropped.
 
     \b
     Example:
       syncbrok subscribers delete orders billing
     """
-    dropped = client.ask("DELETE", _path(queue, subscriber)).json()["dropped"]
-    click.echo(f"{subscriber} deleted; {dropped} deliveries dropped")
+    answer = client.ask("DELETE", _path(queue, subscriber)).json()
+    _say(f"{subscriber} deleted; {answer['dropped']} deliveries dropped", answer, json_wanted=json_wanted)
 
 
 @command.command()
@@ -222,23 +226,39 @@ def test(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None
         print_fields((name.replace("_", " "), value) for one in deliveries for name, value in one.items())
     if not deliveries or any(one["state"] != "delivered" for one in deliveries):
         mend = f"syncbrok messages show {told['id']} says more"
-        raise CommandFailed(f"{subscriber} has not taken it within {wait_s} s", FAILED, mend)
+        raise CommandFailed(f"{subscriber} {_why_not(deliveries, wait_s)}", FAILED, mend)
+
+
+def _why_not(deliveries: list[dict[str, Any]], wait_s: int) -> str:
+    if not deliveries or deliveries[0]["state"] not in ("dead", "expired", "dropped"):
+        return f"has not taken it within {wait_s} s"
+    end = deliveries[0]
+    why = f"HTTP {end['status']}" if end["status"] else end["reason"] or end["state"]
+    return f"does not take it: {why} after {end['attempts']} attempts"
 
 
 @command.command("rotate-secret")
 @click.argument("queue")
 @click.argument("subscriber")
 @_SECRET
+@as_json
 @speaks_to_broker
-def rotate_secret(client: Client, queue: str, subscriber: str, secret_file: TextIO | None) -> None:
+def rotate_secret(client: Client, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool) -> None:
     """Sign with a new secret, which is printed this once; the old one goes on signing beside it for 24 hours.
 
     \b
     Example:
       syncbrok subscribers rotate-secret orders billing > billing.secret
     """
-    answer = client.ask("POST", f"{_path(queue, subscriber)}/rotate-secret", _secret(secret_file))
-    click.echo(answer.json()["secret"])
+    answer = client.ask("POST", f"{_path(queue, subscriber)}/rotate-secret", _secret(secret_file)).json()
+    _say(answer["secret"], answer, json_wanted=json_wanted)
+
+
+def _say(line: str, answer: dict[str, Any], *, json_wanted: bool) -> None:
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(line)
 
 
 def _secret(file: TextIO | None) -> dict[str, str]:

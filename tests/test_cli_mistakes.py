@@ -1,0 +1,54 @@
+"""Files and directories that a command cannot use: a sentence that names the one that is meant, never "a defect"."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import ROOT
+
+
+def ended(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "syncbrok", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("below", ["", "below"])
+def test_serve_says_that_it_is_the_directory(tmp_path: Path, below: str) -> None:
+    """Where the log cannot be kept, that is said, and not that the port may be taken."""
+    taken = tmp_path / "file"
+    taken.write_text("mine")
+    queues = tmp_path / "queues.yml"
+    queues.write_text("queues: {}\n")
+    result = ended("serve", "--port", "0", "--queues", str(queues), "--storage", str(taken / below))
+    assert result.returncode == 1
+    assert f"cannot keep the log in {taken / below}: " in result.stderr
+    assert "Not a directory" in result.stderr
+    assert "--storage" in result.stderr
+    assert "listen" not in result.stderr
+
+
+def test_serve_says_that_it_is_the_address(tmp_path: Path) -> None:
+    """A host that is none of this machine's: nothing is said against the directory, which is not made."""
+    queues = tmp_path / "queues.yml"
+    queues.write_text("queues: {}\n")
+    storage = tmp_path / "storage"
+    arguments = ("--port", "0", "--host", "192.0.2.1", "--queues", str(queues), "--storage", str(storage))
+    result = ended("serve", *arguments)
+    assert result.returncode == 1
+    assert "cannot listen on 192.0.2.1 port 0: " in result.stderr
+    assert "--host" in result.stderr
+    assert str(storage) not in result.stderr
+    assert not storage.exists()
+
+
+def test_a_segment_that_cannot_be_read_is_no_defect(tmp_path: Path) -> None:
+    """Whatever the system refuses is told with the name of the file. A directory in the place of a segment is refused
+    whoever asks."""
+    segment = tmp_path / "00000000000000000001.log"
+    segment.mkdir()
+    result = ended("log", "cat", "--storage", str(tmp_path))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert f"{segment}: Is a directory" in result.stderr
+    assert "defect" not in result.stderr
