@@ -249,6 +249,22 @@ async def test_a_message_is_replayed_to_one(running: Surface) -> None:
     (await api.post(f"/v1/messages/{UNKNOWN}/replay", {})).problem(404, "unknown-message")
 
 
+async def test_what_was_owed_to_a_deleted_subscriber_is_shown(tmp_path: Path) -> None:
+    """RULES 14: who is deleted while a message waits for it stands there as dropped, also after a restart."""
+    async with surface(tmp_path) as made:
+        await made.api.post("/v1/queues", {"name": "orders"})
+        given = {"name": "billing", "endpoint": ENDPOINT, "paused": True}
+        await made.api.post("/v1/queues/orders/subscribers", given)
+        id_ = await published(made.api, b"x")
+        assert (await made.api.delete("/v1/queues/orders/subscribers/billing")).json() == {"dropped": 1}
+        found = await shown(made.api, id_)
+        (delivery,) = found["deliveries"]
+        assert found["state"] == "complete"
+        assert (delivery["subscriber"], delivery["state"], delivery["reason"]) == ("billing", "dropped", "unsubscribed")
+    async with surface(tmp_path) as made:
+        assert (await shown(made.api, id_))["deliveries"] == [delivery]
+
+
 async def test_what_a_restart_leaves_is_shown_as_before(tmp_path: Path) -> None:
     """The log is the truth: a message, its attempts and its content are the same after a restart."""
     async with surface(tmp_path) as made:

@@ -92,6 +92,26 @@ async def test_a_deleted_subscriber_keeps_its_story(log: ViewedLog) -> None:
     ]
 
 
+async def test_what_a_deleted_subscriber_was_owed_is_told(log: ViewedLog) -> None:
+    """RULES 14: a delivery that was never tried ends ``dropped`` too, and is shown; nothing is lost silently. One that
+    had ended before, and one that the message did not count, are not."""
+    early = log.publish(1)
+    log.end_all(early, Outcome.DROPPED, Reason.CANCELLED)
+    message = log.publish(1)
+    log.unsubscribe(2)
+    later = log.publish(1)
+    log.now_us += 1
+    log.end_all(message, Outcome.DROPPED, Reason.PURGED)
+
+    async def told(sequence: int) -> list[tuple[str, str, str, bool]]:
+        deliveries = (await log.view.message(log.id(sequence))).deliveries
+        return [(d.subscriber, d.state, d.reason, d.counted) for d in deliveries]
+
+    assert await told(early) == [("s1", "dropped", "cancelled", True), ("s2", "dropped", "cancelled", True)]
+    assert await told(message) == [("s1", "dropped", "purged", True), ("s2", "dropped", "unsubscribed", True)]
+    assert [name for name, *_ in await told(later)] == ["s1"]
+
+
 async def test_an_id_of_another_broker_is_unknown(log: ViewedLog) -> None:
     """Only ids this log issued are messages of it; a fact that is no message has no id."""
     for stranger in (make_message_id(1, 6, b"x" * 16), make_message_id(1, 1, KEY), make_message_id(1, 10**9, KEY)):

@@ -59,10 +59,18 @@ class Deliveries:
         return tuple(self._report(message, number, (), counted=True) for number in self._counted(message))
 
     def told(self, message: Published, rows: Sequence[Row]) -> tuple[DeliveryReport, ...]:
-        """All deliveries of a message with their attempts: counted ones first, then those that only have rows (of
-        subscribers that caught up on it, or are deleted)."""
+        """All deliveries of a message with their attempts: counted ones first, those of subscribers that are deleted
+        after the others, then those that only have rows (of subscribers that caught up on it)."""
         counted = self._counted(message)
         sorted_rows = by_subscriber(rows, counted)
+        # Of a message that retention has taken along the rows may be gone: then who is deleted may have had it or not.
+        whole = message.time_us >= self._journal.segments()[0].first_time_us
+        for number, gone in self._registry.departed(message.queue, message.sequence):
+            if message.only in (0, number) and (whole or number in sorted_rows):
+                # What ended the message everywhere later on found this delivery ended already.
+                its = [row for row in rows if row.subscriber != ALL_SUBSCRIBERS or row.time_us <= gone.time_us]
+                sorted_rows[number] = by_subscriber(its, (number,))[number]
+                counted += (number,)
         return tuple(
             self._report(message, number, its_rows, counted=number in counted)
             for number, its_rows in sorted_rows.items()

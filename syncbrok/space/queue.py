@@ -6,9 +6,11 @@ business; here stands what was declared.
 
 import hashlib
 from bisect import insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import orjson
 
 from syncbrok.model.errors import UnknownQueue, UnknownSubscriber
 from syncbrok.model.facts import (
@@ -36,6 +38,17 @@ class RegistryStatistics(NamedTuple):
     queues: int
     subscribers: int
     applied: int
+
+
+class Departed(NamedTuple):
+    """A subscriber that has been deleted: messages of ``queue`` (number) beyond the sequence ``since`` and before
+    ``until``, its deletion at ``time_us``, have counted it."""
+
+    queue: int
+    id: SubscriberId
+    since: int
+    until: int
+    time_us: int
 
 
 class Lookup(NamedTuple):
@@ -66,7 +79,7 @@ class Registry:
         self._lookups: dict[int, Lookup] = {}  # by subscriber number
         self._applied: dict[str, str] = {}
         self._deleted_queues: dict[int, QueueName] = {}
-        self._deleted_subscribers: dict[int, tuple[int, SubscriberId]] = {}
+        self._departed: dict[int, Departed] = {}
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -127,12 +140,22 @@ class Registry:
         entry = self._lookups.get(number)
         if entry is not None:
             return entry.subscriber.id
-        return self._deleted_subscribers.get(number, (0, SubscriberId(f"deleted-{number}")))[1]
+        departed = self._departed.get(number)
+        return SubscriberId(f"deleted-{number}") if departed is None else departed.id
 
     def subscriber_queue(self, number: int) -> int:
         """Number of its queue; also of one that has been deleted, as long as it is remembered; then 0."""
         entry = self._lookups.get(number)
-        return entry.subscriber.queue if entry is not None else self._deleted_subscribers.get(number, (0, ""))[0]
+        if entry is not None:
+            return entry.subscriber.queue
+        departed = self._departed.get(number)
+        return 0 if departed is None else departed.queue
+
+    def departed(self, queue: int, sequence: int) -> Iterator[tuple[int, Departed]]:
+        """Subscribers, by number, that a message of the queue (number) has counted and that have been deleted since."""
+        for number, one in self._departed.items():
+            if one.queue == queue and one.since < sequence < one.until:
+                yield number, one
 
     def lookup(self, number: int) -> Lookup:
         """The subscriber (number) with the name of its queue and the timeout that applies. Raises ``KeyError``."""
@@ -157,6 +180,16 @@ class Registry:
             tuple(applied),
             bad,
         )
+
+    def save_deleted(self) -> bytes:
+        """What is remembered of those that were deleted, which a snapshot does not name."""
+        return orjson.dumps([list(self._deleted_queues.items()), [[n, [*one]] for n, one in self._departed.items()]])
+
+    def load_deleted(self, saved: bytes) -> None:
+        """Raises ``ValueError`` or ``TypeError`` for what ``save_deleted`` did not give."""
+        queues, subscribers = orjson.loads(saved)
+        self._deleted_queues = {number: QueueName(name) for number, name in queues}
+        self._departed = {number: Departed(*fields) for number, fields in subscribers}
 
     def statistics(self) -> RegistryStatistics:
         return RegistryStatistics(len(self._queues), len(self._lookups), len(self._applied))
@@ -193,7 +226,7 @@ class Registry:
         del self._queues[queue.name]
         self._names.remove(queue.name)
         for subscriber in list(self._subscribers[fact.number].values()):
-            self._remove(subscriber)
+            self._remove(subscriber, fact)
         del self._subscribers[fact.number]
         _remember(self._deleted_queues, fact.number, queue.name)
 
@@ -208,7 +241,7 @@ class Registry:
     def _delete_subscriber(self, fact: SubscriberDeleted) -> None:
         entry = self._lookups.get(fact.number)
         if entry is not None:
-            self._remove(entry.subscriber)
+            self._remove(entry.subscriber, fact)
 
     def _file_applied(self, fact: FileApplied) -> None:
         if fact.entry == NUMBERS:
@@ -221,7 +254,7 @@ class Registry:
     def _open_segment(self, fact: SegmentOpened) -> None:
         """What a snapshot does not name is not there (records between may have been dropped or lost)."""
         for number in self._lookups.keys() - {subscriber.number for subscriber in fact.subscribers}:
-            self._remove(self._lookups[number].subscriber)
+            self._remove(self._lookups[number].subscriber, fact)
         for number in self._by_number.keys() - {queue.number for queue in fact.queues}:
             self._delete_queue(QueueDeleted(fact.sequence, fact.time_us, number))
         for queue in fact.queues:
@@ -239,10 +272,11 @@ class Registry:
             timeout_s = queue.settings.timeout_s
         self._lookups[subscriber.number] = Lookup(subscriber, queue.name, timeout_s)
 
-    def _remove(self, subscriber: Subscriber) -> None:
+    def _remove(self, subscriber: Subscriber, fact: QueueDeleted | SubscriberDeleted | SegmentOpened) -> None:
         del self._lookups[subscriber.number]
         del self._subscribers[subscriber.queue][subscriber.id]
-        _remember(self._deleted_subscribers, subscriber.number, (subscriber.queue, subscriber.id))
+        departed = Departed(subscriber.queue, subscriber.id, subscriber.since, fact.sequence, fact.time_us)
+        _remember(self._departed, subscriber.number, departed)
 
 
 def _remember(names: dict[int, Any], number: int, name: object) -> None:

@@ -13,6 +13,7 @@ from syncbrok.space.lineage import Lineage
 from syncbrok.space.queue import Registry
 
 _REGISTRY = "registry"
+_DELETED = "deleted"
 _KEYS = "idempotency"
 _SMALL = "small"
 _small_bytes: Final = 4_096
@@ -65,6 +66,7 @@ class State:
         """Parts of a checkpoint."""
         parts = _packed(self.scheduler.checkpoint())
         parts[_REGISTRY] = encode_body(self.registry.snapshot(self.through, self.time_us)).body
+        parts[_DELETED] = self.registry.save_deleted()
         parts[_KEYS] = self.keys.save()
         return parts
 
@@ -77,6 +79,8 @@ class State:
         assert isinstance(opened, SegmentOpened)
         state = cls(scheduler)
         state.registry.apply(opened)
+        if _DELETED in parts:  # a version before this one did not keep it
+            state.registry.load_deleted(parts[_DELETED])
         state.keys.load(parts[_KEYS])
         state.through = through
         scheduler.restore(_unpacked(parts), (*opened.queues, *opened.subscribers))
@@ -95,7 +99,7 @@ def _packed(parts: Mapping[str, bytes]) -> dict[str, bytes]:
 def _unpacked(parts: Mapping[str, bytes]) -> dict[str, bytes]:
     packed = parts[_SMALL]
     at = 8 + int.from_bytes(packed[:8], "little")
-    unpacked = {name: part for name, part in parts.items() if name not in (_REGISTRY, _KEYS, _SMALL)}
+    unpacked = {name: part for name, part in parts.items() if name not in (_REGISTRY, _DELETED, _KEYS, _SMALL)}
     for name, length in orjson.loads(packed[8:at]).items():
         unpacked[name] = packed[at : at + length]
         at += length
