@@ -292,6 +292,7 @@ FLAGS: Final = {
     "--log-format": "logging.format",
 }
 _SHORT: Final = {"SYNCBROK_PORT": "http.port", "SYNCBROK_HOST": "http.host"}
+VARIABLES: Final = (*_SHORT, *(key.variable for key in _KEYS))
 _SECTIONS: Final = tuple(dict.fromkeys(key.path.split(".")[0] for key in _KEYS))
 
 

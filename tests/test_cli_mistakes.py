@@ -1,17 +1,21 @@
 """Files and directories that a command cannot use: a sentence that names the one that is meant, never "a defect"."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from syncbrok.cli.serve import misspelt
 from tests.support.process import ROOT
 
 
-def ended(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def ended(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "syncbrok", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30, check=False)
 
 
 @pytest.mark.parametrize("below", ["", "below"])
@@ -52,3 +56,30 @@ def test_a_segment_that_cannot_be_read_is_no_defect(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (1, "")
     assert f"{segment}: Is a directory" in result.stderr
     assert "defect" not in result.stderr
+
+
+def test_a_misspelt_variable_is_heard_of(tmp_path: Path) -> None:
+    """A start that goes on without it says so in its first line, with the one that may be meant."""
+    queues = tmp_path / "queues.yml"
+    queues.write_text("queues: {}\n")
+    arguments = ("--host", "192.0.2.1", "--queues", str(queues), "--storage", str(tmp_path / "storage"))
+    line = json.loads(ended("serve", *arguments, SYNCBROK_PROT="1").stderr.splitlines()[0])
+    assert (line["level"], line["variable"], line["did_you_mean"]) == ("warning", "SYNCBROK_PROT", "SYNCBROK_PORT")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("SYNCBROK_STORGE_PATH", "SYNCBROK_STORAGE_PATH"),
+        ("SYNCBROK_HOSTS", "SYNCBROK_HOST"),
+        ("SYNCBROK_PORT", None),
+        ("SYNCBROK_TOKEN", None),
+        ("SYNCBROK_PORT_10000_TCP", None),  # what Kubernetes sets
+        ("SYNCBROK_SERVICE_HOST", None),
+        ("SYNCBROK_BILLING_SECRET", None),  # what a queues.yml may ask for
+        ("PORT", None),
+    ],
+)
+def test_only_what_is_near_to_a_variable_counts_as_misspelt(name: str, meant: str | None) -> None:
+    """Neither ours, nor Kubernetes', nor one that a file may use is warned of."""
+    assert list(misspelt([name])) == ([] if meant is None else [(name, meant)])

@@ -1,9 +1,12 @@
 """``syncbrok serve``."""
 
 import asyncio
+import difflib
 import errno
+import logging
 import os
 import resource
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +16,14 @@ import click
 from syncbrok.cli.broker import Queues, serve
 from syncbrok.cli.exits import EXIT_CODES, CommandFailed
 from syncbrok.cli.log_lines import start_logging
-from syncbrok.config import Config, load_config
+from syncbrok.config import VARIABLES, Config, load_config
 from syncbrok.frontends.from_yaml import read_queues_file
 
+_log: Final = logging.getLogger("syncbrok.broker")
+_PREFIX: Final = "SYNCBROK_"
+_VARIABLES: Final = (*VARIABLES, *(f"{_PREFIX}{name}" for name in ("CONFIG", "QUEUES", "URL", "TOKEN", "TRACE")))
+_OF_KUBERNETES: Final = (f"{_PREFIX}PORT_", f"{_PREFIX}SERVICE_")
+"""set in every pod beside a Service that is called syncbrok"""
 _CONFIG: Final = Path("config/broker.yml")
 _QUEUES: Final = Path("queues.yml")
 
@@ -58,6 +66,8 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
     )
     os.umask(0o077)  # the log and the secrets are nobody else's business
     start_logging(config.logging.level, config.logging.format)
+    for name, meant in misspelt(variables):
+        _log.warning("syncbrok.broker.variable_unknown", extra={"variable": name, "did_you_mean": meant})
     _allow_open_files()
 
     def tell_address(url: str) -> None:
@@ -79,6 +89,17 @@ def _unusable(error: OSError, config: Config) -> CommandFailed:
     if error.errno == errno.EADDRINUSE:
         return CommandFailed(what, mend="is a broker running already? --port takes another port")
     return CommandFailed(what, mend="--host takes another address, --port another port")
+
+
+def misspelt(variables: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Variables that look like one of ours and are none, each with the one that may be meant. Others that begin alike
+    are left alone: whoever runs the broker may use them in the files. (In a section they are mistakes; see config.)"""
+    known = {one.removeprefix(_PREFIX): one for one in _VARIABLES}
+    for name in sorted(variables):
+        if not name.startswith(_PREFIX) or name in _VARIABLES or name.startswith(_OF_KUBERNETES):
+            continue
+        for near in difflib.get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=0.75):
+            yield name, known[near]
 
 
 def _allow_open_files() -> None:
