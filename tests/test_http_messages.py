@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from syncbrok.log.codec import HEADER_BYTES
+from syncbrok.log.salvage import salvage
 from syncbrok.model.errors import Draining
 from syncbrok.model.facts import Reason
-from syncbrok.model.names import parse_message_id
+from syncbrok.model.names import parse_message_id, sequence_of
 from tests.support.http_api import Api
 from tests.support.http_space import ENDPOINT, ONCE, Surface, surface
 from tests.support.polling import eventually
+from tests.support.segment_files import flip, offsets
 from tests.support.spaces import ACKNOWLEDGED, REFUSED
 
 WAIT = {"Prefer": "wait=20"}
@@ -263,6 +266,31 @@ async def test_what_was_owed_to_a_deleted_subscriber_is_shown(tmp_path: Path) ->
         assert (delivery["subscriber"], delivery["state"], delivery["reason"]) == ("billing", "dropped", "unsubscribed")
     async with surface(tmp_path) as made:
         assert (await shown(made.api, id_))["deliveries"] == [delivery]
+
+
+@pytest.mark.parametrize("broken", [[1], [1, 2]], ids=["one", "two in a row"])
+async def test_what_salvage_lost_is_not_said_to_be_old(tmp_path: Path, broken: list[int]) -> None:
+    """Nothing is lost silently: a message in a gap that salvage left answers 410 and says that it was lost there, not
+    that retention dropped it. Those beside it are read."""
+    async with surface(tmp_path / "old") as made:
+        await made.api.post("/v1/queues", {"name": "orders", **ONCE})
+        ids = [await published(made.api, b"%d" % number) for number in range(4)]
+    (path,) = (tmp_path / "old").glob("*.log")
+    where = offsets(path)
+    for number in broken:
+        flip(path, where[sequence_of(parse_message_id(ids[number]))] + HEADER_BYTES)
+    assert salvage(tmp_path / "old", tmp_path / "new").lost_records == len(broken)
+    async with surface(tmp_path / "new") as made:
+        for number, id_ in enumerate(ids):
+            one = f"/v1/messages/{id_}"
+            if number not in broken:
+                assert (await made.api.get(f"{one}/content")).body == b"%d" % number
+                continue
+            answers = [await made.api.get(one), await made.api.get(f"{one}/content"), await made.api.get(f"{one}/tree")]
+            for reply in (*answers, await made.api.post(f"{one}/replay"), await made.api.delete(one)):
+                problem = reply.problem(410, "lost")
+                assert "gap" in problem["detail"]
+                assert "older" not in problem["detail"]
 
 
 async def test_what_a_restart_leaves_is_shown_as_before(tmp_path: Path) -> None:

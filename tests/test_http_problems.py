@@ -83,7 +83,16 @@ def test_problem_types_are_stable() -> None:
             "gone",
             "idempotency-conflict",
         ),
-        *("log-failed", "log-full", "malformed", "method-not-allowed", "overloaded", "request-timeout", "too-large"),
+        *(
+            "log-failed",
+            "log-full",
+            "lost",
+            "malformed",
+            "method-not-allowed",
+            "overloaded",
+            "request-timeout",
+            "too-large",
+        ),
         *("unauthorized", "unknown-message", "unknown-parent", "unknown-queue", "unknown-route"),
         *("unknown-subscriber", "unsupported-media-type"),
     }

@@ -331,7 +331,8 @@ class Journal:
         return None if found is None else message_at(*found)
 
     def kind_of(self, sequence: int) -> KindName:
-        """``message``, ``other``, ``dropped`` (by retention) or ``unknown`` (never written)."""
+        """``message``, ``other``, ``dropped`` (by retention), ``lost`` (in a gap that salvage left) or ``unknown``
+        (never written)."""
         found = self._recent.find(sequence) if sequence >= self._catalogue.oldest else None
         if found is not None:
             header = read_header(*found, verify=False)

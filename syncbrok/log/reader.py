@@ -24,7 +24,7 @@ BLOCK_BYTES_MAX = 1 * MIB
 READ_BYTES_MAX = 4 * MIB
 _CANDIDATES = 64
 
-KindName = Literal["message", "other", "dropped", "unknown"]
+KindName = Literal["message", "other", "dropped", "lost", "unknown"]
 
 
 class Block(NamedTuple):
@@ -137,7 +137,10 @@ class Reader:
             return "message" if any(self._carried_in((sequence,))) else "dropped"
         header = self.header(sequence)
         if header is None:
-            return "dropped"  # by retention just now, or lost in a gap that salvage left
+            # Retention may have taken it just now; else it is in a gap that salvage left.
+            return "dropped" if sequence < self._catalogue.oldest else "lost"
+        if header.kind == Kind.GAP:
+            return "lost"  # the gap has the last of what it names as its own sequence
         return "message" if header.kind == Kind.MESSAGE else "other"
 
     def header(self, sequence: int) -> Header | None:

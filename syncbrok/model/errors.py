@@ -68,6 +68,12 @@ class Gone(ClientFault):
     slug = "gone"
 
 
+class Lost(Gone):
+    """It was accepted; the log was damaged where it stood, and salvage left a gap."""
+
+    slug = "lost"
+
+
 class Conflict(ClientFault):
     """It exists already and differs, or it is still in use."""
 

@@ -77,5 +77,5 @@ def _note(journal: Journal, found: Found, sequence: int, message: Published | No
     found.looked.add(sequence)
     if message is not None:
         found.messages[sequence] = message._replace(content=b"")
-    elif journal.kind_of(sequence) in ("message", "dropped"):
+    elif journal.kind_of(sequence) in ("message", "dropped", "lost"):
         found.dropped.add(sequence)

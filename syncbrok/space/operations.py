@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal
 from syncbrok.model import limits
-from syncbrok.model.errors import Conflict, Gone, TooLarge, UnknownMessage
+from syncbrok.model.errors import Conflict, Gone, Lost, TooLarge, UnknownMessage
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Outcome,
@@ -216,6 +216,8 @@ class Operations:
                 return message
             if kind == "dropped":
                 raise Gone(f"message {id_text(id_)} is older than the log is kept", id=id_text(id_))
+            if kind == "lost":
+                raise Lost(f"message {id_text(id_)} is lost: salvage left a gap where it stood", id=id_text(id_))
         raise UnknownMessage(f"there is no message {id_text(id_)}", id=id_text(id_))
 
     async def _histories(self, sequences: list[int]) -> list[History | None]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.errors import Gone, UnknownMessage
+from syncbrok.model.errors import Gone, Lost, UnknownMessage
 from syncbrok.model.facts import Published, Row
 from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
 from syncbrok.space.sources import LogReads, Sources
@@ -65,7 +65,8 @@ class Reading:
         return None if message is None else message.id
 
     async def find(self, id: MessageId, *, rows: bool = True) -> Found:  # noqa: A002 (the word of the domain)
-        """Raises ``UnknownMessage`` for an id that was never issued, ``Gone`` for one that retention has dropped."""
+        """Raises ``UnknownMessage`` for an id that was never issued, ``Gone`` for one that retention has dropped,
+        ``Lost`` for one that the log has lost."""
         sequence = sequence_of(id)
         journal = self._sources.journal
         if not issued_by(id, journal.id_key):
@@ -73,6 +74,8 @@ class Reading:
         kind, message, found_rows = await self._sources.run_blocking(_find, journal, sequence, rows)
         if kind == "dropped":
             raise Gone(f"message {id_text(id)} is older than the log is kept", id=id_text(id))
+        if kind == "lost":
+            raise Lost(f"message {id_text(id)} is lost: salvage left a gap where it stood", id=id_text(id))
         if message is None or message.id != id:
             raise UnknownMessage(f"there is no message {id_text(id)}", id=id_text(id))
         self.remember(message)

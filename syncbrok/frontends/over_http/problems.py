@@ -69,6 +69,7 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
         "give each message a key of its own; repeat a publish with the same content, parents and settings",
     ),
     errors.Gone: Row(410, "Retention has dropped it"),
+    errors.Lost: Row(410, "It was lost in a gap of the log", "a backup of the log may still have it"),
     errors.TooLarge: Row(413, "It is too large"),
     UnsupportedMedia: Row(415, "The body has a form this route does not take"),
     errors.UnknownParent: Row(
