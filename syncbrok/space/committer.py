@@ -369,7 +369,7 @@ class Committer:
             self._rolls = asked  # refused with everything else
             raise error
         self._followers.apply((opened,))
-        self._followers.rolled()
+        self._followers.rolled(opened)
         for roll in asked:
             if not roll.done():
                 roll.set_result(None)

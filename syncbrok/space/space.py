@@ -288,7 +288,8 @@ class Space:
             self.view.ended(ended)
         self.courier.wake()
 
-    def rolled(self) -> None:
+    def rolled(self, opened: SegmentOpened) -> None:
+        self._upkeep.bad_kept = frozenset(opened.bad)
         self._upkeep.rolled.set()
 
     def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from syncbrok.log.journal import Journal, SegmentInfo
 from syncbrok.model.errors import BrokerFault
-from syncbrok.model.facts import Carried, Published
+from syncbrok.model.facts import Carried, Outcome, Published
 from syncbrok.model.names import sequence_of
 from syncbrok.space.declarations import Declarations
 from syncbrok.space.draft import Draft
@@ -67,6 +67,8 @@ class Upkeep:
         self.history_wanted = asyncio.Event()
         self.dropped_through = 0
         """messages up to here live on only in what was carried, and in the list of those that ended badly"""
+        self.bad_kept: frozenset[tuple[int, Outcome]] = frozenset()
+        """that list as the active segment's snapshot has it, as far as it is known"""
 
     # -- retention ------------------------------------------------------------------------------------------------
 
@@ -100,7 +102,8 @@ class Upkeep:
         through = expired[-1].last
         carried = await self._carry(through)
         self.dropped_through = through
-        await self._roll()
+        if not self.bad_kept.issuperset(self._state.scheduler.bad_messages(through)):
+            await self._roll()  # else without one, since where there is no room for a segment dropping makes some
         for _ in expired:
             await self._run_blocking(self._journal.drop_oldest)
         _log.info("syncbrok.space.segments_dropped", extra={"segments": len(expired), "through": through,
