@@ -112,7 +112,7 @@ async def test_each_refusal_of_a_publish_has_its_status(
     assert problem["detail"] == "what happened"
     assert problem["detail_of"] == "this"
     assert reply.headers["Syncbrok-Sync"] == "always"
-    assert ("Retry-After" in reply.headers) == (reply.status == 429)
+    assert ("Retry-After" in reply.headers) == (reply.status in (429, 503))
     assert ("WWW-Authenticate" in reply.headers) == (reply.status == 401)
 
 
@@ -122,6 +122,17 @@ async def test_retry_after_is_in_whole_seconds(api: Api, space: FakeSpace) -> No
     assert (await publish(api, PUBLISHES[0])).headers["Retry-After"] == "2"
     space.refuse = errors.Overloaded("full")
     assert (await publish(api, PUBLISHES[0])).headers["Retry-After"] == "1"
+
+
+async def test_a_broker_that_stops_says_when_to_come_again(api: Api, space: FakeSpace) -> None:
+    """A publish refused while draining carries Retry-After, the short way and the long one, as readiness does."""
+    space.refuse = errors.Draining("it is stopping")
+    for headers in ({}, {"Prefer": "wait=1"}):
+        reply = await api.publish("orders", b"x", headers)
+        reply.problem(503, "draining")
+        assert reply.headers["Retry-After"] == "1"
+    space.state, space.ready = "draining", False
+    assert (await api.get("/readyz")).headers["Retry-After"] == "1"
 
 
 async def test_members_cannot_replace_what_a_problem_says_of_itself(api: Api, space: FakeSpace) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from syncbrok.delivery.handler import Answer
-from syncbrok.model.errors import Gone, Malformed, UnknownMessage, UnknownQueue
+from syncbrok.model.errors import Gone, Lost, Malformed, UnknownMessage, UnknownQueue
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import id_text, make_message_id
@@ -110,6 +110,15 @@ async def test_what_a_deleted_subscriber_was_owed_is_told(log: ViewedLog) -> Non
     assert await told(early) == [("s1", "dropped", "cancelled", True), ("s2", "dropped", "cancelled", True)]
     assert await told(message) == [("s1", "dropped", "purged", True), ("s2", "dropped", "unsubscribed", True)]
     assert [name for name, *_ in await told(later)] == ["s1"]
+
+
+async def test_a_damaged_record_is_lost_and_not_old(log: ViewedLog) -> None:
+    """Nothing is lost silently: what the log names but cannot read is not said to be older than it is kept."""
+    message = log.publish(1)
+    log.journal.read_many = lambda sequences: [None for _ in sequences]  # type: ignore[method-assign]
+    for read in (log.view.message, log.view.content):
+        with pytest.raises(Lost, match="damaged"):
+            await read(log.id(message))
 
 
 async def test_an_id_of_another_broker_is_unknown(log: ViewedLog) -> None:

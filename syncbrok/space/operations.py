@@ -217,7 +217,9 @@ class Operations:
             if kind == "dropped":
                 raise Gone(f"message {id_text(id_)} is older than the log is kept", id=id_text(id_))
             if kind == "lost":
-                raise Lost(f"message {id_text(id_)} is lost: salvage left a gap where it stood", id=id_text(id_))
+                raise Lost(
+                    f"message {id_text(id_)} is lost: the log is damaged there, or salvage left a gap", id=id_text(id_)
+                )
         raise UnknownMessage(f"there is no message {id_text(id_)}", id=id_text(id_))
 
     async def _histories(self, sequences: list[int]) -> list[History | None]:
@@ -237,7 +239,10 @@ def _rearm(number: int, entries: Sequence[RearmedEntry], draft: Draft) -> None:
 
 def _read_one(journal: Journal, sequence: int) -> tuple[str, Published | None]:
     kind = journal.kind_of(sequence)
-    return kind, journal.read_many([sequence])[0] if kind == "message" else None
+    message = journal.read_many([sequence])[0] if kind == "message" else None
+    if kind == "message" and message is None:  # dropped between the two calls, or damaged
+        kind = "dropped" if journal.kind_of(sequence) == "dropped" else "lost"
+    return kind, message
 
 
 def _read_histories(journal: Journal, sequences: list[int]) -> list[History | None]:

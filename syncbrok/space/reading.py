@@ -75,7 +75,9 @@ class Reading:
         if kind == "dropped":
             raise Gone(f"message {id_text(id)} is older than the log is kept", id=id_text(id))
         if kind == "lost":
-            raise Lost(f"message {id_text(id)} is lost: salvage left a gap where it stood", id=id_text(id))
+            raise Lost(
+                f"message {id_text(id)} is lost: the log is damaged there, or salvage left a gap", id=id_text(id)
+            )
         if message is None or message.id != id:
             raise UnknownMessage(f"there is no message {id_text(id)}", id=id_text(id))
         self.remember(message)
@@ -116,8 +118,8 @@ def _find(journal: LogReads, sequence: int, with_rows: bool) -> tuple[str, Publi
     if kind != "message":
         return kind, None, ()
     message = journal.read_many([sequence])[0]
-    if message is None:  # dropped between the two calls
-        return "dropped", None, ()
+    if message is None:  # dropped between the two calls, or damaged
+        return "dropped" if journal.kind_of(sequence) == "dropped" else "lost", None, ()
     return kind, message, tuple(row for _, row in journal.rows_of(sequence)) if with_rows else ()
 
 

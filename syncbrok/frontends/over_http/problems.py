@@ -119,7 +119,7 @@ def document(error: errors.SyncbrokError) -> tuple[int, bytes]:
 
 def headers_of(status: int, error: errors.SyncbrokError) -> dict[str, str]:
     """Headers that belong to some statuses."""
-    if status == 429:
+    if status in (429, 503):
         wait_s = error.members.get("retry_after_s", 1)
         return {"Retry-After": str(max(1, math.ceil(wait_s if isinstance(wait_s, int | float) else 1)))}
     return {"WWW-Authenticate": 'Bearer realm="syncbrok"'} if status == 401 else {}
