@@ -36,7 +36,7 @@ format: $(VENV)/.installed-dev  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: $(VENV)/.installed-dev  ## kill -9, full disk and hung subscribers, for as long as SECONDS says (default: an hour)
+soak: $(VENV)/.installed-dev  ## kill -9 under traffic, over and over, for SECONDS (default: an hour)
 	@exec $(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600) $(ARGS)
 
 bench: $(VENV)/.installed-dev  ## measure, beside the ceilings of this machine
