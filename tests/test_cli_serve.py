@@ -324,7 +324,7 @@ async def test_who_comes_between_waiting_room_and_broker_is_served() -> None:
 
 
 def test_log_lines_are_escaped() -> None:
-    """One event is one line, whatever its fields hold; text lines too (RELIABILITY: logs are JSON, escaped)."""
+    """One event is one line, whatever its fields hold; text lines too (logs are JSON, escaped)."""
     import io
     import logging
 

@@ -117,7 +117,7 @@ def test_a_batch_is_its_records_one_after_the_other() -> None:
     "fact", [EVERYTHING, Outcomes(1, 2, (Row(1, 2, 3, Outcome.FAILED, Reason.NACK, 4, 5, 6, 7, 8, b"no"),))]
 )
 def test_no_damage_is_taken_for_a_record(fact: Fact) -> None:
-    """STYLE habit 16: every bit of a record flipped, and every end cut off, is noticed."""
+    """Every bit of a record flipped, and every end cut off, is noticed."""
     data = codec.encode(fact)
     for bit in range(len(data) * 8):
         damaged = bytearray(data)
@@ -132,7 +132,7 @@ def test_no_damage_is_taken_for_a_record(fact: Fact) -> None:
 @given(st.binary(max_size=300))
 @example(bytes(200))
 def test_any_bytes_have_an_answer(data: bytes) -> None:
-    """STYLE habit 14: bytes that are no record are an answer, never an exception."""
+    """Bytes that are no record are an answer, never an exception."""
     assert not isinstance(codec.decode(data), Decoded)
 
 
@@ -178,7 +178,7 @@ def test_a_figure_beyond_its_field_does_not_stop_the_log() -> None:
 
 
 def test_numpy_sees_the_same_headers() -> None:
-    """SPARK section 3: a whole segment's headers are gathered at once, from sparse offsets too."""
+    """A whole segment's headers are gathered at once, from sparse offsets too."""
     batch: list[Fact] = [message(number, content=bytes(number % 50)) for number in range(1, 701)]
     batch[10] = Outcomes(11, 0, ())
     data = b"xyz" + codec.encode_batch(batch, batch=1, synced_through=0).data

@@ -283,7 +283,7 @@ async def test_drain_waits_for_what_is_out_and_takes_nothing_new() -> None:
 
 
 async def test_drain_gives_up_in_time_and_what_is_out_stays_pending() -> None:
-    """RELIABILITY, shutdown: what has not come back within the bound is not recorded; also not later."""
+    """Shutdown: what has not come back within the bound is not recorded; also not later."""
     world = World(lambda _: None)
     world.reading.clear()
     run = asyncio.create_task(world.courier.run())
@@ -327,7 +327,7 @@ async def test_drain_does_not_wait_for_what_was_never_begun() -> None:
 @pytest.mark.parametrize("before", range(5))
 @pytest.mark.parametrize("after", range(5))
 async def test_cancelled_at_any_moment_each_outcome_is_recorded_once(before: int, after: int) -> None:
-    """STYLE 9: what was answered before ``run`` ended is recorded, once; what comes later is not."""
+    """What was answered before ``run`` ended is recorded, once; what comes later is not."""
     world = World(lambda _: None)
     run = asyncio.create_task(world.courier.run())
     world.schedule.give(1, 2, 150)
@@ -351,7 +351,7 @@ async def test_cancelled_at_any_moment_each_outcome_is_recorded_once(before: int
 
 @pytest.mark.parametrize("where", ["take", "settle", "owed", "next_due_us", "read", "recorded"])
 async def test_a_failure_inside_ends_run_with_its_cause(where: str) -> None:
-    """STYLE, exceptions always propagate: a broken log or scheduler stops the Space, it is not only logged."""
+    """Exceptions always propagate: a broken log or scheduler stops the Space, it is not only logged."""
     world = World()
 
     def broken(*_: object) -> None:

@@ -83,14 +83,14 @@ PUBLIC = ["8.8.8.8", "1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "2a00:1
 
 @pytest.mark.parametrize("address", SPECIAL)
 def test_special_addresses_are_forbidden(address: str) -> None:
-    """RELIABILITY finding 5: no special-purpose address passes, in whatever notation."""
+    """No special-purpose address passes, in whatever notation."""
     assert len(SPECIAL) >= 50
     assert classify(address, (), loopback_allowed=False)
 
 
 @pytest.mark.parametrize("address", [*PUBLIC, "::ffff:8.8.8.8"])
 def test_public_addresses_pass(address: str) -> None:
-    """RELIABILITY finding 5: the controls pass, or the guard would be a wall."""
+    """The controls pass, or the guard would be a wall."""
     assert classify(address, (), loopback_allowed=False) is None
 
 

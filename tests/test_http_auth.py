@@ -50,7 +50,7 @@ def bearer(name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("method", "path", "scope"), NEEDS)
 async def test_each_route_asks_for_its_scope(api: Api, space: FakeSpace, method: str, path: str, scope: str) -> None:
-    """RELIABILITY C: scoped tokens. 401 without a known one, 403 with one that lacks the scope; nothing changes."""
+    """Scoped tokens. 401 without a known one, 403 with one that lacks the scope; nothing changes."""
     for headers in ({}, bearer("nobody"), {"Authorization": "Basic eDp5"}, {"Authorization": "Bearer "}):
         reply = await api.request(method, path, b"", headers)
         reply.problem(401, "unauthorized")

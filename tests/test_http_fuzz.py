@@ -1,4 +1,4 @@
-"""Whatever is asked, in whatever form: an answer of ours, never a failure of the broker (RELIABILITY B)."""
+"""Whatever is asked, in whatever form: an answer of ours, never a failure of the broker."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bounds of size, time and number at the HTTP border (INTERFACES 5, RELIABILITY finding 6), over real sockets."""
+"""Bounds of size, time and number at the HTTP border (INTERFACES 5), over real sockets."""
 
 import asyncio
 import gzip
@@ -166,7 +166,7 @@ async def test_batches_have_bounds_of_their_own(api: Api, space: FakeSpace) -> N
 
 
 async def test_compressed_bodies_are_refused(api: Api, space: FakeSpace) -> None:
-    """RELIABILITY C: Content-Encoding is rejected, so no gzip bomb is ever unpacked."""
+    """Content-Encoding is rejected, so no gzip bomb is ever unpacked."""
     for coding in ("gzip", "deflate", "br", "zstd", "gzip, identity"):
         (await api.publish("orders", gzip.compress(b"x"), {"Content-Encoding": coding})).problem(
             415, "unsupported-media-type"
@@ -227,7 +227,7 @@ async def test_what_is_no_request_is_refused_and_closed(api: Api, space: FakeSpa
 
 
 async def test_connections_are_capped(space: FakeSpace) -> None:
-    """RELIABILITY C: caps per address and in total; who comes too late is closed, who is there is served."""
+    """Caps per address and in total; who comes too late is closed, who is there is served."""
     for caps, allowed in (((8, 6), 6), ((4, 6), 4)):
         options = {"connections_max": caps[0], "connections_per_address_max": caps[1]}
         async with served(space.channels, space, **options) as api:

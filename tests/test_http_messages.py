@@ -121,7 +121,7 @@ async def test_reads_after_the_end_of_the_space_say_so(running: Surface) -> None
 
 
 async def test_a_message_says_why_it_waits(running: Surface) -> None:
-    """INTERFACES 3: why it waits, in words and by id; PEERS 3: why-blocked."""
+    """INTERFACES 3: why it waits, in words and by id."""
     running.consumer.answer = lambda _: None
     parent = await published(running.api, b"parent")
     child = await published(running.api, b"child", Syncbrok_Parent=parent)

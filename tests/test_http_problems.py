@@ -64,7 +64,7 @@ def every_error() -> Iterator[type[SyncbrokError]]:
 
 
 def test_every_error_has_its_row() -> None:
-    """STYLE 22: one table. A new error class without a status of its own is one somebody forgot."""
+    """One table. A new error class without a status of its own is one somebody forgot."""
     assert not [kind.__name__ for kind in every_error() if kind not in problems.TABLE]
     assert {kind: row.status for kind, row in problems.TABLE.items() if kind in STATUSES} == STATUSES
 
@@ -251,7 +251,7 @@ async def test_readiness_follows_the_space(api: Api, space: FakeSpace) -> None:
 
 
 async def test_weaker_policies_are_named(space: FakeSpace) -> None:
-    """RULES 1, RELIABILITY C: 202 under a weaker policy, and every answer to a publish says which."""
+    """RULES 1: 202 under a weaker policy, and every answer to a publish says which."""
     space.sync = "interval:50"
     async with served(space.channels, space, sync="interval:50") as api:
         await api.post("/v1/queues", {"name": "orders"})

@@ -201,7 +201,7 @@ async def test_a_weaker_policy_answers_202(tmp_path: Path) -> None:
 
 
 async def test_a_draining_broker_refuses(running: Surface) -> None:
-    """RELIABILITY C, shutdown: readiness fails, publishes get 503; what was accepted is read as before."""
+    """Shutdown: readiness fails, publishes get 503; what was accepted is read as before."""
     found = await published(running.api, b"x")
     running.consumer.answer = lambda _: None
     await published(running.api, b"in flight")

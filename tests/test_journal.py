@@ -93,7 +93,7 @@ def test_with_an_interval_durable_is_what_was_synced(tmp_path: Path) -> None:
 
 
 def test_batches_are_written_in_order_and_by_one_thread(journal: Journal) -> None:
-    """STYLE habit 12: a second writer, or a batch out of turn, is a programmer's error and raises at once."""
+    """A second writer, or a batch out of turn, is a programmer's error and raises at once."""
     first = journal.prepare([message(journal.id_key, 2)])
     second = journal.prepare([message(journal.id_key, 3)])
     with pytest.raises(AssertionError):

@@ -32,7 +32,7 @@ from tests.support.journals import (
 
 
 def test_killed_before_any_system_call_of_a_roll(tmp_path: Path) -> None:
-    """RELIABILITY B: whenever a broker is killed while it writes and rolls, the next start has everything that was
+    """Whenever a broker is killed while it writes and rolls, the next start has everything that was
     acknowledged, whole units, and nothing else."""
     call, killed = 0, True
     while killed:

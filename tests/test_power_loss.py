@@ -1,6 +1,6 @@
 """No power loss loses what was acknowledged, whatever the disk had not written yet.
 
-``kill -9`` does not show whether an fsync is missing, since the page cache survives it (RELIABILITY finding 3). Here
+``kill -9`` does not show whether an fsync is missing, since the page cache survives it. Here
 the calls are recorded, and the disk states that they allow are made of them. Broken by hand to see it fail: the segment
 opened without ``O_DSYNC``; a new segment renamed before its fsync; the directory not fsynced after the rename; ``sync``
 without its fdatasync; what stands before a seal not synced before it; the room behind a seal not given back for good.

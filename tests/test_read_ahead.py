@@ -66,7 +66,7 @@ def test_subscribers_share_a_run() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    """RELIABILITY C: memory holds at most this much, the newest reads; what is gone is not an entry."""
+    """Memory holds at most this much, the newest reads; what is gone is not an entry."""
     ahead = ReadAhead()
     ahead.keep({sequence: message(sequence, bytes(1 << 20)) for sequence in range(40)} | {99: None})
     assert sum(len(one.content) for one in ahead.messages.values()) <= BYTES_MAX

@@ -58,7 +58,7 @@ def test_every_combination_of_signs_has_one_row() -> None:
 
 
 def test_only_the_last_segment_is_ever_cut() -> None:
-    """RELIABILITY finding 2: nothing is cut that the watermark, a seal or a later batch vouches for."""
+    """Nothing is cut that the watermark, a seal or a later batch vouches for."""
     for values in itertools.product((True, False), repeat=len(Signs._fields)):
         signs = Signs(*values)
         if possible(signs) and judge(signs).verdict is Verdict.TORN:
@@ -72,7 +72,7 @@ def test_only_the_last_segment_is_ever_cut() -> None:
 
 
 def test_every_flipped_bit_is_judged_rightly() -> None:
-    """STYLE habit 16, RELIABILITY finding 1: of all flips of one bit none in the middle of the log is called torn,
+    """Of all flips of one bit none in the middle of the log is called torn,
     and what is kept is always a prefix of what was written, to the end of a unit."""
     golden = Golden(32)  # 28 thousand flips; with 64 records they are 60 thousand, and found the same
     data = bytearray(golden.data)
@@ -93,7 +93,7 @@ def test_every_flipped_bit_is_judged_rightly() -> None:
 
 
 def test_no_flip_below_the_watermark_is_called_torn() -> None:
-    """RELIABILITY finding 1: the last batch alone is ambiguous; the watermark settles it."""
+    """The last batch alone is ambiguous; the watermark settles it."""
     golden = Golden()
     data = bytearray(golden.data)
     for offset in range(golden.ends[59], golden.ends[63]):
@@ -104,7 +104,7 @@ def test_no_flip_below_the_watermark_is_called_torn() -> None:
 
 
 def test_every_truncation_keeps_a_prefix_or_is_refused() -> None:
-    """STYLE habit 16: cut at any byte, with and without zeros behind, a log is a whole prefix; below the watermark it
+    """Cut at any byte, with and without zeros behind, a log is a whole prefix; below the watermark it
     is refused."""
     golden = Golden(24)
     for length, room in itertools.product(range(SEGMENT_HEADER_BYTES, golden.ends[-1] + 1), (0, 200)):

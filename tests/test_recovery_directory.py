@@ -80,7 +80,7 @@ def test_half_a_unit_goes_with_its_other_half(log: Path) -> None:
 
 
 def test_the_torn_tail_is_saved_before_it_is_cut(log: Path) -> None:
-    """STYLE habit 15: what is cut is kept aside, and the log can be written to behind it."""
+    """What is cut is kept aside, and the log can be written to behind it."""
     path, end = last_of(log)
     with path.open("r+b") as file:
         file.seek(end)
@@ -102,7 +102,7 @@ def test_the_torn_tail_is_saved_before_it_is_cut(log: Path) -> None:
 
 
 def test_what_the_watermark_does_not_vouch_for_is_written_again(log: Path) -> None:
-    """RELIABILITY C: after an error of the disk the cache is not evidence; a clean start writes nothing."""
+    """After an error of the disk the cache is not evidence; a clean start writes nothing."""
     mark = watermark.read(log)
     assert mark is not None
     _, end = last_of(log)
@@ -115,7 +115,7 @@ def test_what_the_watermark_does_not_vouch_for_is_written_again(log: Path) -> No
 
 
 def test_a_crash_while_recovering_is_harmless(log: Path) -> None:
-    """RELIABILITY C 6: killed before any of its system calls, recovery ends in the same log when done again."""
+    """Killed before any of its system calls, recovery ends in the same log when done again."""
     path, end = last_of(log)
     facts = everything(shutil.copytree(log, log.parent / "reference"))
     with path.open("r+b") as file:

@@ -51,7 +51,7 @@ def test_our_hmac_is_the_hmac(key: bytes, signed: bytes) -> None:
 
 @pytest.mark.parametrize("field", ["webhook-id", "webhook-timestamp", "webhook-signature", "body"])
 def test_whatever_is_tampered_with_is_rejected(field: str) -> None:
-    """RELIABILITY B: every signed field is really signed."""
+    """Every signed field is really signed."""
     signed, body = headers([OLD]), BODY
     if field == "body":
         body = BODY.replace(b"paid", b"free")

@@ -203,6 +203,19 @@ def test_it_runs_anywhere() -> None:
     assert not found, found
 
 
+def test_citations_lead_to_a_page() -> None:
+    """``RULES 12`` can be looked up: what code and tests cite by number is a page of docs/, and has that section."""
+    pages = {"RULES": "rules.md", "INTERFACES": "interfaces.md", "DESIGN": "architecture.md"}
+    cited = re.compile(r"\b(?!HTTP)([A-Z]{4,})(?: section| finding| habit)? (\d+)\b(?=[.,;:) ])")
+    found = []
+    for name in python_files():
+        for page, number in cited.findall(" ".join(text(name).split())):
+            heading = rf"^(?:## )?{number}\. "
+            if page not in pages or not re.search(heading, text(f"docs/{pages[page]}"), re.MULTILINE):
+                found.append(f"{name}: {page} {number}")
+    assert not found, found
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     """Every link of a Markdown page to a file of the project resolves, its #heading included."""
     link = re.compile(r"\]\((?!\w+:)([^)\s#]*)(#[^)\s]*)?\)")

@@ -194,7 +194,7 @@ async def test_closing_at_any_moment_answers_everything_once(endpoint: Endpoint,
 
 
 async def test_cancelled_dials_answer_too(endpoint: Endpoint) -> None:
-    """STYLE 9: an attempt is answered once even if its dial is cancelled from outside, as at the end of a loop."""
+    """An attempt is answered once even if its dial is cancelled from outside, as at the end of a loop."""
     webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
     answers = Answers()
     before = asyncio.all_tasks()
@@ -214,7 +214,7 @@ async def test_cancelled_dials_answer_too(endpoint: Endpoint) -> None:
     ["127.0.0.1", "localhost", "127.1", "0x7f000001", "2130706433", "[::1]", "[::ffff:7f00:1]", "0.0.0.0", "[::]"],
 )
 async def test_forbidden_addresses_are_never_dialled(endpoint: Endpoint, host: str) -> None:
-    """RELIABILITY, egress: in every spelling, and as a name; not one connection reaches the canary."""
+    """Egress: in every spelling, and as a name; not one connection reaches the canary."""
     webhook = Webhook(Guard(), lambda _: ())
     (answer,) = await ask(webhook, f"http://{host}:{endpoint.port}/")
     assert answer.reason in (Reason.FORBIDDEN_ADDRESS, Reason.CONNECT)  # CONNECT: a spelling no resolver knows

@@ -364,7 +364,7 @@ def gather(buffer: Buffer, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.voi
 
 def lockstep(buffer: Buffer, sparse: npt.NDArray[np.int64], every: int, records: int) -> npt.NDArray[np.int64]:
     """The offsets of all ``records`` from those of each ``every``-th, the gaps walked all at once: 20 M records/s,
-    where ``walk`` does 2 M (SPARK section 3). The bytes must have been verified before."""
+    where ``walk`` does 2 M. The bytes must have been verified before."""
     dense = np.empty((len(sparse), every), dtype=np.int64)
     lengths = np.ndarray(len(buffer) - HEADER_BYTES + 1, dtype="<u4", buffer=buffer, offset=LENGTH_AT, strides=(1,))
     at = np.array(sparse, dtype=np.int64)

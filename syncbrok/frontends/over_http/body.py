@@ -1,4 +1,4 @@
-"""Reading what a client sends, within bounds of size and time (RELIABILITY finding 6: aiohttp has none of its own)."""
+"""Reading what a client sends, within bounds of size and time (aiohttp has none of its own)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,4 +1,4 @@
-"""A connection with deadlines and caps (RELIABILITY finding 6).
+"""A connection with deadlines and caps.
 
 aiohttp bounds neither how long a client may take to send a request's headers nor how many connections it holds. The
 body's deadline stands where bodies are read (``body.read_body``).
