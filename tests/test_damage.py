@@ -36,6 +36,21 @@ async def test_the_scrub_finds_what_start_up_trusted(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_the_header_of_a_damaged_record_still_says_whose_it_is(tmp_path: Path) -> None:
+    """RULES 20: a message whose body has rotted is a dead letter with an id, not a number in a statistic."""
+    journal = open_journal(tmp_path)
+    lost = publish(journal, content=b"precious")[0]
+    sealed = journal.segments()[0]
+    roll(journal)
+    journal.close()
+    rot(sealed.path, b"precious")
+    journal = open_journal(tmp_path)
+    assert journal.read_many([lost.sequence]) == [None]
+    assert journal.place_of(lost.sequence) == (lost.id, lost.queue)
+    assert journal.place_of(lost.sequence + 1) is None
+    journal.close()
+
+
 def test_a_damaged_record_is_the_only_one_that_cannot_be_read(tmp_path: Path) -> None:
     """DESIGN 1, nothing lost silently: its neighbours are read, and the damage stands where operators look."""
     journal = open_journal(tmp_path)

@@ -8,7 +8,7 @@ from syncbrok.model.errors import Conflict, Gone, UnknownMessage, UnknownQueue, 
 from syncbrok.model.facts import Outcome
 from syncbrok.model.message import Message, ParentFailure
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
-from syncbrok.space.channels import Cancel, PurgeQueue, Replay, ReplayPlan
+from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan
 from tests.support.polling import eventually
 from tests.support.spaces import ACKNOWLEDGED, NEVER_AGAIN, REFUSED, Consumer, Running, running_space
 
@@ -258,3 +258,22 @@ async def test_gone_is_not_unknown(tmp_path: Path):
     async with running_space(tmp_path) as running:
         with pytest.raises((UnknownMessage, Gone)):
             await running.put(Cancel(make_message_id(1, 99, running.space._journal.id_key)))
+
+
+async def test_a_replay_under_way_counts_as_waiting_and_is_purged_with_the_rest(tmp_path: Path):
+    """RULES 16, 21: what is delivered again waits in its queue; a purge ends it, and what was complete stays so."""
+    consumer = Consumer()
+    async with running_space(tmp_path, consumer) as running:
+        await running.queue("q", subscribers=["a"])
+        message = await running.publish("q", b"once")
+        await running.ended(message)
+        consumer.answer = lambda _: None  # from now on it hangs
+        await running.put(Replay(id=message))
+        await eventually(lambda: consumer.held, "the replay out at its subscriber")
+        assert running.space.view.queue("q").waiting == 1
+        with pytest.raises(Conflict):
+            await running.put(DeleteQueue(Q))
+        assert await running.put(PurgeQueue(Q)) == 1
+        assert running.space.view.queue("q").waiting == 0
+        assert await running.states(message) == ["complete"]
+        await running.put(DeleteQueue(Q))

@@ -177,13 +177,16 @@ class Standing:
         """The oldest messages beyond ``after`` that have not ended."""
         return list(islice(self.books.ledger.waiting(queue, after + 1, through), limit))
 
+    def replaying(self, queue: int) -> list[int]:
+        """Messages of the queue that have ended and are being delivered again (RULES 21), in order."""
+        return sorted(sequence for sequence, entry in self.books.replays.items() if entry.queue == queue)
+
     def waiting_on(self, queue: int) -> int:
         """Messages that wait in the queue, and those elsewhere on hold for one that ended badly there (RULES 16)."""
         book = self.books.queues.get(queue)
         ledger = self.books.ledger
         held = sum(len(children) for parent, children in self.books.held_on.items() if ledger.queue(parent) == queue)
-        replaying = sum(entry.queue == queue for entry in self.books.replays.values())
-        return (book.waiting if book else 0) + held + replaying
+        return (book.waiting if book else 0) + held + len(self.replaying(queue))
 
     def dead_letters(self, subscriber: int) -> Mapping[int, Reason]:
         """Message -> why it is a dead letter of this subscriber; cascades expanded (RULES 20). In no order."""
@@ -213,7 +216,7 @@ class Standing:
         letters = sum(len(cursor.dead) for cursor in book.cursors)
         cascades = sum(len(at) if at is not None else len(book.cursors) for _, at in book.cascaded.values())
         return QueueStatistics(
-            book.waiting,
+            book.waiting + (len(self.replaying(number)) if self.books.replays else 0),
             oldest,
             book.last_sequence,
             letters + cascades,

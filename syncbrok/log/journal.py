@@ -72,6 +72,7 @@ class Journal:
         self.rows_of = self._reader.rows_of
         self.children_of = self._reader.children_of
         self.queue_sequences = self._reader.queue_sequences
+        self.place_of = self._reader.place_of
         self.with_key = self._reader.with_key
         self.with_idempotency_key = self._reader.with_idempotency_key
         self._recent = Recent()

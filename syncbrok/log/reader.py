@@ -19,6 +19,7 @@ from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row
 from syncbrok.model.limits import MIB, offsets_every
+from syncbrok.model.names import MessageId
 
 BLOCK_BYTES_MAX = 1 * MIB
 READ_BYTES_MAX = 4 * MIB
@@ -142,6 +143,15 @@ class Reader:
         if header.kind == Kind.GAP:
             return "lost"  # the gap has the last of what it names as its own sequence
         return "message" if header.kind == Kind.MESSAGE else "other"
+
+    def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
+        """Id and queue of a message from its record's header alone: also where its body is damaged. None where there is
+        none, or the header is damaged too."""
+        try:
+            header = self.header(sequence)
+        except LogCorrupt:
+            return None
+        return (header.id, header.queue) if header is not None and header.kind == Kind.MESSAGE else None
 
     def header(self, sequence: int) -> Header | None:
         """The header of the record of this sequence; None where there is none (any more)."""

@@ -138,10 +138,16 @@ class Operations:
         while True:
             slice_ = self._scheduler.unended(queue, through, limits.cascade_slice, after)
             if not slice_:
-                return messages, deliveries
+                break
             deliveries += await self._append(partial(self._drop, sequences=slice_, reason=reason))
             messages += len(slice_)
             after = slice_[-1]
+        again = self._scheduler.replaying(queue)
+        for at in range(0, len(again), limits.cascade_slice):
+            slice_ = again[at : at + limits.cascade_slice]
+            deliveries += await self._append(partial(self._drop, sequences=slice_, reason=reason))
+            messages += len(slice_)
+        return messages, deliveries
 
     def _drop(self, draft: Draft, sequences: Sequence[int], reason: Reason) -> int:
         """One row for each message; what is out at a handler comes back ``LATE``. How many deliveries that ends."""

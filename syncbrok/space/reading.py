@@ -94,7 +94,8 @@ class Reading:
         return found
 
     async def heads(self, sequences: Iterable[int]) -> dict[int, Head]:
-        """Id and queue of each; those that retention has dropped are left out."""
+        """Id and queue of each, also where the rest of a record is damaged; those that retention has dropped, and those
+        whose very header is damaged, are left out."""
         known: dict[int, Head] = {}
         missing: list[int] = []
         for sequence in set(sequences):
@@ -107,9 +108,11 @@ class Reading:
             else:
                 known[sequence] = head
         missing.sort()  # neighbours are read at once
-        for stored in await self.messages(missing):
+        for sequence, stored in zip(missing, await self.messages(missing), strict=True):
             if stored is not None:
-                known[stored.message.sequence] = Head(stored.message.id, stored.message.queue)
+                known[sequence] = Head(stored.message.id, stored.message.queue)
+            elif (place := await self._sources.run_blocking(self._sources.journal.place_of, sequence)) is not None:
+                known[sequence] = Head(*place)
         return known
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from syncbrok.model.facts import Fact, Published, Reason, Row
+from syncbrok.model.names import MessageId
 from syncbrok.space.meters import Meters
 from syncbrok.space.queue import Registry
 
@@ -111,6 +112,7 @@ class LogReads(Protocol):
     def with_key(self, key: str, queue: int | None, limit: int) -> list[int]: ...
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]: ...
     def kind_of(self, sequence: int) -> str: ...
+    def place_of(self, sequence: int) -> tuple[MessageId, int] | None: ...
 
 
 class RunBlocking(Protocol):

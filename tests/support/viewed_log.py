@@ -62,6 +62,10 @@ class MemoryJournal:
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
         return [fact.sequence for fact in self._kept() if fact.queue == queue and fact.sequence > after][:limit]
 
+    def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
+        message = self.read_many([sequence])[0]
+        return None if message is None else (message.id, message.queue)
+
     def with_key(self, key: str, queue: int | None, limit: int) -> list[int]:
         """As a sidecar of hashes may: every message that has any key at all."""
         found = [fact.sequence for fact in self._kept() if fact.key and queue in (None, fact.queue)]
