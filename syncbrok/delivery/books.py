@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from syncbrok.delivery.cursor import Backlog, Cursor
+from syncbrok.delivery.cursor import Backlog, Cursor, TriedState
 from syncbrok.delivery.ledger import Ledger
 from syncbrok.delivery.wheel import Wheel
 from syncbrok.model.facts import Outcome, Reason
@@ -88,6 +88,11 @@ class Books:
     watched_ended: list[int] = field(default_factory=list)
     time_us: int = 0
     """of the newest fact applied"""
+
+    def try_again(self, cursor: Cursor, sequence: int, tried: TriedState) -> None:
+        """A failed attempt, learned from the log: the delivery is due again at its time."""
+        cursor.trying_again(sequence, tried)
+        self.wheel.add(tried.due_us, cursor.subscriber.number, sequence)
 
     def activate(self, cursor: Cursor) -> None:
         """The cursor may have work: let it stand in line, once."""

@@ -111,11 +111,6 @@ class Cursor:
     def unseen(self) -> int:
         return self.backlog.end - self.position
 
-    @property
-    def catching_up(self) -> bool:
-        """Started in the past and not yet through with it; what it gets there does not count it (RULES 14)."""
-        return not self.history_done
-
     def counts(self, sequence: int) -> bool:
         """Whether a message of its queue counts it: its own fact came first (RULES 3)."""
         return sequence > self.subscriber.since

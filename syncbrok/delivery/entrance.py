@@ -118,7 +118,6 @@ class Entrance:
         for tried in fact.tried:
             cursor_tried = self._books.cursors.get(tried.subscriber)
             if cursor_tried is not None and tried.subscriber not in ended:
-                cursor_tried.trying_again(message.sequence, TriedState(tried.attempts, tried.due_us))
-                self._books.wheel.add(tried.due_us, tried.subscriber, message.sequence)
+                self._books.try_again(cursor_tried, message.sequence, TriedState(tried.attempts, tried.due_us))
         if self._books.ledger.state(message.sequence) is MessageState.PENDING:
             self._gates.released(message.sequence)

@@ -195,6 +195,13 @@ ENDING: Final[dict[Outcome, MessageEvent]] = {
 }
 """A row for all subscribers ends its message so."""
 
+BAD_STATE: Final[dict[Outcome, MessageState]] = {
+    Outcome.DEAD: M.DEAD,
+    Outcome.EXPIRED: M.EXPIRED,
+    Outcome.DROPPED: M.DROPPED,
+}
+"""How a message that ended badly is written in a segment's snapshot."""
+
 PARENT_REASON: Final[dict[MessageState, Reason]] = {
     M.DEAD: Reason.PARENT_FAILED,
     M.EXPIRED: Reason.PARENT_EXPIRED,

@@ -61,8 +61,7 @@ class Replays:
             tried = cursor.tried.get(row.message)
             if tried is None or tried.attempts < row.attempt:
                 before = entry.attempts.get(row.subscriber, 0)
-                cursor.trying_again(row.message, TriedState(row.attempt, row.due_us, before))
-                self._books.wheel.add(row.due_us, row.subscriber, row.message)
+                self._books.try_again(cursor, row.message, TriedState(row.attempt, row.due_us, before))
             return
         cursor.settle(row.message)
         entry.left.discard(row.subscriber)

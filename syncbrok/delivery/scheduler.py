@@ -20,7 +20,7 @@ from syncbrok.delivery.handler import Answer, Attempt
 from syncbrok.delivery.ledger import (
     Bad,
 )
-from syncbrok.delivery.lifecycle import MessageState
+from syncbrok.delivery.lifecycle import BAD_STATE, MessageState
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
 from syncbrok.delivery.settlement import Settlement
@@ -205,12 +205,7 @@ class Scheduler(Standing):
         ledger.newest = max(ledger.newest, fact.sequence)  # what lies before a log's first segment has ended
         for sequence, outcome in fact.bad:
             if not ledger.knows(sequence):
-                state = {
-                    Outcome.DEAD: MessageState.DEAD,
-                    Outcome.EXPIRED: MessageState.EXPIRED,
-                    Outcome.DROPPED: MessageState.DROPPED,
-                }[outcome]
-                ledger.bad[sequence] = Bad(state, Reason.NONE, 0)
+                ledger.bad[sequence] = Bad(BAD_STATE[outcome], Reason.NONE, 0)
 
     # -- attempts -----------------------------------------------------------------------------------------------------
 
@@ -284,6 +279,11 @@ class Scheduler(Standing):
         )
 
     # -- history for subscribers that start in the past ---------------------------------------------------------------
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether some subscriber started in the past and is not yet through with it."""
+        return any(not cursor.history_done for cursor in self.books.cursors.values())
 
     def needs_history(self) -> list[tuple[int, int, int]]:
         """(subscriber, queue, after sequence) of those that catch up and have little left to do."""

@@ -53,8 +53,7 @@ class Settlement:
         ended = self._books.ledger.state(row.message) >= MessageState.COMPLETE
         if cursor.counts(row.message) and (ended or not cursor.outstanding(row.message)):
             return
-        cursor.trying_again(row.message, TriedState(row.attempt, row.due_us))
-        self._books.wheel.add(row.due_us, row.subscriber, row.message)
+        self._books.try_again(cursor, row.message, TriedState(row.attempt, row.due_us))
 
     def _ended_at(self, row: Row, cursor: Cursor) -> None:
         """A delivery has ended: count it down, and tell the children where they wait for this subscriber alone."""

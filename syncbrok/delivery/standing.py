@@ -9,15 +9,11 @@ from itertools import compress, islice
 
 from syncbrok.delivery.books import Books
 from syncbrok.delivery.cursor import Cursor
-from syncbrok.delivery.ledger import ENDING, HAS_DEAD, KEY_EDGE, ONLY, PER_SUBSCRIBER
-from syncbrok.delivery.lifecycle import DeliveryState, MessageState
+from syncbrok.delivery.ledger import KEY_EDGE, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.lifecycle import BAD_STATE, DeliveryState, MessageState
 from syncbrok.model.facts import Outcome, Reason, Tried
 
-_OUTCOMES = {
-    MessageState.DEAD: Outcome.DEAD,
-    MessageState.EXPIRED: Outcome.EXPIRED,
-    MessageState.DROPPED: Outcome.DROPPED,
-}
+_OUTCOMES = {state: outcome for outcome, state in BAD_STATE.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +258,3 @@ class Standing:
             for sequence, bad in sorted(self.books.ledger.bad.items())
             if sequence <= through
         )
-
-    def ending(self, sequence: int) -> bool:
-        """Whether a rule has already decided its end and only the row is missing."""
-        return bool(self.books.ledger.flags(sequence) & (ENDING | HAS_DEAD))

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal
 from syncbrok.model import limits
-from syncbrok.model.errors import Conflict, Gone, Lost, TooLarge, UnknownMessage
+from syncbrok.model.errors import Conflict, TooLarge
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Outcome,
@@ -25,9 +25,10 @@ from syncbrok.model.facts import (
     Row,
 )
 from syncbrok.model.message import Subscriber
-from syncbrok.model.names import MessageId, SubscriberId, id_text, issued_by, sequence_of
+from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
 from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan
 from syncbrok.space.draft import Draft
+from syncbrok.space.finding import find_message
 from syncbrok.space.queue import Registry
 from syncbrok.space.replay import CHILDREN_MAX, History, Planner, Wish
 
@@ -212,21 +213,11 @@ class Operations:
     # -- the disk -------------------------------------------------------------------------------------------------
 
     async def _find(self, id_: MessageId) -> Published:
-        sequence = sequence_of(id_)
-        if issued_by(id_, self._journal.id_key):
-            message = self._journal.cached(sequence)
-            if message is not None and message.id == id_:
-                return message
-            kind, message = await self._run_blocking(_read_one, self._journal, sequence)
-            if message is not None and message.id == id_:
-                return message
-            if kind == "dropped":
-                raise Gone(f"message {id_text(id_)} is older than the log is kept", id=id_text(id_))
-            if kind == "lost":
-                raise Lost(
-                    f"message {id_text(id_)} is lost: the log is damaged there, or salvage left a gap", id=id_text(id_)
-                )
-        raise UnknownMessage(f"there is no message {id_text(id_)}", id=id_text(id_))
+        """Raises what ``find_message`` raises."""
+        message = self._journal.cached(sequence_of(id_))
+        if message is not None and message.id == id_:
+            return message
+        return await self._run_blocking(find_message, self._journal, id_)
 
     async def _histories(self, sequences: list[int]) -> list[History | None]:
         return await self._run_blocking(_read_histories, self._journal, sequences)
@@ -241,14 +232,6 @@ def _rearm(number: int, entries: Sequence[RearmedEntry], draft: Draft) -> None:
             for at, start in enumerate(slices)
         ]
     )
-
-
-def _read_one(journal: Journal, sequence: int) -> tuple[str, Published | None]:
-    kind = journal.kind_of(sequence)
-    message = journal.read_many([sequence])[0] if kind == "message" else None
-    if kind == "message" and message is None:  # dropped between the two calls, or damaged
-        kind = "dropped" if journal.kind_of(sequence) == "dropped" else "lost"
-    return kind, message
 
 
 def _read_histories(journal: Journal, sequences: list[int]) -> list[History | None]:

@@ -106,9 +106,6 @@ class Registry:
             raise UnknownQueue(f"there is no queue {name!r}; declare it first", queue=name)
         return queue
 
-    def queue_numbered(self, number: int) -> Queue | None:
-        return self._by_number.get(number)
-
     def queue_name(self, number: int) -> QueueName:
         """Also of a queue that has been deleted, as long as it is remembered; then ``deleted-NUMBER``."""
         queue = self._by_number.get(number)

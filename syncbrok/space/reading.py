@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.errors import Gone, Lost, UnknownMessage
 from syncbrok.model.facts import Published, Row
-from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
+from syncbrok.model.names import MessageId
+from syncbrok.space.finding import find_message
 from syncbrok.space.sources import LogReads, Sources
 
 SLICE = 64
@@ -65,21 +65,8 @@ class Reading:
         return None if message is None else message.id
 
     async def find(self, id: MessageId, *, rows: bool = True) -> Found:  # noqa: A002 (the word of the domain)
-        """Raises ``UnknownMessage`` for an id that was never issued, ``Gone`` for one that retention has dropped,
-        ``Lost`` for one that the log has lost."""
-        sequence = sequence_of(id)
-        journal = self._sources.journal
-        if not issued_by(id, journal.id_key):
-            raise UnknownMessage(f"this broker never issued the id {id_text(id)}", id=id_text(id))
-        kind, message, found_rows = await self._sources.run_blocking(_find, journal, sequence, rows)
-        if kind == "dropped":
-            raise Gone(f"message {id_text(id)} is older than the log is kept", id=id_text(id))
-        if kind == "lost":
-            raise Lost(
-                f"message {id_text(id)} is lost: the log is damaged there, or salvage left a gap", id=id_text(id)
-            )
-        if message is None or message.id != id:
-            raise UnknownMessage(f"there is no message {id_text(id)}", id=id_text(id))
+        """Raises what ``find_message`` raises."""
+        message, found_rows = await self._sources.run_blocking(_find, self._sources.journal, id, rows)
         self.remember(message)
         return Found(message, found_rows)
 
@@ -116,14 +103,9 @@ class Reading:
         return known
 
 
-def _find(journal: LogReads, sequence: int, with_rows: bool) -> tuple[str, Published | None, tuple[Row, ...]]:
-    kind = journal.kind_of(sequence)
-    if kind != "message":
-        return kind, None, ()
-    message = journal.read_many([sequence])[0]
-    if message is None:  # dropped between the two calls, or damaged
-        return "dropped" if journal.kind_of(sequence) == "dropped" else "lost", None, ()
-    return kind, message, tuple(row for _, row in journal.rows_of(sequence)) if with_rows else ()
+def _find(journal: LogReads, id_: MessageId, with_rows: bool) -> tuple[Published, tuple[Row, ...]]:
+    message = find_message(journal, id_)
+    return message, tuple(row for _, row in journal.rows_of(message.sequence)) if with_rows else ()
 
 
 def _stored(journal: LogReads, sequences: Sequence[int]) -> list[Stored | None]:

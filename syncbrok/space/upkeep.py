@@ -163,7 +163,7 @@ class Upkeep:
             hungry = scheduler.needs_history()
             if not hungry:
                 # Whoever has enough to do for now is asked again soon; where all have caught up nobody is.
-                behind = any(not cursor.history_done for cursor in scheduler.books.cursors.values())
+                behind = scheduler.catching_up
                 self.history_wanted.clear()
                 await _either(self.history_wanted, _history_every_s if behind else None)
                 continue

@@ -1,0 +1,31 @@
+"""From an id to its message, or to what there is to say against it. One place, so that reading, cancelling and
+replaying say the same of the same id."""
+
+from syncbrok.model.errors import Gone, Lost, UnknownMessage
+from syncbrok.model.facts import Published
+from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
+from syncbrok.space.sources import LogReads
+
+
+def find_message(journal: LogReads, id_: MessageId) -> Published:
+    """The message, content included. Reads the disk. Raises ``UnknownMessage`` for an id never issued, ``Gone``
+    for one that retention has dropped, ``Lost`` for one that the log has lost."""
+    text = id_text(id_)
+    if not issued_by(id_, journal.id_key):
+        raise UnknownMessage(f"this broker never issued the id {text}", id=text)
+    kind, message = _look(journal, sequence_of(id_))
+    if message is not None and message.id == id_:
+        return message
+    if kind == "dropped":
+        raise Gone(f"message {text} is older than the log is kept", id=text)
+    if kind == "lost":
+        raise Lost(f"message {text} is lost: the log is damaged there, or salvage left a gap", id=text)
+    raise UnknownMessage(f"there is no message {text}", id=text)
+
+
+def _look(journal: LogReads, sequence: int) -> tuple[str, Published | None]:
+    kind = journal.kind_of(sequence)
+    message = journal.read_many([sequence])[0] if kind == "message" else None
+    if kind == "message" and message is None:  # dropped between the two calls, or damaged
+        kind = "dropped" if journal.kind_of(sequence) == "dropped" else "lost"
+    return kind, message
