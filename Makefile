@@ -39,7 +39,7 @@ format: $(VENV)/.installed-dev  ## let ruff format and mend what it can
 soak: $(VENV)/.installed-dev  ## kill -9 under traffic, over and over, for SECONDS (default: an hour)
 	@exec $(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600) $(ARGS)
 
-bench: $(VENV)/.installed-dev  ## measure, beside the ceilings of this machine
+bench: $(VENV)/.installed-dev  ## measure every row, or those in ARGS, beside the ceilings of this machine (needs wrk and nginx)
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.installed-dev  ## write again what code writes: pictures, dashboard, promises

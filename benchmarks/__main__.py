@@ -1,8 +1,9 @@
-"""``make bench``: every job three times, each beside its ceiling. Arguments are those of ``syncbrok bench``."""
+"""``python -m benchmarks``, ``make bench``: every row, or those that are named."""
 
-import sys
+from benchmarks import backlog, batch, chain, latency, publish
+from benchmarks.program import main
 
-from syncbrok.cli.bench import command
+ROWS = (publish.ROW, batch.ROW, backlog.ROW, chain.ROW, latency.ROW)
 
 if __name__ == "__main__":
-    command(["--runs", "3", *sys.argv[1:]], prog_name="make bench")
+    main(ROWS)

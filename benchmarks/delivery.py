@@ -1,0 +1,48 @@
+"""What the rows about delivery share: a queue with a paused subscriber, and waiting until all of it is complete."""
+
+import time
+from typing import Any, Final
+
+from benchmarks.processes import Broker, Failed
+
+QUEUE: Final = "bench"
+_SUBSCRIBER: Final = f"/v1/queues/{QUEUE}/subscribers/nginx"
+_POLL_MIN_S: Final = 0.002
+_POLL_MAX_S: Final = 0.5
+
+
+def subscribe(broker: Broker, url: str, *, paused: bool) -> None:
+    """A queue ``bench`` with nginx as its one subscriber, everything else as it is by default (window 64)."""
+    broker.ask("POST", "/v1/queues", {"name": QUEUE})
+    broker.ask("POST", f"/v1/queues/{QUEUE}/subscribers", {"name": "nginx", "endpoint": url, "paused": paused})
+
+
+def statistics(broker: Broker, queue: str = QUEUE) -> dict[str, Any]:
+    found: dict[str, Any] = broker.ask("GET", f"/v1/queues/{queue}")["statistics"]
+    return found
+
+
+def deliver(broker: Broker) -> float:
+    """Un-pause the subscriber; the seconds until everything in the queue is complete."""
+    began = time.perf_counter()
+    broker.ask("PATCH", _SUBSCRIBER, {"paused": False})
+    wait_until_complete(broker)
+    return time.perf_counter() - began
+
+
+def wait_until_complete(broker: Broker, timeout_s: float = 900.0) -> None:
+    """Until nothing in ``bench`` waits. It asks rarely while much is left, and often near the end: so the broker
+    hardly feels it, and the end is known to a few milliseconds. Raises ``Failed`` where a message died or it takes
+    too long."""
+    began = time.perf_counter()
+    first = statistics(broker)["waiting"]
+    left = first
+    while left:
+        passed_s = time.perf_counter() - began
+        if passed_s > timeout_s:
+            raise Failed(f"{left} messages still wait after {timeout_s:g} s")
+        per_s = (first - left) / passed_s
+        time.sleep(min(_POLL_MAX_S, max(_POLL_MIN_S, 0.5 * left / per_s if per_s else 10 * _POLL_MIN_S)))
+        left = statistics(broker)["waiting"]
+    if dead := statistics(broker)["dead"]:
+        raise Failed(f"{dead} deliveries ended dead")

@@ -1,0 +1,206 @@
+"""The processes of a measurement, each ended with it: the broker, nginx as the subscriber, and what they cost."""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+PACKAGES: Final = {"wrk": "wrk", "nginx": "nginx-light"}
+"""program -> the Debian package that has it"""
+_SEARCHED: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_END_WITHIN_S: Final = 60.0
+
+
+class Missing(Exception):
+    """A program that the benchmark needs is not installed."""
+
+
+class Failed(Exception):
+    """A measurement that cannot be trusted: something was refused, lost, or ended early."""
+
+
+def find(program: str) -> str:
+    """The path of ``wrk`` or ``nginx``; a user's PATH often lacks the folders nginx is in. Raises ``Missing``."""
+    found = shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), *_SEARCHED)))
+    if found is None:
+        raise Missing(f"{program} is not installed; on Debian and Ubuntu: apt-get install {PACKAGES[program]}")
+    return found
+
+
+class Usage(NamedTuple):
+    """What a process has used so far: seconds of CPU (its children not counted), resident bytes."""
+
+    cpu_s: float
+    resident_bytes: int
+
+
+def usage(pid: int) -> Usage:
+    """From /proc. A name in brackets may hold spaces, so fields are counted from behind it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return Usage(cpu_s, int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of 127.0.0.1 nobody listens on now. Another process may take one first: then the start fails."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def answers(port: int, path: str) -> bool:
+    """Whether a GET there is answered with 200."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+_NGINX: Final = """
+daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.err; worker_rlimit_nofile 16384;
+events {{ worker_connections 16000; }}
+http {{
+    access_log off; keepalive_timeout 1h; keepalive_requests 1000000000; client_max_body_size 0;
+    client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    server {{ {listen} default_type application/json; location / {{ return 200 "true"; }} }}
+}}
+"""
+
+
+class Nginx:
+    """nginx with one worker, answering ``true`` to everything on ``ports``."""
+
+    def __init__(self, folder: Path, ports: int = 1) -> None:
+        self.ports = free_ports(ports)
+        self.url = f"http://127.0.0.1:{self.ports[0]}/"
+        place = folder / "nginx"
+        place.mkdir(exist_ok=True)
+        config = place / "nginx.conf"
+        listen = " ".join(f"listen 127.0.0.1:{port} backlog=4096;" for port in self.ports)
+        config.write_text(_NGINX.format(folder=place, listen=listen))
+        arguments = [find("nginx"), "-e", str(place / "nginx.err"), "-c", str(config)]
+        self._process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 10
+        while not answers(self.ports[0], "/"):
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                self._process.kill()
+                self._process.wait()
+                raise Failed(f"nginx did not start; it said: {(place / 'nginx.err').read_text()}")
+            time.sleep(0.01)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def cpu_s(self) -> float:
+        """Of its worker."""
+        pid = self._process.pid
+        workers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sum(usage(int(worker)).cpu_s for worker in workers)
+
+
+class Broker:
+    """``syncbrok serve`` with the default configuration on the log in ``folder``; it may be ended and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        (folder / "queues.yml").write_text("queues: {}\n")
+        # A configuration of its own: one that stands in the working directory may ask for tokens.
+        (folder / "broker.yml").write_text("")
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.stop()
+
+    def start(self, within_s: float = 300.0) -> float:
+        """Return when it takes messages: the seconds since it was called. Raises ``Failed`` where it never does."""
+        (self.port,) = free_ports(1)
+        arguments = [
+            "serve",
+            "--config",
+            str(self._folder / "broker.yml"),
+            "--queues",
+            str(self._folder / "queues.yml"),
+        ]
+        arguments += ["--storage", str(self._folder / "log"), "--port", str(self.port)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SYNCBROK_")}
+        began = time.perf_counter()
+        with (self._folder / "broker.out").open("wb") as said:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "syncbrok", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=environment,
+            )
+        while not answers(self.port, "/readyz"):
+            if time.perf_counter() - began > within_s or self._process.poll() is not None:
+                said_ = (self._folder / "broker.out").read_text()
+                self.kill()
+                raise Failed(f"the broker did not start; it said:\n{said_}")
+            time.sleep(0.005)
+        return time.perf_counter() - began
+
+    def stop(self) -> None:
+        """SIGTERM, and wait until it has closed its log; SIGKILL where that takes more than a minute."""
+        self.process.terminate()
+        try:
+            self.process.wait(_END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """As a crash does."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None, "not started"
+        return self._process
+
+    def usage(self) -> Usage:
+        return usage(self.process.pid)
+
+    def ask(self, method: str, path: str, body: dict[str, Any] | bytes | None = None, kind: str = "") -> Any:
+        """One request on a connection of its own; the JSON of its answer. Raises ``Failed`` unless it is a 2xx."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            data = json.dumps(body).encode() if isinstance(body, dict) else body
+            connection.request(method, path, data, {"Content-Type": kind or "application/json"})
+            answer = connection.getresponse()
+            said = answer.read()
+        except OSError as error:
+            raise Failed(f"{method} {path}: {error}") from error
+        finally:
+            connection.close()
+        if answer.status >= 300:
+            raise Failed(f"{method} {path}: {answer.status} {said.decode(errors='replace')}")
+        return json.loads(said or b"null")
