@@ -1,9 +1,23 @@
 """``python -m benchmarks``, ``make bench``: every row, or those that are named."""
 
-from benchmarks import backlog, batch, chain, latency, publish
+from benchmarks import (
+    backlog,
+    batch,
+    chain,
+    latency,
+    memory,
+    publish,
+    publish_and_deliver,
+    queues,
+    start,
+    tree,
+)
 from benchmarks.program import main
 
-ROWS = (publish.ROW, batch.ROW, backlog.ROW, chain.ROW, latency.ROW)
+ROWS = (
+    *(publish.ROW, batch.ROW, backlog.ROW, publish_and_deliver.ROW, chain.ROW, tree.ROW, latency.ROW),
+    *(memory.ROW, start.ROW, queues.ROW),
+)
 
 if __name__ == "__main__":
     main(ROWS)

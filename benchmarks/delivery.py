@@ -9,6 +9,7 @@ QUEUE: Final = "bench"
 _SUBSCRIBER: Final = f"/v1/queues/{QUEUE}/subscribers/nginx"
 _POLL_MIN_S: Final = 0.002
 _POLL_MAX_S: Final = 0.5
+_PATIENCE: Final = 0.3
 
 
 def subscribe(broker: Broker, url: str, *, paused: bool) -> None:
@@ -34,15 +35,16 @@ def wait_until_complete(broker: Broker, timeout_s: float = 900.0) -> None:
     """Until nothing in ``bench`` waits. It asks rarely while much is left, and often near the end: so the broker
     hardly feels it, and the end is known to a few milliseconds. Raises ``Failed`` where a message died or it takes
     too long."""
-    began = time.perf_counter()
-    first = statistics(broker)["waiting"]
-    left = first
+    began = asked = time.perf_counter()
+    left = statistics(broker)["waiting"]
     while left:
         passed_s = time.perf_counter() - began
         if passed_s > timeout_s:
             raise Failed(f"{left} messages still wait after {timeout_s:g} s")
-        per_s = (first - left) / passed_s
-        time.sleep(min(_POLL_MAX_S, max(_POLL_MIN_S, 0.5 * left / per_s if per_s else 10 * _POLL_MIN_S)))
-        left = statistics(broker)["waiting"]
+        time.sleep(_POLL_MIN_S)
+        before, before_at, left, asked = left, asked, statistics(broker)["waiting"], time.perf_counter()
+        rest_s = left * (asked - before_at) / (before - left) if before > left else 0.0
+        # not longer than it has taken so far either: the beginning of a delivery is slower than its middle
+        time.sleep(min(_POLL_MAX_S, _PATIENCE * rest_s, _PATIENCE * (asked - began)))
     if dead := statistics(broker)["dead"]:
         raise Failed(f"{dead} deliveries ended dead")

@@ -59,23 +59,24 @@ def points(taken_ns: list[int]) -> Points:
     return Points(ordered[len(ordered) // 2] / 1e6, ordered[len(ordered) * 99 // 100] / 1e6)
 
 
-def once(_folder: Path, options: Options) -> Readings:
-    seconds = options.seconds_or(10)
+def once(folder: Path, options: Options) -> Readings:
+    seconds, warm_s = options.seconds_or(10), options.seconds_or(1)
+    warm = int(PER_S * warm_s)
     with Stopwatch() as stopwatch:
         sent = publish(stopwatch.port, "/", seconds)
         seen = stopwatch.seen()
         least = points([seen[number][1] - at for number, at in enumerate(sent["sent_ns"])])
-    with Stopwatch() as stopwatch, Broker(_folder) as broker:
+    with Stopwatch() as stopwatch, Broker(folder) as broker:
         subscribe(broker, f"http://127.0.0.1:{stopwatch.port}/", paused=False)
-        publish(broker.port, f"/v1/queues/{QUEUE}/messages", 1.0)
+        publish(broker.port, f"/v1/queues/{QUEUE}/messages", warm_s)
         wait_until_complete(broker)
         before = broker.usage()
-        sent = publish(broker.port, f"/v1/queues/{QUEUE}/messages", seconds, first=PER_S)
+        sent = publish(broker.port, f"/v1/queues/{QUEUE}/messages", seconds, first=warm)
         cpu_s = broker.usage().cpu_s - before.cpu_s
         wait_until_complete(broker)
         accepted_ns = accepted(broker)
         seen = stopwatch.seen()
-    numbers = range(PER_S, PER_S + len(sent["sent_ns"]))
+    numbers = range(warm, warm + len(sent["sent_ns"]))
     if any(number not in seen for number in numbers):
         raise Failed("a message never reached the subscriber")
     came = [seen[number] for number in numbers]

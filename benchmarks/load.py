@@ -2,9 +2,11 @@
 
 import json
 import resource
+import signal
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from math import ceil
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,17 +58,24 @@ def wrk(
     per_s: float = 0.0,
     paths: int = 1,
 ) -> Load:
-    """POST ``body`` for so long (whole seconds; wrk knows no other). Raises ``Failed`` where anything was refused."""
+    """POST ``body`` for so long. With ``paths`` the ``qN`` in the URL is counted. Raises ``Failed`` where anything was
+    refused."""
     file = folder / "wrk.body"
     file.write_bytes(body)
-    arguments = [find("wrk"), "-t", "1", "-c", str(connections), "-d", f"{max(1, round(seconds))}s", "--timeout", "30s"]
+    arguments = [find("wrk"), "-t", "1", "-c", str(connections), "-d", f"{ceil(seconds) + 1}s", "--timeout", "30s"]
     arguments += ["-s", str(_SCRIPT), url, "--", str(file), kind, f"{per_s:.3f}", str(paths)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    process = subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    time.sleep(seconds)
+    # wrk knows whole seconds only; an interrupt ends it in order
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        raise Failed(f"wrk ended with {done.returncode}: {done.stderr or done.stdout}")
-    said = json.loads(done.stdout.splitlines()[-1])
+    if process.returncode or not out.endswith("}\n"):
+        raise Failed(f"wrk ended with {process.returncode}: {out}")
+    said = json.loads(out.splitlines()[-1])
     if said["refused"] or said["broken"] or not said["requests"]:
         raise Failed(f"wrk on {url}: {said}")
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -3,8 +3,8 @@
 import os
 import platform
 import re
+import resource
 import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,37 @@ def versions() -> dict[str, str]:
     }
 
 
+class Watch:
+    """Who else used the processors while something was measured, as a share of all of them.
+
+    ``others``: processes that are no children of this one, and the kernel's own; ``stolen``: time that the host of a
+    virtual machine gave to another. A figure with much of either says little.
+    """
+
+    def __init__(self) -> None:
+        self._began = _processors_s()
+        self._own_began_s = _own_s()
+
+    def shares(self) -> dict[str, float]:
+        """Since it began. Children count when they have ended."""
+        busy_s, idle_s, stolen_s = (now - then for now, then in zip(_processors_s(), self._began, strict=True))
+        all_s = busy_s + idle_s + stolen_s or 1.0
+        others_s = max(0.0, busy_s - (_own_s() - self._own_began_s))
+        return {"others": round(others_s / all_s, 3), "stolen": round(stolen_s / all_s, 3)}
+
+
+def _processors_s() -> tuple[float, float, float]:
+    """Seconds busy, idle and stolen since the machine started, summed over its processors."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    user, nice, system, idle, waiting, hard, soft, stolen = (count / os.sysconf("SC_CLK_TCK") for count in ticks)
+    return user + nice + system + hard + soft, idle + waiting, stolen
+
+
+def _own_s() -> float:
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in spent)
+
+
 def _first(pattern: str, path: str) -> str:
     found = re.search(pattern, Path(path).read_text(), re.MULTILINE)
     return found[1] if found else ""
@@ -59,7 +90,3 @@ def _commit() -> str:
     except OSError:
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{machine()}\n{versions()}\n")

@@ -74,12 +74,13 @@ def answers(port: int, path: str) -> bool:
 
 
 _NGINX: Final = """
-daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.err; worker_rlimit_nofile 16384;
-events {{ worker_connections 16000; }}
+daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.err; worker_rlimit_nofile 65536;
+events {{ worker_connections 65000; }}
 http {{
     access_log off; keepalive_timeout 1h; keepalive_requests 1000000000; client_max_body_size 0;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+    server {{ listen 127.0.0.1:{status}; location / {{ stub_status; }} }}
     server {{ {listen} default_type application/json; location / {{ return 200 "true"; }} }}
 }}
 """
@@ -89,17 +90,18 @@ class Nginx:
     """nginx with one worker, answering ``true`` to everything on ``ports``."""
 
     def __init__(self, folder: Path, ports: int = 1) -> None:
-        self.ports = free_ports(ports)
+        *self.ports, self._status_port = free_ports(ports + 1)
+        self._asked = 0
         self.url = f"http://127.0.0.1:{self.ports[0]}/"
         place = folder / "nginx"
         place.mkdir(exist_ok=True)
         config = place / "nginx.conf"
         listen = " ".join(f"listen 127.0.0.1:{port} backlog=4096;" for port in self.ports)
-        config.write_text(_NGINX.format(folder=place, listen=listen))
+        config.write_text(_NGINX.format(folder=place, listen=listen, status=self._status_port))
         arguments = [find("nginx"), "-e", str(place / "nginx.err"), "-c", str(config)]
         self._process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
-        while not answers(self.ports[0], "/"):
+        while not answers(self._status_port, "/"):
             if time.monotonic() > deadline or self._process.poll() is not None:
                 self._process.kill()
                 self._process.wait()
@@ -118,6 +120,18 @@ class Nginx:
         pid = self._process.pid
         workers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         return sum(usage(int(worker)).cpu_s for worker in workers)
+
+    def received(self) -> int:
+        """Requests so far, those of this question not counted."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._status_port, timeout=30)
+        try:
+            connection.request("GET", "/")
+            counters = connection.getresponse().read().split()
+        finally:
+            connection.close()
+        self._asked += 1
+        # "server accepts handled requests" and then the three numbers
+        return int(counters[counters.index(b"requests") + 3]) - self._asked
 
 
 class Broker:
@@ -188,6 +202,16 @@ class Broker:
 
     def usage(self) -> Usage:
         return usage(self.process.pid)
+
+    def metric(self, name: str) -> float:
+        """A row of /metrics, summed over its labels. It costs a broker with many queues much: not while measuring."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request("GET", "/metrics")
+            rows = connection.getresponse().read().decode().splitlines()
+        finally:
+            connection.close()
+        return sum(float(row.rpartition(" ")[2]) for row in rows if row.startswith((f"{name} ", f"{name}{{")))
 
     def ask(self, method: str, path: str, body: dict[str, Any] | bytes | None = None, kind: str = "") -> Any:
         """One request on a connection of its own; the JSON of its answer. Raises ``Failed`` unless it is a 2xx."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import result
+from benchmarks.machine import Watch
 from benchmarks.processes import Failed, Missing
 from benchmarks.row import RUNS, Options, Row, run
 
@@ -50,7 +51,9 @@ def main(rows: Sequence[Row], arguments: Sequence[str] | None = None) -> None:
     results: list[dict[str, Any]] = []
     try:
         for row in (row for row in rows if row.name in wanted):
-            results.append(result.of(row, options, run(row, options)))
+            watch = Watch()
+            readings = run(row, options)
+            results.append(result.of(row, options, readings, watch.shares()))
             folder = given.results or (RESULTS if options.official else None)
             if folder is not None:
                 result.write(results[-1], folder)

@@ -16,9 +16,9 @@ from benchmarks.machine import machine, versions
 from benchmarks.row import Aim, Options, Readings, Row, shown
 
 
-def of(row: Row, options: Options, readings: list[Readings]) -> dict[str, Any]:
+def of(row: Row, options: Options, readings: list[Readings], processors: dict[str, float]) -> dict[str, Any]:
     """The JSON of a row. Every figure is the median of its runs, beside the median of the ceilings; ``spread`` is
-    largest less smallest as a share of the median."""
+    largest less smallest as a share of the median; ``processors`` is what ``machine.Watch`` saw meanwhile."""
     return {
         "row": row.name,
         "about": row.about,
@@ -28,6 +28,7 @@ def of(row: Row, options: Options, readings: list[Readings]) -> dict[str, Any]:
         "message_bytes": MESSAGE_BYTES,
         "connections": CONNECTIONS,
         "sync": "always",
+        "processors": processors,
         "machine": machine(),
         "versions": versions(),
         "figures": {key: _figure(aim, [one[key] for one in readings]) for key, aim in row.aims.items()},
@@ -84,7 +85,11 @@ def show(results: list[dict[str, Any]]) -> None:
             table.add_row(*_cells(one))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     last = results[-1]
-    sys.stdout.write("\n" + "".join(_explained(one) for result in results for one in result["figures"].values()))
+    for result in results:
+        sys.stdout.write("\n" + "".join(_explained(one) for one in result["figures"].values()))
+        others, stolen = result["processors"]["others"], result["processors"]["stolen"]
+        sys.stdout.write(f"    processors meanwhile: {others:.1%} for others, {stolen:.1%} stolen by the host\n")
+    sys.stdout.write("\n")
     for known in (last["machine"], last["versions"]):
         sys.stdout.write(", ".join(f"{name} {value}" for name, value in known.items()) + "\n")
     runs = f"median of {last['runs']} runs" if last["runs"] > 1 else "one run"

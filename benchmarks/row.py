@@ -37,7 +37,7 @@ class Options(NamedTuple):
     messages: int | None = None
     storage: Path | None = None
 
-    def seconds_or(self, full: float, quick: float = 1.0) -> float:
+    def seconds_or(self, full: float, quick: float = 0.3) -> float:
         return self.seconds or (quick if self.quick else full)
 
     def messages_or(self, full: int, quick: int) -> int:
