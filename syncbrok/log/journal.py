@@ -3,8 +3,8 @@
 Who may call what:
 
 * the event loop: ``prepare``, ``cached`` and the numbers; no system call is made there;
-* **one** writer thread: ``write``, ``sync``, ``roll``, ``close``. A second writer at the same time is a mistake of the
-  program and raises at once, it is not made to wait;
+* **one** writer at a time: ``write``, ``sync``, ``roll``, ``close``. A second one meanwhile is a mistake of the program
+  and raises at once, it is not made to wait;
 * any thread: everything that reads, ``drop_oldest``, ``sweep``, ``save_checkpoint``.
 
 A commit is one system call: the segment is opened ``O_DSYNC``, and a writer thread that must get hold of a busy
@@ -35,7 +35,7 @@ from syncbrok.log.stream import message_at
 from syncbrok.log.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogFull
-from syncbrok.model.facts import Fact, Published, SegmentOpened
+from syncbrok.model.facts import FactOrRun, Published, SegmentOpened, last_sequence
 
 __all__ = ["Batch", "Journal", "JournalOptions", "RecoveryReport", "SegmentInfo"]
 
@@ -159,17 +159,18 @@ class Journal:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def prepare(self, facts: Sequence[Fact], unit_ends: Collection[int] | None = None) -> Batch:
-        """Encode one write. The facts' sequences follow each other. ``unit_ends``: positions of the facts that end a
-        client's unit, None for all of them; the last one always does. Pure CPU, about 2 us a message.
+    def prepare(self, facts: Sequence[FactOrRun], unit_ends: Collection[int] | None = None) -> Batch:
+        """Encode one write. The facts' sequences follow each other. ``unit_ends``: positions of the records that end
+        a client's unit, None for all of them; the last one always does. Pure CPU: about 2 us a message, 0.5
+        in a run.
 
         With ``always`` a batch is written only when all before it are on the disk, so it may say so of them."""
         self._prepared += 1
-        first, last = facts[0].sequence, facts[-1].sequence
-        assert last - first == len(facts) - 1, "sequences follow each other"
-        assert unit_ends is None or len(facts) - 1 in unit_ends, "a unit does not reach over batches"
+        first, last = facts[0].sequence, last_sequence(facts[-1])
         synced_through = first - 1 if self._always else self.durable_sequence
         data, ends = encode_batch(facts, batch=self._prepared, synced_through=synced_through, unit_ends=unit_ends)
+        assert last - first == len(ends) - 1, "sequences follow each other"
+        assert unit_ends is None or len(ends) - 1 in unit_ends, "a unit does not reach over batches"
         return Batch(self._prepared, first, last, facts[-1].time_us, data, ends)
 
     def write(self, batch: Batch, *, essential: bool = False) -> None:

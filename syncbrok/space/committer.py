@@ -3,7 +3,7 @@
 The Space's three channels and the outcomes of deliveries come together here. While a batch is being written the next
 one gathers::
 
-    idle --something waits--> draft --writer thread--> durable --> applied, receipts settled --> idle or next draft
+    idle --something waits--> draft --the writer--> durable --> applied, receipts settled --> idle or next draft
 
 A draft is made only when the one before is durable and applied, so whatever a step reads is settled, and sequences
 are given out once. **The log comes first**: registry, scheduler and everybody who waits hear of a fact when it is
@@ -193,10 +193,15 @@ class Committer:
         batch = self._journal.prepare(draft.facts, draft.unit_ends)
         self._busy = True
         began = time.perf_counter()
-        self._writer.submit(partial(self._write, draft, batch), partial(self._guarded, self._written, draft, began))
+        written = partial(self._guarded, self._written, draft, began)
+        work = partial(self._write, draft, batch)
+        if draft.before:
+            self._writer.submit(work, written)
+        else:
+            self._writer.write(work, written, len(batch.data))
 
     def _write(self, draft: Draft, batch: Any) -> None:
-        """In the writer thread."""
+        """The writer's work: in its thread, or where it finds that quicker."""
         for work in draft.before:
             work()
         self._journal.write(batch, essential=draft.essential)
@@ -211,10 +216,10 @@ class Committer:
         self._draft_out = None
         seconds = time.perf_counter() - began
         if seconds > _slow_s:
-            _log.warning("syncbrok.space.commit_slow", extra={"seconds": seconds, "records": len(draft.facts)})
-        self._meters.commit(len(draft.facts), draft.size_bytes, seconds)
+            _log.warning("syncbrok.space.commit_slow", extra={"seconds": seconds, "records": draft.records})
+        self._meters.commit(draft.records, draft.size_bytes, seconds)
         self._commits += 1
-        self._records += len(draft.facts)
+        self._records += draft.records
         del self._rows[: draft.rows]
         self._followers.apply(draft.facts)
         mark_overtaken(draft.facts, self._rows)
@@ -270,7 +275,7 @@ class Committer:
 
     def _take(self, channel: BoundedChannel, draft: Draft) -> None:
         later: list[Waiting] = []
-        while len(draft.facts) < _records_wanted and draft.size_bytes < limits.commit_bytes_max // 2:
+        while draft.records < _records_wanted and draft.size_bytes < limits.commit_bytes_max // 2:
             waiting = channel.take()
             if waiting is None:
                 break

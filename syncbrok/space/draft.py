@@ -9,12 +9,25 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.model.errors import BrokerFault, SyncbrokError
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Fact, Outcome, Outcomes, Row, SegmentOpened
+from syncbrok.model.facts import (
+    ALL_SUBSCRIBERS,
+    Fact,
+    FactOrRun,
+    Outcome,
+    Outcomes,
+    PublishedRun,
+    Row,
+    SegmentOpened,
+)
+from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import MessageId
 from syncbrok.space.channel import Waiting
 from syncbrok.space.identity import Identities
 
 _log = logging.getLogger(__name__)
+
+_run_min: Final = 16
+"""fewer messages cost less as facts of their own"""
 
 
 class Later(Exception):
@@ -36,25 +49,40 @@ class First(NamedTuple):
     sequence: int
 
 
+class Alike(NamedTuple):
+    """What the messages of a run have in common."""
+
+    queue: int
+    scope: Scope
+    parent_failure: ParentFailure
+    content_type: str
+
+
 Step = Callable[["Draft", Waiting], Any]
 """Puts the facts of an item into the draft and returns its receipt's result, or ``ELSEWHERE``. Raises ``ClientFault``
 or ``BrokerFault`` having changed nothing, or ``Later``."""
 
 
 class Draft:
-    """Sequences are given out in order from ``sequence``; all facts of a batch have one time."""
+    """Sequences are given out in order from ``sequence``; all facts of a batch have one time.
 
-    __slots__ = ("after", "before", "essential", "facts", "first", "ids", "keys", "rows", "sequence",
-                 "settled", "size_bytes", "time_us", "touched", "undo", "unit_ends")  # fmt: skip
+    Neighbouring units of plain messages that are alike become one run, each still a unit of its own: so many single
+    publishes cost the rest of the way what a batch does.
+    """
+
+    __slots__ = ("_alike", "_contents", "_facts", "after", "before", "essential", "first", "ids", "keys", "rows",
+                 "sequence", "settled", "size_bytes", "time_us", "touched", "undo", "unit_ends")  # fmt: skip
 
     def __init__(self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1) -> None:
         """``messages``: how many are expected."""
         self.first = self.sequence = sequence
         self.time_us = time_us
         self.ids = Identities(time_us // 1_000, id_key, messages)
-        self.facts: list[Fact] = []
+        self._facts: list[FactOrRun] = []
+        self._alike: Alike | None = None
+        self._contents: list[bytes] = []  # of the run that still grows
         self.unit_ends: list[int] = []
-        """positions of facts that end a unit"""
+        """positions of the records that end a unit"""
         self.rows = 0
         """how many outcome rows it takes off the waiting ones"""
         self.size_bytes = 0
@@ -63,13 +91,25 @@ class Draft:
         self.keys: dict[tuple[int, str], First] = {}
         """idempotency keys of this batch's messages, by (queue number, key)"""
         self.before: list[Callable[[], None]] = []
-        """run in the writer thread before the facts are written"""
+        """run in the writer's thread before the facts are written"""
         self.after: list[Callable[[], None]] = []
         """run on the loop when the facts are durable and applied"""
         self.undo: list[Callable[[], None]] = []
         """run on the loop when the log had no room"""
         self.essential = False
         """may be written from the log's reserve"""
+
+    @property
+    def facts(self) -> list[FactOrRun]:
+        """What is drafted so far, in order."""
+        if self._contents:
+            self._end_run()
+        return self._facts
+
+    @property
+    def records(self) -> int:
+        """How many records that will be."""
+        return self.sequence - self.first
 
     def add(self, *facts: Fact) -> None:
         """One unit: recovery keeps all of them or none. They bear the sequences from ``sequence`` on."""
@@ -80,7 +120,33 @@ class Draft:
         """As ``add``, for many."""
         self.facts.extend(facts)
         self.sequence += len(facts)
-        self.unit_ends.append(len(self.facts) - 1)
+        self.unit_ends.append(self.records - 1)
+
+    def add_plain(self, alike: Alike, contents: Sequence[bytes], *, one_unit: bool) -> None:
+        """Plain messages, as one unit or each as its own. They bear the sequences from ``sequence`` on and the ids
+        that ``ids`` gives for those."""
+        if alike != self._alike and self._contents:
+            self._end_run()
+        self._alike = alike
+        self._contents += contents
+        before = self.records
+        self.sequence += len(contents)
+        if one_unit:
+            self.unit_ends.append(self.records - 1)
+        else:
+            self.unit_ends.extend(range(before, self.records))
+
+    def _end_run(self) -> None:
+        contents, alike = self._contents, self._alike
+        assert alike is not None
+        first = self.sequence - len(contents)
+        ids = self.ids.joined(first, len(contents))
+        run = PublishedRun(first, self.time_us, ids, *alike, contents)
+        self._contents = []
+        if len(contents) < _run_min:
+            self._facts.extend(run.messages())
+        else:
+            self._facts.append(run)
 
     def touch(self, queue: str) -> None:
         """Say that this batch changes declarations of the queue; raises ``Later`` where one did before."""
@@ -116,13 +182,13 @@ class Draft:
             waiting.refuse(why())
 
     def __repr__(self) -> str:
-        return f"<Draft first={self.first} facts={len(self.facts)} receipts={len(self.settled)}>"
+        return f"<Draft first={self.first} records={self.records} receipts={len(self.settled)}>"
 
 
 class Followers(Protocol):
     """Who is told of what is durable: ``apply`` with a batch of facts in log order, then ``committed``."""
 
-    def apply(self, facts: Sequence[Fact]) -> None: ...
+    def apply(self, facts: Sequence[FactOrRun]) -> None: ...
 
     def committed(self) -> None:
         """Also when only the last durable sequence has moved."""
@@ -139,7 +205,7 @@ class Followers(Protocol):
         """An endpoint has answered 410; may raise ``Later``."""
 
 
-def mark_overtaken(facts: Iterable[Fact], rows: list[Row]) -> None:
+def mark_overtaken(facts: Iterable[FactOrRun], rows: list[Row]) -> None:
     """Of the rows that wait to be written: answers that came while the row that ended their message as a whole (in
     ``facts``, now durable) was being written are ``LATE``."""
     if not rows:
@@ -147,7 +213,7 @@ def mark_overtaken(facts: Iterable[Fact], rows: list[Row]) -> None:
     ended = {
         row.message
         for fact in facts
-        if type(fact) is Outcomes
+        if isinstance(fact, Outcomes)
         for row in fact.rows
         if row.subscriber == ALL_SUBSCRIBERS
     }

@@ -1,7 +1,7 @@
 """The Space: the container of all queues. It owns the journal, the courier and every lifetime.
 
     open    lock and recover the log, load the checkpoint or replay, check the secrets       (blocks; no event loop)
-    run     writer thread, courier, upkeep; ``view.state`` is ``serving`` from then on
+    run     writer, courier, upkeep; ``view.state`` is ``serving`` from then on
     drain   the channels close, attempts end or are left, everything is written; ``run`` returns
     close   checkpoint, clean marker, unlock
 
@@ -25,7 +25,7 @@ from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal
-from syncbrok.model.facts import Fact, Published, Row, SegmentOpened
+from syncbrok.model.facts import FactOrRun, Published, Row, SegmentOpened
 from syncbrok.model.message import Subscriber
 from syncbrok.space.acceptance import Acceptor, Found, Wanted
 from syncbrok.space.channel import CommitterStatistics
@@ -277,7 +277,7 @@ class Space:
 
     # -- what is durable (``draft.Followers``) --------------------------------------------------------------------
 
-    def apply(self, facts: Sequence[Fact]) -> None:
+    def apply(self, facts: Sequence[FactOrRun]) -> None:
         self._state.apply(facts)
         for fact in facts:
             self.view.apply(fact)
