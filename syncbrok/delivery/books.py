@@ -89,6 +89,17 @@ class Books:
     time_us: int = 0
     """of the newest fact applied"""
 
+    def concerns_others(self, message: int) -> bool:
+        """Whether the message's end is more than the end of its row: somebody watches it or has asked for it, or
+        another follows it in its key or in a replay."""
+        return (
+            message in self.tail_of
+            or message in self.watched
+            or message in self.asked
+            or message in self.replays
+            or message in self.followers
+        )
+
     def try_again(self, cursor: Cursor, sequence: int, tried: TriedState) -> None:
         """A failed attempt, learned from the log: the delivery is due again at its time."""
         cursor.trying_again(sequence, tried)

@@ -17,10 +17,12 @@ from syncbrok.delivery.lifecycle import MessageEvent, MessageState, message_afte
 from syncbrok.model.facts import Reason
 
 CHUNK: Final = 4096
-_SHIFT: Final = 12
-_MASK: Final = CHUNK - 1
+CHUNK_SHIFT: Final = 12
+CHUNK_MASK: Final = CHUNK - 1
 _THIN_BELOW: Final = CHUNK // 64
 _STATES: Final = tuple(MessageState)  # by value: calling the enum costs ten times as much
+_ENDED_WELL: Final = int(message_after(MessageState.PENDING, MessageEvent.ENDED_WELL))
+"""what the table says of the plain end, which ``count_down`` writes for many at once"""
 
 KEY_EDGE: Final = 1 << 63
 """Marks an edge to the key's predecessor (RULES 6), which only orders."""
@@ -82,6 +84,18 @@ class Chunk:
         self.first_child: array[int] | None = None
         self.last_child: array[int] | None = None
 
+    def accept(self, start: int, stop: int, queue: int, left: int, state: MessageState) -> None:
+        """Rows of plain messages from ``start`` to before ``stop``."""
+        count = stop - start
+        self.open += count
+        if isinstance(self.state, _Sparse):
+            for i in range(start, stop):
+                self.queue[i], self.state[i], self.left[i], self.flags[i] = queue, state, left, 0
+            return
+        self.queue[start:stop] = array("I", (queue,)) * count  # type: ignore[index]  # none is sparse alone
+        self.left[start:stop] = array("H", (left,)) * count  # type: ignore[index]
+        self.state[start:stop] = bytes((state,)) * count
+
     def open_rows(self, start: int = 0) -> Iterator[int]:
         """Places from ``start`` on of the messages that have not ended, in order."""
         if isinstance(self.state, _Sparse):
@@ -103,7 +117,7 @@ class Chunk:
 
 
 class Ledger:
-    """All rows. Owns the states of messages; ``change`` is the only way one changes."""
+    """All rows. Owns the states of messages; ``change`` is the only way one changes, ``count_down`` its short form."""
 
     def __init__(self) -> None:
         self.chunks: dict[int, Chunk] = {}
@@ -116,19 +130,19 @@ class Ledger:
         self.open = 0
 
     def chunk(self, sequence: int) -> Chunk | None:
-        return self.chunks.get(sequence >> _SHIFT)
+        return self.chunks.get(sequence >> CHUNK_SHIFT)
 
     def accept(
         self, sequence: int, queue: int, flags: int, left: int, event: MessageEvent, edges: tuple[int, ...]
     ) -> None:
         """A new row; ``edges`` are parents' sequences, the key's predecessor marked with ``KEY_EDGE``."""
-        chunk = self.chunks.get(sequence >> _SHIFT)
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
         if chunk is None:
             self.settle_older()
-            chunk = self.chunks[sequence >> _SHIFT] = Chunk()
+            chunk = self.chunks[sequence >> CHUNK_SHIFT] = Chunk()
             if sequence < self.newest:  # carried from a segment that is gone: few, far apart
                 chunk.make_thin()
-        i = sequence & _MASK
+        i = sequence & CHUNK_MASK
         chunk.queue[i] = queue
         chunk.left[i] = left
         chunk.flags[i] = flags
@@ -139,26 +153,43 @@ class Ledger:
         if edges:
             self._link(chunk, i, sequence, edges)
 
+    def accept_run(self, first: int, count: int, queue: int, left: int) -> None:
+        """Rows of plain messages at ``count`` sequences from ``first`` on, newer than all that is applied."""
+        assert first > self.newest
+        state = message_after(MessageState.NONE, MessageEvent.RELEASED)
+        end = first + count
+        while first < end:
+            chunk = self.chunks.get(first >> CHUNK_SHIFT)
+            if chunk is None:
+                self.settle_older()
+                chunk = self.chunks[first >> CHUNK_SHIFT] = Chunk()
+            start = first & CHUNK_MASK
+            stop = min(CHUNK, start + end - first)
+            chunk.accept(start, stop, queue, left, state)
+            first += stop - start
+            self.newest = first - 1
+        self.open += count
+
     def pass_by(self, sequence: int) -> None:
         """A message that is complete as it is accepted (RULES 17): it needs no row, since what has none is complete."""
         self.newest = max(self.newest, sequence)
 
     def knows(self, sequence: int) -> bool:
         """Whether it has a row or ended badly (for recovery: a message must not be accepted twice)."""
-        chunk = self.chunks.get(sequence >> _SHIFT)
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
         if (
             chunk is not None
-            and chunk.state[sequence & _MASK]
-            and not (chunk.thin and sequence & _MASK not in chunk.state)
+            and chunk.state[sequence & CHUNK_MASK]
+            and not (chunk.thin and sequence & CHUNK_MASK not in chunk.state)
         ):
             return True
         return sequence in self.bad
 
     def state(self, sequence: int) -> MessageState:
         """``NONE`` for what is newer than anything applied. What has no row had ended before the log began here."""
-        chunk = self.chunks.get(sequence >> _SHIFT)
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
         if chunk is not None:
-            state = chunk.state[sequence & _MASK]
+            state = chunk.state[sequence & CHUNK_MASK]
             if state and not (chunk.thin and state == MessageState.COMPLETE):
                 return _STATES[state]
         bad = self.bad.get(sequence)
@@ -167,38 +198,38 @@ class Ledger:
         return MessageState.COMPLETE if 0 < sequence <= self.newest else MessageState.NONE
 
     def flags(self, sequence: int) -> int:
-        chunk = self.chunks.get(sequence >> _SHIFT)
-        return chunk.flags[sequence & _MASK] if chunk else 0
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
+        return chunk.flags[sequence & CHUNK_MASK] if chunk else 0
 
     def left(self, sequence: int) -> int:
         """How many counted deliveries have not ended; 0 for what has no row."""
-        chunk = self.chunks.get(sequence >> _SHIFT)
-        return chunk.left[sequence & _MASK] if chunk else 0
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
+        return chunk.left[sequence & CHUNK_MASK] if chunk else 0
 
     def one_less(self, sequence: int) -> int:
         """A counted delivery has ended: how many are left."""
         left = self.left(sequence) - 1
         assert left >= 0, f"more deliveries of {sequence} ended than were counted"
-        self.chunks[sequence >> _SHIFT].left[sequence & _MASK] = left
+        self.chunks[sequence >> CHUNK_SHIFT].left[sequence & CHUNK_MASK] = left
         return left
 
     def mark(self, sequence: int, flag: int) -> None:
-        chunk = self.chunks.get(sequence >> _SHIFT)
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
         if chunk is not None:
-            chunk.flags[sequence & _MASK] |= flag
+            chunk.flags[sequence & CHUNK_MASK] |= flag
 
     def queue(self, sequence: int) -> int:
         """The queue's number; 0 where it is not known here any more."""
-        chunk = self.chunks.get(sequence >> _SHIFT)
-        number = chunk.queue[sequence & _MASK] if chunk else 0
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
+        number = chunk.queue[sequence & CHUNK_MASK] if chunk else 0
         if not number and sequence in self.bad:
             number = self.bad[sequence].queue
         return number
 
     def change(self, sequence: int, event: MessageEvent, reason: Reason = Reason.NONE) -> MessageState:
         """The one place a message's state changes; returns the new one. Its chunk may be gone afterwards."""
-        chunk = self.chunks.get(sequence >> _SHIFT)
-        i = sequence & _MASK
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
+        i = sequence & CHUNK_MASK
         before = self.state(sequence)
         after = message_after(before, event)
         if before >= MessageState.COMPLETE:  # mended by a replay
@@ -212,29 +243,47 @@ class Ledger:
             if after is not MessageState.COMPLETE:
                 self.bad[sequence] = Bad(after, reason, chunk.queue[i])
             self.only.pop(sequence, None)
-            self._close_row(sequence >> _SHIFT, chunk)
+            self._close_rows(sequence >> CHUNK_SHIFT, chunk, 1)
         return after
+
+    def count_down(self, number: int, places: list[int]) -> list[int]:
+        """For each place in the chunk of that number, a pending message: one of its counted deliveries has ended, and
+        none of them badly. Where it was the last one the message is complete. The queues of those, one number each;
+        the chunk may be gone afterwards."""
+        chunk = self.chunks[number]
+        left, state, queue = chunk.left, chunk.state, chunk.queue
+        ended: list[int] = []
+        for i in places:
+            waiting = left[i] - 1
+            assert waiting >= 0, f"more deliveries of {(number << CHUNK_SHIFT) + i} ended than were counted"
+            left[i] = waiting
+            if not waiting:
+                state[i] = _ENDED_WELL
+                ended.append(queue[i])
+        if ended:
+            self._close_rows(number, chunk, len(ended))
+        return ended
 
     def edges(self, sequence: int) -> "array[int]":
         """The raw edges of a child: parents' sequences, some with ``KEY_EDGE``."""
-        chunk = self.chunks.get(sequence >> _SHIFT)
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
         if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
             return array("Q")
-        start = chunk.edge_start[sequence & _MASK]
-        return chunk.edges[start : start + chunk.edge_count[sequence & _MASK]]
+        start = chunk.edge_start[sequence & CHUNK_MASK]
+        return chunk.edges[start : start + chunk.edge_count[sequence & CHUNK_MASK]]
 
     def first_child(self, parent: int) -> int:
         """0 for none."""
-        chunk = self.chunks.get(parent >> _SHIFT)
-        return chunk.first_child[parent & _MASK] if chunk and chunk.first_child else 0
+        chunk = self.chunks.get(parent >> CHUNK_SHIFT)
+        return chunk.first_child[parent & CHUNK_MASK] if chunk and chunk.first_child else 0
 
     def next_child(self, parent: int, child: int) -> int:
         """The child after ``child`` in the list of ``parent``; 0 at its end."""
-        chunk = self.chunks.get(child >> _SHIFT)
+        chunk = self.chunks.get(child >> CHUNK_SHIFT)
         if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
             return 0
-        start = chunk.edge_start[child & _MASK]
-        for at in range(start, start + chunk.edge_count[child & _MASK]):
+        start = chunk.edge_start[child & CHUNK_MASK]
+        for at in range(start, start + chunk.edge_count[child & CHUNK_MASK]):
             if chunk.edges[at] & ~KEY_EDGE == parent:
                 return chunk.links[at]
         return 0
@@ -249,11 +298,11 @@ class Ledger:
 
     def waiting(self, queue: int | None, start: int, through: int | None) -> Iterator[int]:
         """Sequences from ``start`` of messages that have not ended, in order, of one queue or of all."""
-        for number in sorted(n for n in self.chunks if n >= start >> _SHIFT):
+        for number in sorted(n for n in self.chunks if n >= start >> CHUNK_SHIFT):
             chunk = self.chunks.get(number)
             if chunk is None or not chunk.open:
                 continue
-            base = number << _SHIFT
+            base = number << CHUNK_SHIFT
             if through is not None and base > through:
                 return
             for i in chunk.open_rows(max(0, start - base)):
@@ -273,13 +322,13 @@ class Ledger:
         chunk.links.extend([0] * len(edges))
         for edge in edges:
             parent = edge & ~KEY_EDGE
-            holder = self.chunks.get(parent >> _SHIFT)
+            holder = self.chunks.get(parent >> CHUNK_SHIFT)
             if holder is None:
                 continue  # ended already: nobody will ask for its children
             if holder.first_child is None or holder.last_child is None:
                 holder.first_child = array("Q", bytes(8 * CHUNK))
                 holder.last_child = array("Q", bytes(8 * CHUNK))
-            at = parent & _MASK
+            at = parent & CHUNK_MASK
             last = holder.last_child[at]
             if last == child:
                 continue  # a parent and the key's predecessor at once: one place in the list is enough
@@ -290,20 +339,20 @@ class Ledger:
             holder.last_child[at] = child
 
     def _set_link(self, child: int, parent: int, following: int) -> None:
-        chunk = self.chunks.get(child >> _SHIFT)
+        chunk = self.chunks.get(child >> CHUNK_SHIFT)
         assert chunk is not None  # a chunk stays while a parent of one of its messages has not ended
         assert chunk.edge_start is not None
         assert chunk.edge_count is not None
-        start = chunk.edge_start[child & _MASK]
-        for at in range(start, start + chunk.edge_count[child & _MASK]):
+        start = chunk.edge_start[child & CHUNK_MASK]
+        for at in range(start, start + chunk.edge_count[child & CHUNK_MASK]):
             if chunk.edges[at] & ~KEY_EDGE == parent:
                 chunk.links[at] = following
                 return
 
-    def _close_row(self, number: int, chunk: Chunk) -> None:
-        chunk.open -= 1
-        self.open -= 1
-        if number == self.newest >> _SHIFT:
+    def _close_rows(self, number: int, chunk: Chunk, count: int) -> None:
+        chunk.open -= count
+        self.open -= count
+        if number == self.newest >> CHUNK_SHIFT:
             return  # still growing
         if not chunk.open and not self._threads_a_list(chunk):
             del self.chunks[number]
@@ -312,7 +361,7 @@ class Ledger:
 
     def settle_older(self) -> None:
         """Let go of chunks that had ended while the log was still growing in them, or that a list ran through."""
-        current = self.newest >> _SHIFT
+        current = self.newest >> CHUNK_SHIFT
         for number in [n for n, chunk in self.chunks.items() if not chunk.open and n != current]:
             if not self._threads_a_list(self.chunks[number]):
                 del self.chunks[number]

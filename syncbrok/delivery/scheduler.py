@@ -29,10 +29,11 @@ from syncbrok.model import limits
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Carried,
-    Fact,
+    FactOrRun,
     Outcome,
     Outcomes,
     Published,
+    PublishedRun,
     QueueDeleted,
     QueueSet,
     Rearmed,
@@ -84,15 +85,17 @@ class Scheduler(Standing):
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
-    def apply(self, fact: Fact) -> None:  # noqa: C901 - one case for each kind of fact
-        """A fact that is durable. Facts come in log order; what recovery applies twice changes nothing."""
+    def apply(self, fact: FactOrRun) -> None:  # noqa: C901 - one case for each kind of fact
+        """A fact that is durable, or a run of messages (its contents are not looked at). Facts come in log order; what
+        recovery applies twice changes nothing."""
         self.books.time_us = max(self.books.time_us, fact.time_us)
         match fact:
             case Published():
                 self._entrance.published(fact)
+            case PublishedRun():
+                self._entrance.published_run(fact)
             case Outcomes():
-                for row in fact.rows:
-                    self._settlement.apply(row)
+                self._settlement.apply_all(fact.rows)
             case QueueSet():
                 self._queue_set(fact)
             case QueueDeleted():

@@ -4,14 +4,22 @@ Rows are applied in log order, live and at recovery alike, and a row that tells 
 carried messages and checkpoints overlap with the log, and that must not count anything twice.
 """
 
+from collections.abc import Iterable
+from typing import Final
+
 from syncbrok.delivery.books import Books, QueueBook, ReplayEntry
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
-from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, PER_SUBSCRIBER
+from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, HAS_DEAD, HAS_EXPIRED, ONLY, PER_SUBSCRIBER, Chunk
+from syncbrok.delivery.ledger import ENDING as ENDING_ASKED
 from syncbrok.delivery.lifecycle import ENDING, MessageEvent, MessageState
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
+
+_PENDING: Final = int(MessageState.PENDING)
+_NOT_PLAIN: Final = ONLY | ENDING_ASKED | HAS_DEAD | HAS_EXPIRED
+_DELIVERED: Final = Outcome.DELIVERED
 
 
 class Settlement:
@@ -23,7 +31,59 @@ class Settlement:
         self._line = line
         self._replays = replays
 
+    def apply_all(self, rows: Iterable[Row]) -> None:
+        """The rows of one fact, in log order. Most are alike: an attempt of this process was acknowledged, and nobody
+        waits for the message. Neighbours of that kind are counted down together; all others go one by one."""
+        books, cursors, chunks = self._books, self._books.cursors, self._books.ledger.chunks
+        others = bool(books.tail_of or books.watched or books.asked or books.replays or books.followers)
+        subscriber = number = -1
+        unconfirmed: set[int] = set()
+        since = seen = 0
+        chunk: Chunk | None = None
+        places: list[int] = []
+        for row in rows:
+            message = row[0]
+            if row[1] != subscriber:
+                subscriber = row[1]
+                cursor = cursors.get(subscriber)
+                if cursor is None or cursor.behind:
+                    unconfirmed = set()
+                else:
+                    unconfirmed, since, seen = cursor.unconfirmed, cursor.subscriber.since, cursor.seen
+            if message >> CHUNK_SHIFT != number:
+                self._count_down(number, places)
+                number = message >> CHUNK_SHIFT
+                chunk = chunks.get(number)
+            i = message & CHUNK_MASK
+            if (
+                row[3] is _DELIVERED
+                and message in unconfirmed
+                and since < message <= seen
+                and chunk is not None
+                and chunk.state[i] == _PENDING
+                and not chunk.flags[i] & _NOT_PLAIN
+                and not (chunk.first_child and chunk.first_child[i])
+                and not (others and books.concerns_others(message))
+            ):
+                unconfirmed.remove(message)
+                places.append(i)
+            else:
+                self._count_down(number, places)
+                self.apply(row)
+                chunk = chunks.get(number)
+        self._count_down(number, places)
+
+    def _count_down(self, number: int, places: list[int]) -> None:
+        """Deliveries of these messages (places in the chunk of that number) have ended well; ``places`` is emptied."""
+        if places:
+            self._line.unconfirmed -= len(places)
+            queues = self._books.queues
+            for queue in self._books.ledger.count_down(number, places):
+                queues[queue].waiting -= 1
+            places.clear()
+
     def apply(self, row: Row) -> None:
+        """One row, whatever it says."""
         if row.outcome is Outcome.LATE:
             return
         if row.subscriber == ALL_SUBSCRIBERS:
