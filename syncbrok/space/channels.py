@@ -3,10 +3,13 @@
 Each item carries its receipt: a future that the Space settles once the item is durable (group commit), or refuses
 with a ``ClientFault`` or ``BrokerFault``. A refused item has changed nothing. A receipt that nobody waits for any
 more is settled all the same.
+
+Plain messages are so many that a future each is too dear: they are put with ``put_plain``, and whoever put them is
+told of all that became durable together in one call.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from syncbrok.model.message import Message, QueueSettings, SubscriberSettings
@@ -31,6 +34,39 @@ class Accepted(NamedTuple):
     new: tuple[bool, ...]
     parents: tuple[tuple[MessageId, ...], ...]
     sync: str
+
+
+class PlainKind(NamedTuple):
+    """What plain messages may share: they have content and its type, and nothing else."""
+
+    queue: QueueName
+    content_type: str
+
+
+class PublishPlain(NamedTuple):
+    """Plain messages that were put one after the other, each a unit of its own. Receipt: ``AcceptedPlain``. Whatever
+    refuses one of them refuses all, since nothing tells them apart."""
+
+    kind: PlainKind
+    contents: list[bytes]
+
+
+class AcceptedPlain(NamedTuple):
+    """The receipt of a ``PublishPlain``: the sequence of its first message, the others follow it; ``ids`` has 16 bytes
+    a message. ``sync`` as in ``Accepted``."""
+
+    first: int
+    ids: bytes
+    sync: str
+
+
+class PublishBatch(NamedTuple):
+    """Plain messages as one unit: all of them are accepted or none. Receipt: ``AcceptedPlain``."""
+
+    kind: PlainKind
+    contents: Sequence[bytes]
+    size_bytes: int
+    """of all contents, or a little more"""
 
 
 class Cancel(NamedTuple):
@@ -163,9 +199,26 @@ class Channel(Protocol):
         ``Draining`` when it is closed; then nothing was handed over."""
 
 
+class Listener(Protocol):
+    """Who is told what became of plain messages: ``whose`` are those it put them with, in the order of the messages.
+    Both are called on the event loop, never from within ``put_plain``; what they raise is logged and hurts nobody."""
+
+    def accepted(self, kind: PlainKind, whose: Sequence[Any], receipt: AcceptedPlain) -> None: ...
+
+    def refused(self, whose: Sequence[Any], why: BaseException) -> None:
+        """``why`` is what the future of any other item would raise."""
+
+
+class MessageChannel(Channel, Protocol):
+    """The channel of messages: plain ones have an entrance of their own."""
+
+    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: Listener) -> None:
+        """Hand over one plain message. ``listener`` will be told about ``whose``. Raises what ``put`` raises."""
+
+
 class Channels(NamedTuple):
     """What every frontend gets."""
 
-    messages: Channel
+    messages: MessageChannel
     queues: Channel
     subscribers: Channel

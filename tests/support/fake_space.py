@@ -22,11 +22,15 @@ from syncbrok.model.message import Message, QueueSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text, make_message_id
 from syncbrok.space.channels import (
     Accepted,
+    AcceptedPlain,
     Cancel,
     Channels,
     Declared,
     DeclareQueue,
+    Listener,
+    PlainKind,
     Publish,
+    PublishBatch,
     Replay,
     ReplayPlan,
     SendTest,
@@ -92,10 +96,30 @@ class FakeSpace:
             receipt.set_exception(error)
         return receipt
 
+    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: Listener) -> None:
+        """As ``put``; the listener hears of each alone."""
+        receipt = self.put(Publish(kind.queue, (Message(content, kind.content_type),)))
+
+        def tell(settled: "asyncio.Future[Accepted]") -> None:
+            if settled.cancelled():
+                listener.refused([whose], asyncio.CancelledError())
+            elif (why := settled.exception()) is not None:
+                listener.refused([whose], why)
+            else:
+                accepted = settled.result()
+                told = AcceptedPlain(accepted.sequences[0], accepted.ids[0], accepted.sync)
+                listener.accepted(kind, [whose], told)
+
+        receipt.add_done_callback(tell)
+
     def _work(self, item: Any) -> Any:
         match item:
             case Publish():
                 return self._publish(item)
+            case PublishBatch(kind, contents):
+                messages = tuple(Message(content, kind.content_type) for content in contents)
+                accepted = self._publish(Publish(kind.queue, messages))
+                return AcceptedPlain(accepted.sequences[0], b"".join(accepted.ids), accepted.sync)
             case SendTest():
                 return self._publish(Publish(item.queue, (item.message,)))
             case DeclareQueue():

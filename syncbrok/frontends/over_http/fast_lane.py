@@ -14,10 +14,10 @@ server, with all the ways there are to be wrong about HTTP.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 import orjson
 
@@ -25,72 +25,20 @@ from syncbrok.frontends.over_http import problems, publish
 from syncbrok.frontends.over_http.connection import Limits
 from syncbrok.frontends.over_http.gate import SERVER, Gate
 from syncbrok.frontends.over_http.headers import parse_publish
+from syncbrok.frontends.over_http.heads import BEGIN, Head, Heads
+from syncbrok.frontends.over_http.plain_answer import answers, status_of
 from syncbrok.frontends.over_http.routes import JSON
 from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, Surface
 from syncbrok.model import limits
-from syncbrok.model.errors import BadName, SyncbrokError
-from syncbrok.model.names import QueueName, parse_queue_name
-from syncbrok.space.channels import Accepted, Publish
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.names import QueueName
+from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, Publish
 
 HEAD_BYTES_MAX: Final = 8 * limits.KIB
 BODY_BYTES_MAX: Final = 64 * limits.KIB
 """longer ones arrive in many pieces, and what they cost is not the handling of the request"""
 
-_BEGIN: Final = b"POST /v1/queues/"
-_END: Final = "/messages HTTP/1.1"
-_LONG_WAY: Final = frozenset(
-    {
-        *("ce-causationid", "content-encoding", "expect", "http2-settings", "keep-alive", "prefer", "proxy-connection"),
-        *("sec-fetch-site", "te", "trailer", "transfer-encoding", "upgrade"),
-    }
-)
-_REPEATABLE: Final = "syncbrok-"
-_STAYS: Final = "keep-alive"
-_LENGTH_DIGITS: Final = 8
 _STATUS: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
-
-
-class Head(NamedTuple):
-    """What stands before the content of a plain publish."""
-
-    queue: QueueName
-    content_bytes: int
-    authorization: str
-    headers: list[tuple[str, str]]
-    """names in lower case"""
-
-
-def parse_head(head: bytes) -> Head | None:
-    """Request line and headers, without the empty line after them; None for whatever is not, word for word, a plain
-    publish."""
-    try:
-        lines = head.decode("ascii").split("\r\n")
-    except UnicodeDecodeError:
-        return None
-    request = lines.pop(0)
-    if not request.endswith(_END) or not "".join(lines).isprintable():
-        return None
-    try:
-        queue = parse_queue_name(request[len(_BEGIN) : -len(_END)])
-    except BadName:
-        return None
-    headers = []
-    given: dict[str, str] = {}
-    for line in lines:
-        name, colon, value = line.partition(":")
-        name, value = name.lower(), value.strip(" ")
-        if not colon or name in _LONG_WAY or not name.replace("-", "").isalnum():
-            return None
-        if name in given and not name.startswith(_REPEATABLE):
-            return None
-        given[name] = value
-        headers.append((name, value))
-    length = given.get("content-length", "")
-    if not length.isdigit() or len(length) > _LENGTH_DIGITS or "host" not in given:
-        return None
-    if given.get("connection", _STAYS).lower() != _STAYS:
-        return None
-    return Head(queue, int(length), given.get("authorization", ""), headers)
 
 
 class Lanes:
@@ -110,7 +58,8 @@ class Lanes:
         self.hand_over = hand_over
         self.open: set[FastLane] = set()
         self.date = formatdate(usegmt=True)
-        self.body_bytes_max = min(BODY_BYTES_MAX, surface.options.content_bytes_max)
+        self.heads = Heads(min(BODY_BYTES_MAX, surface.options.content_bytes_max))
+        self.kept_head = self.heads.kept
         self.stopping = False
         self.emptied = asyncio.Event()
 
@@ -131,6 +80,29 @@ class Lanes:
         """Close what has not answered yet."""
         for lane in list(self.open):
             lane.abort()
+
+    def accepted(self, kind: PlainKind, whose: "Sequence[FastLane]", receipt: AcceptedPlain) -> None:
+        """Answer everybody whose message became durable in one commit; see ``channels.Listener``."""
+        told = self._answers(kind, receipt, len(whose))
+        for lane in whose:
+            try:
+                lane.tell(next(told))
+            except Exception as error:  # noqa: BLE001 (whatever it is, the others get their answers)
+                lane.give_up(error)
+
+    def _answers(self, kind: PlainKind, receipt: AcceptedPlain, count: int) -> Iterator[bytes]:
+        state_of = self.surface.view.message_state
+        states = [state_of(sequence) for sequence in range(receipt.first, receipt.first + count)]
+        status = status_of(receipt)
+        self.gate.answers[status] += count
+        yield from answers(_STATUS[status], kind.queue, receipt, states, self.date)
+
+    def refused(self, whose: "Sequence[FastLane]", why: BaseException) -> None:
+        for lane in whose:
+            try:
+                lane.refuse(why)
+            except Exception as error:  # noqa: BLE001
+                lane.give_up(error)
 
     def left(self, lane: "FastLane | None") -> None:
         """``lane`` is closed or handed over."""
@@ -201,6 +173,13 @@ class FastLane(asyncio.Protocol):
         if self._held:
             self._held += data
         else:
+            if self._head is None:  # nearly always: a whole publish, in one piece, and its head is known
+                text, _, content = data.partition(b"\r\n\r\n")
+                head = self._lanes.kept_head(text)
+                if head is not None and len(content) == head.content_bytes:
+                    self._fresh = False
+                    self._publish(transport, head, content)
+                    return
             self._held = data
             self._since = self._since if self._fresh else self._loop.time()
         self._advance(transport)
@@ -247,6 +226,30 @@ class FastLane(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def tell(self, answer: bytes) -> None:
+        """The answer to the plain message that was put last; the client may have gone."""
+        self._answering = False
+        self._since = self._loop.time()
+        transport = self._transport
+        if transport is None:
+            return
+        transport.write(answer)
+        if self._held or self._lanes.stopping:
+            self._go_on(transport)
+
+    def refuse(self, why: BaseException) -> None:
+        """As ``tell``, where it was refused."""
+        self._answering = False
+        self._since = self._loop.time()
+        if self._transport is not None:
+            self._refuse(self._transport, why)
+            self._go_on(self._transport)
+
+    def give_up(self, error: Exception) -> None:
+        """What nobody foresaw: the client is to see that it has no answer."""
+        problems.unforeseen("POST", "a plain publish", error)
+        self.abort()
+
     # -- requests -------------------------------------------------------------------------------------------------
 
     def _advance(self, transport: asyncio.Transport) -> None:
@@ -266,14 +269,14 @@ class FastLane(asyncio.Protocol):
     def _read_head(self, transport: asyncio.Transport) -> bool:
         """Whether the head of a plain publish is there, in ``_head``. What is none goes to aiohttp."""
         held = self._held
-        if not held.startswith(_BEGIN[: len(held)]):
+        if not held.startswith(BEGIN[: len(held)]):
             self._leave(transport)
             return False
         end = held.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
         if end < 0 and len(held) < HEAD_BYTES_MAX:
             return False
-        head = parse_head(held[:end]) if end >= 0 else None
-        if head is None or head.content_bytes > self._lanes.body_bytes_max:
+        head = self._lanes.heads.read(held[:end]) if end >= 0 else None
+        if head is None:
             self._leave(transport)
             return False
         self._head = head
@@ -283,9 +286,14 @@ class FastLane(asyncio.Protocol):
         return True
 
     def _publish(self, transport: asyncio.Transport, head: Head, content: bytes) -> None:
-        surface = self._lanes.surface
+        lanes = self._lanes
+        surface = lanes.surface
         try:
-            self._lanes.gate.check(head.authorization, PUBLISH)
+            lanes.gate.check(head.authorization, PUBLISH)
+            if head.plain is not None:
+                surface.channels.messages.put_plain(head.plain, content, self, lanes)
+                self._answering = True
+                return
             asked = parse_publish(head.headers, content, surface.options.parents_max, publish.now_us())
             receipt = surface.channels.messages.put(Publish(head.queue, (asked.message,)))
         except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
@@ -297,19 +305,19 @@ class FastLane(asyncio.Protocol):
 
     def _answer(self, receipt: "asyncio.Future[Accepted]") -> None:
         """The receipt is there; the client may have gone."""
+        failed = asyncio.CancelledError() if receipt.cancelled() else receipt.exception()
+        if failed is not None:
+            self.refuse(failed)
+            return
         self._answering = False
         self._since = self._loop.time()
-        failed = asyncio.CancelledError() if receipt.cancelled() else receipt.exception()
         transport = self._transport
         if transport is None:
             return
-        if failed is None:
-            accepted = receipt.result()
-            status, location, answer = publish.told(self._lanes.surface, self._queue, accepted)
-            more = f"Location: {location}\r\n{SYNC}: {accepted.sync}\r\n"
-            self._write(transport, status, JSON, more, orjson.dumps(answer))
-        else:
-            self._refuse(transport, failed)
+        accepted = receipt.result()
+        status, location, answer = publish.told(self._lanes.surface, self._queue, accepted)
+        more = f"Location: {location}\r\n{SYNC}: {accepted.sync}\r\n"
+        self._write(transport, status, JSON, more, orjson.dumps(answer))
         self._go_on(transport)
 
     def _go_on(self, transport: asyncio.Transport) -> None:

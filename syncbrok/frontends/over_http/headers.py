@@ -45,6 +45,20 @@ class Asked(NamedTuple):
 def parse_publish(headers: Iterable[tuple[str, str]], content: bytes, parents_max: int, now_us: int) -> Asked:
     """Raises ``Malformed`` and ``BadSetting``, naming the header. ``now_us`` is where ``Syncbrok-Expires`` in seconds
     counts from (Unix microseconds)."""
+    content_type, special = _sorted(headers)
+    if not special:
+        return Asked(Message(content, content_type))
+    return _with_special(Message(content, content_type), special, parents_max, now_us)
+
+
+def plain_type(headers: Iterable[tuple[str, str]]) -> str | None:
+    """The content type where no header asks for more than publishing, else None. Raises ``Malformed``."""
+    content_type, special = _sorted(headers)
+    return None if special else content_type
+
+
+def _sorted(headers: Iterable[tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
+    """The content type, and what else there is to be looked at."""
     content_type = ""
     special: list[tuple[str, str]] = []
     for name, value in headers:
@@ -54,9 +68,7 @@ def parse_publish(headers: Iterable[tuple[str, str]], content: bytes, parents_ma
                 content_type = check_content_type(value)
             else:
                 special.append((low, value))
-    if not special:
-        return Asked(Message(content, content_type))
-    return _with_special(Message(content, content_type), special, parents_max, now_us)
+    return content_type, special
 
 
 def check_content_type(value: str) -> str:

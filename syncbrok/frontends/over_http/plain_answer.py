@@ -1,0 +1,36 @@
+"""The answers to plain messages that became durable together: the bytes that ``publish.receipt`` and aiohttp would
+make of each, in a tenth of the time."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from syncbrok.frontends.over_http.gate import SERVER
+from syncbrok.frontends.over_http.publish import ALWAYS
+from syncbrok.frontends.over_http.routes import JSON
+from syncbrok.frontends.over_http.surface import SYNC
+from syncbrok.model.names import QueueName
+from syncbrok.space.channels import AcceptedPlain
+
+_DIGITS: Final = 32
+
+
+def status_of(receipt: AcceptedPlain) -> int:
+    return 201 if receipt.sync == ALWAYS else 202
+
+
+def answers(
+    status_line: str, queue: QueueName, receipt: AcceptedPlain, states: Sequence[str], date: str
+) -> Iterator[bytes]:
+    """One for each message: whole, head and body. ``states`` has the state of each, ``date`` is the header's."""
+    begin = f"HTTP/1.1 {status_line}\r\nContent-Type: {JSON}\r\nLocation: /v1/messages/"
+    middle = f"\r\n{SYNC}: {receipt.sync}\r\nServer: {SERVER}\r\nContent-Length: "
+    end = f"\r\nDate: {date}\r\n\r\n"
+    digits = receipt.ids.hex()
+    at, sequence = 0, receipt.first
+    for state in states:
+        one = digits[at : at + _DIGITS]
+        id_ = f"{one[:8]}-{one[8:12]}-{one[12:16]}-{one[16:20]}-{one[20:]}"
+        body = f'{{"id":"{id_}","queue":"{queue}","sequence":{sequence},"state":"{state}","parents":[]}}'
+        yield f"{begin}{id_}{middle}{len(body)}{end}{body}".encode("ascii")
+        at += _DIGITS
+        sequence += 1
