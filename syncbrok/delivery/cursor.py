@@ -13,6 +13,7 @@ beyond has not. A hung endpoint therefore costs its window and its retries, not 
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from syncbrok.delivery.lifecycle import DeliveryState
@@ -47,6 +48,15 @@ class Backlog:
 
     def position_after(self, sequence: int) -> int:
         return self.offset + bisect_right(self.sequences, sequence)
+
+    def extend(self, first: int, count: int) -> None:
+        """By ``count`` sequences that follow each other from ``first`` on."""
+        self.sequences.extend(range(first, first + count))
+
+    def following(self, position: int, most: int) -> "Sequence[int]":
+        """At most ``most`` sequences from a position on, oldest first."""
+        at = position - self.offset
+        return self.sequences[at : at + most]
 
     def trim(self, position: int) -> None:
         """Forget what is below ``position``; only in large steps, since it moves the rest."""

@@ -13,7 +13,7 @@ from syncbrok.delivery.ledger import (
     SAME,
 )
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState
-from syncbrok.model.facts import Carried, Outcome, Published
+from syncbrok.model.facts import Carried, Outcome, Published, PublishedRun
 from syncbrok.model.message import Scope
 from syncbrok.model.names import sequence_of
 
@@ -44,6 +44,28 @@ class Entrance:
             book.backlog.sequences.append(fact.sequence)
             for cursor in cursors:
                 self._books.activate(cursor)
+
+    def published_run(self, run: PublishedRun) -> None:
+        """As ``published`` for each message of the run, in order."""
+        book = self._books.queues.get(run.queue)
+        ledger = self._books.ledger
+        if book is None:
+            return
+        if run.sequence <= ledger.newest:  # recovery may tell what is known, in whole or in part
+            for message in run.messages():
+                self.published(message)
+            return
+        cursors, count = book.cursors, run.size
+        book.accepted += count
+        book.last_sequence = run.last
+        if not cursors:
+            ledger.pass_by(run.last)
+            return
+        book.waiting += count
+        ledger.accept_run(run.sequence, count, run.queue, len(cursors))
+        book.backlog.extend(run.sequence, count)
+        for cursor in cursors:
+            self._books.activate(cursor)
 
     def _enter(self, fact: Published, book: QueueBook, left: int) -> None:
         """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone."""

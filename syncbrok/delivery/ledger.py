@@ -92,8 +92,10 @@ class Chunk:
             for i in range(start, stop):
                 self.queue[i], self.state[i], self.left[i], self.flags[i] = queue, state, left, 0
             return
-        self.queue[start:stop] = array("I", (queue,)) * count  # type: ignore[index]  # none is sparse alone
-        self.left[start:stop] = array("H", (left,)) * count  # type: ignore[index]
+        assert isinstance(self.queue, array)
+        assert isinstance(self.left, array)
+        self.queue[start:stop] = array("I", (queue,)) * count
+        self.left[start:stop] = array("H", (left,)) * count
         self.state[start:stop] = bytes((state,)) * count
 
     def open_rows(self, start: int = 0) -> Iterator[int]:

@@ -4,6 +4,7 @@ The same facts drive live traffic and recovery: whoever keeps state has an ``app
 changes it. Sequences number all facts of a log from 1, without gaps; times are Unix microseconds.
 """
 
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -138,6 +139,62 @@ class Published(NamedTuple):
     """number of the one subscriber it is for (a test message), 0 for all"""
 
 
+class PublishedRun(NamedTuple):
+    """Messages accepted one after the other at one time, as columns: nothing tells them apart but id and content. They
+    are plain: no parents, no keys, no times of their own, no headers, for every subscriber; root and depth are those
+    of a message without parents.
+
+    A run is no record. It stands for as many ``Published`` facts in memory, from acceptance until it is applied, and
+    is written as their records, byte for byte; who reads the log meets those. ``contents`` is empty where only facts
+    are read. Whoever applies facts gives a run the meaning of its messages, one at a time and in order.
+    """
+
+    sequence: int
+    """of the first message"""
+    time_us: int
+    ids: bytes
+    """16 bytes a message; how many there are follows from it"""
+    queue: int
+    scope: Scope
+    parent_failure: ParentFailure
+    content_type: str
+    contents: Sequence[bytes] = ()
+
+    @property
+    def size(self) -> int:
+        """How many messages."""
+        return len(self.ids) // 16
+
+    @property
+    def last(self) -> int:
+        """Sequence of the last message."""
+        return self.sequence + len(self.ids) // 16 - 1
+
+    def messages(self) -> Iterator[Published]:
+        """Each message as a fact of its own."""
+        for at in range(self.size):
+            sequence = self.sequence + at
+            yield Published(
+                sequence,
+                self.time_us,
+                MessageId(self.ids[16 * at : 16 * at + 16]),
+                self.queue,
+                sequence,
+                0,
+                self.scope,
+                self.parent_failure,
+                (),
+                "",
+                "",
+                b"",
+                0,
+                0,
+                self.content_type,
+                (),
+                self.contents[at] if self.contents else b"",
+            )
+
+
 class Row(NamedTuple):
     """One attempt's outcome, or the end of a delivery without an attempt (``attempt`` 0)."""
 
@@ -254,3 +311,11 @@ Fact = (
     | SegmentSealed
     | Gap
 )
+
+FactOrRun = Fact | PublishedRun
+"""What is drafted, written and applied."""
+
+
+def last_sequence(fact: FactOrRun) -> int:
+    """Of the fact, or of the last message of a run."""
+    return fact.last if isinstance(fact, PublishedRun) else fact.sequence

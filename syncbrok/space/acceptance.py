@@ -13,9 +13,9 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooLarge, UnknownParent
 from syncbrok.model.facts import Published
 from syncbrok.model.message import Message, Queue
-from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
-from syncbrok.space.channels import Accepted, Publish
-from syncbrok.space.draft import Draft, First
+from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
+from syncbrok.space.channels import Accepted, AcceptedPlain, Publish, PublishBatch, PublishPlain
+from syncbrok.space.draft import Alike, Draft, First
 from syncbrok.space.idempotency import KeyIndex, fingerprint, key_hash
 from syncbrok.space.lineage import Lineage, Place
 from syncbrok.space.queue import Registry
@@ -109,9 +109,7 @@ class Acceptor:
         """Puts what is new into the draft. Raises ``UnknownQueue``, ``UnknownParent``, ``IdempotencyConflict``,
         ``Malformed``, ``TooLarge`` or ``Conflict``, having changed nothing. ``only``: number of the one subscriber
         it is for."""
-        queue = self._registry.queue(unit.queue)
-        if queue.number in self._closing:
-            raise Conflict(f"queue {unit.queue!r} is being deleted", queue=unit.queue)
+        queue = self._queue(unit.queue)
         if not unit.messages:
             raise Malformed("a batch without a message")
         for message in unit.messages:
@@ -131,6 +129,25 @@ class Acceptor:
                 draft.keys[queue.number, key] = first
             _put(draft, work.fresh)
         return Accepted(tuple(work.ids), tuple(work.sequences), tuple(work.new), tuple(work.parents), self._sync)
+
+    def accept_plain(self, item: PublishPlain | PublishBatch, draft: Draft) -> AcceptedPlain:
+        """The same for messages that are nothing but their contents: there is nothing to look for."""
+        queue = self._queue(item.kind.queue)
+        contents = item.contents
+        if not contents:
+            raise Malformed("a batch without a message")
+        first, settings = draft.sequence, queue.settings
+        alike = Alike(queue.number, settings.scope, settings.parent_failure, item.kind.content_type)
+        ids = draft.ids.joined(first, len(contents))
+        draft.add_plain(alike, contents, one_unit=isinstance(item, PublishBatch))
+        draft.size_bytes += sum(map(len, contents))
+        return AcceptedPlain(first, ids, self._sync)
+
+    def _queue(self, name: QueueName) -> Queue:
+        queue = self._registry.queue(name)
+        if queue.number in self._closing:
+            raise Conflict(f"queue {name!r} is being deleted", queue=name)
+        return queue
 
     def _plain(self, messages: tuple[Message, ...], queue: Queue, draft: Draft, only: int) -> Accepted:
         """Units without parents and keys, by far the most: nothing to look at, so no line costs a call of its own."""

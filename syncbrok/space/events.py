@@ -20,15 +20,18 @@ from syncbrok.model.errors import Draining, Overloaded
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Fact,
+    FactOrRun,
     Gap,
     Outcome,
     Outcomes,
     Published,
+    PublishedRun,
     QueueDeleted,
     QueueSet,
     Rearmed,
     SubscriberDeleted,
     SubscriberSet,
+    last_sequence,
 )
 from syncbrok.space.describing import Describing, Happened, first_of, size, weight
 from syncbrok.space.reading import Reading
@@ -61,10 +64,15 @@ class Events:
     def __len__(self) -> int:
         return len(self._listeners)
 
-    def apply(self, fact: Fact) -> None:
-        """A fact that is durable and that the scheduler has been told."""
-        self._applied = fact.sequence
-        if self._listeners and isinstance(fact, TOLD):
+    def apply(self, fact: FactOrRun) -> None:
+        """A fact that is durable and that the scheduler has been told; listeners hear of each message of a run."""
+        self._applied = last_sequence(fact)
+        if not self._listeners:
+            return
+        if isinstance(fact, PublishedRun):
+            for message in fact.messages():
+                self._tell(message)
+        elif isinstance(fact, TOLD):
             self._tell(fact)
 
     def listen(self, queue: int | None = None, after: int | None = None, rate: int = 0) -> "Listener":

@@ -14,12 +14,15 @@ from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
 from syncbrok.space.acceptance import Acceptor, Wanted
 from syncbrok.space.channel import Waiting, stopped
 from syncbrok.space.channels import (
+    AcceptedPlain,
     Cancel,
     ChangeQueue,
     ChangeSubscriber,
     DeclareQueue,
     DeleteQueue,
     Publish,
+    PublishBatch,
+    PublishPlain,
     PurgeQueue,
     Replay,
     RotateSecret,
@@ -58,6 +61,8 @@ class Intake:
         self._spawn: Spawn | None = None
         self.steps: dict[type, Step] = {
             Publish: self._publish,
+            PublishPlain: self._publish_plain,
+            PublishBatch: self._publish_plain,
             SendTest: self._send_test,
             DeclareQueue: _about("name", declarations.declare_queue),
             ChangeQueue: _about("name", declarations.change_queue),
@@ -94,6 +99,12 @@ class Intake:
             self._lookups.ask(waiting, result)
             return ELSEWHERE
         return result
+
+    def _publish_plain(self, draft: Draft, waiting: Waiting) -> AcceptedPlain:
+        item: PublishPlain | PublishBatch = waiting.item
+        if item.kind.queue in draft.touched:
+            raise Later
+        return self._acceptor.accept_plain(item, draft)
 
     def _send_test(self, draft: Draft, waiting: Waiting) -> Any:
         item: SendTest = waiting.item

@@ -7,7 +7,18 @@ import orjson
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.declared import decode_body, encode_body
-from syncbrok.model.facts import Carried, Fact, Outcome, Outcomes, Published, SegmentOpened, SubscriberSet
+from syncbrok.model.facts import (
+    Carried,
+    Fact,
+    FactOrRun,
+    Outcome,
+    Outcomes,
+    Published,
+    PublishedRun,
+    SegmentOpened,
+    SubscriberSet,
+    last_sequence,
+)
 from syncbrok.space.idempotency import KeyIndex
 from syncbrok.space.lineage import Lineage
 from syncbrok.space.queue import Registry
@@ -32,7 +43,7 @@ class State:
         self.behind: Callable[[], None] = lambda: None
         """called when a subscriber that starts in the past was declared"""
 
-    def apply(self, facts: Sequence[Fact]) -> None:
+    def apply(self, facts: Sequence[FactOrRun]) -> None:
         """Facts that are durable, in log order."""
         published = [fact for fact in facts if type(fact) is Published]
         if published:
@@ -42,12 +53,14 @@ class State:
                     self.keys.note(message)
         if len(published) < len(facts):
             for fact in facts:
-                if type(fact) is not Published and type(fact) is not Outcomes:
+                if isinstance(fact, PublishedRun):
+                    self.lineage.note_run(fact)
+                elif not isinstance(fact, Published | Outcomes):
                     self._declared(fact)
         tell = self.scheduler.apply
         for fact in facts:
             tell(fact)
-        self.through = facts[-1].sequence
+        self.through = last_sequence(facts[-1])
         self.time_us = max(self.time_us, facts[-1].time_us)
 
     def _declared(self, fact: Fact) -> None:

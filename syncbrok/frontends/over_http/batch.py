@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+import numpy as np
 import orjson
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
@@ -10,18 +11,21 @@ from syncbrok.frontends.over_http import cloud_events, publish
 from syncbrok.frontends.over_http.body import read_body
 from syncbrok.frontends.over_http.cloud_events import Cause
 from syncbrok.frontends.over_http.headers import check_headers_size, check_parents_count
-from syncbrok.frontends.over_http.lines import parse_lines, refused
+from syncbrok.frontends.over_http.lines import TEXT, parse_lines, plain_contents, refused
 from syncbrok.frontends.over_http.problems import UnsupportedMedia
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, parse_queue_name
-from syncbrok.space.channels import Accepted, Publish
+from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, Publish, PublishBatch
 
 NDJSON: Final = "application/x-ndjson"
 CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
 
+_ID_LINE: Final = b'"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",'
+_ID_PARTS: Final = ((1, 0, 8), (10, 8, 4), (15, 12, 4), (20, 16, 4), (25, 20, 12))
+"""(place in the line, place among the digits, how many)"""
 _PER_MESSAGE: Final = ("Idempotency-Key",)
 _PER_MESSAGE_PREFIXES: Final = ("syncbrok-", "ce-")
 
@@ -39,23 +43,35 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
         )
     body = await read_body(request, options.batch_bytes_max, options.body_timeout_s)
     if media == NDJSON:
+        contents = plain_contents(body, options.batch_lines_max, options.content_bytes_max)
+        if contents is not None:
+            unit = PublishBatch(PlainKind(queue, TEXT), contents, len(body))
+            plain: AcceptedPlain = await surface.channels.messages.put(unit)
+            return _told(201, plain.ids, plain.sync)
         messages = parse_lines(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
     else:
         messages = await _events(body, surface)
     accepted = await _put(surface, Publish(queue, messages))
-    status = 200 if True not in accepted.new else 201 if accepted.sync == publish.ALWAYS else 202
-    headers = CIMultiDict({"Content-Type": JSON, SYNC: accepted.sync})
-    return web.Response(status=status, body=orjson.dumps({"ids": id_texts(accepted.ids)}), headers=headers)
+    return _told(201 if True in accepted.new else 200, b"".join(accepted.ids), accepted.sync)
 
 
-def id_texts(ids: tuple[MessageId, ...]) -> list[str]:
-    """``names.id_text`` of each, in one go: a third of the time for the ten thousand of a batch."""
-    digits = b"".join(ids).hex("-", 2)  # aaaa-bbbb-cccc-dddd-...
-    starts = range(0, 40 * len(ids), 40)
-    return [
-        f"{digits[at : at + 4]}{digits[at + 5 : at + 29]}{digits[at + 30 : at + 34]}{digits[at + 35 : at + 39]}"
-        for at in starts
-    ]
+def _told(status: int, ids: bytes, sync: str) -> web.Response:
+    """The answer; ``status`` where the policy is ``always``."""
+    if status == 201 and sync != publish.ALWAYS:
+        status = 202
+    headers = CIMultiDict({"Content-Type": JSON, SYNC: sync})
+    return web.Response(status=status, body=ids_document(ids), headers=headers)
+
+
+def ids_document(ids: bytes) -> bytes:
+    """``{"ids": [...]}`` with ``names.id_text`` of each 16 bytes, all at once: 0.05 us each, where one after the other
+    takes ten times as long."""
+    count = len(ids) // 16
+    digits = np.frombuffer(ids.hex().encode(), np.uint8).reshape(count, 32)
+    lines = np.full((count, len(_ID_LINE)), np.frombuffer(_ID_LINE, np.uint8))
+    for line_at, digits_at, width in _ID_PARTS:
+        lines[:, line_at : line_at + width] = digits[:, digits_at : digits_at + width]
+    return b'{"ids":[' + lines.tobytes()[:-1] + b"]}"
 
 
 def _refuse_headers(request: web.Request) -> None:

@@ -9,6 +9,7 @@ import binascii
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
 from syncbrok.frontends.over_http.headers import (
@@ -32,6 +33,41 @@ JSON: Final = "application/json"
 
 _mistakes_max: Final = 100
 _CONTENTS: Final = ("content", "content_base64", "data")
+_PLAIN_OPENINGS: Final = (b'{"content":"', b'{"content": "')
+_PLAIN_ENDING: Final = b'"}\n'
+_QUOTE: Final = ord('"')
+_FIRST_PRINTABLE: Final = 0x20
+
+
+def plain_contents(body: bytes, lines_max: int, content_bytes_max: int) -> list[bytes] | None:
+    """The contents of a batch whose lines are all ``{"content": "..."}`` and nothing else, without a JSON parser: a
+    tenth of the time. None for any other body, right or wrong: ``parse_lines`` has the word on it.
+
+    Why it reads what a parser would: the lines begin and end with the same characters and are cut apart at a newline,
+    which no string of JSON may hold. No quote is left over for a string to end at, no backslash for an escape, no
+    control character but the newlines, and all of it is UTF-8. So each line is one object with one string, and the
+    string is what stands there."""
+    opening = next((one for one in _PLAIN_OPENINGS if body.startswith(one)), None)
+    if opening is None or b"\\" in body:
+        return None
+    ending = _PLAIN_ENDING if body.endswith(_PLAIN_ENDING) else _PLAIN_ENDING[:-1]
+    if not body.endswith(ending) or len(body) < len(opening) + len(ending):
+        return None
+    contents = body[len(opening) : -len(ending)].split(_PLAIN_ENDING + opening)
+    characters = np.frombuffer(body, np.uint8)
+    newlines = len(contents) if ending is _PLAIN_ENDING else len(contents) - 1
+    if (
+        len(contents) > lines_max
+        or np.count_nonzero(characters == _QUOTE) != 4 * len(contents)
+        or np.count_nonzero(characters < _FIRST_PRINTABLE) != newlines
+        or max(map(len, contents)) > content_bytes_max
+    ):
+        return None
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return None
+    return contents
 
 
 def parse_lines(body: bytes, lines_max: int, content_bytes_max: int, parents_max: int) -> tuple[Message, ...]:
