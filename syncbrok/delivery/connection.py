@@ -49,7 +49,8 @@ class Owner(Protocol):
         """It is gone."""
 
     def acknowledged(self, connection: "Connection", started_s: float) -> Answer:
-        """The usual answer came, to an exchange begun at ``started_s``: what it means; the connection is free."""
+        """The usual answer came, to an exchange begun at ``started_s``: what it means; the connection, which holds no
+        exchange any more, is free."""
 
     def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
         """The exchange, which no connection holds any more, has failed."""
@@ -74,6 +75,7 @@ class Connection(asyncio.Protocol):
         "expires_s",
         "idle_since_s",
         "lost",
+        "write",
     )
 
     def __init__(self, pool: Owner) -> None:
@@ -88,13 +90,16 @@ class Connection(asyncio.Protocol):
         self.expires_s = inf
         self.idle_since_s = 0.0
         self.lost = False
+        self.write: Callable[[bytes], None] = _nowhere
+        """sends the request of the exchange that it holds"""
 
-    def send(self, exchange: Exchange, request: bytes) -> None:
-        """Start ``exchange`` on this free connection."""
+    def hold(self, delivery: Delivery, done: Done, started_s: float, deadline_s: float) -> None:
+        """Take an exchange, whose request is to be written next; it is free now."""
         assert self.delivery is None
-        assert self._transport is not None
-        self.delivery, self._done, self._started_s, self.deadline_s = exchange
-        self._transport.write(request)
+        self.delivery = delivery
+        self._done = done
+        self._started_s = started_s
+        self.deadline_s = deadline_s
 
     def take_off(self) -> Exchange:
         """The exchange on it, which it holds no more."""
@@ -130,6 +135,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass of it
+        self.write = self._transport.write
         self._pool.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -140,11 +146,10 @@ class Connection(asyncio.Protocol):
         reader = self._reader
         if data == self._pool.usual_answer and (reader is None or not reader.received):
             # Reading is a function of the bytes: the same ones mean the same answer, and need no second parsing.
-            done = self._done
             self.delivery = None
             self.deadline_s = inf
             self.answers += 1
-            done(delivery, self._pool.acknowledged(self, self._started_s))
+            self._done(delivery, self._pool.acknowledged(self, self._started_s))
             return
         if reader is None:
             reader = self._reader = AnswerReader()
@@ -206,6 +211,10 @@ class Connection(asyncio.Protocol):
         exchange = self.take_off()
         self._pool.discard(self)
         self._pool.fail(exchange, reason, words, status)
+
+
+def _nowhere(_: bytes) -> None:
+    raise AssertionError("a connection that was never made cannot carry a request")
 
 
 def _nobody(delivery: Delivery, answer: Answer) -> None:
