@@ -1,6 +1,6 @@
 -- What wrk sends. Arguments (after --): file of the body, media type, requests a second over all connections (0: as
--- fast as answers come), number of paths. With more than one path the "N" at the end of the URL's path segment
--- "qN" is counted from 0, one after the other. Ends with one line of JSON.
+-- fast as answers come), number of paths: a path segment "qN" in the URL becomes q0, q1 and so on in turn. Ends with
+-- one line of JSON.
 
 local ffi = require("ffi")
 ffi.cdef("typedef struct { long s; long ns; } syncbrok_time; int clock_gettime(int, syncbrok_time *);")
@@ -12,7 +12,7 @@ function init(args)
     file:close()
     wrk.headers["Content-Type"] = args[2]
     local rate, paths = tonumber(args[3]), tonumber(args[4])
-    if paths > 1 then spread(paths) end
+    if wrk.path:find("/qN/", 1, true) then spread(paths) end
     if rate > 0 then pace(rate) end
 end
 

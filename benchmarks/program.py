@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import result
-from benchmarks.machine import Watch
+from benchmarks.machine import Watch, versions
 from benchmarks.processes import Failed, Missing
 from benchmarks.row import RUNS, Options, Row, run
 
@@ -50,6 +50,7 @@ def main(rows: Sequence[Row], arguments: Sequence[str] | None = None) -> None:
     options = options_of(given)
     results: list[dict[str, Any]] = []
     try:
+        versions()  # what is not installed is said before anything is measured
         for row in (row for row in rows if row.name in wanted):
             watch = Watch()
             readings = run(row, options)

@@ -26,30 +26,29 @@ class Traffic(NamedTuple):
     idle_mb: float
 
 
-def traffic(folder: Path, queues: int, seconds: float) -> Traffic:
-    """Publish to the queues in turn, each with three subscribers; then the rest is delivered."""
+def traffic(folder: Path, queues: int, seconds: float, subscribers: int = SUBSCRIBERS) -> Traffic:
+    """Publish to the queues in turn, each with so many subscribers; then the rest is delivered."""
     with (
         tempfile.TemporaryDirectory(dir=folder) as own,
-        Nginx(folder, SUBSCRIBERS) as nginx,
+        Nginx(folder, max(1, subscribers)) as nginx,
         Broker(Path(own)) as broker,
     ):
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda number: _declare(broker, nginx, number), range(queues)))
+            list(pool.map(lambda number: _declare(broker, nginx.ports[:subscribers], number), range(queues)))
         idle = broker.usage()
         received = nginx.received()
         began = time.perf_counter()
-        name = "qN" if queues > 1 else "q0"
-        url = f"http://127.0.0.1:{broker.port}/v1/queues/{name}/messages"
+        url = f"http://127.0.0.1:{broker.port}/v1/queues/qN/messages"
         seen = wrk(url, content(), seconds, folder, paths=queues)
-        ended = _quiet_since(nginx)
+        ended = _quiet_since(nginx) if subscribers else time.perf_counter()
         cpu_s = broker.usage().cpu_s - idle.cpu_s
-        accepted = _checked(broker, nginx.received() - received)
+        accepted = _checked(broker, nginx.received() - received, subscribers)
         return Traffic(accepted / (ended - began), seen.per_s, 1e6 * cpu_s / accepted, idle.resident_bytes / 1e6)
 
 
-def _declare(broker: Broker, nginx: Nginx, number: int) -> None:
+def _declare(broker: Broker, ports: list[int], number: int) -> None:
     broker.ask("POST", "/v1/queues", {"name": f"q{number}"})
-    for port in nginx.ports:
+    for port in ports:
         endpoint = {"name": f"at-{port}", "endpoint": f"http://127.0.0.1:{port}/q{number}"}
         broker.ask("POST", f"/v1/queues/q{number}/subscribers", endpoint)
 
@@ -65,11 +64,11 @@ def _quiet_since(nginx: Nginx) -> float:
     return since
 
 
-def _checked(broker: Broker, received: int) -> int:
+def _checked(broker: Broker, received: int, subscribers: int) -> int:
     """How many messages were accepted. Raises ``Failed`` unless each subscriber has received every one of them once."""
     accepted = broker.metric("syncbrok_queue_accepted_total")
     waiting, failed = broker.metric("syncbrok_waiting_messages"), broker.metric("syncbrok_failed_total")
-    if waiting or failed or received != SUBSCRIBERS * accepted:
+    if waiting or failed or received != subscribers * accepted:
         raise Failed(f"{accepted:g} accepted, {received} received, {waiting:g} wait, {failed:g} attempts failed")
     return int(accepted)
 

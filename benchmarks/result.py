@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.load import CONNECTIONS, MESSAGE_BYTES
 from benchmarks.machine import machine, versions
-from benchmarks.row import Aim, Options, Readings, Row, shown
+from benchmarks.row import Aim, Options, Reading, Readings, Row, shown
 
 
 def of(row: Row, options: Options, readings: list[Readings], processors: dict[str, float]) -> dict[str, Any]:
@@ -31,11 +31,11 @@ def of(row: Row, options: Options, readings: list[Readings], processors: dict[st
         "processors": processors,
         "machine": machine(),
         "versions": versions(),
-        "figures": {key: _figure(aim, [one[key] for one in readings]) for key, aim in row.aims.items()},
+        "figures": {key: _figure(aim, [one[key] for one in readings], options) for key, aim in row.aims.items()},
     }
 
 
-def _figure(aim: Aim, readings: list[Any]) -> dict[str, Any]:
+def _figure(aim: Aim, readings: list[Reading], options: Options) -> dict[str, Any]:
     values, ceilings = [one.value for one in readings], [one.ceiling for one in readings]
     value = median(values)
     return {
@@ -51,13 +51,13 @@ def _figure(aim: Aim, readings: list[Any]) -> dict[str, Any]:
         "less_is_better": aim.less_is_better,
         "at_least": aim.at_least,
         "beyond": aim.beyond,
-        "reached": _reached(aim, value),
+        "reached": "" if options.quick or options.messages else _reached(aim, value),
         "beside": {name: median(one.beside[name] for one in readings) for name in readings[0].beside},
     }
 
 
 def _reached(aim: Aim, value: float) -> str:
-    """``beyond``, ``at least``, ``no``; empty where nothing is aimed at."""
+    """``beyond``, ``at least``, ``no``; empty where nothing is aimed at, as where the numbers are not the row's own."""
     if aim.at_least is None:
         return ""
     sign = -1 if aim.less_is_better else 1

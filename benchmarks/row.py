@@ -77,8 +77,6 @@ def each_run(measure_once: Callable[[Path, Options], Readings]) -> Measure:
 def run(row: Row, options: Options) -> list[Readings]:
     """All runs of a row, on a folder of their own that is removed."""
     with tempfile.TemporaryDirectory(dir=options.storage, prefix="syncbrok-bench-") as folder:
-        # nginx's worker is another user where the benchmark is run by root
-        Path(folder).chmod(0o755)
         readings = []
         for number, reading in enumerate(row.measure(Path(folder), options), 1):
             readings.append(reading)

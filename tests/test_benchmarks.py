@@ -1,0 +1,117 @@
+"""The benchmark: every row can be measured and says what it measured. How fast is not asked here."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import orjson
+import pytest
+
+from benchmarks.__main__ import ROWS
+from benchmarks.growth import FILE, PICTURE, draw
+from benchmarks.processes import Missing, find
+from benchmarks.program import RESULTS
+from benchmarks.result import of
+from benchmarks.row import Aim, Options, Reading, Row
+from tests.support.process import ROOT
+
+NAMES = [row.name for row in ROWS]
+AT_ONCE = 3
+
+
+def installed() -> bool:
+    try:
+        return bool(find("wrk") and find("nginx"))
+    except Missing:
+        return False
+
+
+needs_both = pytest.mark.skipif(not installed(), reason="Debian's wrk and nginx-light are not installed")
+
+
+def measure(folder: Path, name: str, path: str = os.environ["PATH"]) -> "subprocess.CompletedProcess[str]":
+    """``python -m benchmarks.NAME --quick`` with its logs and results below ``folder``."""
+    storage = folder / name
+    storage.mkdir()
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--storage", str(storage)]
+    command += ["--results", str(folder)]
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, "Future[object]"]]]:
+    """Every row, several at once: nothing here asks how fast."""
+    folder = tmp_path_factory.mktemp("benchmarks")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield folder, {name: pool.submit(measure, folder, name) for name in NAMES}
+
+
+@needs_both
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_says_figure_ceiling_and_what_it_was_measured_on(
+    measured: tuple[Path, dict[str, "Future[subprocess.CompletedProcess[str]]"]], name: str
+) -> None:
+    """Each row is one program; it leaves a JSON with figure, ceiling, ratio, aims, every run, machine and versions,
+    shows the same as a table, and leaves no log behind."""
+    folder, runs = measured
+    done = runs[name].result()
+    assert done.returncode == 0, done.stderr
+    result = orjson.loads((folder / f"{name}.json").read_bytes())
+    (row,) = (row for row in ROWS if row.name == name)
+    assert (result["row"], result["official"], result["runs"]) == (name, False, 1)
+    assert list(result["figures"]) == list(row.aims)
+    for figure in result["figures"].values():
+        assert figure["values"] == [figure["value"]]
+        assert figure["value"] > 0 < figure["ceiling"]
+        assert figure["ratio"] == pytest.approx(figure["value"] / figure["ceiling"])
+        assert figure["title"] in done.stdout
+        assert figure["ceiling_is"] in done.stdout
+    assert {"processor", "cores", "memory", "kernel"} == set(result["machine"])
+    assert {"Python", "uvloop", "httptools", "numpy", "wrk", "nginx", "commit"} <= set(result["versions"])
+    assert list((folder / name).iterdir()) == []
+
+
+def test_what_is_not_installed_is_named_with_its_package(tmp_path: Path) -> None:
+    """Without wrk the benchmark says at once what to install, and nothing is measured."""
+    done = measure(tmp_path, "publish", path=str(tmp_path))
+    assert done.returncode == 1
+    assert "wrk is not installed; on Debian and Ubuntu: apt-get install wrk" in done.stderr
+    assert not (tmp_path / "publish.json").exists()
+
+
+def test_a_figure_is_the_median_of_its_runs() -> None:
+    """Three runs give their median and spread; for latencies less is better; and a scale that is not the row's own is
+    not held against the aims."""
+    aims = {"fast": Aim("fast", "msg/s", "", 20, 45), "late": Aim("late", "ms", "", 8, 3, less_is_better=True)}
+    row = Row("row", "", aims, lambda _folder, _options: iter(()))
+    readings = [{"fast": Reading(value, 100, {"us": value}), "late": Reading(value, 1, {})} for value in (50, 4, 30)]
+    figures = of(row, Options(), readings, {})["figures"]
+    assert (figures["fast"]["value"], figures["fast"]["spread"]) == (30, 46 / 30)
+    assert (figures["fast"]["ratio"], figures["fast"]["beside"]) == (0.3, {"us": 30})
+    assert (figures["fast"]["reached"], figures["late"]["reached"]) == ("at least", "no")
+    assert of(row, Options(), readings[1:2], {})["figures"]["late"]["reached"] == "at least"
+    assert of(row, Options(messages=1), readings, {})["figures"]["fast"]["reached"] == ""
+
+
+KEPT = [file for file in (RESULTS / FILE, *(RESULTS / f"{name}.json" for name in NAMES)) if file.exists()]
+
+
+@pytest.mark.parametrize("file", KEPT, ids=lambda file: file.stem)
+def test_results_that_are_kept_were_measured_in_full(file: Path) -> None:
+    """What stands in benchmarks/results is what the documentation may cite: no quick run, machine and versions said."""
+    kept = orjson.loads(file.read_bytes())
+    assert kept["official"] is True
+    assert kept["machine"]["kernel"]
+    assert kept["versions"]["syncbrok"]
+
+
+def test_the_picture_of_growth_shows_what_was_measured() -> None:
+    """docs/growth.svg is drawn from benchmarks/results/growth.json: ``python -m benchmarks.growth --draw``."""
+    drawn = draw(orjson.loads((RESULTS / FILE).read_bytes()))
+    assert PICTURE.read_text() == drawn
+    assert ET.fromstring(drawn).tag.endswith("svg")
