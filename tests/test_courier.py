@@ -42,12 +42,17 @@ class Schedule:
         self.out |= set(taken)
         return [Attempt(sequence, number, 1, durable, now_us, 0) for sequence, number in taken]
 
-    def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
+    def settle(self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
+        return [self.settle_one(attempt, answer, now_us, jitter) for attempt, answer in answers]
+
+    def settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
         self.out.remove((attempt.message, attempt.subscriber))
-        self.settled.append((attempt, answer, jitter))
+        self.settled.append((attempt, answer, 0.0 if answer.reason is Reason.NONE else jitter()))
         outcome, due_us = Outcome.DELIVERED, 0
         if answer.reason is Reason.UNSUBSCRIBED:
             outcome = Outcome.LATE
+        elif answer.reason is Reason.CONTENT_LOST:
+            outcome = Outcome.DEAD
         elif answer.reason is not Reason.NONE:
             outcome, due_us = Outcome.FAILED, now_us + 1_000_000
             self.later.append((due_us, attempt.message, attempt.subscriber))

@@ -18,7 +18,7 @@ from syncbrok.delivery.handler import Answer, Attempt, Delivery, Handler
 from syncbrok.delivery.read_ahead import ReadAhead
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.model.facts import Outcome, Published, Reason, Row
+from syncbrok.model.facts import Published, Reason, Row
 from syncbrok.model.message import Subscriber
 
 ATTEMPTS_PER_TURN = 128
@@ -41,8 +41,8 @@ class SchedulerLike(Protocol):
     def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
         """What it will probably take next for a subscriber, in order."""
 
-    def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
-        """What came of one; frees its slot."""
+    def settle(self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
+        """What came of these, a row each; frees their slots."""
 
     def owed(self, now_us: int, limit: int) -> list[Row]:
         """Ends without an attempt, each asked for once."""
@@ -150,8 +150,8 @@ class Courier:
     # -- the pump -----------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        self._pumping = False
         if self._loop is None:
+            self._pumping = False
             return
         try:
             self._pump()
@@ -165,6 +165,9 @@ class Courier:
     def _pump(self) -> None:
         now_us = self._clock_us()
         rows = self._settle(now_us, ANSWERS_PER_TURN)
+        if rows:
+            self._recorded(rows)  # before taking: what is durable on the spot has its children taken in this turn
+        self._pumping = False
         taken = 0
         if not self._draining:
             room = min(ATTEMPTS_PER_TURN, limits.attempts_in_flight_max - self.in_flight)
@@ -179,13 +182,12 @@ class Courier:
             self._idle.set_result(None)
         # After ``take``, which is told the time: what expired just now is owed now, and nothing else may ever wake us.
         owed = self._scheduler.owed(now_us, limits.cascade_slice)
-        rows += owed
-        if rows:
-            self._recorded(rows)
+        if owed:
+            self._recorded(owed)
         if self._answers or taken == ATTEMPTS_PER_TURN or len(owed) == limits.cascade_slice:
             self.wake()
         elif not self._draining:
-            self._set_timer(now_us, progress=bool(taken or rows))
+            self._set_timer(now_us, progress=bool(taken or rows or owed))
 
     def _set_timer(self, now_us: int, *, progress: bool) -> None:
         due_us = self._scheduler.next_due_us()
@@ -225,16 +227,11 @@ class Courier:
 
     def _settle(self, now_us: int, answers_max: int) -> list[Row]:
         answers = self._answers
-        settle, jitter = self._scheduler.settle, self._jitter
-        rows = []
-        for _ in range(min(len(answers), answers_max)):
-            attempt, answer = answers.popleft()
-            self.in_flight -= 1
-            row = settle(attempt, answer, now_us, 0.0 if answer.reason is Reason.NONE else jitter())
-            if answer.reason is Reason.CONTENT_LOST and row.outcome is Outcome.FAILED:
-                row = row._replace(outcome=Outcome.DEAD, due_us=0)  # no later attempt would find it
-            rows.append(row)
-        return rows
+        count = min(len(answers), answers_max)
+        if not count:
+            return []
+        self.in_flight -= count
+        return self._scheduler.settle([answers.popleft() for _ in range(count)], now_us, self._jitter)
 
     def _settle_all(self) -> None:
         """Record what has come back; nothing that was answered is left behind."""

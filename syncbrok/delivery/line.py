@@ -6,13 +6,14 @@ next in its queue. A slot of the window is free as soon as the answer is read; o
 outcome (RULES 24).
 """
 
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Books
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
-from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
 from syncbrok.delivery.retry import wait_us
 from syncbrok.model import limits
@@ -21,6 +22,10 @@ from syncbrok.model.facts import Outcome, Reason, Row
 _NOT_PLAIN: Final = PER_SUBSCRIBER | ONLY | ENDING
 _PENDING: Final = int(MessageState.PENDING)
 _COMPLETE: Final = int(MessageState.COMPLETE)
+_DELIVERED: Final = Outcome.DELIVERED
+_ACKNOWLEDGED: Final = Reason.NONE
+_FINAL: Final = (Reason.NONE, Reason.GONE, Reason.CONTENT_LOST)
+"""no later attempt follows: it came through, the endpoint wants no more, or there is nothing left to send"""
 _SHARE: Final = 64
 """attempts a cursor hands out before the next one has its turn"""
 _LOOKS: Final = 2_048
@@ -55,7 +60,14 @@ class Line:
         replays = self._books.replays
         tried = cursor.tried
         share = min(cursor.room, _SHARE, limit - len(attempts))
-        while share:
+        while share > 0:
+            run = self._plain_run(cursor, share)
+            if run:
+                share -= len(run)
+                cursor.flight.update(dict.fromkeys(run, 1))
+                new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
+                attempts += [new(Attempt, (sequence, number, 1, durable, now_us, 0)) for sequence in run]
+                continue
             sequence = self._next(cursor)
             if sequence is None:
                 return False
@@ -70,6 +82,28 @@ class Line:
             cursor.flight[sequence] = before + 1
             attempts.append(Attempt(sequence, number, before + 1, durable, now_us, replay))
         return True
+
+    def _plain_run(self, cursor: Cursor, most: int) -> list[int]:
+        """At most ``most`` messages that come next in the queue and can go without a second look: never tried, no
+        parents open, for everybody. None where something else is to go first."""
+        run: list[int] = []
+        if cursor.due or cursor.ready or cursor.ahead or self._books.replays:
+            return run
+        most = min(most, limits.retrying_per_subscriber_max - len(cursor.tried) - len(cursor.flight))
+        chunks = self._books.ledger.chunks
+        number, chunk = -1, None
+        for sequence in cursor.backlog.following(cursor.position, most) if most > 0 else ():
+            if sequence >> CHUNK_SHIFT != number:
+                number = sequence >> CHUNK_SHIFT
+                chunk = chunks.get(number)
+            i = sequence & CHUNK_MASK
+            if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & _NOT_PLAIN:
+                break
+            run.append(sequence)
+        if run:
+            cursor.position += len(run)
+            cursor.seen = run[-1]
+        return run
 
     def _next(self, cursor: Cursor) -> int | None:
         """The next message for the cursor; 0 after many that are not; None when there is none."""
@@ -112,12 +146,12 @@ class Line:
             sequence = sequences[at]
             at += 1
             cursor.seen = sequence
-            chunk = chunks.get(sequence >> 12)
+            chunk = chunks.get(sequence >> CHUNK_SHIFT)
             if cursor.ahead and cursor.ahead.discard(sequence):
                 continue
             if chunk is None:
                 continue
-            i = sequence & 4095
+            i = sequence & CHUNK_MASK
             state = chunk.state[i]
             if state >= _COMPLETE:
                 continue
@@ -139,15 +173,63 @@ class Line:
         cursor.parked.add(sequence)
         return False
 
-    def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
-        """What came of an attempt, as the row to log; the window's slot is free. ``jitter`` is in -1..1."""
+    def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
+        """What came of these attempts, as the rows to log; the window's slots are free. ``jitter`` is in -1..1.
+
+        First attempts that were acknowledged come by the hundred, and what would be looked up for each of them is
+        looked up once for those of one subscriber; all others are settled one by one."""
+        cursors, chunks, replays = self._books.cursors, self._books.ledger.chunks, self._books.replays
+        rows: list[Row] = []
+        new = tuple.__new__
+        subscriber, acknowledged, status = -1, 0, 0
+        cursor: Cursor | None = None
+        flight: dict[int, int] = {}
+        for attempt, answer in answers:
+            message, number, count, after, started_us, replay = attempt
+            if number != subscriber:
+                self._acknowledged(cursor, acknowledged, status, now_us)
+                subscriber, acknowledged = number, 0
+                cursor = cursors.get(number)
+                flight = cursor.flight if cursor is not None else {}
+            chunk = chunks.get(message >> CHUNK_SHIFT)
+            if (
+                answer[0] is not _ACKNOWLEDGED
+                or count != 1
+                or flight.get(message) != 1
+                or replay
+                or cursor is None
+                or chunk is None
+                or chunk.state[message & CHUNK_MASK] != _PENDING
+                or (replays and message in replays)
+            ):
+                self._acknowledged(cursor, acknowledged, status, now_us)
+                acknowledged = 0
+                rows.append(self._settle_one(attempt, answer, now_us, jitter))
+                continue
+            del flight[message]
+            cursor.unconfirmed.add(message)
+            acknowledged += 1
+            _, status, _, latency_us, detail = answer
+            fields = (message, number, 1, _DELIVERED, _ACKNOWLEDGED, status, started_us, 0, after, latency_us, detail)
+            rows.append(new(Row, fields))
+        self._acknowledged(cursor, acknowledged, status, now_us)
+        return rows
+
+    def _acknowledged(self, cursor: Cursor | None, count: int, status: int, now_us: int) -> None:
+        """So many first attempts of a cursor were acknowledged, the last one with this status."""
+        if cursor is not None and count:
+            self.unconfirmed += count
+            self._note(cursor, Reason.NONE, status, now_us, count)
+            self._books.activate(cursor)
+
+    def _settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
         cursor = self._books.cursors.get(attempt.subscriber)
         if cursor is None:
             return _row(attempt, answer, Outcome.LATE)
         if cursor.flight.get(attempt.message) != attempt.number:
             return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
         del cursor.flight[attempt.message]
-        self._note(cursor, answer, now_us)
+        self._note(cursor, answer.reason, answer.status, now_us)
         self._books.activate(cursor)
         if self._ended_meanwhile(attempt, cursor):
             return _row(attempt, answer, Outcome.LATE)
@@ -168,13 +250,15 @@ class Line:
         self.unconfirmed += 1
         return _row(attempt, answer, Outcome.DELIVERED if state is DeliveryState.DELIVERED else Outcome.DEAD)
 
-    def _next_try_us(self, cursor: Cursor, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> int:
+    def _next_try_us(
+        self, cursor: Cursor, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]
+    ) -> int:
         """When to try again, Unix microseconds; 0 for never."""
-        if answer.reason is Reason.NONE or answer.reason is Reason.GONE:
+        if answer.reason in _FINAL:
             return 0
         policy = cursor.subscriber.settings.retry or self._books.queues[cursor.subscriber.queue].queue.settings.retry
         failures = attempt.number - self._tried_before(cursor, attempt)
-        wait = wait_us(policy, failures, jitter, answer.retry_after_s)
+        wait = wait_us(policy, failures, jitter(), answer.retry_after_s)
         return 0 if wait is None else now_us + wait
 
     @staticmethod
@@ -192,12 +276,13 @@ class Line:
             return True
         return cursor.counts(attempt.message) and self._books.ledger.state(attempt.message) >= MessageState.COMPLETE
 
-    def _note(self, cursor: Cursor, answer: Answer, now_us: int) -> None:
+    def _note(self, cursor: Cursor, reason: Reason, status: int, now_us: int, count: int = 1) -> None:
+        """So many answers of one kind came."""
         book = self._books.queues[cursor.subscriber.queue]
-        cursor.last_status, cursor.last_reason, cursor.last_attempt_us = answer.status, answer.reason, now_us
-        if answer.reason is Reason.NONE:
-            cursor.delivered += 1
-            book.delivered += 1
+        cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, reason, now_us
+        if reason is Reason.NONE:
+            cursor.delivered += count
+            book.delivered += count
             cursor.failing_since_us = 0
         else:
             cursor.failed += 1

@@ -9,7 +9,7 @@ After a crash the same facts lead to the same books; attempts that were out are 
 owed are owed again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from syncbrok.delivery import snapshot
 from syncbrok.delivery.books import DISABLED_OVER, Books, Doomed, QueueBook
@@ -228,12 +228,11 @@ class Scheduler(Standing):
         cursor = self.books.cursors.get(subscriber)
         if cursor is None or cursor.stopped:
             return ()
-        at = cursor.position - cursor.backlog.offset
-        return cursor.backlog.sequences[at : at + limit]
+        return cursor.backlog.following(cursor.position, limit)
 
-    def settle(self, attempt: Attempt, answer: Answer, now_us: int, jitter: float) -> Row:
-        """The row to log for an answer; the window's slot is free at once. ``jitter`` is in -1..1."""
-        return self._line.settle(attempt, answer, now_us, jitter)
+    def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
+        """The rows to log for these answers, one each; the window's slots are free at once. ``jitter`` is in -1..1."""
+        return self._line.settle(answers, now_us, jitter)
 
     def owed(self, now_us: int, limit: int) -> list[Row]:
         """At most ``limit`` rows that end deliveries without an attempt; each is asked for once and takes effect when

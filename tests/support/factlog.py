@@ -130,7 +130,7 @@ class FactLog:
     def answer(self, attempt: Attempt, answer: Answer = OK) -> Row:
         """Settle it; its row waits for ``commit``."""
         self.out.remove(attempt)
-        row = self.scheduler.settle(attempt, answer, self.now_us, 0.0)
+        (row,) = self.scheduler.settle([(attempt, answer)], self.now_us, lambda: 0.0)
         self.rows.append(row)
         return row
 

@@ -1,0 +1,129 @@
+"""Messages and rows by the hundred: the short way of the plain ones ends where the long way does."""
+
+import random
+
+import pytest
+
+from syncbrok.delivery.handler import Answer
+from syncbrok.model.facts import Outcome, Outcomes, Reason, Row
+from tests.support.factlog import TWO_RETRIES, FactLog, log_with, some_answers
+
+
+def busy_log(messages: int, subscribers: int, seed: int) -> FactLog:
+    """Mostly plain messages, some with parents or a key, some for one subscriber alone, some watched."""
+    chance = random.Random(seed)
+    log = log_with(*range(1, subscribers + 1), retry=TWO_RETRIES)
+    known: list[int] = []
+    for _ in range(messages):
+        kind = chance.random()
+        if kind < 0.9 or not known:
+            known.append(log.publish(1))
+        elif kind < 0.94:
+            known.append(log.publish(1, chance.choice(known[-50:])))
+        elif kind < 0.97:
+            known.append(log.publish(1, key=chance.choice("ab")))
+        else:
+            known.append(log.publish(1, only=1))
+        if chance.random() < 0.02:
+            log.scheduler.watch(known[-1])
+    return log
+
+
+def cut(log: FactLog, rows_max: int) -> FactLog:
+    """The same facts told to a fresh scheduler, the outcomes in facts of at most so many rows."""
+    told = FactLog(log.retry)
+    for fact in log.facts:
+        if type(fact) is Outcomes:
+            for at in range(0, len(fact.rows), rows_max):
+                told.scheduler.apply(fact._replace(rows=fact.rows[at : at + rows_max]))
+        else:
+            told.scheduler.apply(fact)
+    return told
+
+
+@pytest.mark.parametrize("subscribers", [1, 3])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_rows_mean_the_same_however_they_are_cut_into_facts(subscribers: int, seed: int) -> None:
+    """What is counted down for hundreds of neighbours at once, live, leaves the books that a restart makes row by
+    row."""
+    log = busy_log(5_000, subscribers, seed)
+    log.pump(some_answers(random.Random(seed), 0.05))
+    open_now = log.scheduler.unended(None, None, 10_000)
+    live = log.states()
+    for rows_max in (1, 7, 10_000):
+        told = cut(log, rows_max)
+        assert told.scheduler.unended(None, None, 10_000) == open_now
+        assert told.scheduler.take(log.now_us, log.durable, 100) == []
+        assert {sequence: told.scheduler.message_state(sequence) for sequence in live} == live
+        assert told.scheduler.books.ledger.open == log.scheduler.books.ledger.open
+        for number in range(1, subscribers + 1):
+            assert told.scheduler.dead_letters(number) == log.scheduler.dead_letters(number)
+            for sequence in open_now:
+                assert told.scheduler.delivery_tried(sequence, number) == log.scheduler.delivery_tried(sequence, number)
+
+
+def test_every_end_is_told_to_whoever_watches_it() -> None:
+    """A watched message among hundreds of others that nobody watches is reported, once."""
+    log = log_with(1, 2)
+    sequences = [log.publish(1) for _ in range(300)]
+    watched = sequences[::37]
+    for sequence in watched:
+        log.scheduler.watch(sequence)
+    log.pump()
+    assert sorted(log.scheduler.take_watched()) == watched
+    assert log.scheduler.take_watched() == []
+
+
+def test_a_run_stops_at_the_window_and_at_what_must_wait() -> None:
+    """A run of neighbours goes out as far as the window allows, and past a child whose parent is among them."""
+    log = log_with(1, window=10)
+    plain = [log.publish(1) for _ in range(4)]
+    child = log.publish(1, plain[0])
+    plain += [log.publish(1) for _ in range(20)]
+    assert [attempt.message for attempt in log.take()] == plain[:10]
+    for attempt in list(log.out):
+        log.answer(attempt)
+    log.commit()
+    assert [attempt.message for attempt in log.take()] == [child, *plain[10:19]]
+
+
+def test_answers_of_many_subscribers_are_counted_each_where_it_belongs() -> None:
+    """Answers come mixed, good and bad; each counts for its own subscriber, and each slot is free."""
+    log = log_with(1, 2, 3, retry=TWO_RETRIES)
+    for _ in range(20):
+        log.publish(1)
+    out = log.take()
+    random.Random(5).shuffle(out)
+    answers = [
+        (attempt, Answer(Reason.NONE, 202) if attempt.message % 5 else Answer(Reason.STATUS, 500)) for attempt in out
+    ]
+    rows = log.scheduler.settle(answers, log.now_us, lambda: 0.0)
+    assert [(row.message, row.subscriber, row.status) for row in rows] == [
+        (attempt.message, attempt.subscriber, answer.status) for attempt, answer in answers
+    ]
+    failed = sum(attempt.message % 5 == 0 for attempt in out) // 3
+    for number in (1, 2, 3):
+        now = log.scheduler.subscriber_statistics(number)
+        assert (now.delivered, now.failed, now.in_flight, now.retrying) == (20 - failed, failed, 0, failed)
+
+
+def test_a_message_whose_record_is_gone_is_dead_at_once() -> None:
+    """No later attempt would find it either: the retries that are left are of no use."""
+    log = log_with(1, retry=TWO_RETRIES)
+    log.publish(1)
+    (attempt,) = log.take()
+    row = log.answer(attempt, Answer(Reason.CONTENT_LOST))
+    assert (row.outcome, row.due_us) == (Outcome.DEAD, 0)
+    log.commit()
+    assert log.states() == {attempt.message: "dead"}
+
+
+def test_one_delivery_too_many_is_noticed() -> None:
+    """A row that stands twice in one fact counts once; the books never count below nothing."""
+    log = log_with(1, 2)
+    message = log.publish(1)
+    row: Row = log.answer(log.take()[0])
+    log.rows.append(row)
+    log.commit()
+    assert log.scheduler.pending_deliveries(message) == (2,)
+    assert log.scheduler.message_state(message) == "pending"
