@@ -15,6 +15,7 @@ from syncbrok.log.catalogue import Catalogue, Part
 from syncbrok.log.codec import Corrupt, Decoded, Header, Kind, decode, read_header
 from syncbrok.log.index import SegmentIndex, text_hash
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, WALK_STRUCT
+from syncbrok.log.neighbours import plain_neighbours
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row
@@ -29,11 +30,12 @@ KindName = Literal["message", "other", "dropped", "lost", "unknown"]
 
 
 class Block(NamedTuple):
-    """Up to 256 records that begin at ``start``; ``wanted`` are (how many to walk from there, sequence)."""
+    """Up to 256 records that begin at ``start``; ``wanted`` are (how many to walk from there, sequence, how many
+    neighbours from that one on)."""
 
     start: int
     end: int
-    wanted: list[tuple[int, int]]
+    wanted: list[tuple[int, int, int]]
 
 
 class Reader:
@@ -49,10 +51,11 @@ class Reader:
         """The messages of these sequences (their own), content included, in the same order. None: dropped by retention
         and carried by no later record, not a message, or damaged on the disk (which ``Catalogue.damaged`` then tells):
         one record that rots must not keep the others from being read."""
-        found: dict[int, Published] = {}
-        for fact in self._facts(sorted(set(sequences))):
-            if isinstance(fact, Published):
-                found[fact.sequence] = fact
+        records = sorted(set(sequences))
+        facts = self._facts(records)
+        if len(facts) == len(sequences) and [_own(fact) for fact in facts] == sequences:
+            return facts  # type: ignore[return-value]  # a run of a backlog, as it nearly always is
+        found = {fact.sequence: fact for fact in facts if isinstance(fact, Published)}
         oldest = self._catalogue.oldest
         gone = {sequence for sequence in sequences if sequence < oldest}
         if gone:
@@ -70,22 +73,26 @@ class Reader:
                     yield record
                     break
 
-    def _facts(self, records: Sequence[int]) -> Iterator[Fact]:
+    def _facts(self, records: Sequence[int]) -> list[Fact]:
         """The facts of these records (sorted), those that are there."""
+        facts: list[Fact] = []
         for part, wanted in self._by_part(records):
+            before = len(facts)
             try:
-                yield from list(self._facts_of(part, wanted))
+                self._facts_of(part, wanted, facts)
             except FileNotFoundError:
-                continue  # dropped by retention between the look at the catalogue and the opening
+                del facts[before:]  # dropped by retention between the look at the catalogue and the opening
             except LogCorrupt as damage:
+                del facts[before:]
                 self._catalogue.found_damage(part.info, damage.detail)
-                yield from self._undamaged(part, wanted)
+                self._undamaged(part, wanted, facts)
+        return facts
 
-    def _undamaged(self, part: Part, records: Sequence[int]) -> Iterator[Fact]:
+    def _undamaged(self, part: Part, records: Sequence[int], facts: list[Fact]) -> None:
         """One by one, those that can be read."""
         for record in records:
             with suppress(LogCorrupt, FileNotFoundError):
-                yield from list(self._facts_of(part, [record]))
+                self._facts_of(part, [record], facts)
 
     def _by_part(self, records: Sequence[int]) -> Iterator[tuple[Part, list[int]]]:
         part: Part | None = None
@@ -101,7 +108,8 @@ class Reader:
         if part is not None and wanted:
             yield part, wanted
 
-    def _facts_of(self, part: Part, records: Sequence[int]) -> Iterator[Fact]:
+    def _facts_of(self, part: Part, records: Sequence[int], facts: list[Fact]) -> None:
+        """Put the facts of these records of one segment into ``facts``."""
         blocks = self._blocks(part, records)
         if not blocks:
             return
@@ -109,11 +117,11 @@ class Reader:
         try:
             for run in _runs(blocks):
                 if len(run) == 1 and run[0].end - run[0].start > BLOCK_BYTES_MAX:
-                    yield from _hop(descriptor, part, run[0])
+                    _hop(descriptor, part, run[0], facts)
                     continue
                 data = files.read_at(descriptor, run[-1].end - run[0].start, run[0].start)
                 for block in run:
-                    yield from _walk(data, run[0].start, part, block)
+                    _walk(data, run[0].start, part, block, facts)
         finally:
             os.close(descriptor)
 
@@ -123,11 +131,11 @@ class Reader:
         # Only now, so that what is appended meanwhile makes the last block longer, never too short.
         sparse, end = index.sparse, index.end
         blocks: list[Block] = []
-        for record, start, walked in places:
+        for record, count, start, walked in places:
             if not blocks or blocks[-1].start != start:
                 following = int(sparse.searchsorted(start, "right"))
                 blocks.append(Block(start, int(sparse[following]) if following < len(sparse) else end, []))
-            blocks[-1].wanted.append((walked, record))
+            blocks[-1].wanted.append((walked, record, count))
         return blocks
 
     def kind_of(self, sequence: int) -> KindName:
@@ -272,22 +280,34 @@ def _verified(part: Part, end: int) -> bytes:
     return data
 
 
-def _places(index: SegmentIndex, records: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(record, offset of its block, how many to walk from there) of those records that are there. In a run of
-    neighbours only the first of a block is looked up."""
-    start = walked = before = 0
-    whole, last = not index.jumps, index.last
-    for record in records:
+def _places(index: SegmentIndex, records: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """(record, how many neighbours from it on, offset of their block, how many to walk from there) of those records
+    that are there. Neighbours are of one block, of which only the first is looked up."""
+    start = walked = before = at = 0
+    whole, last, every = not index.jumps, index.last, offsets_every
+    while at < len(records):
+        record = records[at]
         step = record - before
-        if whole and before and walked + step < offsets_every and record <= last:
+        if whole and before and walked + step < every and record <= last:
             walked += step
         else:
             place = index.locate(record)
             if place is None:
+                at += 1
                 continue
             start, walked = place
+        most = max(min(every - walked, last + 1 - record, len(records) - at), 1) if whole else 1
+        count = most if records[at + most - 1] == record + most - 1 else 1
+        while count < most and records[at + count] == record + count:
+            count += 1
         before = record
-        yield record, start, walked
+        at += count
+        yield record, count, start, walked
+
+
+def _own(fact: Fact) -> int:
+    """The sequence of a message, 0 for anything else."""
+    return fact[0] if type(fact) is Published else 0
 
 
 # -- inside one file --------------------------------------------------------------------------------------------------
@@ -311,43 +331,57 @@ def _runs(blocks: Sequence[Block]) -> Iterator[list[Block]]:
         yield run
 
 
-def _walk(data: bytes, shift: int, part: Part, block: Block) -> Iterator[Fact]:
-    """The wanted records of a block whose bytes are in ``data``, which stands at ``shift`` in the file."""
+def _walk(data: bytes, shift: int, part: Part, block: Block, facts: list[Fact]) -> None:
+    """Put the wanted records of a block whose bytes are in ``data``, which stands at ``shift`` in the file, into
+    ``facts``."""
     at, walked = block.start - shift, 0
-    unpack = WALK_STRUCT.unpack_from
-    for steps, sequence in block.wanted:
-        while walked < steps:
-            magic, body_bytes = unpack(data, at) if at + HEADER_BYTES <= len(data) else (0, 0)
-            if magic != MAGIC:
-                raise corrupt_error(part.info.path, at + shift, part.info.base, sequence, "no record begins here")
-            at += HEADER_BYTES + body_bytes
-            walked += 1
-        message = stream.plain_message(data, at)
-        if message is not None and message.sequence == sequence:
-            yield message
-        else:
-            yield _decoded(data, at, at + shift, part, sequence)
+    for steps, first, count in block.wanted:
+        at = _skip(data, at, steps - walked, shift, part, first)
+        walked = steps + count
+        sequence, end = first, first + count
+        while sequence < end:
+            messages: list[Published] = []
+            at = plain_neighbours(data, at, sequence, end - sequence, messages)
+            facts += messages
+            sequence += len(messages)
+            if sequence < end:
+                fact, at = _decoded(data, at, shift, part, sequence)
+                facts.append(fact)
+                sequence += 1
 
 
-def _decoded(data: bytes, at: int, offset: int, part: Part, sequence: int) -> Fact:
+def _skip(data: bytes, at: int, steps: int, shift: int, part: Part, sequence: int) -> int:
+    """The offset of the record so many after the one at ``at``; ``sequence`` is the one that is looked for."""
+    unpack, last_at = WALK_STRUCT.unpack_from, len(data) - HEADER_BYTES
+    for _ in range(steps):
+        magic, body_bytes = unpack(data, at) if at <= last_at else (0, 0)
+        if magic != MAGIC:
+            raise corrupt_error(part.info.path, at + shift, part.info.base, sequence, "no record begins here")
+        at += HEADER_BYTES + body_bytes
+    return at
+
+
+def _decoded(data: bytes, at: int, shift: int, part: Part, sequence: int) -> tuple[Fact, int]:
+    """The fact of any record, and where the next one begins."""
     found = decode(data, at)
     if not isinstance(found, Decoded):
         why = getattr(found, "why", "the record is cut short")
-        raise corrupt_error(part.info.path, offset, sequence, sequence, why)
+        raise corrupt_error(part.info.path, at + shift, sequence, sequence, why)
     if found.header.sequence != sequence:
         why = f"a record of sequence {found.header.sequence} stands here"
-        raise corrupt_error(part.info.path, offset, sequence, sequence, why)
-    return found.fact
+        raise corrupt_error(part.info.path, at + shift, sequence, sequence, why)
+    return found.fact, found.end
 
 
-def _hop(descriptor: int, part: Part, block: Block) -> Iterator[Fact]:
+def _hop(descriptor: int, part: Part, block: Block, facts: list[Fact]) -> None:
     """The same for a large block: from header to header, and only the wanted bodies."""
     at, walked = block.start, 0
-    for steps, sequence in block.wanted:
-        header, at = _hop_header(descriptor, part, at, steps - walked, sequence)
-        walked = steps
-        data = files.read_at(descriptor, header.record_bytes, at)
-        yield _decoded(data, 0, at, part, sequence)
+    for first_steps, first, count in block.wanted:
+        for steps, sequence in zip(range(first_steps, first_steps + count), range(first, first + count), strict=True):
+            header, at = _hop_header(descriptor, part, at, steps - walked, sequence)
+            walked = steps
+            data = files.read_at(descriptor, header.record_bytes, at)
+            facts.append(_decoded(data, 0, at, part, sequence)[0])
 
 
 def _hop_header(descriptor: int, part: Part, at: int, steps: int, sequence: int) -> tuple[Header, int]:
