@@ -17,6 +17,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 from syncbrok.log.journal import Journal
@@ -46,6 +47,7 @@ _linger_s: Final = 0.005
 _records_wanted: Final = 2_048
 """a draft takes no further unit beyond this many: more would not make the fsync cheaper, and holds up the loop"""
 _room_every_s: Final = 0.25
+_REASON: Final = itemgetter(Row._fields.index("reason"))
 _slow_s: Final = 0.25
 _declarations_max: Final = 10_000
 """waiting in a channel: a bootstrap file may hand in many at once"""
@@ -78,7 +80,7 @@ class Committer:
         self._rows: list[Row] = []
         self._hurry = False  # somebody waits for one of the rows, or they have lingered long enough
         self._rolls: list[asyncio.Future[None]] = []
-        self._busy = self._scheduled = self._stopping = False
+        self._busy = self._scheduled = self._submitting = self._stopping = False
         self._full = self._suspended = False
         self._commits = self._records = 0
         self._draft_out: Draft | None = None  # made, not yet durable
@@ -93,7 +95,7 @@ class Committer:
         """Outcomes of deliveries, to be written soon; at once where children or publishers wait for one."""
         self._rows.extend(rows)
         if not self._hurry:
-            self._hurry = len(self._rows) >= _rows_together or any(map(self._followers.urgent, rows))
+            self._hurry = len(self._rows) >= _rows_together or self._followers.urgent(rows)
         if self._hurry:
             if not self._busy and not self._scheduled and self._loop is not None:
                 self._guarded(self._begin)  # a child waits: a turn of the loop is a part of its way
@@ -180,6 +182,9 @@ class Committer:
         if self._rolls or (self._journal.needs_roll and not self._full):
             self._roll()
             return
+        if not self._due():
+            self._rest()
+            return
         draft = self._draft()
         if draft.facts:
             self._submit(draft)
@@ -197,8 +202,10 @@ class Committer:
         work = partial(self._write, draft, batch)
         if draft.before:
             self._writer.submit(work, written)
-        else:
-            self._writer.write(work, written, len(batch.data))
+            return
+        self._submitting = True
+        self._writer.write(work, written, len(batch.data))
+        self._submitting = False
 
     def _write(self, draft: Draft, batch: Any) -> None:
         """The writer's work: in its thread, or where it finds that quicker."""
@@ -230,7 +237,14 @@ class Committer:
         self._followers.committed()
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
             self._suspend(False)
-        self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
+        if self._submitting and self._due():
+            self.wake()  # written here and now: what follows from it may come round again, and must not pile up
+        else:
+            self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
+
+    def _due(self) -> int | bool:
+        """Whether something is to be written now; outcomes that may linger wait for company."""
+        return self._waiting() or (bool(self._rows) and (self._hurry or self._stopping))
 
     def _rest(self) -> None:
         """Nothing to write now."""
@@ -241,7 +255,7 @@ class Committer:
     # -- drafts ---------------------------------------------------------------------------------------------------
 
     def _waiting(self) -> int:
-        return len(self._inner) + len(self.queues) + len(self.subscribers) + len(self.messages)
+        return len(self.messages) or len(self._inner) or len(self.queues) or len(self.subscribers)
 
     def _draft(self) -> Draft:
         """Outcomes first, since children wait for them; then declarations, then messages."""
@@ -266,7 +280,7 @@ class Committer:
         draft.rows = len(rows)
         self._hurry = draft.rows < len(self._rows)
         draft.add(Outcomes(draft.sequence, draft.time_us, rows))
-        for row in rows:
+        for row in rows if Reason.GONE in map(_REASON, rows) else ():
             if row.reason is Reason.GONE:
                 try:
                     self._followers.disable(row, draft)

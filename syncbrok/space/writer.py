@@ -66,11 +66,11 @@ class Writer:
 
     def write(self, work: Callable[[], Any], done: Done, size_bytes: int) -> None:
         """As ``submit``, for work that writes ``size_bytes`` to the log: done here and now where that is quicker; then
-        ``done`` is called on the next turn of the loop."""
+        ``done`` has been called when this returns."""
         if size_bytes <= PAGE_BYTES and not self._in_thread and self._pace.prompt:
             result, error, seconds = _timed(work)
             self._pace.took(seconds)
-            self._loop.call_soon(done, result, error)
+            done(result, error)
         else:
             self.submit(lambda: _timed(work), lambda timed, _: self._written(done, *timed))
 
