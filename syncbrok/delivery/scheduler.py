@@ -17,9 +17,7 @@ from syncbrok.delivery.cursor import Cursor
 from syncbrok.delivery.entrance import Entrance
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
-from syncbrok.delivery.ledger import (
-    Bad,
-)
+from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, Bad
 from syncbrok.delivery.lifecycle import BAD_STATE, MessageState
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
@@ -270,15 +268,23 @@ class Scheduler(Standing):
             return 0
         return self.books.wheel.next_due_us()
 
-    def urgent(self, row: Row) -> bool:
-        """Whether somebody waits for this row to be durable: children, or a publisher (RULES 24)."""
-        if row.outcome is Outcome.FAILED:
-            return False
-        return (
-            row.message in self.books.watched
-            or bool(self.books.ledger.first_child(row.message))
-            or (bool(self.books.replays) and row.message in self.books.followers)
-        )
+    def urgent(self, rows: Iterable[Row]) -> bool:
+        """Whether somebody waits for one of these rows to be durable: children, or a publisher (RULES 24)."""
+        watched, followers, chunks = self.books.watched, self.books.followers, self.books.ledger.chunks
+        number, children = -1, None
+        for row in rows:
+            message = row[0]
+            if message >> CHUNK_SHIFT != number:
+                number = message >> CHUNK_SHIFT
+                chunk = chunks.get(number)
+                children = chunk.first_child if chunk is not None else None
+            if (
+                (children and children[message & CHUNK_MASK])
+                or (watched and message in watched)
+                or (followers and message in followers)
+            ) and row.outcome is not Outcome.FAILED:
+                return True
+        return False
 
     # -- history for subscribers that start in the past ---------------------------------------------------------------
 

@@ -205,30 +205,32 @@ def carried(header: Header, body: bytes, *, content: bool) -> Carried:
 
 def rows_out(rows: tuple[Row, ...]) -> tuple[bytes, bytes]:
     """The rows (meta) and their details (content)."""
-    return b"".join([_row(row) for row in rows]), b"".join([row.detail for row in rows])
-
-
-def _row(row: Row) -> bytes:
-    message, subscriber, attempt, outcome, reason, status, time_us, due_us, after, latency_us, detail = row
+    pack = layout.ROW_STRUCT.pack
     try:
-        return layout.ROW_STRUCT.pack(
-            message, time_us, due_us, after, subscriber, latency_us, attempt, status, len(detail), outcome, reason
-        )
+        meta = [
+            pack(message, began, due, after, subscriber, latency, attempt, status, len(detail), outcome, reason)
+            for message, subscriber, attempt, outcome, reason, status, began, due, after, latency, detail in rows
+        ]
     except struct.error:
-        # A figure beyond its field (an endpoint's odd status, a clock set back) must not stop the log: cut to fit.
-        return layout.ROW_STRUCT.pack(
-            message,
-            time_us,
-            due_us,
-            after,
-            subscriber,
-            min(max(latency_us, 0), _UINT32_MAX),
-            min(attempt, _UINT16_MAX),
-            min(max(status, 0), _UINT16_MAX),
-            len(detail),
-            outcome,
-            reason,
-        )
+        meta = [_cut_to_fit(row) for row in rows]
+    return b"".join(meta), b"".join([row.detail for row in rows])
+
+
+def _cut_to_fit(row: Row) -> bytes:
+    """A figure beyond its field (an endpoint's odd status, a clock set back) must not stop the log."""
+    return layout.ROW_STRUCT.pack(
+        row.message,
+        row.time_us,
+        row.due_us,
+        row.after,
+        row.subscriber,
+        min(max(row.latency_us, 0), _UINT32_MAX),
+        min(row.attempt, _UINT16_MAX),
+        min(max(row.status, 0), _UINT16_MAX),
+        len(row.detail),
+        row.outcome,
+        row.reason,
+    )
 
 
 def outcomes(header: Header, body: bytes) -> Outcomes:

@@ -6,6 +6,7 @@ so the first one ``touch``es the queue, and whatever else concerns it waits for 
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.model.errors import BrokerFault, SyncbrokError
@@ -26,6 +27,7 @@ from syncbrok.space.identity import Identities
 
 _log = logging.getLogger(__name__)
 
+_SUBSCRIBER: Final = itemgetter(Row._fields.index("subscriber"))
 _run_min: Final = 16
 """fewer messages cost less as facts of their own"""
 
@@ -197,7 +199,8 @@ class Followers(Protocol):
 
     def snapshot(self, sequence: int, time_us: int) -> SegmentOpened: ...
 
-    def urgent(self, row: Row) -> bool: ...
+    def urgent(self, rows: Sequence[Row]) -> bool:
+        """Whether somebody waits for one of them to be durable."""
 
     def suspend(self, suspended: bool) -> None: ...
 
@@ -213,7 +216,7 @@ def mark_overtaken(facts: Iterable[FactOrRun], rows: list[Row]) -> None:
     ended = {
         row.message
         for fact in facts
-        if isinstance(fact, Outcomes)
+        if isinstance(fact, Outcomes) and ALL_SUBSCRIBERS in map(_SUBSCRIBER, fact.rows)
         for row in fact.rows
         if row.subscriber == ALL_SUBSCRIBERS
     }
