@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import result
-from benchmarks.machine import Watch, versions
+from benchmarks.machine import versions
 from benchmarks.processes import Failed, Missing
 from benchmarks.row import RUNS, Options, Row, run
 
@@ -52,9 +52,7 @@ def main(rows: Sequence[Row], arguments: Sequence[str] | None = None) -> None:
     try:
         versions()  # what is not installed is said before anything is measured
         for row in (row for row in rows if row.name in wanted):
-            watch = Watch()
-            readings = run(row, options)
-            results.append(result.of(row, options, readings, watch.shares()))
+            results.append(result.of(row, options, run(row, options)))
             folder = given.results or (RESULTS if options.official else None)
             if folder is not None:
                 result.write(results[-1], folder)

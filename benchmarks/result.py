@@ -13,10 +13,10 @@ from rich.table import Table
 
 from benchmarks.load import CONNECTIONS, MESSAGE_BYTES
 from benchmarks.machine import machine, versions
-from benchmarks.row import Aim, Options, Reading, Readings, Row, shown
+from benchmarks.row import Aim, Options, Reading, Row, Run, shown
 
 
-def of(row: Row, options: Options, readings: list[Readings], processors: dict[str, float]) -> dict[str, Any]:
+def of(row: Row, options: Options, runs: list[Run]) -> dict[str, Any]:
     """The JSON of a row. Every figure is the median of its runs, beside the median of the ceilings; ``spread`` is
     largest less smallest as a share of the median; ``processors`` is what ``machine.Watch`` saw meanwhile."""
     return {
@@ -24,14 +24,14 @@ def of(row: Row, options: Options, readings: list[Readings], processors: dict[st
         "about": row.about,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "official": options.official,
-        "runs": len(readings),
+        "runs": len(runs),
         "message_bytes": MESSAGE_BYTES,
         "connections": CONNECTIONS,
         "sync": "always",
-        "processors": processors,
+        "processors": {who: median(one.processors[who] for one in runs) for who in runs[0].processors},
         "machine": machine(),
         "versions": versions(),
-        "figures": {key: _figure(aim, [one[key] for one in readings], options) for key, aim in row.aims.items()},
+        "figures": {key: _figure(aim, [one.readings[key] for one in runs], options) for key, aim in row.aims.items()},
     }
 
 

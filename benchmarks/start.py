@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
+from itertools import count
 from pathlib import Path
 
 from benchmarks.delivery import statistics, subscribe
@@ -12,7 +13,7 @@ from benchmarks.program import main
 from benchmarks.row import Aim, Options, Reading, Readings, Row, progress
 
 
-def measure(folder: Path, options: Options) -> Iterator[Readings]:
+def measure(folder: Path, options: Options) -> Generator[Readings, None, None]:
     """One log for all runs, written once and kept as kill -9 left it; each run starts on a copy."""
     messages = options.messages_or(MESSAGES, MESSAGES_QUICK)
     killed = folder / "killed"
@@ -23,7 +24,7 @@ def measure(folder: Path, options: Options) -> Iterator[Readings]:
             seconds = wait(broker, messages)
             progress(f"    {messages:,} messages written in {seconds:.1f} s, now kill -9")
             broker.kill()
-        for number in range(options.runs):
+        for number in count():
             copy = folder / f"run-{number}"
             shutil.copytree(killed, copy)
             os.sync()

@@ -13,14 +13,22 @@ from benchmarks.program import main
 from benchmarks.row import Aim, Options, Reading, Readings, Row, each_run
 
 _LINES_MAX: Final = 10_000
+_AS_THE_BACKLOG: Final = 0.95
 
 
 def once(folder: Path, options: Options) -> Readings:
     children = options.messages_or(10_000, 1_000)
-    plain_s, _ = _timed(folder, children, parents=False)
+    plain_s, plain_cpu_s = _timed(folder, children, parents=False)
     seconds, cpu_s = _timed(folder, children, parents=True)
-    beside = {"broker CPU us/message": 1e6 * cpu_s / (children + 1), "children": float(children)}
-    return {"tree": Reading((children + 1) / seconds, (children + 1) / plain_s, beside)}
+    messages = children + 1
+    beside = {
+        "messages/s, tree": messages / seconds,
+        "messages/s, plain": messages / plain_s,
+        "broker CPU us/message, tree": 1e6 * cpu_s / messages,
+        "broker CPU us/message, plain": 1e6 * plain_cpu_s / messages,
+        "children": float(children),
+    }
+    return {"tree": Reading(plain_s / seconds, 1.0, beside)}
 
 
 def _timed(folder: Path, children: int, *, parents: bool) -> tuple[float, float]:
@@ -43,12 +51,15 @@ def _timed(folder: Path, children: int, *, parents: bool) -> tuple[float, float]
 ROW = Row(
     "tree",
     "One parent and 10,000 children wait for a paused subscriber; from un-pausing it (so the parent's own delivery,"
-    " about a millisecond, is in it) until all are complete.",
+    " about a millisecond, is in it) until all are complete; the rate as a share of the same for as many"
+    " messages without parents.",
     {
         "tree": Aim(
             "a wide tree, 10,000 children",
-            "msg/s",
-            "as many messages without parents, in the same run: at least 1 means as the backlog",
+            "of the backlog",
+            "a backlog of as many messages without parents, in the same run; 0.95 counts as the same",
+            _AS_THE_BACKLOG,
+            _AS_THE_BACKLOG,
         )
     },
     each_run(once),
