@@ -11,7 +11,8 @@ from benchmarks.machine import Watch
 from benchmarks.processes import Failed
 
 RUNS: Final = 3
-DISTURBED_MAX: Final = 0.05
+DISTURBED_MAX: Final = 0.08
+"""the kernel's own work for 1,000 fsyncs a second counts as others', and is up to half of this"""
 AGAIN_MAX: Final = 3
 
 
