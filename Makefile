@@ -15,10 +15,10 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
 
-.PHONY: help serve test lint format soak bench docs clean
+.PHONY: help serve test lint format soak bench bench-peers docs clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
 
 serve: $(VENV)/.installed  ## start the broker on queues.yml, with its log in storage/
 	@exec $(BIN)/syncbrok serve $(ARGS)
@@ -41,6 +41,9 @@ soak: $(VENV)/.installed-dev  ## kill -9 under traffic, over and over, for SECON
 
 bench: $(VENV)/.installed-dev  ## measure every row, or those in ARGS, beside the ceilings of this machine (needs wrk and nginx)
 	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(VENV)/.installed-dev  ## the same jobs on other brokers: RabbitMQ, Redis, BullMQ, NATS, as far as installed
+	@exec $(BIN)/python -m benchmarks.peers $(ARGS)
 
 docs: $(VENV)/.installed-dev  ## write again what code writes: pictures, dashboard, promises
 	$(BIN)/python -m tools.pictures
