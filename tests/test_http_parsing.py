@@ -5,12 +5,12 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncbrok.frontends.over_http.batch import ids_document
 from syncbrok.frontends.over_http.headers import Asked, parse_publish
-from syncbrok.frontends.over_http.lines import parse_lines
+from syncbrok.frontends.over_http.lines import TEXT, parse_lines, plain_contents
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
 from syncbrok.model.message import Message, ParentFailure
@@ -320,6 +320,42 @@ def test_whatever_json_is_sent_is_read_or_refused(line: dict[str, Any]) -> None:
         return
     assert all(value.isascii() and value.isprintable() for _, value in found.headers)
     assert (found.key + found.idempotency_key).encode() is not None
+
+
+_pieces = st.sampled_from(
+    [b'{"content":"', b'{"content": "', b'"}\n', b'"}', b"\n", b'"', b"\\", b"}", b"{", b",", b"a", b" ", b"\x00",
+     b"\x1f", b"\x7f", "\u00e9\u20ac\U0001f600".encode(), b"\xff", b"\xed\xa0\x80",
+     b"\xc0\x80", b"]", b"[", b"\r", b":", b"content"]
+)  # fmt: skip
+_plain_bodies = st.tuples(
+    st.lists(st.lists(_pieces, max_size=4).map(b"".join), max_size=5),
+    st.sampled_from([b'{"content":"', b'{"content": "']),
+).map(lambda told: b"".join(told[1] + content + b'"}\n' for content in told[0]))
+
+
+@settings(max_examples=500)
+@given(st.lists(_pieces, max_size=12).map(b"".join) | _plain_bodies, st.booleans())
+@example(b'{"content":"}', False)
+@example(b'{"content":""}', False)
+@example(b'{"content":"a"},{"content":"b"}\n', False)
+@example(b'{"content":"a"}\n\n{"content":"b"}\n', False)
+@example(b'{"content":"a","content":"b"}\n', False)
+def test_the_short_way_reads_what_the_parser_does(body: bytes, cut: bool) -> None:
+    """A batch that is read without a JSON parser is one that it reads just so; any other body is left to it."""
+    if cut:
+        body = body.removesuffix(b"\n")
+    contents = plain_contents(body, 4, 40)
+    if contents is not None:
+        assert parse_lines(body, 4, 40, 1) == tuple(Message(content, TEXT) for content in contents)
+
+
+def test_the_short_way_is_taken() -> None:
+    """Lines as programs write them go the short way, with and without a space and a last newline."""
+    for line in (b'{"content":"%s"}', b'{"content": "%s"}'):
+        for end in (b"", b"\n"):
+            body = b"\n".join(line % content for content in (b"one", b"", "zw\u00f6lf".encode())) + end
+            assert plain_contents(body, 3, 6) == [b"one", b"", "zw\u00f6lf".encode()]
+            assert plain_contents(body, 2, 6) is plain_contents(body, 3, 4) is None
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16).map(MessageId)))

@@ -55,6 +55,10 @@ class History(RuleBasedStateMachine):
         chosen = {known[pick % len(known)] for pick in parents} if known else set()
         self.log.publish(queue, *chosen, policy=policy, scope=scope, key=key, delay_s=delay_s, expires_s=expires_s)
 
+    @rule(queue=queues, count=st.integers(1, 6))
+    def publish_a_run(self, queue: int, count: int) -> None:
+        self.log.publish_run(queue, count)
+
     @rule(limit=st.integers(1, 10))
     def take(self, limit: int) -> None:
         self.log.take(limit)

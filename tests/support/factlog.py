@@ -11,6 +11,7 @@ from syncbrok.model.facts import (
     Outcome,
     Outcomes,
     Published,
+    PublishedRun,
     QueueSet,
     Rearmed,
     RearmedEntry,
@@ -18,6 +19,7 @@ from syncbrok.model.facts import (
     Row,
     SubscriberDeleted,
     SubscriberSet,
+    last_sequence,
 )
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId, make_message_id
@@ -42,6 +44,8 @@ class FactLog:
         self.out: list[Attempt] = []
         self.attempts: list[Attempt] = []
         self.ids: dict[int, bytes] = {}
+        self.runs: dict[int, PublishedRun] = {}
+        """by the sequence of their first message; ``facts`` has their messages"""
 
     @property
     def durable(self) -> int:
@@ -113,6 +117,17 @@ class FactLog:
 
         return self.add(make)
 
+    def publish_run(self, queue: int, count: int) -> None:
+        """Plain messages that the scheduler gets as one run."""
+        first = len(self.facts) + 1
+        for sequence in range(first, first + count):
+            self.ids[sequence] = make_message_id(self.now_us // 1000, sequence, KEY)
+        ids = b"".join(self.ids[sequence] for sequence in range(first, first + count))
+        run = PublishedRun(first, self.now_us, ids, queue, Scope.ALL, ParentFailure.FAIL, "")
+        self.runs[first] = run
+        self.facts.extend(run.messages())
+        self.scheduler.apply(run)
+
     def rearm(self, replay: int, *entries: RearmedEntry) -> None:
         self.add(lambda sequence, now: Rearmed(sequence, now, replay, entries))
 
@@ -167,8 +182,11 @@ class FactLog:
                 before.apply(fact)
             parts = before.checkpoint()
             fresh.restore(parts, declared(self.facts[:through]))
-        for fact in self.facts[through or 0 :]:
+        at = through or 0
+        while at < len(self.facts):  # a run that a checkpoint cuts in two is told one by one
+            fact = self.runs.get(at + 1, self.facts[at])
             fresh.apply(fact)
+            at = last_sequence(fact)
         self.scheduler = fresh
 
     def states(self) -> dict[int, str]:

@@ -51,7 +51,7 @@ def plain_contents(body: bytes, lines_max: int, content_bytes_max: int) -> list[
     if opening is None or b"\\" in body:
         return None
     ending = _PLAIN_ENDING if body.endswith(_PLAIN_ENDING) else _PLAIN_ENDING[:-1]
-    if not body.endswith(ending) or len(body) < len(opening) + len(ending):
+    if not body.endswith(ending):
         return None
     contents = body[len(opening) : -len(ending)].split(_PLAIN_ENDING + opening)
     characters = np.frombuffer(body, np.uint8)

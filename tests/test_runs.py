@@ -1,0 +1,256 @@
+"""A run of plain messages means what its messages mean one by one: drafted, written, applied, and after a crash.
+
+Broken by hand to see these fail: the unit ends of a run shifted by one; checksums of headers made too early; the rows
+of a second chunk begun at the place of the first; the ring of the lineage not closed; neighbours of two queues in one
+run.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.log import codec, segment, watermark
+from syncbrok.log.segment import SEGMENT_HEADER_BYTES
+from syncbrok.model.facts import Fact, FactOrRun, Published, PublishedRun, QueueSet, SubscriberSet, last_sequence
+from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope, SubscriberSettings
+from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
+from syncbrok.space.acceptance import Acceptor
+from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
+from syncbrok.space.draft import Draft
+from syncbrok.space.idempotency import KeyIndex
+from syncbrok.space.lineage import Lineage
+from syncbrok.space.queue import Registry
+from tests.support.facts import facts, texts
+from tests.support.journals import everything, open_journal
+
+KEY = bytes(range(16))
+NOW_US = 1_700_000_000_000_000
+Q, OTHER = QueueName("q"), QueueName("other")
+
+
+def run_of(count: int, first: int = 1, queue: int = 1, contents: list[bytes] | None = None) -> PublishedRun:
+    ids = b"".join(make_message_id(NOW_US // 1_000, sequence, KEY) for sequence in range(first, first + count))
+    contents = contents or [b"content %d" % sequence for sequence in range(first, first + count)]
+    return PublishedRun(first, NOW_US, ids, queue, Scope.ALL, ParentFailure.FAIL, "text/plain", contents)
+
+
+def one_by_one(many: list[FactOrRun]) -> list[Fact]:
+    return [one for fact in many for one in (fact.messages() if isinstance(fact, PublishedRun) else (fact,))]
+
+
+# -- written ----------------------------------------------------------------------------------------------------------
+
+runs = st.builds(
+    lambda run, contents, content_type, scope, failure: run_of(len(contents), run, 7, contents)._replace(
+        content_type=content_type, scope=scope, parent_failure=failure
+    ),
+    st.integers(1, 2**41),
+    st.lists(st.binary(max_size=30), min_size=1, max_size=40),
+    texts,
+    st.sampled_from(Scope),
+    st.sampled_from(ParentFailure),
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(runs | facts, min_size=1, max_size=4), st.data())
+def test_a_run_is_written_as_its_records(many: list[FactOrRun], data: st.DataObject) -> None:
+    """The log knows no runs: byte for byte its records are those of the messages alone, wherever units end."""
+    single = one_by_one(many)
+    ends = data.draw(st.sets(st.integers(0, len(single) - 1)) | st.none())
+    together = codec.encode_batch(many, batch=4, synced_through=9, unit_ends=ends)
+    alone = [
+        codec.encode(fact, batch=4, synced_through=9, ends_unit=ends is None or at in ends)
+        for at, fact in enumerate(single)
+    ]
+    assert together.data == b"".join(alone)
+    assert [together.data[a:b] for a, b in zip([0, *together.ends], together.ends, strict=False)] == alone
+
+
+def test_half_a_run_goes_with_its_unit_and_no_further(tmp_path: Path) -> None:
+    """RULES 5: of a run cut by a crash, a batch goes as a whole and single publishes one by one."""
+    directory = tmp_path / "log"
+    journal = open_journal(directory)
+    start = journal.next_sequence
+    contents = [b"message %d" % (start + at) for at in range(60)]
+    ids = b"".join(make_message_id(NOW_US // 1_000, start + at, journal.id_key) for at in range(60))
+    run = PublishedRun(start, NOW_US, ids, 1, Scope.ALL, ParentFailure.FAIL, "text/plain", contents)
+    # Twenty publishes of one message, a batch of thirty, and ten of one message: one run, one write.
+    journal.write(journal.prepare([run], [*range(20), 49, *range(50, 60)]))
+    assert journal.cached(start + 33) == list(run.messages())[33]
+    shutil.copytree(directory, tmp_path / "crashed", ignore=shutil.ignore_patterns("*.tmp", "*.idx"))
+    journal.close()
+    log = tmp_path / "crashed"
+    path = segment.segment_path(log, segment.segment_bases(log)[-1])
+    offsets, _ = codec.walk(path.read_bytes(), SEGMENT_HEADER_BYTES, path.stat().st_size)
+    (log / watermark.NAME).unlink()
+    records = offsets[-60:].tolist()
+    for kept, cut in (
+        (20, records[49] + 9),
+        (20, records[21]),
+        (12, records[12] + 99),
+        (50, records[50]),
+        (57, records[57] + 1),
+    ):
+        again = tmp_path / f"cut-{cut}"
+        shutil.copytree(log, again)
+        os.truncate(again / path.name, cut)
+        found = [fact.sequence for fact in everything(again) if isinstance(fact, Published)]
+        assert found == list(range(start, start + kept))
+
+
+# -- drafted ----------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """Two queues, an acceptor and a draft, all in memory."""
+
+    def __init__(self) -> None:
+        registry = Registry()
+        registry.apply(QueueSet(1, NOW_US, 1, Q, QueueSettings()))
+        held = QueueSettings(scope=Scope.SAME, parent_failure=ParentFailure.HOLD)
+        registry.apply(QueueSet(2, NOW_US, 2, OTHER, held))
+        self.acceptor = Acceptor(registry, Lineage(1 << 10), KeyIndex(), KEY, lambda _: None, set(), "always")
+        self.draft = Draft(3, NOW_US, KEY, 5)
+        self.expected: list[tuple[bytes, bytes, str, QueueName]] = []
+        self.unit_ends: list[int] = []
+
+    def plain(self, contents: list[bytes], *, one_unit: bool, queue: QueueName = Q, content_type: str = "t/p") -> None:
+        kind = PlainKind(queue, content_type)
+        item = PublishBatch(kind, contents, sum(map(len, contents))) if one_unit else PublishPlain(kind, contents)
+        accepted = self.acceptor.accept_plain(item, self.draft)
+        assert accepted.first == 3 + len(self.expected)
+        ids = [accepted.ids[at : at + 16] for at in range(0, len(accepted.ids), 16)]
+        before = len(self.expected)
+        self.expected += [(id_, one, content_type, queue) for id_, one in zip(ids, contents, strict=True)]
+        self.unit_ends += [len(self.expected) - 1] if one_unit else range(before, len(self.expected))
+
+    def publish(self, *messages: Message, queue: QueueName = Q) -> None:
+        accepted = self.acceptor.accept(Publish(queue, messages), self.draft, None)
+        assert isinstance(accepted, Accepted)
+        self.expected += [
+            (id_, one.content, one.content_type, queue) for id_, one in zip(accepted.ids, messages, strict=True)
+        ]
+        self.unit_ends.append(len(self.expected) - 1)
+
+    def check(self) -> list[FactOrRun]:
+        """What is drafted is what was answered, in order and one by one."""
+        drafted = self.draft.facts
+        single = one_by_one(drafted)
+        assert [fact.sequence for fact in single] == list(range(3, 3 + len(self.expected)))
+        numbers = {Q: 1, OTHER: 2}
+        assert [(fact.id, fact.content, fact.content_type, fact.queue) for fact in single] == [
+            (id_, content, content_type, numbers[queue]) for id_, content, content_type, queue in self.expected
+        ]
+        assert all(fact.id == make_message_id(NOW_US // 1_000, fact.sequence, KEY) for fact in single)
+        assert all(fact.root == fact.sequence for fact in single)
+        assert [fact.scope is Scope.SAME for fact in single] == [fact.queue == 2 for fact in single]
+        assert [fact.parent_failure is ParentFailure.HOLD for fact in single] == [fact.queue == 2 for fact in single]
+        assert (self.draft.unit_ends, self.draft.records) == (self.unit_ends, len(self.expected))
+        assert self.draft.size_bytes == sum(len(content) for _, content, _, _ in self.expected)
+        return drafted
+
+
+def many(count: int) -> list[bytes]:
+    return [b"%d" % number * (number % 7) for number in range(count)]
+
+
+def test_neighbours_that_are_alike_become_one_run() -> None:
+    """Batches and single publishes of one kind share a run, each still a unit of its own."""
+    bench = Bench()
+    bench.plain(many(3), one_unit=False)
+    bench.plain(many(40), one_unit=True)
+    bench.plain(many(1), one_unit=False)
+    (run,) = bench.check()
+    assert isinstance(run, PublishedRun)
+    assert bench.draft.unit_ends == [0, 1, 2, 42, 43]
+
+
+def test_what_differs_ends_a_run() -> None:
+    """A run holds neighbours of one queue and one content type, and nothing that is more than its content."""
+    bench = Bench()
+    bench.plain(many(20), one_unit=True)
+    bench.plain(many(20), one_unit=True, queue=OTHER)
+    bench.plain(many(20), one_unit=False, queue=OTHER, content_type="other/type")
+    bench.publish(Message(b"a", "t/p", key="k"), Message(b"b", "t/p", headers=(("x", "y"),)))
+    bench.plain(many(20), one_unit=True)
+    bench.publish(Message(b"c", "t/p", idempotency_key="once"))
+    bench.plain(many(2), one_unit=False)
+    kinds = [type(fact) for fact in bench.check()]
+    assert kinds == [*[PublishedRun] * 3, Published, Published, PublishedRun, Published, Published, Published]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.sampled_from((Q, OTHER)), st.sampled_from(("t/p", "j")), st.booleans()))
+)
+def test_a_draft_holds_what_was_answered(units: list[tuple[int, QueueName, str, bool]]) -> None:
+    """However units are mixed: sequences, ids, contents and unit ends are those of the receipts."""
+    bench = Bench()
+    for count, queue, content_type, one_unit in units:
+        if count == 30:
+            bench.publish(Message(b"not plain", key="k"), queue=queue)
+        else:
+            bench.plain(many(count), one_unit=one_unit, queue=queue, content_type=content_type)
+    if units:
+        bench.check()
+
+
+# -- applied ----------------------------------------------------------------------------------------------------------
+
+
+def declared(scheduler: Scheduler, subscribers: int) -> Scheduler:
+    scheduler.apply(QueueSet(1, NOW_US, 1, Q, QueueSettings()))
+    for number in range(1, subscribers + 1):
+        endpoint = SubscriberSettings(endpoint=f"http://s{number}/")
+        name = SubscriberId(f"s{number}")
+        scheduler.apply(SubscriberSet(1 + number, NOW_US, number, 1, name, 1 + number, endpoint))
+    return scheduler
+
+
+@pytest.mark.parametrize("subscribers", [0, 1, 3])
+@pytest.mark.parametrize(("first", "count"), [(5, 1), (5, 20), (4_090, 6), (4_090, 7), (4_095, 9_000), (8_192, 4_096)])
+def test_a_run_makes_the_same_books(subscribers: int, first: int, count: int) -> None:
+    """The scheduler knows after a run what it knows after its messages, also across the borders of its chunks."""
+    run = run_of(count, first)
+    at_once, singly = declared(Scheduler(), subscribers), declared(Scheduler(), subscribers)
+    at_once.apply(run)
+    for fact in run.messages():
+        singly.apply(fact)
+    for scheduler in (at_once, singly):
+        scheduler.apply(run_of(2, first + count + 5))
+    assert at_once.checkpoint() == singly.checkpoint()
+    states = [[one.message_state(sequence) for sequence in range(first, run.last + 2)] for one in (at_once, singly)]
+    assert states[0] == states[1]
+    taken = [one.take(NOW_US, run.last, 50) for one in (at_once, singly)]
+    assert taken[0] == taken[1]
+    assert len(taken[0]) == min(50, subscribers * (count + 2))
+
+
+def test_a_run_that_is_known_in_part_changes_nothing_of_it() -> None:
+    """What recovery applies twice changes nothing, and what is new of it comes in."""
+    scheduler = declared(Scheduler(), 1)
+    scheduler.apply(run_of(20, 5))
+    scheduler.apply(run_of(30, 5))
+    scheduler.apply(run_of(30, 5)._replace(contents=()))
+    assert scheduler.unended(None, None, 100) == list(range(5, 35))
+
+
+@pytest.mark.parametrize(("first", "count"), [(1, 5), (60, 9), (63, 64), (10, 64), (100, 65), (3, 200)])
+def test_lineage_remembers_a_run(first: int, count: int) -> None:
+    """Parents among the newest messages are found without a read, however the run lies in the ring."""
+    lineage = Lineage(64)
+    run = run_of(count, first)
+    lineage.note_run(run)
+    for at, fact in enumerate(run.messages()):
+        place = lineage.place(MessageId(fact.id), fact.sequence)
+        assert place == ((fact.sequence, 0) if count - at <= 64 else None)
+
+
+def test_last_sequence_of_a_run() -> None:
+    """The log goes on after the last message of a run."""
+    assert (last_sequence(run_of(20, 5)), last_sequence(next(run_of(20, 5).messages()))) == (24, 5)
