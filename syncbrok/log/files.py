@@ -54,6 +54,17 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
     return b"".join(pieces)
 
 
+def read_into(descriptor: int, view: memoryview, offset: int) -> int:
+    """Fill ``view`` from ``offset`` on; how many bytes there were, fewer than asked only at the end of the file."""
+    got = 0
+    while got < len(view):
+        more = os.preadv(descriptor, [view[got:]], offset + got)
+        if not more:
+            break
+        got += more
+    return got
+
+
 def sync(descriptor: int, path: Path) -> None:
     """``fdatasync``. Whatever it raises is ``LogFailed``: after a failed fsync the pages count as clean, so that a
     second one would report success for bytes that are lost."""

@@ -17,6 +17,7 @@ import uuid as uuids
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -24,6 +25,7 @@ from syncbrok.log import checkpoint, files, retention, segment
 from syncbrok.log.blank import Blank
 from syncbrok.log.catalogue import Catalogue, build_index
 from syncbrok.log.codec import Header, encode, encode_batch, read_header
+from syncbrok.log.history import read_facts
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.options import JournalOptions
 from syncbrok.log.reader import KindName, Reader
@@ -68,6 +70,7 @@ class Journal:
         self.damaged, self.scrub = self._catalogue.damaged, self._catalogue.scrub
         self._reader = Reader(self._catalogue, lambda: self.next_sequence)
         self.replay = self._reader.replay
+        self.replay_runs = partial(read_facts, self._catalogue)
         self.read_many = self._reader.messages
         self.rows_of = self._reader.rows_of
         self.children_of = self._reader.children_of

@@ -192,7 +192,7 @@ def scrub_segment(path: Path) -> Corrupt | None:
     return scrub_bytes(read_segment(path))
 
 
-def scrub_bytes(data: bytes) -> Corrupt | None:
+def scrub_bytes(data: Buffer) -> Corrupt | None:
     """The same of the bytes of a whole sealed segment."""
     header = unpack_segment_header(data)
     if isinstance(header, Corrupt):
@@ -203,7 +203,7 @@ def scrub_bytes(data: bytes) -> Corrupt | None:
         return Corrupt(max(end, 0), "the segment does not end with its seal")
     if crc32c(memoryview(data)[SEGMENT_HEADER_BYTES:end]) == seal.fact.crc:
         return None
-    _, bad = walk_verified(data, SEGMENT_HEADER_BYTES, end)
+    _, bad = walk_verified(bytes(data), SEGMENT_HEADER_BYTES, end)
     if bad < end:
         return Corrupt(bad, "a record is damaged: a checksum does not fit")
     return Corrupt(SEGMENT_HEADER_BYTES, "the checksum of all records does not fit the seal, though each record's does")

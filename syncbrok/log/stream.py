@@ -1,14 +1,17 @@
 """The short way from bytes to facts, for where a million of them are read. Pure.
 
-It takes half the time of ``codec.decode`` for messages without extras, which most are, and goes the long way for all
-others. Tuples are made directly: the constructors of named tuples cost twice the rest.
+``facts`` takes half the time of ``codec.decode`` for messages without extras, which most are, and goes the long way
+for all others. Tuples are made directly: the constructors of named tuples cost twice the rest. ``facts_or_runs`` looks
+at the headers of thousands of records at once, and plain neighbours cost it next to nothing.
 """
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
-from syncbrok.log.codec import Corrupt, Decoded, Kind, decode
+from syncbrok.log.codec import Corrupt, Decoded, Kind, decode, gather
 from syncbrok.log.layout import (
     EXTRAS,
     FAILURE_SHIFT,
@@ -20,14 +23,19 @@ from syncbrok.log.layout import (
     MAGIC,
     SCOPE_SHIFT,
     VERSION,
+    Buffer,
 )
-from syncbrok.model.facts import Fact, Published
+from syncbrok.model.facts import Fact, FactOrRun, Published, PublishedRun
 from syncbrok.model.message import ParentFailure, Scope
 
 _MESSAGE = int(Kind.MESSAGE)
 _SCOPES = tuple(Scope)
 _FAILURES = (*ParentFailure, ParentFailure.FAIL)
 _TYPES_MAX = 1_000
+_GATHER_MAX = 1 << 15
+"""headers looked at together (3 MB), and so the longest run"""
+_RUN_MIN = 16
+"""shorter runs cost less one by one"""
 _unpack = HEADER_STRUCT.unpack_from
 _length = LENGTH_STRUCT.unpack_from
 _new = tuple.__new__
@@ -107,3 +115,69 @@ def facts(data: bytes, start: int) -> Iterator[Fact | Corrupt]:
             return
         yield found.fact
         at = found.end
+
+
+def facts_or_runs(data: Buffer, offsets: npt.NDArray[np.int64], after: int) -> Iterator[FactOrRun | Corrupt]:
+    """The facts with sequences above ``after`` of the verified records at ``offsets``, without content, for whoever
+    applies them. Sixteen and more plain messages that follow each other come as one run: without their content types,
+    and its time is that of the last. A ``Corrupt`` ends it where no record stands."""
+    for start in range(0, len(offsets), _GATHER_MAX):
+        places = offsets[start : start + _GATHER_MAX]
+        heads = gather(data, places)
+        skipped = int(heads["sequence"].searchsorted(np.uint64(after), "right"))
+        if skipped < len(heads):
+            for found in _gathered(data, places[skipped:], heads[skipped:]):
+                yield found
+                if isinstance(found, Corrupt):
+                    return
+
+
+def _gathered(
+    data: Buffer, places: npt.NDArray[np.int64], heads: npt.NDArray[np.void]
+) -> Iterator[FactOrRun | Corrupt]:
+    plain, breaks = _runs(heads)
+    starts = np.flatnonzero(breaks)
+    ends = np.append(starts[1:], len(heads)).tolist()
+    at = np.append(places, places[-1] + HEADER_BYTES + int(heads["body_bytes"][-1])).tolist()
+    for first, end, alike in zip(starts.tolist(), ends, plain[starts].tolist(), strict=True):
+        if alike and end - first >= _RUN_MIN:
+            yield _run(heads[first:end])
+            continue
+        for one in range(first, end):
+            yield _fact(bytes(data[at[one] : at[one + 1]]), at[one])
+
+
+def _runs(heads: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which records are plain messages, and which are not of one run with the record before."""
+    sequences, flags = heads["sequence"], heads["flags"]
+    plain = (heads["magic"] == MAGIC) & (heads["version"] == VERSION) & (heads["kind"] == _MESSAGE)
+    plain &= (flags & EXTRAS == 0) & (heads["items"] == 0)
+    plain &= (heads["root"] == sequences) & (heads["depth"] == 0)
+    marks = heads["queue"].astype(np.uint64) << np.uint64(3) | flags.astype(np.uint64) >> np.uint64(SCOPE_SHIFT)
+    breaks = np.ones(len(heads), dtype=np.bool_)
+    breaks[1:] = ~(plain[1:] & plain[:-1]) | (marks[1:] != marks[:-1]) | (np.diff(sequences) != 1)
+    return plain, breaks
+
+
+def _run(heads: npt.NDArray[np.void]) -> PublishedRun:
+    first, last = heads[0], heads[-1]
+    flags = int(first["flags"])
+    return PublishedRun(
+        int(first["sequence"]),
+        int(last["time_us"]),
+        heads["id"].tobytes(),
+        int(first["queue"]),
+        _SCOPES[flags >> SCOPE_SHIFT & 1],
+        _FAILURES[flags >> FAILURE_SHIFT & 3],
+        "",
+    )
+
+
+def _fact(record: bytes, offset: int) -> Fact | Corrupt:
+    message = plain_message(record, 0, content=False, verify=False)
+    if message is not None:
+        return message
+    found = decode(record, 0, content=False, verify=False)
+    if isinstance(found, Decoded):
+        return found.fact
+    return Corrupt(offset, found.why if isinstance(found, Corrupt) else "the record is cut short")

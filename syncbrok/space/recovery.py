@@ -1,29 +1,44 @@
 """From a journal to the state it tells of: the last checkpoint and what came after it, or everything."""
 
 import logging
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal
+from syncbrok.model.facts import FactOrRun, PublishedRun
 from syncbrok.space.state import State
 
 _log = logging.getLogger(__name__)
 
-_facts_together = 4_096
+_records_together: Final = 4_096
+"""or one run more"""
 
 
 def recover(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> tuple[State, int]:
     """The state, and how many facts were replayed. A checkpoint that cannot be read costs time and nothing else."""
     state = _from_checkpoint(journal, make_scheduler) or State(make_scheduler())
     replayed = 0
-    facts = journal.replay(state.through)
-    while together := tuple(islice(facts, _facts_together)):
+    for records, together in _together(journal.replay_runs(state.through)):
         state.apply(together)
-        replayed += len(together)
+        replayed += records
     for segment in journal.segments():
         state.time_us = max(state.time_us, segment.last_time_us)
     return state, replayed
+
+
+def _together(facts: Iterable[FactOrRun]) -> Iterator[tuple[int, list[FactOrRun]]]:
+    """Thousands at a time, and how many records those are: applying them one by one would cost more, keeping all of
+    them a lot of memory."""
+    records, together = 0, []
+    for fact in facts:
+        together.append(fact)
+        records += fact.size if isinstance(fact, PublishedRun) else 1
+        if records >= _records_together:
+            yield records, together
+            records, together = 0, []
+    if together:
+        yield records, together
 
 
 def _from_checkpoint(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> State | None:

@@ -1,0 +1,57 @@
+"""Reads the log from a sequence on for whoever builds state from it: plain neighbours as runs, all else one by one.
+
+A start may have millions of messages to take in. Every segment goes through one buffer (fresh memory for each would
+cost more than the reading) and is verified as a whole; its records are found from the sparse offsets of its index.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from syncbrok.log import files, segment, stream
+from syncbrok.log.catalogue import Catalogue, Part
+from syncbrok.log.codec import Buffer, Corrupt, lockstep, walk
+from syncbrok.log.index import SegmentIndex
+from syncbrok.log.layout import HEADER_BYTES, LENGTH_AT
+from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
+from syncbrok.model.facts import FactOrRun
+from syncbrok.model.limits import offsets_every
+
+
+def read_facts(catalogue: Catalogue, after: int = 0) -> Iterator[FactOrRun]:
+    """Everything with a sequence above ``after``, in order, without content; what is a run, and what is left out of
+    it: see ``stream.facts_or_runs``. Raises ``LogCorrupt``."""
+    buffer = bytearray()
+    for part in catalogue.parts:
+        if part.active is None and part.info.last <= after:
+            continue
+        index = catalogue.index(part)
+        end = index.end
+        if end > len(buffer):
+            buffer = bytearray(end)
+        for fact in stream.facts_or_runs(*_whole(part, index, buffer, end), after):
+            if isinstance(fact, Corrupt):
+                raise corrupt_error(part.info.path, fact.offset, part.info.base, index.last, fact.why)
+            yield fact
+
+
+def _whole(part: Part, index: SegmentIndex, buffer: bytearray, end: int) -> tuple[Buffer, npt.NDArray[np.int64]]:
+    """The bytes of a segment and the offsets of its records. A sealed one is verified (recovery has looked at the
+    other, record by record)."""
+    data = memoryview(buffer)[:end]
+    with part.info.path.open("rb") as file:
+        files.read_into(file.fileno(), data, 0)
+    damage = segment.scrub_bytes(data) if part.active is None else None
+    if damage is not None:
+        raise corrupt_error(part.info.path, damage.offset, part.info.base, index.last, damage.why)
+    offsets = lockstep(data, index.sparse.astype(np.int64), offsets_every, index.records)
+    return data, offsets if _each_follows(data, offsets, end) else walk(data, SEGMENT_HEADER_BYTES, end)[0]
+
+
+def _each_follows(data: Buffer, offsets: npt.NDArray[np.int64], end: int) -> bool:
+    """Whether these are the offsets that walking would give: a sidecar is never trusted over its segment."""
+    if not len(offsets) or offsets[0] != SEGMENT_HEADER_BYTES or offsets[-1] > end - HEADER_BYTES:
+        return False
+    lengths = np.ndarray(len(data) - HEADER_BYTES + 1, dtype="<u4", buffer=data, offset=LENGTH_AT, strides=(1,))
+    return bool((np.diff(offsets, append=end) == HEADER_BYTES + lengths[offsets].astype(np.int64)).all())
