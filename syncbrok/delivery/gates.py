@@ -12,7 +12,7 @@ from typing import Final
 
 from syncbrok.delivery.books import HOLD_OVER, Books, Doomed
 from syncbrok.delivery.cursor import Cursor
-from syncbrok.delivery.ledger import ENDING, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY, POLICY_SHIFT, SAME
+from syncbrok.delivery.ledger import CHUNK_MASK, ENDING, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY, POLICY_SHIFT, SAME
 from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
@@ -87,7 +87,8 @@ class Gates:
     def parent_ended(self, parent: int, first_child: int, cursor: Cursor | None = None) -> None:
         """The parent has ended, or with ``cursor`` has ended at that subscriber: look at its children, in slices."""
         if first_child:
-            self._books.ledger.walking.add(parent)
+            walking = self._books.ledger.walking
+            walking[parent] = walking.get(parent, 0) + 1
             self._opening.append((parent, first_child, cursor))
 
     def work(self, children_max: int) -> None:
@@ -102,31 +103,36 @@ class Gates:
                 children_max -= 1
             if child:
                 self._opening.appendleft((parent, child, cursor))
-            elif not any(other == parent for other, _, _ in self._opening):
-                ledger.walking.discard(parent)
+            elif ledger.walking[parent] == 1:
+                del ledger.walking[parent]
+            else:
+                ledger.walking[parent] -= 1
 
     def reconsider(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
         """Judge again a message whose parents, predecessor or time (``due``) have come along."""
         ledger = self._books.ledger
-        state = ledger.state(child)
-        flags = ledger.flags(child)
-        if state >= MessageState.COMPLETE or state is MessageState.NONE or flags & ENDING:
+        chunk = ledger.chunk(child)
+        if chunk is None:
             return
-        event, reason = self.judge(ledger.queue(child), flags, ledger.edges(child))
+        i = child & CHUNK_MASK
+        state, flags = chunk.state[i], chunk.flags[i]
+        if not MessageState.NONE < state < MessageState.COMPLETE or flags & ENDING:
+            return
+        event, reason = self.judge(chunk.queue[i], flags, ledger.edges(child))
         if event is MessageEvent.ENDED_DEAD:
             self.doom(child, Outcome.DEAD, reason)
-        elif state is MessageState.SCHEDULED and not due:
+        elif state == MessageState.SCHEDULED and not due:
             return
-        elif event is MessageEvent.RELEASED and state is not MessageState.PENDING:
+        elif event is MessageEvent.RELEASED and state != MessageState.PENDING:
             ledger.change(child, event)
             self._forget_hold(child)
             self.released(child)
-        elif event is MessageEvent.PARENT_BAD and state is not MessageState.HELD:
+        elif event is MessageEvent.PARENT_BAD and state != MessageState.HELD:
             ledger.change(child, event)
             self.hold(child)
         elif event is MessageEvent.BLOCKED and state in (MessageState.HELD, MessageState.SCHEDULED):
             ledger.change(child, event)
-        elif state is MessageState.PENDING:
+        elif state == MessageState.PENDING:
             self._open_parked(child, [cursor] if cursor else self._cursors_of(child))
 
     def released(self, sequence: int) -> None:
@@ -147,8 +153,7 @@ class Gates:
         first_child = books.ledger.first_child(sequence)
         if books.ledger.state(sequence) is MessageState.HELD:
             self._forget_hold(sequence)
-        if first_child:
-            books.ledger.walking.add(sequence)
+        self.parent_ended(sequence, first_child)
         books.ledger.change(sequence, event, reason)
         books.asked.pop(sequence, None)
         if sequence in books.followers:
@@ -159,7 +164,6 @@ class Gates:
         if sequence in books.watched:
             books.watched.discard(sequence)
             books.watched_ended.append(sequence)
-        self.parent_ended(sequence, first_child)
 
     def wait_on_ended(self, child: int) -> None:
         """Remember a child under each parent that has ended badly, whose row may be gone: it is on hold for it, or the
@@ -190,8 +194,7 @@ class Gates:
 
     def _open_parked(self, sequence: int, cursors: Iterable[Cursor]) -> None:
         for cursor in cursors:
-            if sequence in cursor.parked and self.open_at(sequence, cursor):
-                cursor.parked.discard(sequence)
+            if self.open_at(sequence, cursor) and cursor.parked.discard(sequence):
                 cursor.ready.add(sequence)
                 self._books.activate(cursor)
 

@@ -125,8 +125,8 @@ class Ledger:
         self.chunks: dict[int, Chunk] = {}
         self.bad: dict[int, Bad] = {}  # bounded by retention and by what operators leave unattended
         self.only: dict[int, int] = {}
-        self.walking: set[int] = set()
-        """parents whose list of children is being worked through in slices; whoever walks keeps it"""
+        self.walking: dict[int, int] = {}
+        """parents whose list of children is being worked through in slices, and how often; whoever walks keeps it"""
         self.newest = 0
         """highest sequence applied"""
         self.open = 0
@@ -232,14 +232,14 @@ class Ledger:
         """The one place a message's state changes; returns the new one. Its chunk may be gone afterwards."""
         chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
         i = sequence & CHUNK_MASK
-        before = self.state(sequence)
-        after = message_after(before, event)
-        if before >= MessageState.COMPLETE:  # mended by a replay
+        value = chunk.state[i] if chunk is not None else 0
+        if chunk is None or not 0 < value < MessageState.COMPLETE:  # mended by a replay
+            after = message_after(self.state(sequence), event)
             self.bad.pop(sequence, None)
             if chunk is not None and not chunk.thin:
                 chunk.state[i] = after
             return after
-        assert chunk is not None
+        after = message_after(_STATES[value], event)
         chunk.state[i] = after
         if after >= MessageState.COMPLETE:
             if after is not MessageState.COMPLETE:

@@ -59,13 +59,13 @@ class Line:
         number = cursor.subscriber.number
         replays = self._books.replays
         tried = cursor.tried
+        new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
         share = min(cursor.room, _SHARE, limit - len(attempts))
         while share > 0:
             run = self._plain_run(cursor, share)
             if run:
                 share -= len(run)
                 cursor.flight.update(dict.fromkeys(run, 1))
-                new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
                 attempts += [new(Attempt, (sequence, number, 1, durable, now_us, 0)) for sequence in run]
                 continue
             sequence = self._next(cursor)
@@ -80,7 +80,7 @@ class Line:
                 replay = replays[sequence].number
                 before = before or replays[sequence].attempts.get(number, 0)
             cursor.flight[sequence] = before + 1
-            attempts.append(Attempt(sequence, number, before + 1, durable, now_us, replay))
+            attempts.append(new(Attempt, (sequence, number, before + 1, durable, now_us, replay)))
         return True
 
     def _plain_run(self, cursor: Cursor, most: int) -> list[int]:
@@ -292,6 +292,9 @@ class Line:
     def wake_due(self, now_us: int) -> None:
         """What the clock brings: retries, delayed messages, expiries, ends of holds and of disabled subscribers."""
         books = self._books
+        first_us = books.wheel.next_due_us()
+        if first_us is None or first_us > now_us:
+            return
         for kind, value in books.wheel.pop_due(now_us):
             if kind < DUE:
                 cursor = books.cursors.get(kind)

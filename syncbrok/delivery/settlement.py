@@ -32,8 +32,9 @@ class Settlement:
         self._replays = replays
 
     def apply_all(self, rows: Iterable[Row]) -> None:
-        """The rows of one fact, in log order. Most are alike: an attempt of this process was acknowledged, and nobody
-        waits for the message. Neighbours of that kind are counted down together; all others go one by one."""
+        """The rows of one fact, in log order. Most are alike: an attempt of this process was acknowledged, and that
+        concerns nobody but the message and its children. Neighbours of that kind are counted down together; all others
+        go one by one."""
         books, cursors, chunks = self._books, self._books.cursors, self._books.ledger.chunks
         others = bool(books.tail_of or books.watched or books.asked or books.replays or books.followers)
         subscriber = number = -1
@@ -55,16 +56,20 @@ class Settlement:
                 number = message >> CHUNK_SHIFT
                 chunk = chunks.get(number)
             i = message & CHUNK_MASK
-            if (
+            plain = (
                 row[3] is _DELIVERED
                 and message in unconfirmed
                 and since < message <= seen
                 and chunk is not None
                 and chunk.state[i] == _PENDING
                 and not chunk.flags[i] & _NOT_PLAIN
-                and not (chunk.first_child and chunk.first_child[i])
                 and not (others and books.concerns_others(message))
-            ):
+            )
+            if plain and chunk is not None and chunk.first_child and chunk.first_child[i]:
+                plain = chunk.left[i] == 1  # before the last one has ended, only children of scope ``same`` may go
+                if plain:
+                    self._gates.parent_ended(message, chunk.first_child[i])
+            if plain:
                 unconfirmed.remove(message)
                 places.append(i)
             else:
