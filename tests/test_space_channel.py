@@ -1,0 +1,199 @@
+"""Plain messages in the channel: neighbours are one item, bounded as everything else, and each is answered."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncbrok.model import limits
+from syncbrok.model.errors import Draining, LogFull, Overloaded, UnknownQueue
+from syncbrok.model.message import Message, QueueSettings
+from syncbrok.model.names import MessageId, QueueName
+from syncbrok.space import channel as channels
+from syncbrok.space.channel import BoundedChannel, no_room, stopping
+from syncbrok.space.channels import AcceptedPlain, ChangeQueue, PlainKind, Publish
+from syncbrok.space.reports import Content
+from tests.support.polling import eventually
+from tests.support.spaces import journal_of, running_space
+
+Q = QueueName("q")
+KIND = PlainKind(Q, "text/plain")
+
+
+class Heard:
+    """A listener: what each of those it put messages with was told, in the order told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, Any]] = []
+        self.calls = 0
+        self.breaks = False
+
+    def accepted(self, kind: PlainKind, whose: Sequence[Any], receipt: AcceptedPlain) -> None:
+        self._broken()
+        assert len(receipt.ids) == 16 * len(whose)
+        for at, one in enumerate(whose):
+            self.told.append((one, (receipt.first + at, MessageId(receipt.ids[16 * at : 16 * at + 16]))))
+
+    def refused(self, whose: Sequence[Any], why: BaseException) -> None:
+        self._broken()
+        self.told += [(one, why) for one in whose]
+
+    def _broken(self) -> None:
+        self.calls += 1
+        if self.breaks:
+            raise ValueError("a defect of a frontend")
+
+    def why(self, one: Any) -> type:
+        return type(dict(self.told)[one])
+
+
+async def test_neighbours_of_a_kind_are_one_item() -> None:
+    """First in, first out: only neighbours of one kind and one listener are taken together, nothing overtakes."""
+    channel = BoundedChannel(lambda: None)
+    heard, other = Heard(), Heard()
+    channel.put_plain(KIND, b"a", 1, heard)
+    channel.put_plain(PlainKind(Q, "text/plain"), b"b", 2, heard)
+    channel.put_plain(PlainKind(Q, ""), b"c", 3, heard)
+    channel.put_plain(PlainKind(Q, ""), b"d", 4, other)
+    channel.put(Publish(Q, (Message(b"e"), Message(b"f"))))
+    channel.put_plain(PlainKind(Q, ""), b"g", 5, other)
+    assert (len(channel), channel.records) == (5, 7)
+    items = [waiting for _ in range(5) if (waiting := channel.take())]
+    assert [getattr(one.item, "contents", None) for one in items] == [[b"a", b"b"], [b"c"], [b"d"], None, [b"g"]]
+    assert channel.statistics()[:2] == (0, 0)
+    items[0].settle(AcceptedPlain(7, bytes(32), "always"))
+    items[1].refuse(LogFull("full"))
+    items[0].refuse(LogFull("told already"))
+    assert not heard.told, "on the next turn of the loop"
+    await asyncio.sleep(0)
+    assert [one for one, _ in heard.told] == [1, 2, 3]
+    assert heard.why(3) is LogFull
+    assert (heard.calls, other.calls) == (2, 0)
+
+
+async def test_an_item_that_was_taken_does_not_grow() -> None:
+    """What is being written is settled: who comes later waits for the next commit, also when it is put back."""
+    channel = BoundedChannel(lambda: None)
+    heard = Heard()
+    channel.put_plain(KIND, b"a", 1, heard)
+    taken = channel.take()
+    assert taken is not None
+    channel.put_plain(KIND, b"b", 2, heard)
+    assert taken.item.contents == [b"a"]
+    channel.put_back([taken])
+    assert (len(channel), channel.records) == (2, 2)
+    assert channel.take() is taken
+
+
+async def test_plain_messages_are_bounded_as_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounded in records and bytes, refused puts are counted, and no item outgrows a commit."""
+    heard = Heard()
+    channel = BoundedChannel(lambda: None, records_max=3, size_bytes_max=100)
+    channel.put_plain(KIND, b"x" * 1_000, 0, heard)  # a large one fits alone
+    with pytest.raises(Overloaded) as caught:
+        channel.put_plain(KIND, b"", 1, heard)
+    assert caught.value.members["retry_after_s"] == 1
+    channel.take()
+    for _ in range(3):
+        channel.put_plain(KIND, b"x", 1, heard)
+    with pytest.raises(Overloaded):
+        channel.put_plain(KIND, b"", 1, heard)
+    assert channel.statistics() == (3, 3, 3, 100, 2)
+    channel.close(stopping)
+    with pytest.raises(Draining):
+        channel.put_plain(KIND, b"", 1, heard)
+    channel.refuse_all(no_room)
+    await asyncio.sleep(0)
+    assert [type(why) for _, why in heard.told] == [LogFull] * 3
+    large = BoundedChannel(lambda: None)
+    for _ in range(2 * channels._plain_records_max + 1):
+        large.put_plain(KIND, b"", 1, heard)
+    for _ in range(3):
+        large.put_plain(KIND, bytes(channels._plain_bytes_max // 2 + 1), 1, heard)
+    sizes = [(one.records, one.size_bytes) for _ in range(len(large)) if (one := large.take())]
+    assert [records for records, _ in sizes] == [1_024, 1_024, 2, 1, 1]
+    assert all(size_bytes <= limits.commit_bytes_max // 2 for _, size_bytes in sizes)
+
+
+async def test_each_plain_message_is_kept_and_told_its_own_place(tmp_path: Path) -> None:
+    """Written before it is told; sequence and id are those under which its own content is found."""
+    heard = Heard()
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        messages = running.space.channels.messages
+        for at in range(100):
+            messages.put_plain(KIND, b"content %d" % at, at, heard)
+        single = await running.publish("q", b"between")
+        for at in range(100, 103):
+            messages.put_plain(PlainKind(Q, ""), b"content %d" % at, at, heard)
+        await eventually(lambda: len(heard.told) == 103, "all told")
+        assert [one for one, _ in heard.told] == list(range(103))
+        sequences = [sequence for _, (sequence, _) in heard.told]
+        assert sequences == sorted(set(sequences))
+        for at, (sequence, id_) in heard.told:
+            report = await running.view.message(id_)
+            assert (report.sequence, report.queue) == (sequence, "q")
+            content = await running.view.content(id_)
+            assert content == Content(b"content %d" % at, "text/plain" if at < 100 else "")
+        assert (await running.view.message(single)).sequence == sequences[99] + 1
+
+
+async def test_who_cannot_be_served_is_told_why(tmp_path: Path) -> None:
+    """Refusals reach each publisher: of an unknown queue, of a full disk; the others are not touched by them."""
+    heard = Heard()
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        messages = running.space.channels.messages
+        messages.put_plain(KIND, b"a", "a", heard)
+        messages.put_plain(PlainKind(QueueName("nowhere"), ""), b"b", "b1", heard)
+        messages.put_plain(PlainKind(QueueName("nowhere"), ""), b"b", "b2", heard)
+        messages.put_plain(KIND, b"c", "c", heard)
+        await eventually(lambda: len(heard.told) == 4, "all told")
+        assert [heard.why(one) for one in ("a", "b1", "b2", "c")] == [tuple, UnknownQueue, UnknownQueue, tuple]
+        journal_of(running).room = False
+        messages.put_plain(KIND, b"d", "d", heard)
+        await eventually(lambda: len(heard.told) == 5, "told")
+        assert heard.why("d") is LogFull
+        journal_of(running).room = True
+        await eventually(lambda: not running.space._committer.statistics().full, "room again")
+        messages.put_plain(KIND, b"e", "e", heard)
+        await eventually(lambda: len(heard.told) == 6, "told")
+        assert heard.why("e") is tuple
+        accepted = running.view.queue("q").accepted
+    assert accepted == 3
+    with pytest.raises(Draining):
+        messages.put_plain(KIND, b"f", "f", heard)
+
+
+async def test_plain_messages_wait_for_a_change_of_their_queue(tmp_path: Path) -> None:
+    """A change and what comes after it are not one batch: the messages go by the settings after it."""
+    heard = Heard()
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        changed = running.space.channels.queues.put(ChangeQueue(Q, {"window": 7}))
+        running.space.channels.messages.put_plain(KIND, b"a", 1, heard)
+        running.space.channels.messages.put_plain(KIND, b"b", 2, heard)
+        assert (await changed).what == "changed"
+        await eventually(lambda: len(heard.told) == 2, "told")
+        assert [one for one, _ in heard.told] == [1, 2]
+        assert running.view.queue("q").settings.window == 7
+
+
+async def test_a_listener_that_breaks_breaks_nobody_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A frontend's defect costs its own answers; the commit loop and the other frontends go on."""
+    broken, heard = Heard(), Heard()
+    broken.breaks = True
+    async with running_space(tmp_path) as running:
+        await running.queue("q", QueueSettings())
+        messages = running.space.channels.messages
+        with caplog.at_level(logging.CRITICAL, "asyncio"):
+            for at in range(3):
+                messages.put_plain(KIND, b"x", at, broken)
+                messages.put_plain(KIND, b"y", at, heard)
+                await eventually(lambda many=at + 1: len(heard.told) == many, "told")
+        assert broken.calls == 3
+        assert running.view.queue("q").accepted == 6
+        assert running.view.state == "serving"
