@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log import codec, segment, watermark
+from syncbrok.log.columns import TABLES
+from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.facts import Fact, FactOrRun, Published, PublishedRun, QueueSet, SubscriberSet, last_sequence
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope, SubscriberSettings
@@ -102,6 +104,51 @@ def test_half_a_run_goes_with_its_unit_and_no_further(tmp_path: Path) -> None:
         os.truncate(again / path.name, cut)
         found = [fact.sequence for fact in everything(again) if isinstance(fact, Published)]
         assert found == list(range(start, start + kept))
+
+
+def told(kinds: list[tuple[str, int, int]]) -> list[FactOrRun]:
+    """Facts that follow each other from sequence 5 on, of these kinds, sizes and queues."""
+    made: list[FactOrRun] = []
+    sequence = 5
+    for kind, size, queue in kinds:
+        run = run_of(size, sequence, queue)
+        if kind == "run":
+            made.append(run)
+        else:
+            changes = {"key": f"k{size}"} if kind == "keyed" else {"parents": (run_of(1, sequence - 1).ids,)}
+            made += [one._replace(**changes) for one in run.messages()]
+        sequence += size
+    return made
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["run", "run", "keyed", "child"]), st.integers(1, 300), st.integers(1, 3)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.lists(st.booleans(), min_size=12, max_size=12),
+)
+def test_a_run_need_not_be_read_to_be_found(kinds: list[tuple[str, int, int]], asked: list[bool]) -> None:
+    """The index of a segment that grew by runs is the one that is built of its bytes."""
+    index, whole = SegmentIndex(5), bytes(SEGMENT_HEADER_BYTES)
+    made = told(kinds)
+    while made:
+        some, made = made[:3], made[3:]
+        encoded = codec.encode_batch(some, batch=1, synced_through=0)
+        index.extend(encoded.data, len(whole), [0, *encoded.ends[:-1]], encoded.stretches)
+        whole += encoded.data
+        if asked.pop():
+            assert index.last == last_sequence(some[-1])
+        asked.append(False)
+    built = SegmentIndex.build(whole, SEGMENT_HEADER_BYTES, len(whole), 5)
+    assert (index.records, index.end, index.times_us) == (built.records, built.end, built.times_us)
+    assert index.sparse.tolist() == built.sparse.tolist()
+    grown, at_once = index.compact(), built.compact()
+    for name in TABLES:
+        for one, other in zip(grown.table(name), at_once.table(name), strict=True):
+            assert (one.dtype, one.tolist()) == (other.dtype, other.tolist()), name
 
 
 # -- drafted ----------------------------------------------------------------------------------------------------------

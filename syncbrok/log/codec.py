@@ -54,6 +54,7 @@ from syncbrok.log.layout import (
     Header,
     Incomplete,
     Kind,
+    Stretch,
     read_header,
 )
 from syncbrok.log.runs import encode_run
@@ -129,10 +130,11 @@ _DECLARED: dict[int, type] = {int(kind): fact for fact, kind in _KIND_OF.items()
 
 
 class Encoded(NamedTuple):
-    """Records one after the other; record ``i`` is ``data[ends[i - 1]:ends[i]]``."""
+    """Records one after the other; record ``i`` is ``data[ends[i - 1]:ends[i]]``. ``stretches`` are the runs."""
 
     data: bytes
     ends: list[int]
+    stretches: tuple[Stretch, ...] = ()
 
 
 def encode(fact: Fact, *, batch: int = 0, synced_through: int = 0, ends_unit: bool = True) -> bytes:
@@ -146,10 +148,11 @@ def encode(fact: Fact, *, batch: int = 0, synced_through: int = 0, ends_unit: bo
 def encode_batch(
     facts: Sequence[FactOrRun], *, batch: int, synced_through: int, unit_ends: Iterable[int] | None = None
 ) -> Encoded:
-    """The records of one write. ``unit_ends``: positions of the records that end a unit, None for all of them. A run
-    has as many records as messages."""
+    """The records of one write, of a run as many as messages. ``unit_ends``: positions of those that end a unit, None:
+    all of them."""
     pieces: list[bytes] = []
     sizes: list[int] = []
+    stretches: list[Stretch] = []
     marks = _marks(facts, unit_ends)
     for fact in facts:
         at = len(sizes)
@@ -157,14 +160,12 @@ def encode_batch(
             records = encode_run(fact, marks[at : at + fact.size], batch, synced_through)
             pieces += records.pieces
             sizes += records.sizes_bytes
+            stretches.append(Stretch(at, fact.sequence, fact.size, fact.queue))
             continue
-        if isinstance(fact, Published):
-            piece = _message(fact, marks[at], batch, synced_through)
-        else:
-            piece = _other(fact, marks[at], batch, synced_through)
-        pieces.append(piece)
-        sizes.append(len(piece))
-    return Encoded(b"".join(pieces), list(accumulate(sizes)))
+        encode_one: Any = _message if isinstance(fact, Published) else _other
+        pieces.append(encode_one(fact, marks[at], batch, synced_through))
+        sizes.append(len(pieces[-1]))
+    return Encoded(b"".join(pieces), list(accumulate(sizes)), tuple(stretches))
 
 
 def _marks(facts: Sequence[FactOrRun], unit_ends: Iterable[int] | None) -> bytearray:

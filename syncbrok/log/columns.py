@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from syncbrok.log.codec import EXTRA, HAS_IDEMPOTENCY, HAS_KEY, HEADER_BYTES, ID_BYTES, ROW_BYTES, Buffer, Kind
 from syncbrok.log.codec import gather as gather_headers
+from syncbrok.log.layout import Stretch
 
 Array = npt.NDArray[Any]
 Table = tuple[Array, ...]
@@ -91,6 +92,23 @@ def extract(buffer: Buffer, offsets: npt.NDArray[np.int64], base: int) -> Column
         _rows(buffer, bodies[outcomes], heads["items"][outcomes], places[outcomes]),
         *_hashes(buffer, bodies[either], heads[either], own[either]),
     )
+
+
+def plain(stretches: Sequence[Stretch], base: int) -> Columns:
+    """The columns of plain messages, in order: what ``extract`` would read out of their records."""
+    sizes = [stretch.size for stretch in stretches]
+    queues = np.repeat(np.array([stretch.queue for stretch in stretches], dtype="<u4"), sizes)
+    places = np.concatenate(
+        [np.arange(one.sequence - base, one.sequence - base + one.size, dtype=PLACE) for one in stretches]
+    )
+    return nothing()._replace(records=len(places), queues=_sorted((queues, places)))
+
+
+def interleaved(one: Columns, other: Columns) -> Columns:
+    """As ``merge``, where the records of both stand among each other."""
+    merged = merge((one, other))
+    order = np.lexsort(merged.queues[::-1])
+    return merged._replace(queues=tuple(column[order] for column in merged.queues))
 
 
 def merge(parts: Sequence[Columns]) -> Columns:

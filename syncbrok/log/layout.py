@@ -154,6 +154,16 @@ class Header(NamedTuple):
         return bool(self.flags & UNIT_END)
 
 
+class Stretch(NamedTuple):
+    """Plain messages of one queue that stand one after the other among records: the position of the first and its
+    sequence, how many, and the queue's number. What is known of them need not be read out of their bytes."""
+
+    position: int
+    sequence: int
+    size: int
+    queue: int
+
+
 class Incomplete(NamedTuple):
     """The buffer ends before the record at ``offset`` does; ``needed`` bytes from ``offset`` on would tell more."""
 

@@ -4,6 +4,8 @@ from bisect import bisect_right
 from threading import Lock
 from typing import NamedTuple
 
+from syncbrok.log.layout import Stretch
+
 BYTES_MAX = 16 * 1024 * 1024
 BATCHES_MAX = 65_536
 
@@ -18,6 +20,7 @@ class Batch(NamedTuple):
     """of the last record"""
     data: bytes
     ends: list[int]
+    stretches: tuple[Stretch, ...] = ()
 
 
 class Recent:
