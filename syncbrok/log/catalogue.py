@@ -3,6 +3,7 @@
 import logging
 from bisect import bisect_right
 from collections import OrderedDict
+from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
@@ -135,6 +136,16 @@ class Catalogue:
         except FileNotFoundError:
             return  # dropped meanwhile
 
+    def write_active_sidecar(self, path: Path, crc: int) -> None:
+        """When the log is closed in good order: the next start finds the records of the active segment by it. ``crc``
+        is that of all their bytes, as a seal has it."""
+        index = self.parts[-1].active
+        assert index is not None, "a sealed segment has its own"
+        try:
+            sidecar.write(path.parent, index, sidecar.Sealed(self._uuid, index.base, index.end, crc))
+        except OSError as problem:
+            log.warning("syncbrok.log.sidecar_failed", extra={"file": path.name, "problem": str(problem)})
+
     def dropped(self, base: int) -> None:
         self.parts = tuple(part for part in self.parts if part.info.base != base)
         with self._loading:
@@ -142,10 +153,9 @@ class Catalogue:
 
 
 def build_index(info: SegmentInfo) -> SegmentIndex:
-    """The index of a segment from its bytes. Those of a sealed one are verified first (those of the last one were by
-    recovery). Raises ``LogCorrupt``."""
-    damage = segment.scrub_segment(info.path) if info.sealed else None
+    """The index of a sealed segment from its bytes, which are verified first. Raises ``LogCorrupt``."""
+    data = segment.read_segment(info.path, 0, info.bytes)
+    damage = segment.scrub_bytes(data)
     if damage is not None:
         raise corrupt_error(info.path, damage.offset, info.base, info.last, damage.why)
-    data = segment.read_segment(info.path, 0, info.bytes)
     return SegmentIndex.build(data, SEGMENT_HEADER_BYTES, info.bytes, info.base)

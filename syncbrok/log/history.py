@@ -13,7 +13,6 @@ from syncbrok.log import files, segment, stream
 from syncbrok.log.catalogue import Catalogue, Part
 from syncbrok.log.codec import Buffer, Corrupt, lockstep, walk
 from syncbrok.log.index import SegmentIndex
-from syncbrok.log.layout import HEADER_BYTES, LENGTH_AT
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.facts import FactOrRun
 from syncbrok.model.limits import offsets_every
@@ -46,12 +45,6 @@ def _whole(part: Part, index: SegmentIndex, buffer: bytearray, end: int) -> tupl
     if damage is not None:
         raise corrupt_error(part.info.path, damage.offset, part.info.base, index.last, damage.why)
     offsets = lockstep(data, index.sparse.astype(np.int64), offsets_every, index.records)
-    return data, offsets if _each_follows(data, offsets, end) else walk(data, SEGMENT_HEADER_BYTES, end)[0]
-
-
-def _each_follows(data: Buffer, offsets: npt.NDArray[np.int64], end: int) -> bool:
-    """Whether these are the offsets that walking would give: a sidecar is never trusted over its segment."""
-    if not len(offsets) or offsets[0] != SEGMENT_HEADER_BYTES or offsets[-1] > end - HEADER_BYTES:
-        return False
-    lengths = np.ndarray(len(data) - HEADER_BYTES + 1, dtype="<u4", buffer=data, offset=LENGTH_AT, strides=(1,))
-    return bool((np.diff(offsets, append=end) == HEADER_BYTES + lengths[offsets].astype(np.int64)).all())
+    if not stream.follow_each_other(data, offsets, SEGMENT_HEADER_BYTES, end):
+        offsets, _ = walk(data, SEGMENT_HEADER_BYTES, end)  # a sidecar is never trusted over its segment
+    return data, offsets

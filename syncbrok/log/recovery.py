@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from syncbrok.log import blank, files, segment, watermark
-from syncbrok.log.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, read_header, walk_verified
+from syncbrok.log import blank, files, segment, sidecar, stream, watermark
+from syncbrok.log.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, lockstep, read_header, walk_verified
+from syncbrok.log.index import SegmentIndex
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, VERSION
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, corrupt_error
 from syncbrok.log.verdict import NO_SEAL, Signs, Verdict, judge
 from syncbrok.log.watermark import Mark
 from syncbrok.model.errors import LogCorrupt
+from syncbrok.model.limits import offsets_every
 
 _UNFINISHED = (blank.NAME, f"{watermark.NAME}.tmp", "*.broken.tmp")
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -44,13 +46,16 @@ class Scan(NamedTuple):
     bad: int
     problem: str
     size: int
+    offsets: npt.NDArray[np.int64]
+    """where the ``records`` begin"""
 
 
 class Active(NamedTuple):
-    """The last segment, not sealed, as ``segment.ActiveSegment`` wants it."""
+    """The last segment, not sealed, as ``segment.ActiveSegment`` wants it, and what is where in it."""
 
     info: SegmentInfo
     crc: int
+    places: SegmentIndex
 
 
 class RecoveryReport(NamedTuple):
@@ -101,7 +106,7 @@ def recover(directory: Path, progress: Progress | None = None) -> Recovered:
             raise LogCorrupt(f"{directory} has a watermark but no segment; restore the segments, or remove it all")
         return Recovered(None, (), leftovers, None, 0, 0, mark, RecoveryReport(True, 0, 0, 0, 0, None, 0, 0.0))
     sealed = _check_sealed(paths[:-1], oldest or None, progress)
-    scan = _scan_last(paths[-1], sealed, mark)
+    data, scan, index = _scan_last(paths[-1], sealed, mark)
     row = judge(scan.signs)
     if row.verdict is Verdict.CORRUPT:
         raise corrupt_error(paths[-1], scan.bad, scan.last + 1, None, f"{row.why} ({scan.problem})")
@@ -130,7 +135,10 @@ def recover(directory: Path, progress: Progress | None = None) -> Recovered:
     )
     if row.verdict is Verdict.SEALED:
         return Recovered(scan.header, (*sealed, info), leftovers, None, scan.last, scan.batch, mark, report)
-    return Recovered(scan.header, sealed, leftovers, Active(info, scan.crc), scan.last, scan.batch, mark, report)
+    if index is None:
+        index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, scan.end, scan.header.base, scan.offsets)
+    active = Active(info, scan.crc, index)
+    return Recovered(scan.header, sealed, leftovers, active, scan.last, scan.batch, mark, report)
 
 
 def _check_sealed(paths: list[Path], oldest: int | None, progress: Progress | None) -> tuple[SegmentInfo, ...]:
@@ -165,7 +173,10 @@ def _check_follows(path: Path, header: SegmentHeader, before: SegmentInfo) -> No
 # -- the last segment -------------------------------------------------------------------------------------------------
 
 
-def _scan_last(path: Path, sealed: tuple[SegmentInfo, ...], mark: Mark | None) -> Scan:
+def _scan_last(
+    path: Path, sealed: tuple[SegmentInfo, ...], mark: Mark | None
+) -> tuple[bytes, Scan, SegmentIndex | None]:
+    """Its bytes, what stands in them, and the index that was written beside it, where it is as it was closed."""
     header = segment.read_segment_header(path)
     if sealed:
         _check_follows(path, header, sealed[-1])
@@ -173,7 +184,47 @@ def _scan_last(path: Path, sealed: tuple[SegmentInfo, ...], mark: Mark | None) -
         raise corrupt_error(path, 0, mark.oldest, header.base - 1, "segments before this one are missing")
     if mark and mark.uuid != header.uuid:
         raise corrupt_error(path, 0, header.base, None, "the watermark belongs to another log")
-    return scan_segment(segment.read_segment(path), header, mark.durable if mark else 0, last=True)
+    data = segment.read_segment(path)
+    if mark and mark.clean and mark.base == header.base:
+        index = _index_at_close(path, data, header, mark)
+        if index is not None:
+            return data, _scan_at_close(data, header, index), index
+    return data, scan_segment(data, header, mark.durable if mark else 0, last=True), None
+
+
+def _index_at_close(path: Path, data: bytes, header: SegmentHeader, mark: Mark) -> SegmentIndex | None:
+    """The index that was written when the log was closed; None where the segment is not byte for byte what it was
+    then: every record is looked at one by one in that case."""
+    end = mark.offset
+    if not SEGMENT_HEADER_BYTES < end <= len(data) or np.frombuffer(data, np.uint8, offset=end).any():
+        return None
+    crc = crc32c(memoryview(data)[SEGMENT_HEADER_BYTES:end])
+    index = sidecar.read(path.parent, sidecar.Sealed(header.uuid, header.base, end, crc))
+    if index is None or (index.last, index.end) != (mark.durable, end):
+        return None
+    offsets = lockstep(data, index.sparse.astype(np.int64), offsets_every, index.records)
+    return index if stream.follow_each_other(data, offsets, SEGMENT_HEADER_BYTES, end) else None
+
+
+def _scan_at_close(data: bytes, header: SegmentHeader, index: SegmentIndex) -> Scan:
+    """What looking at every record would say of a segment that is as it was closed."""
+    offsets = lockstep(data, index.sparse.astype(np.int64), offsets_every, index.records)
+    first, last = gather(data, offsets[[0, -1]])
+    return Scan(
+        header,
+        Signs(last=True, sealed=False, blank=True, half_unit=False, vouched=False, follows=False, covered=False),
+        index.end,
+        index.records,
+        index.last,
+        int(last["batch"]),
+        crc32c(memoryview(data)[SEGMENT_HEADER_BYTES : index.end]),
+        int(first["time_us"]),
+        int(last["time_us"]),
+        index.end,
+        "",
+        len(data),
+        offsets,
+    )
 
 
 def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool) -> Scan:
@@ -214,6 +265,7 @@ def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool
         at,
         _problem(data, at),
         len(data),
+        whole[:kept],
     )
 
 

@@ -181,3 +181,11 @@ def _fact(record: bytes, offset: int) -> Fact | Corrupt:
     if isinstance(found, Decoded):
         return found.fact
     return Corrupt(offset, found.why if isinstance(found, Corrupt) else "the record is cut short")
+
+
+def follow_each_other(data: Buffer, offsets: npt.NDArray[np.int64], start: int, end: int) -> bool:
+    """Whether these are the offsets that walking from ``start`` to ``end`` would give."""
+    if not len(offsets) or offsets[0] != start or offsets[-1] > end - HEADER_BYTES or len(data) < end:
+        return False
+    lengths = np.ndarray(len(data) - HEADER_BYTES + 1, dtype="<u4", buffer=data, offset=LENGTH_AT, strides=(1,))
+    return bool((np.diff(offsets, append=end) == HEADER_BYTES + lengths[offsets].astype(np.int64)).all())
