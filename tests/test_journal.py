@@ -102,7 +102,7 @@ def test_batches_are_written_in_order_and_by_one_thread(journal: Journal) -> Non
     journal.write(second)
     with pytest.raises(AssertionError):
         journal.write(second)
-    with journal._as_writer(), pytest.raises(RuntimeError, match="one writer"):
+    with journal._writing, pytest.raises(RuntimeError, match="one writer"):
         publish(journal)
     publish(journal)
 

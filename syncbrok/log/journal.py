@@ -14,9 +14,8 @@ interpreter once more between write and fsync was seen to wait for 100 ms (DESIG
 import logging
 import os
 import uuid as uuids
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -34,6 +33,7 @@ from syncbrok.log.recovery import Recovered, RecoveryReport, recover
 from syncbrok.log.reserve import Reserve
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, SegmentInfo
 from syncbrok.log.stream import message_at
+from syncbrok.log.turnstile import Turnstile
 from syncbrok.log.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogFull
@@ -63,9 +63,7 @@ class Journal:
         self._prepared = self._written = recovered.batch
         """numbers of the last batch prepared and of the last one written"""
         self._always = options.sync == "always"
-        self._writing = Lock()
-        self._failed: LogFailed | None = None
-        self._closed = False
+        self._writing = Turnstile()
         self._catalogue = Catalogue(self.uuid, recovered.sealed)
         self.damaged, self.scrub = self._catalogue.damaged, self._catalogue.scrub
         self._reader = Reader(self._catalogue, lambda: self.next_sequence)
@@ -125,7 +123,8 @@ class Journal:
         return journal
 
     def __repr__(self) -> str:
-        state = "failed" if self._failed else "closed" if self._closed else "full" if self._reserve.short else "open"
+        writing, full = self._writing, self._reserve.short
+        state = "failed" if writing.failed else "closed" if writing.closed else "full" if full else "open"
         return f"<Journal {state} segments={len(self._catalogue.parts)} next={self.next_sequence}>"
 
     # -- numbers ------------------------------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ class Journal:
 
         ``essential``: where the disk is full the reserve is released for it, and it may go into a segment that
         ``needs_roll`` where the roll found no room."""
-        with self._as_writer():
+        with self._writing:
             assert batch.first == self.next_sequence, f"batch {batch.first}, next is {self.next_sequence}"
             assert batch.number > self._written, "batches are written in the order in which they were prepared"
             if self._active is None:
@@ -216,7 +215,7 @@ class Journal:
     def sync(self) -> None:
         """With ``interval``: everything written is on the disk when this returns. With either policy: saves the
         watermark if a second has passed; call it now and then when nothing is written. Raises ``LogFailed``."""
-        with self._as_writer():
+        with self._writing:
             self._sync()
             self._mark_if_due()
 
@@ -225,34 +224,13 @@ class Journal:
             self._active.sync()
             self._now_durable()
 
-    def _check_usable(self) -> None:
-        if self._failed:
-            raise LogFailed(self._failed.detail) from self._failed
-        if self._closed:
-            raise RuntimeError("the journal is closed")
-
-    @contextmanager
-    def _as_writer(self) -> Iterator[None]:
-        if not self._writing.acquire(blocking=False):
-            raise RuntimeError("two threads write to the journal; it has one writer")
-        try:
-            self._check_usable()
-            yield
-        except LogFailed as problem:
-            if not self._failed:
-                self._failed = problem
-                log.critical("syncbrok.log.failed", extra={"detail": problem.detail})
-            raise
-        finally:
-            self._writing.release()
-
     # -- segments -----------------------------------------------------------------------------------------------------
 
     def roll(self, opened: SegmentOpened) -> None:
         """Seal the active segment, if there is one, and begin the next with ``opened``, whose sequence must be
         ``roll_sequence``. Raises ``LogFull``: there is no room for another segment, the active one stays; or, where it
         was sealed already, there is none. Raises ``LogFailed``."""
-        with self._as_writer():
+        with self._writing:
             assert opened.sequence == self.roll_sequence, f"{opened.sequence}, not {self.roll_sequence}"
             self._written = self._prepared = self._prepared + 2  # one for the seal, one for the snapshot
             header = SegmentHeader(self.uuid, self.id_key, opened.sequence, opened.time_us)
@@ -379,20 +357,20 @@ class Journal:
 
     def close(self) -> None:
         """Make everything durable, say that it is, let go of the lock. A failed journal only lets go."""
-        if self._closed:
+        if self._writing.closed:
             return
         self._blank.close()
         self._background.shutdown(wait=True)
         try:
-            if not self._failed:
-                with self._as_writer():
+            if not self._writing.failed:
+                with self._writing:
                     self._sync()
                     if self._active is not None:
                         self._catalogue.write_active_sidecar(self._active.path, self._active.crc)
                     self._mark(clean=True)
                 self._blank.path.unlink(missing_ok=True)
         finally:
-            self._closed = True
+            self._writing.closed = True
             if self._active is not None:
                 self._active.close()
             self._watermark.close()

@@ -244,7 +244,7 @@ class Committer:
 
     def _due(self) -> int | bool:
         """Whether something is to be written now; outcomes that may linger wait for company."""
-        return self._waiting() or (bool(self._rows) and (self._hurry or self._stopping))
+        return (bool(self._rows) and (self._hurry or self._stopping)) or self._waiting()
 
     def _rest(self) -> None:
         """Nothing to write now."""

@@ -1,0 +1,39 @@
+"""Lets one writer through at a time, and nobody any more once the log has failed or is closed."""
+
+import logging
+from threading import Lock
+from types import TracebackType
+
+from syncbrok.model.errors import LogFailed
+
+log = logging.getLogger(__name__)
+
+
+class Turnstile:
+    """A context: inside it one writes. A second one meanwhile is a mistake of the program and raises at once, it is not
+    made to wait. A class and not a generator's context, which would take 2 us of every commit."""
+
+    __slots__ = ("_writing", "closed", "failed")
+
+    def __init__(self) -> None:
+        self._writing = Lock()
+        self.failed: LogFailed | None = None
+        """the first ``LogFailed`` that was raised inside: whoever comes later gets the same"""
+        self.closed = False
+
+    def __enter__(self) -> None:
+        if not self._writing.acquire(blocking=False):
+            raise RuntimeError("two threads write to the journal; it has one writer")
+        if self.failed is not None or self.closed:
+            self._writing.release()
+            if self.failed is not None:
+                raise LogFailed(self.failed.detail) from self.failed
+            raise RuntimeError("the journal is closed")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(problem, LogFailed) and self.failed is None:
+            self.failed = problem
+            log.critical("syncbrok.log.failed", extra={"detail": problem.detail})
+        self._writing.release()
