@@ -356,6 +356,16 @@ def test_the_short_way_is_taken() -> None:
             body = b"\n".join(line % content for content in (b"one", b"", "zw\u00f6lf".encode())) + end
             assert plain_contents(body, 3, 6) == [b"one", b"", "zw\u00f6lf".encode()]
             assert plain_contents(body, 2, 6) is plain_contents(body, 3, 4) is None
+    assert plain_contents(b'{ "content" : "\\"\\u00e9" }\n{"content":"\\\\"}', 2, 3) == ['"\u00e9'.encode(), b"\\"]
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b"1", b'"c"', b"{}", b"null", b'{"content":1}', b'{"content":["a"]}',
+                                  b'{"data":"a"}', b'{"content":"a","key":"k"}', b'{"content":"\\ud800"}'])  # fmt: skip
+def test_what_is_more_or_less_than_content_goes_the_long_way(line: bytes) -> None:
+    """One such line is enough."""
+    for body in (line, b'{"content":"a"}\n' + line + b'\n{"content":"b"}', line + b"\n" + b'{"content":"a"}\n'):
+        assert plain_contents(body, 9, 9) is None
+    assert plain_contents(b'{"content":"a"}\n\n{"content":"b"}', 9, 9) is None
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16).map(MessageId)))

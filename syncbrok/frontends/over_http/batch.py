@@ -26,6 +26,7 @@ CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
 _ID_LINE: Final = b'"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",'
 _ID_PARTS: Final = ((1, 0, 8), (10, 8, 4), (15, 12, 4), (20, 16, 4), (25, 20, 12))
 """(place in the line, place among the digits, how many)"""
+_NOTHING_MORE: Final = Message(b"")[2:]
 _PER_MESSAGE: Final = ("Idempotency-Key",)
 _PER_MESSAGE_PREFIXES: Final = ("syncbrok-", "ce-")
 
@@ -45,14 +46,21 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
     if media == NDJSON:
         contents = plain_contents(body, options.batch_lines_max, options.content_bytes_max)
         if contents is not None:
-            unit = PublishBatch(PlainKind(queue, TEXT), contents, len(body))
-            plain: AcceptedPlain = await surface.channels.messages.put(unit)
-            return _told(201, plain.ids, plain.sync)
+            return await _put_plain(surface, PublishBatch(PlainKind(queue, TEXT), contents, len(body)))
         messages = parse_lines(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
+        content_type = messages[0].content_type
+        if all(message[1:] == (content_type, *_NOTHING_MORE) for message in messages):
+            contents = [message.content for message in messages]
+            return await _put_plain(surface, PublishBatch(PlainKind(queue, content_type), contents, len(body)))
     else:
         messages = await _events(body, surface)
     accepted = await _put(surface, Publish(queue, messages))
     return _told(201 if True in accepted.new else 200, b"".join(accepted.ids), accepted.sync)
+
+
+async def _put_plain(surface: Surface, unit: PublishBatch) -> web.Response:
+    accepted: AcceptedPlain = await surface.channels.messages.put(unit)
+    return _told(201, accepted.ids, accepted.sync)
 
 
 def _told(status: int, ids: bytes, sync: str) -> web.Response:

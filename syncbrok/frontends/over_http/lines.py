@@ -40,8 +40,18 @@ _FIRST_PRINTABLE: Final = 0x20
 
 
 def plain_contents(body: bytes, lines_max: int, content_bytes_max: int) -> list[bytes] | None:
-    """The contents of a batch whose lines are all ``{"content": "..."}`` and nothing else, without a JSON parser: a
-    tenth of the time. None for any other body, right or wrong: ``parse_lines`` has the word on it.
+    """The contents of a batch whose lines are all ``{"content": "..."}`` and nothing else, with no object for each
+    line. None for any other body, right or wrong: ``parse_lines`` has the word on it."""
+    contents = _cut(body)
+    if contents is None:
+        contents = _loaded(body, lines_max)
+    if contents is None or len(contents) > lines_max or max(map(len, contents)) > content_bytes_max:
+        return None
+    return contents
+
+
+def _cut(body: bytes) -> list[bytes] | None:
+    """Without a JSON parser, in a tenth of the time: 0.2 us a line.
 
     Why it reads what a parser would: the lines begin and end with the same characters and are cut apart at a newline,
     which no string of JSON may hold. No quote is left over for a string to end at, no backslash for an escape, no
@@ -57,10 +67,8 @@ def plain_contents(body: bytes, lines_max: int, content_bytes_max: int) -> list[
     characters = np.frombuffer(body, np.uint8)
     newlines = len(contents) if ending is _PLAIN_ENDING else len(contents) - 1
     if (
-        len(contents) > lines_max
-        or np.count_nonzero(characters == _QUOTE) != 4 * len(contents)
+        np.count_nonzero(characters == _QUOTE) != 4 * len(contents)
         or np.count_nonzero(characters < _FIRST_PRINTABLE) != newlines
-        or max(map(len, contents)) > content_bytes_max
     ):
         return None
     try:
@@ -68,6 +76,20 @@ def plain_contents(body: bytes, lines_max: int, content_bytes_max: int) -> list[
     except UnicodeDecodeError:
         return None
     return contents
+
+
+def _loaded(body: bytes, lines_max: int) -> list[bytes] | None:
+    """The same where there are escapes or other spaces: 0.8 us a line."""
+    lines = body.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    if len(lines) > lines_max:
+        return None
+    try:
+        contents = [given["content"].encode() for given in map(orjson.loads, lines) if len(given) == 1]
+    except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, or not that object, or not that string
+        return None
+    return contents if contents and len(contents) == len(lines) else None
 
 
 def parse_lines(body: bytes, lines_max: int, content_bytes_max: int, parents_max: int) -> tuple[Message, ...]:
