@@ -105,6 +105,8 @@ class World:
         self.lost: set[int] = set()
         self.unknown: set[int] = set()
         self.content = b"hello"
+        self.read_most = 1 << 20
+        """messages that one read answers with"""
         self.now_us = TIME_US
         self.reading = asyncio.Event()
         self.reading.set()
@@ -123,7 +125,8 @@ class World:
     async def read(self, sequences: Sequence[int]) -> list[Published | None]:
         self.reads.append(list(sequences))
         await self.reading.wait()
-        return [None if sequence in self.lost else message(sequence, self.content) for sequence in sequences]
+        some = sequences[: self.read_most]
+        return [None if sequence in self.lost else message(sequence, self.content) for sequence in some]
 
     def lookup(self, number: int) -> tuple[Subscriber, str, float]:
         if number in self.unknown:
@@ -218,6 +221,18 @@ async def test_what_is_not_in_memory_is_read_in_runs() -> None:
             assert run == sorted(set(run))
         assert sum(len(run) for run in world.reads) == 50
         assert world.courier.bytes_in_flight == 0
+
+
+async def test_a_read_that_is_cut_short_is_taken_up_again() -> None:
+    """DESIGN 1, bounded: a run whose contents are larger than was expected comes in parts, and nothing is left out."""
+    world = World()
+    world.read_most = 7
+    async with running(world):
+        world.schedule.give(*range(200, 300))
+        world.courier.wake()
+        await eventually(lambda: len(world.recorded) >= 100, "all of them")
+        assert sorted(world.recorded) == [(sequence, Outcome.DELIVERED) for sequence in range(200, 300)]
+        assert world.courier.in_flight == world.courier.bytes_in_flight == 0
 
 
 async def test_bytes_in_flight_are_bounded() -> None:

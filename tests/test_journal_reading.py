@@ -14,6 +14,7 @@ import pytest
 
 from syncbrok.log import retention, segment
 from syncbrok.log.journal import Journal
+from syncbrok.log.reader import SLICE
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Carried, Outcome, Published, Tried
 from syncbrok.model.limits import KIB, MIB
@@ -72,6 +73,18 @@ def test_any_selection_of_messages_is_read(tmp_path: Path, seed: int) -> None:
         assert [journal._reader.kind_of(one) for one in some] == [
             "message" if one in expected else "other" if 0 < one < journal.next_sequence else "unknown" for one in some
         ]
+    journal.close()
+
+
+def test_a_read_with_a_bound_ends_early(tmp_path: Path) -> None:
+    """DESIGN 1, bounded: what is asked for beyond the bound is left out, at the end; a slice is read in any case."""
+    journal = open_journal(tmp_path)
+    written = publish(journal, 700, content=bytes(100))
+    sequences = [one.sequence for one in written]
+    assert journal.read_many(sequences, 70_000) == written
+    assert journal.read_many(sequences, 50_000) == written[: 2 * SLICE]
+    assert journal.read_many(sequences, 1) == written[:SLICE]
+    assert journal.read_many([], 1) == []
     journal.close()
 
 

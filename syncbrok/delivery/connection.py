@@ -48,9 +48,9 @@ class Owner(Protocol):
     def closed(self, connection: "Connection") -> None:
         """It is gone."""
 
-    def acknowledged(self, connection: "Connection", started_s: float) -> Answer:
-        """The usual answer came, to an exchange begun at ``started_s``: what it means; the connection, which holds no
-        exchange any more, is free."""
+    def acknowledged(self, connection: "Connection", delivery: Delivery, done: Done, started_s: float) -> None:
+        """The usual answer came, to an exchange begun at ``started_s``; the connection, which was taken off it, is
+        free."""
 
     def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
         """The exchange, which no connection holds any more, has failed."""
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
             self.delivery = None
             self.deadline_s = inf
             self.answers += 1
-            self._done(delivery, self._pool.acknowledged(self, self._started_s))
+            self._pool.acknowledged(self, delivery, self._done, self._started_s)
             return
         if reader is None:
             reader = self._reader = AnswerReader()

@@ -25,9 +25,10 @@ ATTEMPTS_PER_TURN = 128
 """taken in one turn of the loop, so that it goes on to other work"""
 ANSWERS_PER_TURN = 256
 READERS = 2
-READ_RUN_MAX = 256
+READ_RUN_MAX = 1_024
 READ_RUN_BYTES = 8 * limits.MIB
-"""messages and, as far as can be told before, bytes read at once; and as many again of those that come next"""
+"""messages and, as far as can be told before, bytes read at once; and as many again of those that come next. Long runs
+are cheap: with short ones the readers and the loop take the interpreter from each other all the time."""
 POLL_S = 0.002
 """when work is due that could not be done in this turn (a window is full, the log is behind)"""
 
@@ -54,7 +55,8 @@ class SchedulerLike(Protocol):
 class Courier:
     """``handlers`` says who speaks to a subscriber; ``lookup`` gives, for its number, the subscriber, its queue's name
     and its timeout in seconds (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` fetches messages
-    from the log, ``cached`` those in memory. ``recorded`` takes the rows to log. ``jitter`` is in -1..1."""
+    from the log, only the first of those asked for where all would be too many bytes; ``cached`` those in memory.
+    ``recorded`` takes the rows to log. ``jitter`` is in -1..1."""
 
     def __init__(
         self,
@@ -219,10 +221,16 @@ class Courier:
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def _done(self, delivery: Delivery, answer: Answer) -> None:
-        """Called by the handlers; the settling waits for the turn, so that rows are recorded together."""
+        """Called by the handlers; the settling waits for the turn, so that rows are recorded together. When nothing
+        else is out there is no company to wait for, and a chain need not wait for the turn."""
         self.bytes_in_flight -= len(delivery.message.content)
         self._answers.append((delivery.attempt, answer))
-        if not self._pumping:
+        if self._pumping:
+            return
+        if self.in_flight == 1:
+            self._pumping = True
+            self._turn()
+        else:
             self.wake()
 
     def _settle(self, now_us: int, answers_max: int) -> list[Row]:
@@ -246,14 +254,16 @@ class Courier:
         ahead, cached, unread = self._ahead.messages, self._cached, self._unread
         self.in_flight += len(attempts)
         found: dict[int, list[tuple[Attempt, Published]]] = {}
+        number, pairs = -1, []
         for attempt in attempts:
-            message = ahead.get(attempt.message) or cached(attempt.message)
+            message = ahead.get(attempt[0]) or cached(attempt[0])
             if message is None:
                 unread.append(attempt)
-            elif attempt.subscriber in found:
-                found[attempt.subscriber].append((attempt, message))
-            else:
-                found[attempt.subscriber] = [(attempt, message)]
+                continue
+            if attempt[1] != number:  # those of one subscriber come together
+                number = attempt[1]
+                pairs = found.setdefault(number, [])
+            pairs.append((attempt, message))
         for number, pairs in found.items():
             if self._ahead.passed(number, pairs[-1][0].message):
                 self._unread_some.set()
@@ -270,8 +280,7 @@ class Courier:
         # Past the Python-level __new__ of a NamedTuple, which takes three times as long.
         new = tuple.__new__
         deliveries: list[Delivery] = [new(Delivery, (attempt, message, queue, timeout_s)) for attempt, message in pairs]
-        for _, message in pairs:
-            self.bytes_in_flight += len(message.content)
+        self.bytes_in_flight += sum([len(message.content) for _, message in pairs])
         self._handlers(subscriber).deliver(subscriber, deliveries, self._done)
 
     async def _reader(self) -> None:
@@ -287,8 +296,9 @@ class Courier:
             ahead.wanted.update(attempt.subscriber for attempt in run)
             wanted = {attempt.message for attempt in run}
             wanted.update(ahead.choose(self._scheduler.upcoming, self._cached, run_max))
-            messages = dict(zip(sorted(wanted), await self._read(sorted(wanted)), strict=True))
-            largest = max((len(message.content) for message in messages.values() if message is not None), default=0)
+            asked = sorted(wanted)
+            messages = dict(zip(asked, await self._read(asked), strict=False))
+            largest = max([len(message.content) for message in messages.values() if message is not None], default=0)
             self._content_bytes = max(largest, self._content_bytes // 2, 1)
             ahead.keep(messages)
             self._hand_over(run, messages)
@@ -301,6 +311,9 @@ class Courier:
         found: dict[int, list[tuple[Attempt, Published]]] = {}
         room = limits.bytes_in_flight_max - self.bytes_in_flight
         for attempt in run:
+            if attempt.message not in messages:
+                self._unread.append(attempt)  # the run was cut short
+                continue
             message = messages[attempt.message]
             if message is None:
                 self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))

@@ -30,6 +30,7 @@ RESOLVED_MAX_S = 5.0
 """how long the addresses of a name are used again, so that a burst of dials asks once"""
 REDIAL_PAUSE_S = 0.5
 """while other connections work, a failed dial is not repeated sooner: what waits gets one of those"""
+_ACKNOWLEDGED = Reason.NONE
 
 
 class Pool:
@@ -168,12 +169,19 @@ class Pool:
             )
             return b""
 
-    def acknowledged(self, connection: Connection, started_s: float) -> Answer:
+    def acknowledged(self, connection: Connection, delivery: Delivery, done: Done, started_s: float) -> None:
         """See ``Owner``."""
         now_s = monotonic()
-        self.release(connection, now_s)
+        if self._waiting or self._retired or now_s >= connection.expires_s or not connection.sent:
+            self.release(connection, now_s)
+        else:
+            connection.idle_since_s = now_s
+            self._idle[connection] = None
         # Past the Python-level __new__ of a NamedTuple: half a microsecond of the dozen that a delivery may take.
-        return tuple.__new__(Answer, (Reason.NONE, self.usual_status, None, int((now_s - started_s) * 1e6), b""))
+        done(
+            delivery,
+            tuple.__new__(Answer, (_ACKNOWLEDGED, self.usual_status, None, int((now_s - started_s) * 1e6), b"")),
+        )
 
     def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
         """End ``exchange``, which no connection holds any more."""

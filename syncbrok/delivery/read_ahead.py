@@ -4,7 +4,7 @@ Without it a backlog is read in runs of what a window has room for, and each run
 run is read while this one is being delivered: when half of what was read ahead for a subscriber has gone out.
 """
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Final
@@ -21,8 +21,9 @@ class ReadAhead:
     ``wanted``: subscribers for whom the next run should be read."""
 
     def __init__(self) -> None:
-        # Ordered: the first of a plain dict is found by walking over all that were taken out before it.
-        self.messages: OrderedDict[int, Published] = OrderedDict()
+        self.messages: dict[int, Published] = {}
+        # Beside it, because the first of a plain dict is found by walking over all that were taken out before it.
+        self._order: deque[int] = deque()
         self.wanted: set[int] = set()
         self._bytes = 0
         self._marks: dict[int, int] = {}
@@ -60,10 +61,12 @@ class ReadAhead:
 
     def keep(self, messages: Mapping[int, Published | None]) -> None:
         """Put by what has been read."""
-        for sequence, message in messages.items():
-            if message is not None and sequence not in self.messages:
-                self.messages[sequence] = message
-                self._bytes += len(message.content)
-        while self._bytes > BYTES_MAX or len(self.messages) > MESSAGES_MAX:
-            _, oldest = self.messages.popitem(last=False)
-            self._bytes -= len(oldest.content)
+        kept = self.messages
+        fresh = {
+            sequence: message for sequence, message in messages.items() if message is not None and sequence not in kept
+        }
+        kept.update(fresh)
+        self._order.extend(fresh)
+        self._bytes += sum([len(message.content) for message in fresh.values()])
+        while self._bytes > BYTES_MAX or len(kept) > MESSAGES_MAX:
+            self._bytes -= len(kept.pop(self._order.popleft()).content)

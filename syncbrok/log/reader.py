@@ -8,34 +8,24 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from syncbrok.log import files, segment, stream
+from syncbrok.log.blocks import BLOCK_BYTES_MAX, Block, hop_block, hop_header, together, walk_block
 from syncbrok.log.catalogue import Catalogue, Part
-from syncbrok.log.codec import Corrupt, Decoded, Header, Kind, decode, read_header
+from syncbrok.log.codec import Corrupt, Header, Kind
 from syncbrok.log.index import SegmentIndex, text_hash
-from syncbrok.log.layout import HEADER_BYTES, MAGIC, WALK_STRUCT
-from syncbrok.log.neighbours import plain_neighbours
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row
-from syncbrok.model.limits import MIB, offsets_every
+from syncbrok.model.limits import offsets_every
 from syncbrok.model.names import MessageId
 
-BLOCK_BYTES_MAX = 1 * MIB
-READ_BYTES_MAX = 4 * MIB
+SLICE = 256
+"""messages between two looks at how many bytes were read"""
 _CANDIDATES = 64
 
 KindName = Literal["message", "other", "dropped", "lost", "unknown"]
-
-
-class Block(NamedTuple):
-    """Up to 256 records that begin at ``start``; ``wanted`` are (how many to walk from there, sequence, how many
-    neighbours from that one on)."""
-
-    start: int
-    end: int
-    wanted: list[tuple[int, int, int]]
 
 
 class Reader:
@@ -47,10 +37,23 @@ class Reader:
 
     # -- records ------------------------------------------------------------------------------------------------------
 
-    def messages(self, sequences: Sequence[int]) -> list[Published | None]:
+    def messages(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
         """The messages of these sequences (their own), content included, in the same order. None: dropped by retention
         and carried by no later record, not a message, or damaged on the disk (which ``Catalogue.damaged`` then tells):
-        one record that rots must not keep the others from being read."""
+        one record that rots must not keep the others from being read. With ``bytes_max`` the list may be shorter: it
+        ends after the slice with which the contents came to so many bytes."""
+        if bytes_max is None:
+            return self._messages(sequences)
+        found: list[Published | None] = []
+        for at in range(0, len(sequences), SLICE):
+            some = self._messages(sequences[at : at + SLICE])
+            found += some
+            bytes_max -= sum([len(message.content) for message in some if message is not None])
+            if bytes_max <= 0:
+                break
+        return found
+
+    def _messages(self, sequences: Sequence[int]) -> list[Published | None]:
         records = sorted(set(sequences))
         facts = self._facts(records)
         if len(facts) == len(sequences) and [_own(fact) for fact in facts] == sequences:
@@ -115,13 +118,13 @@ class Reader:
             return
         descriptor = os.open(part.info.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for run in _runs(blocks):
+            for run in together(blocks):
                 if len(run) == 1 and run[0].end - run[0].start > BLOCK_BYTES_MAX:
-                    _hop(descriptor, part, run[0], facts)
+                    hop_block(descriptor, part, run[0], facts)
                     continue
                 data = files.read_at(descriptor, run[-1].end - run[0].start, run[0].start)
                 for block in run:
-                    _walk(data, run[0].start, part, block, facts)
+                    walk_block(data, run[0].start, part, block, facts)
         finally:
             os.close(descriptor)
 
@@ -174,7 +177,7 @@ class Reader:
         except FileNotFoundError:
             return None
         try:
-            return _hop_header(descriptor, part, blocks[0].start, blocks[0].wanted[0][0], sequence)[0]
+            return hop_header(descriptor, part, blocks[0].start, blocks[0].wanted[0][0], sequence)[0]
         finally:
             os.close(descriptor)
 
@@ -308,90 +311,3 @@ def _places(index: SegmentIndex, records: Sequence[int]) -> Iterator[tuple[int, 
 def _own(fact: Fact) -> int:
     """The sequence of a message, 0 for anything else."""
     return fact[0] if type(fact) is Published else 0
-
-
-# -- inside one file --------------------------------------------------------------------------------------------------
-
-
-def _runs(blocks: Sequence[Block]) -> Iterator[list[Block]]:
-    """Neighbouring blocks that are read with one call; a large block is alone."""
-    run: list[Block] = []
-    for block in blocks:
-        if run and (block.start != run[-1].end or block.end - run[0].start > READ_BYTES_MAX):
-            yield run
-            run = []
-        if block.end - block.start > BLOCK_BYTES_MAX:
-            if run:
-                yield run
-            run = []
-            yield [block]
-            continue
-        run.append(block)
-    if run:
-        yield run
-
-
-def _walk(data: bytes, shift: int, part: Part, block: Block, facts: list[Fact]) -> None:
-    """Put the wanted records of a block whose bytes are in ``data``, which stands at ``shift`` in the file, into
-    ``facts``."""
-    at, walked = block.start - shift, 0
-    for steps, first, count in block.wanted:
-        at = _skip(data, at, steps - walked, shift, part, first)
-        walked = steps + count
-        sequence, end = first, first + count
-        while sequence < end:
-            messages: list[Published] = []
-            at = plain_neighbours(data, at, sequence, end - sequence, messages)
-            facts += messages
-            sequence += len(messages)
-            if sequence < end:
-                fact, at = _decoded(data, at, shift, part, sequence)
-                facts.append(fact)
-                sequence += 1
-
-
-def _skip(data: bytes, at: int, steps: int, shift: int, part: Part, sequence: int) -> int:
-    """The offset of the record so many after the one at ``at``; ``sequence`` is the one that is looked for."""
-    unpack, last_at = WALK_STRUCT.unpack_from, len(data) - HEADER_BYTES
-    for _ in range(steps):
-        magic, body_bytes = unpack(data, at) if at <= last_at else (0, 0)
-        if magic != MAGIC:
-            raise corrupt_error(part.info.path, at + shift, part.info.base, sequence, "no record begins here")
-        at += HEADER_BYTES + body_bytes
-    return at
-
-
-def _decoded(data: bytes, at: int, shift: int, part: Part, sequence: int) -> tuple[Fact, int]:
-    """The fact of any record, and where the next one begins."""
-    found = decode(data, at)
-    if not isinstance(found, Decoded):
-        why = getattr(found, "why", "the record is cut short")
-        raise corrupt_error(part.info.path, at + shift, sequence, sequence, why)
-    if found.header.sequence != sequence:
-        why = f"a record of sequence {found.header.sequence} stands here"
-        raise corrupt_error(part.info.path, at + shift, sequence, sequence, why)
-    return found.fact, found.end
-
-
-def _hop(descriptor: int, part: Part, block: Block, facts: list[Fact]) -> None:
-    """The same for a large block: from header to header, and only the wanted bodies."""
-    at, walked = block.start, 0
-    for first_steps, first, count in block.wanted:
-        for steps, sequence in zip(range(first_steps, first_steps + count), range(first, first + count), strict=True):
-            header, at = _hop_header(descriptor, part, at, steps - walked, sequence)
-            walked = steps
-            data = files.read_at(descriptor, header.record_bytes, at)
-            facts.append(_decoded(data, 0, at, part, sequence)[0])
-
-
-def _hop_header(descriptor: int, part: Part, at: int, steps: int, sequence: int) -> tuple[Header, int]:
-    """The header ``steps`` records after the one at ``at``, and its offset."""
-    while True:
-        header = read_header(files.read_at(descriptor, HEADER_BYTES, at))
-        if not isinstance(header, Header):
-            why = getattr(header, "why", "the file ends")
-            raise corrupt_error(part.info.path, at, part.info.base, sequence, why)
-        if steps == 0:
-            return header, at
-        at += header.record_bytes
-        steps -= 1

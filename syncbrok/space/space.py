@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-from syncbrok.delivery.courier import Courier
+from syncbrok.delivery.courier import READ_RUN_BYTES, Courier
 from syncbrok.delivery.handler import Handler
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal, JournalOptions
@@ -319,7 +319,7 @@ class Space:
         return now.backlog + now.blocked + now.in_flight + now.retrying
 
     async def _read(self, sequences: Sequence[int]) -> list[Published | None]:
-        return await self._run_blocking(self._journal.read_many, sequences)
+        return await self._run_blocking(self._journal.read_many, sequences, READ_RUN_BYTES)
 
     async def _look_up(self, wanted: frozenset[Wanted]) -> Found:
         return await self._run_blocking(look_up, self._journal, wanted)
