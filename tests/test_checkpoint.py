@@ -1,9 +1,19 @@
 """A checkpoint is believed only about the log it was made of."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
+import pytest
+
+from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log import checkpoint
+from syncbrok.model.facts import Outcomes, PublishedRun, QueueSet, Reason, SubscriberSet
+from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId
+from tests.support.journals import START_US
 
 UUID = bytes(range(16))
 PARTS = {"scheduler": b"state" * 1_000, "queues": b"", "a-name-of-thirty-two-characters-": b"\0\xff"}
@@ -60,3 +70,84 @@ def test_every_byte_counts(tmp_path: Path) -> None:
             assert checkpoint.load(tmp_path, UUID, lambda _: 7) is None
     path.write_bytes(good + b"\0")
     assert checkpoint.load(tmp_path, UUID, lambda _: 7) is None
+
+
+# -- the scheduler's books -------------------------------------------------------------------------------------------
+
+
+def run_of(first: int, count: int, queue: int) -> PublishedRun:
+    return PublishedRun(first, START_US, bytes(16 * count), queue, Scope.ALL, ParentFailure.FAIL, "")
+
+
+def taken(scheduler: Scheduler, limit: int) -> list[tuple[int, int]]:
+    return [(one.message, one.subscriber) for one in scheduler.take(START_US, 100_000, limit)]
+
+
+@pytest.fixture
+def declared() -> list[QueueSet | SubscriberSet]:
+    """Two queues; the first has two subscribers, the second one."""
+    settings = SubscriberSettings(endpoint="http://127.0.0.1:1/", window=50_000)
+    return [
+        *(QueueSet(n, START_US, n, QueueName(f"q{n}"), QueueSettings()) for n in (1, 2)),
+        *(
+            SubscriberSet(2 + n, START_US, n, queue, SubscriberId(f"s{n}"), 2 + n, settings)
+            for n, queue in ((1, 1), (2, 1), (3, 2))
+        ),
+    ]
+
+
+def test_a_long_backlog_is_a_small_checkpoint(declared: list[QueueSet | SubscriberSet]) -> None:
+    """The loop stands still while a checkpoint is made: 300,000 messages that wait and are all alike are no work, and
+    come back as they were."""
+    scheduler = Scheduler()
+    for fact in declared:
+        scheduler.apply(fact)
+    for number in range(30):
+        scheduler.apply(run_of(100 + 10_000 * number, 10_000, 1))
+    parts = scheduler.checkpoint()
+    assert sum(map(len, parts.values())) < 100_000
+    again = Scheduler()
+    again.restore(parts, declared)
+    assert again.checkpoint() == parts
+    assert again.queue_statistics(1) == scheduler.queue_statistics(1)
+    assert [again.message_state(one) for one in (99, 100, 150_000, 300_099)] == ["complete", *3 * ["pending"]]
+    assert taken(again, 40_000) == taken(scheduler, 40_000)
+
+
+def test_every_form_of_a_backlog_comes_back(declared: list[QueueSet | SubscriberSet], seed: int) -> None:
+    """Whole chunks alike, mixed ones, queues in turns, some of it delivered: the same books, and they go on."""
+    dice = random.Random(seed)
+    scheduler = Scheduler()
+    for fact in declared:
+        scheduler.apply(fact)
+    sequence = 100
+    for _ in range(60):
+        count = dice.choice((1, 1, 2, 17, 500, 5_000))
+        scheduler.apply(run_of(sequence, count, dice.choice((1, 2))))
+        sequence += count
+        out = scheduler.take(START_US, 100_000, dice.choice((0, 0, 64, 3_000)))
+        rows = scheduler.settle([(one, Answer(Reason.NONE, 200)) for one in out], START_US, lambda: 0.0)
+        if rows:
+            scheduler.apply(Outcomes(sequence, START_US, tuple(rows)))
+            sequence += 1
+    parts = scheduler.checkpoint()
+    again = Scheduler()
+    again.restore(parts, declared)
+    assert again.checkpoint() == parts
+    assert [again.message_state(one) for one in range(sequence + 2)] == [
+        scheduler.message_state(one) for one in range(sequence + 2)
+    ]
+    for one in (scheduler, again):
+        one.apply(run_of(sequence, 3, 1))
+    assert sorted(taken(again, 1_000_000)) == sorted(taken(scheduler, 1_000_000))
+
+
+def test_a_checkpoint_of_another_version_is_refused(declared: list[QueueSet | SubscriberSet]) -> None:
+    """What an older program wrote is not guessed at: the log is replayed instead."""
+    scheduler = Scheduler()
+    for fact in declared:
+        scheduler.apply(fact)
+    parts = scheduler.checkpoint()
+    state = orjson.loads(parts["state"])
+    with pytest.raises(ValueError, match="version"):
+        Scheduler().restore({**parts, "state": orjson.dumps(state | {"version": 1})}, declared)

@@ -1,6 +1,8 @@
 """The scheduler's books as bytes and back: what a checkpoint holds (DESIGN section 4).
 
-Columns and bitmaps go as they are in memory, everything small as one JSON document. What was out at a handler, or had
+Columns and bitmaps go as they are in memory, but for what says the same thousands of times: chunks whose rows are all
+alike, and neighbours in a backlog. Both are what a long backlog consists of, and the loop stands still while this is
+made. Everything small is one JSON document. What was out at a handler, or had
 its row under way, is written as waiting: if the row made it into the log, replaying the log behind the checkpoint
 ends it; if not, it is tried again. Queues and subscribers are not in it: the caller has them as facts.
 """
@@ -8,10 +10,11 @@ ends it; if not, it is tried again. Queues and subscribers are not in it: the ca
 from array import array
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
 from syncbrok.delivery.books import Books, Doomed, QueueBook, ReplayEntry
-from syncbrok.delivery.cursor import Cursor, TriedState
+from syncbrok.delivery.cursor import Backlog, Cursor, TriedState
 from syncbrok.delivery.ledger import CHUNK, Bad, Chunk
 from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.sequences import SequenceSet
@@ -19,21 +22,27 @@ from syncbrok.delivery.wheel import Wheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
-VERSION: Final = 1
+VERSION: Final = 2
+_FULL, _THIN, _ALIKE = range(3)
+"""forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
+_NEIGHBOURS_MIN: Final = 16
+"""sequences in a stretch of a backlog, on the average, for it to be written as stretches"""
+_DIFFED: Final = 1 << 16
 _SETS: Final = ("parked", "ready", "due", "ahead", "history_taken")
 
 
 def dump(books: Books) -> dict[str, bytes]:
     """All parts. The caller has finished every slice of work that was under way."""
     parts: dict[str, bytes] = {"wheel": books.wheel.dump()}
+    alike = _Alike()
     for number, chunk in books.ledger.chunks.items():
-        parts[f"chunk/{number}"] = _dump_chunk(chunk)
+        parts[f"chunk/{number}"] = _dump_chunk(chunk, alike)
     bad = array("Q")
     for sequence, ended in books.ledger.bad.items():
         bad.extend((sequence, ended.state, ended.reason, ended.queue))
     parts["bad"] = bad.tobytes()
     for number, book in books.queues.items():
-        parts[f"backlog/{number}"] = book.backlog.sequences.tobytes()
+        parts[f"backlog/{number}"] = _dump_backlog(book.backlog)
     for number, cursor in books.cursors.items():
         for name in _SETS:
             members: SequenceSet = getattr(cursor, name)
@@ -58,7 +67,7 @@ def load(books: Books, parts: dict[str, bytes]) -> None:
         books.ledger.bad[bad[at]] = Bad(MessageState(bad[at + 1]), Reason(bad[at + 2]), bad[at + 3])
     _load_state(books, state)
     for number, book in books.queues.items():
-        book.backlog.sequences.frombytes(parts.get(f"backlog/{number}", b""))
+        _load_backlog(book.backlog, parts.get(f"backlog/{number}", b""))
     for number, cursor in books.cursors.items():
         for name in _SETS:
             members = parts.get(f"cursor/{number}/{name}")
@@ -169,10 +178,65 @@ def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
     cursor.last_attempt_us, cursor.failing_since_us = kept["times"]
 
 
-def _dump_chunk(chunk: Chunk) -> bytes:
+def _dump_backlog(backlog: Backlog) -> bytes:
+    """Nothing for none. Whether as stretches (8 bytes), then first and count of each; else the sequences."""
+    sequences = backlog.sequences
+    if not sequences:
+        return b""
+    starts = [0]
+    values = np.frombuffer(sequences, np.uint64)
+    for at in range(0, len(values) - 1, _DIFFED):
+        steps = np.diff(values[at : at + _DIFFED + 1])
+        starts += (np.flatnonzero(steps != 1) + at + 1).tolist()
+    del values  # else the backlog could not grow
+    if len(starts) * _NEIGHBOURS_MIN > len(sequences):
+        return bytes(8) + sequences.tobytes()
+    stretches = array("Q", (1,))
+    for start, end in zip(starts, (*starts[1:], len(sequences)), strict=True):
+        stretches.extend((sequences[start], end - start))
+    return stretches.tobytes()
+
+
+def _load_backlog(backlog: Backlog, data: bytes) -> None:
+    if any(data[:8]):
+        stretches = array("Q", data)
+        for at in range(1, len(stretches), 2):
+            backlog.extend(stretches[at], stretches[at + 1])
+    else:
+        backlog.sequences.frombytes(memoryview(data)[8:])
+
+
+class _Alike:
+    """Whether all rows of a chunk are as its first one; remembers what the columns of such a chunk are."""
+
+    def __init__(self) -> None:
+        self._columns: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+
+    def __call__(self, chunk: Chunk) -> bool:
+        state, flags = chunk.state, chunk.flags
+        if chunk.edges or chunk.first_child is not None or not isinstance(state, bytearray):
+            return False
+        assert isinstance(flags, bytearray)
+        if state.count(state[0]) != CHUNK or flags.count(flags[0]) != CHUNK:
+            return False
+        assert isinstance(chunk.queue, array)
+        assert isinstance(chunk.left, array)
+        first = chunk.queue[0], chunk.left[0]
+        columns = self._columns.get(first)
+        if columns is None:
+            columns = self._columns[first] = (_column("I", first[0]).tobytes(), _column("H", first[1]).tobytes())
+        return chunk.queue.tobytes() == columns[0] and chunk.left.tobytes() == columns[1]
+
+
+def _column(kind: str, value: int) -> "array[int]":
+    return array(kind, (value,)) * CHUNK
+
+
+def _dump_chunk(chunk: Chunk, alike: _Alike) -> bytes:
     columns: list[bytes] = []
+    form = _THIN if chunk.thin else _ALIKE if alike(chunk) else _FULL
     rows = list(chunk.open_rows()) if chunk.thin else range(CHUNK)
-    if chunk.thin:
+    if form == _THIN:
         columns += [
             array("I", rows).tobytes(),
             array("I", [chunk.queue[i] for i in rows]).tobytes(),
@@ -180,6 +244,8 @@ def _dump_chunk(chunk: Chunk) -> bytes:
             array("H", [chunk.left[i] for i in rows]).tobytes(),
             bytes(chunk.flags[i] for i in rows),
         ]
+    elif form == _ALIKE:
+        columns.append(array("Q", (chunk.queue[0], chunk.state[0], chunk.left[0], chunk.flags[0])).tobytes())
     else:
         assert isinstance(chunk.queue, array)
         assert isinstance(chunk.left, array)
@@ -192,7 +258,7 @@ def _dump_chunk(chunk: Chunk) -> bytes:
         "Q",
         (
             chunk.open,
-            chunk.thin,
+            form,
             len(rows),
             len(chunk.edges),
             chunk.edge_start is not None,
@@ -205,7 +271,7 @@ def _dump_chunk(chunk: Chunk) -> bytes:
 def _load_chunk(data: bytes) -> Chunk:
     chunk = Chunk()
     head = array("Q", data[:48])
-    chunk.open, thin, rows, edges, has_edges, has_children = head
+    chunk.open, form, rows, edges, has_edges, has_children = head
     at = 48
 
     def column(size: int) -> bytes:
@@ -213,13 +279,17 @@ def _load_chunk(data: bytes) -> Chunk:
         at += size
         return data[at - size : at]
 
-    if thin:
+    if form == _THIN:
         places = array("I", column(4 * rows))
         values = (array("I", column(4 * rows)), column(rows), array("H", column(2 * rows)), column(rows))
         for target, source in zip((chunk.queue, chunk.state, chunk.left, chunk.flags), values, strict=True):
             for place, value in zip(places, source, strict=True):
                 target[place] = value
         chunk.make_thin()
+    elif form == _ALIKE:
+        queue, state, left, flags = array("Q", column(32))
+        chunk.queue, chunk.left = _column("I", queue), _column("H", left)
+        chunk.state, chunk.flags = bytearray((state,)) * CHUNK, bytearray((flags,)) * CHUNK
     else:
         chunk.queue, chunk.state = array("I", column(4 * CHUNK)), bytearray(column(CHUNK))
         chunk.left, chunk.flags = array("H", column(2 * CHUNK)), bytearray(column(CHUNK))
