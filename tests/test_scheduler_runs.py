@@ -6,7 +6,7 @@ import pytest
 
 from syncbrok.delivery.handler import Answer
 from syncbrok.model.facts import Outcome, Outcomes, Reason, Row
-from tests.support.factlog import TWO_RETRIES, FactLog, log_with, some_answers
+from tests.support.factlog import TWO_RETRIES, FactLog, log_with, some_answers, to
 
 
 def busy_log(messages: int, subscribers: int, seed: int) -> FactLog:
@@ -127,3 +127,21 @@ def test_one_delivery_too_many_is_noticed() -> None:
     log.commit()
     assert log.scheduler.pending_deliveries(message) == (2,)
     assert log.scheduler.message_state(message) == "pending"
+
+
+def test_a_queue_forgets_what_all_its_subscribers_have_behind_them() -> None:
+    """The list of what comes next is bounded by what some cursor has not looked at yet; one that is paused keeps its
+    part, and gets it when it goes on."""
+    log = log_with(1, 2)
+    log.subscriber(2, 1, paused=True)
+    sequences = [log.publish(1) for _ in range(12_000)]
+    (book,) = log.scheduler.books.queues.values()
+    assert [attempt.message for attempt in log.pump()] == sequences
+    assert len(book.backlog.sequences) == len(sequences)
+    log.subscriber(2, 1)
+    assert [attempt.message for attempt in log.pump()] == sequences
+    assert len(book.backlog.sequences) < len(sequences) // 2
+    log.restart(through=len(log.facts))
+    assert log.pump() == []
+    last = log.publish(1)
+    assert to(log.pump()) == [(last, 1), (last, 2)]

@@ -106,7 +106,7 @@ class Books:
         self.wheel.add(tried.due_us, cursor.subscriber.number, sequence)
 
     def activate(self, cursor: Cursor) -> None:
-        """The cursor may have work: let it stand in line, once."""
-        if not cursor.queued and not cursor.stopped and cursor.room > 0:
+        """Let the cursor stand in line, once, if it may have work."""
+        if not cursor.queued and not cursor.stopped and len(cursor.flight) < cursor.window and not cursor.idle:
             cursor.queued = True
             self.line.append(cursor)

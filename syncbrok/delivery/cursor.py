@@ -14,13 +14,18 @@ beyond has not. A hung endpoint therefore costs its window and its retries, not 
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from syncbrok.delivery.lifecycle import DeliveryState
 from syncbrok.delivery.sequences import SequenceSet
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
+
+_FEW: Final = 64
+"""sequences that are sooner extended by one after the other than by an array"""
 
 
 class TriedState(NamedTuple):
@@ -51,7 +56,10 @@ class Backlog:
 
     def extend(self, first: int, count: int) -> None:
         """By ``count`` sequences that follow each other from ``first`` on."""
-        self.sequences.extend(range(first, first + count))
+        if count < _FEW:
+            self.sequences.extend(range(first, first + count))
+        else:
+            self.sequences.frombytes(np.arange(first, first + count, dtype=np.uint64).tobytes())
 
     def following(self, position: int, most: int) -> "Sequence[int]":
         """At most ``most`` sequences from a position on, oldest first."""
@@ -71,12 +79,14 @@ class Cursor:
 
     __slots__ = (
         "ahead", "backlog", "behind", "dead", "delivered", "doomed", "due", "failed", "failing_since_us", "flight",
-        "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason", "last_status", "parked",
-        "position", "queued", "ready", "seen", "subscriber", "tried", "unconfirmed", "window",
+        "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason", "last_status", "number",
+        "parked", "position", "queued", "ready", "seen", "since", "stopped", "subscriber", "tried", "unconfirmed",
+        "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
-        self.subscriber = subscriber
+        self.declared(subscriber)
+        self.number, self.since = subscriber.number, subscriber.since
         self.backlog = backlog
         self.window = window
         self.seen = subscriber.since
@@ -102,10 +112,15 @@ class Cursor:
         self.last_reason = Reason.NONE
         self.last_attempt_us = self.failing_since_us = 0
 
+    def declared(self, subscriber: Subscriber) -> None:
+        """Its settings, now. ``stopped``: paused by an operator or disabled by a 410, counted and frozen (RULES 14)."""
+        self.subscriber = subscriber
+        self.stopped = subscriber.settings.paused or subscriber.settings.disabled_us > 0
+
     @property
-    def stopped(self) -> bool:
-        """Paused by an operator or disabled by a 410: counted and frozen (RULES 14)."""
-        return self.subscriber.settings.paused or self.subscriber.settings.disabled_us > 0
+    def idle(self) -> bool:
+        """Nothing could be handed out, whatever the room."""
+        return self.position >= self.backlog.end and not self.ready and not self.due
 
     @property
     def room(self) -> int:
@@ -123,7 +138,7 @@ class Cursor:
 
     def counts(self, sequence: int) -> bool:
         """Whether a message of its queue counts it: its own fact came first (RULES 3)."""
-        return sequence > self.subscriber.since
+        return sequence > self.since
 
     def outstanding(self, sequence: int) -> bool:
         """Whether the delivery has not ended, for a message that counts this subscriber."""

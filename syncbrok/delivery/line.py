@@ -28,6 +28,8 @@ _FINAL: Final = (Reason.NONE, Reason.GONE, Reason.CONTENT_LOST)
 """no later attempt follows: it came through, the endpoint wants no more, or there is nothing left to send"""
 _SHARE: Final = 64
 """attempts a cursor hands out before the next one has its turn"""
+_TRIM_SHIFT: Final = 12
+"""so many messages, as a power of two, a cursor goes on before its queue is asked to forget"""
 _LOOKS: Final = 2_048
 """messages a cursor passes by in one turn without finding one to hand out"""
 
@@ -56,7 +58,7 @@ class Line:
 
     def _take_from(self, cursor: Cursor, now_us: int, durable: int, limit: int, attempts: list[Attempt]) -> bool:
         """Whether the cursor may have more than it was asked for."""
-        number = cursor.subscriber.number
+        number = cursor.number
         replays = self._books.replays
         tried = cursor.tried
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
@@ -67,6 +69,8 @@ class Line:
                 share -= len(run)
                 cursor.flight.update(dict.fromkeys(run, 1))
                 attempts += [new(Attempt, (sequence, number, 1, durable, now_us, 0)) for sequence in run]
+                if cursor.idle:
+                    return False
                 continue
             sequence = self._next(cursor)
             if sequence is None:
@@ -101,9 +105,17 @@ class Line:
                 break
             run.append(sequence)
         if run:
-            cursor.position += len(run)
+            self._step(cursor, cursor.position + len(run))
             cursor.seen = run[-1]
         return run
+
+    def _step(self, cursor: Cursor, position: int) -> None:
+        """The cursor has come so far; now and then its queue forgets what all of them have behind them."""
+        if cursor.position >> _TRIM_SHIFT != position >> _TRIM_SHIFT:
+            cursor.position = position
+            book = self._books.queues[cursor.subscriber.queue]
+            book.backlog.trim(min(other.position for other in book.cursors))
+        cursor.position = position
 
     def _next(self, cursor: Cursor) -> int | None:
         """The next message for the cursor; 0 after many that are not; None when there is none."""
@@ -158,7 +170,7 @@ class Line:
             if (state == _PENDING and not chunk.flags[i] & _NOT_PLAIN) or self._special(sequence, state, cursor):
                 found = sequence
                 break
-        cursor.position = backlog.offset + at
+        self._step(cursor, backlog.offset + at)
         if found is None and at < end:
             return 0
         return found

@@ -146,7 +146,7 @@ class Scheduler(Standing):
             book.cursors.append(cursor)
         if cursor.subscriber.settings.endpoint != fact.settings.endpoint:
             cursor.retry_now()  # the new endpoint takes over at once; the waits were for the old one
-        cursor.subscriber = subscriber
+        cursor.declared(subscriber)
         self._set_window(cursor)
         disabled_us = fact.settings.disabled_us
         if disabled_us:

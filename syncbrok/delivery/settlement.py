@@ -50,7 +50,7 @@ class Settlement:
                 if cursor is None or cursor.behind:
                     unconfirmed = set()
                 else:
-                    unconfirmed, since, seen = cursor.unconfirmed, cursor.subscriber.since, cursor.seen
+                    unconfirmed, since, seen = cursor.unconfirmed, cursor.since, cursor.seen
             if message >> CHUNK_SHIFT != number:
                 self._count_down(number, places)
                 number = message >> CHUNK_SHIFT
