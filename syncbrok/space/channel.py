@@ -199,8 +199,6 @@ class CommitterStatistics(NamedTuple):
     """no attempts are made, since their outcomes could not be kept"""
     commits: int
     """since the start"""
-    records: int
-    """written by them"""
 
 
 def no_room() -> LogFull:

@@ -15,7 +15,7 @@ Callbacks, not a task: under load a task would see the end of an fsync one turn 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final
@@ -24,24 +24,15 @@ from syncbrok.log.journal import Journal
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
 from syncbrok.model.facts import Outcomes, Reason, Row, SegmentOpened
-from syncbrok.space.channel import (
-    BoundedChannel,
-    CommitterStatistics,
-    Waiting,
-    no_room,
-    stopped,
-    stopping,
-    unavailable,
-)
-from syncbrok.space.draft import Draft, Followers, Later, Step, mark_overtaken
+from syncbrok.space.channel import BoundedChannel, CommitterStatistics, Waiting, no_room, stopped, stopping, unavailable
+from syncbrok.space.draft import Draft, Followers, Later, Step
 from syncbrok.space.meters import Meters
+from syncbrok.space.outbox import Outbox
 from syncbrok.space.timers import Timers
 from syncbrok.space.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-_rows_together: Final = 256
-"""so many outcomes are not kept waiting for company"""
 _linger_s: Final = 0.005
 """how long an outcome that nobody waits for may wait for company (RULES 24)"""
 _records_wanted: Final = 2_048
@@ -77,12 +68,11 @@ class Committer:
         self._clock_us = clock_us
         self._last_us = newest_us
         self._sync_every_s = sync_every_s or 1.1 * limits.watermark_every_s
-        self._rows: list[Row] = []
-        self._hurry = False  # somebody waits for one of the rows, or they have lingered long enough
+        self._rows = Outbox()
         self._rolls: list[asyncio.Future[None]] = []
         self._busy = self._scheduled = self._submitting = self._stopping = False
         self._full = self._suspended = False
-        self._commits = self._records = 0
+        self._commits = 0
         self._draft_out: Draft | None = None  # made, not yet durable
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
@@ -93,10 +83,8 @@ class Committer:
 
     def record(self, rows: Sequence[Row]) -> None:
         """Outcomes of deliveries, to be written soon; at once where children or publishers wait for one."""
-        self._rows.extend(rows)
-        if not self._hurry:
-            self._hurry = len(self._rows) >= _rows_together or self._followers.urgent(rows)
-        if self._hurry:
+        self._rows.put(rows, self._followers.urgent)
+        if self._rows.hurry:
             if not self._busy and not self._scheduled and self._loop is not None:
                 self._guarded(self._begin)  # a child waits: a turn of the loop is a part of its way
         else:
@@ -163,14 +151,10 @@ class Committer:
             self._full,
             self._suspended,
             self._commits,
-            self._records,
         )
 
     def __repr__(self) -> str:
-        return (
-            f"<Committer commits={self._commits} records={self._records} waiting={self._waiting()} "
-            f"rows={len(self._rows)}{' full' if self._full else ''}{' writing' if self._busy else ''}>"
-        )
+        return f"<Committer commits={self._commits} waiting={self._waiting()} rows={len(self._rows)} full={self._full}>"
 
     # -- one commit -----------------------------------------------------------------------------------------------
 
@@ -226,10 +210,8 @@ class Committer:
             _log.warning("syncbrok.space.commit_slow", extra={"seconds": seconds, "records": draft.records})
         self._meters.commit(draft.records, draft.size_bytes, seconds)
         self._commits += 1
-        self._records += draft.records
-        del self._rows[: draft.rows]
         self._followers.apply(draft.facts)
-        mark_overtaken(draft.facts, self._rows)
+        self._rows.written(draft.rows, draft.facts)
         for follow in draft.after:
             follow()
         draft.settle()
@@ -244,7 +226,7 @@ class Committer:
 
     def _due(self) -> int | bool:
         """Whether something is to be written now; outcomes that may linger wait for company."""
-        return (bool(self._rows) and (self._hurry or self._stopping)) or self._waiting()
+        return (bool(self._rows) and (self._rows.hurry or self._stopping)) or self._waiting()
 
     def _rest(self) -> None:
         """Nothing to write now."""
@@ -264,7 +246,7 @@ class Committer:
         draft = self._draft_out = Draft(self._journal.next_sequence, self._last_us, self._journal.id_key, expected)
         draft.essential = self._full
         stuck = self._full and self._suspended
-        if self._rows and not stuck and (self._hurry or self._stopping or self._waiting()):
+        if self._rows and not stuck and (self._rows.hurry or self._stopping or self._waiting()):
             self._outcomes(draft)
         if self._inner:
             self._take(self._inner, draft)
@@ -276,9 +258,8 @@ class Committer:
         return draft
 
     def _outcomes(self, draft: Draft) -> None:
-        rows = tuple(self._rows[:_records_wanted])
+        rows = self._rows.first(_records_wanted)
         draft.rows = len(rows)
-        self._hurry = draft.rows < len(self._rows)
         draft.add(Outcomes(draft.sequence, draft.time_us, rows))
         for row in rows if Reason.GONE in map(_REASON, rows) else ():
             if row.reason is Reason.GONE:
@@ -311,7 +292,7 @@ class Committer:
         self._set_full()
         if draft.essential:
             self._suspend(True)
-        self._hurry = True
+        self._rows.hurry = True
         self._begin()
 
     def _set_full(self) -> None:
@@ -324,7 +305,7 @@ class Committer:
             self._set_full()
         else:
             _log.info("syncbrok.space.log_has_room", extra={"rows_waiting": len(self._rows)})
-            self._hurry = bool(self._rows)
+            self._rows.hurry = bool(self._rows)
             if self._suspended and not self._rows:
                 self._suspend(False)
         self.wake()
@@ -358,9 +339,7 @@ class Committer:
         for channel in (self.messages, self.queues, self.subscribers, self._inner):
             channel.close(why)
             channel.refuse_all(why)
-        for roll in self._rolls:
-            if not roll.done():
-                roll.set_exception(why())
+        _settle(self._rolls, why())
         self._rolls.clear()
 
     # -- segments and time ----------------------------------------------------------------------------------------
@@ -378,9 +357,7 @@ class Committer:
     ) -> None:
         self._busy = False
         if isinstance(error, LogFull):
-            for roll in asked:
-                if not roll.done():
-                    roll.set_exception(error)
+            _settle(asked, error)
             self._set_full()
             self._begin()
             return
@@ -389,9 +366,7 @@ class Committer:
             raise error
         self._followers.apply((opened,))
         self._followers.rolled(opened)
-        for roll in asked:
-            if not roll.done():
-                roll.set_result(None)
+        _settle(asked, None)
         self._begin()
 
     def _sync(self) -> None:
@@ -405,12 +380,18 @@ class Committer:
         self._followers.committed()
 
     def _linger_over(self) -> None:
-        self._hurry = True
+        self._rows.hurry = True
         self.wake()
 
 
 def _run(draft: Draft, waiting: Waiting) -> Any:
     return waiting.item(draft)
+
+
+def _settle(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None) -> None:
+    for one in waiting:
+        if not one.done():
+            one.set_exception(error) if error is not None else one.set_result(None)
 
 
 def _heard(receipt: "asyncio.Future[Any]") -> None:

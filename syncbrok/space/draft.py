@@ -5,17 +5,13 @@ so the first one ``touch``es the queue, and whatever else concerns it waits for 
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.model.errors import BrokerFault, SyncbrokError
 from syncbrok.model.facts import (
-    ALL_SUBSCRIBERS,
     Fact,
     FactOrRun,
-    Outcome,
-    Outcomes,
     PublishedRun,
     Row,
     SegmentOpened,
@@ -27,7 +23,6 @@ from syncbrok.space.identity import Identities
 
 _log = logging.getLogger(__name__)
 
-_SUBSCRIBER: Final = itemgetter(Row._fields.index("subscriber"))
 _run_min: Final = 16
 """fewer messages cost less as facts of their own"""
 
@@ -206,20 +201,3 @@ class Followers(Protocol):
 
     def disable(self, row: Row, draft: Draft) -> None:
         """An endpoint has answered 410; may raise ``Later``."""
-
-
-def mark_overtaken(facts: Iterable[FactOrRun], rows: list[Row]) -> None:
-    """Of the rows that wait to be written: answers that came while the row that ended their message as a whole (in
-    ``facts``, now durable) was being written are ``LATE``."""
-    if not rows:
-        return
-    ended = {
-        row.message
-        for fact in facts
-        if isinstance(fact, Outcomes) and ALL_SUBSCRIBERS in map(_SUBSCRIBER, fact.rows)
-        for row in fact.rows
-        if row.subscriber == ALL_SUBSCRIBERS
-    }
-    for at, row in enumerate(rows if ended else ()):
-        if row.message in ended and row.attempt:
-            rows[at] = row._replace(outcome=Outcome.LATE, due_us=0)

@@ -1,0 +1,52 @@
+"""Outcomes of deliveries on their way to the log: who waits for them, and what overtakes them. No clock, no I/O."""
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from typing import Final
+
+from syncbrok.model.facts import ALL_SUBSCRIBERS, FactOrRun, Outcome, Outcomes, Row
+
+_SUBSCRIBER: Final = itemgetter(Row._fields.index("subscriber"))
+_together: Final = 256
+"""so many are not kept waiting for company"""
+
+
+class Outbox:
+    """Rows that wait to be written, in order. Not bounded here: the committer stops attempts where there are many."""
+
+    __slots__ = ("_rows", "hurry")
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self.hurry = False
+        """somebody waits for one of them, or they have lingered long enough"""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(self, rows: Sequence[Row], urgent: Callable[[Sequence[Row]], bool]) -> None:
+        self._rows.extend(rows)
+        self.hurry = self.hurry or len(self._rows) >= _together or urgent(rows)
+
+    def first(self, count: int) -> tuple[Row, ...]:
+        """The oldest, at most ``count``, to be written now; they stay until they are ``written``."""
+        rows = tuple(self._rows[:count])
+        self.hurry = len(rows) < len(self._rows)
+        return rows
+
+    def written(self, count: int, facts: Iterable[FactOrRun]) -> None:
+        """The oldest ``count`` are durable, in ``facts``. Answers that came while a row that ends their message as a
+        whole was being written are ``LATE``."""
+        del self._rows[:count]
+        if not self._rows:
+            return
+        ended = {
+            row.message
+            for fact in facts
+            if isinstance(fact, Outcomes) and ALL_SUBSCRIBERS in map(_SUBSCRIBER, fact.rows)
+            for row in fact.rows
+            if row.subscriber == ALL_SUBSCRIBERS
+        }
+        for at, row in enumerate(self._rows if ended else ()):
+            if row.message in ended and row.attempt:
+                self._rows[at] = row._replace(outcome=Outcome.LATE, due_us=0)
