@@ -199,6 +199,26 @@ class Ledger:
             return bad.state
         return MessageState.COMPLETE if 0 < sequence <= self.newest else MessageState.NONE
 
+    def alike(self, first: int, count: int) -> MessageState | None:
+        """The ``state`` of ``count`` neighbours where all have the same and no flags; None where that takes a look at
+        each."""
+        last = first + count - 1
+        if last > self.newest or first >> CHUNK_SHIFT != last >> CHUNK_SHIFT or first < 1:
+            return None
+        chunk = self.chunks.get(first >> CHUNK_SHIFT)
+        if chunk is None:
+            return None if self.bad else MessageState.COMPLETE
+        start, stop = first & CHUNK_MASK, (last & CHUNK_MASK) + 1
+        states, flags = chunk.state, chunk.flags
+        if isinstance(states, _Sparse) or isinstance(flags, _Sparse) or flags.count(0, start, stop) != count:
+            return None
+        state = _STATES[states[start]]
+        if states.count(state, start, stop) != count:
+            return None
+        if state is MessageState.NONE:  # without a row: see ``pass_by``
+            return None if self.bad else MessageState.COMPLETE
+        return state
+
     def flags(self, sequence: int) -> int:
         chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
         return chunk.flags[sequence & CHUNK_MASK] if chunk else 0

@@ -73,6 +73,13 @@ class Standing:
                 return "waiting"
         return state.name.lower()
 
+    def message_states(self, first: int, count: int) -> list[str]:
+        """``message_state`` of ``count`` neighbours; plain ones that stand alike cost one look."""
+        alike = None if self.books.replays else self.books.ledger.alike(first, count)
+        if alike is None:
+            return [self.message_state(sequence) for sequence in range(first, first + count)]
+        return [alike.name.lower()] * count
+
     def ended(self, sequence: int) -> bool:
         """Whether every counted delivery of it has ended, durably."""
         return sequence not in self.books.replays and self.books.ledger.state(sequence) >= MessageState.COMPLETE

@@ -124,6 +124,10 @@ class View:
         """The state of a message (RULES 9) by its sequence, from memory: what a publisher is answered."""
         return self._sources.schedule.message_state(sequence)
 
+    def message_states(self, first: int, count: int) -> list[str]:
+        """The same for ``count`` messages that follow each other."""
+        return self._sources.schedule.message_states(first, count)
+
     async def content(self, id: MessageId) -> Content:  # noqa: A002
         """Raises ``UnknownMessage`` and ``Gone``."""
         message = (await self._reading.find(id, rows=False)).message

@@ -197,6 +197,9 @@ class FakeSpace:
     def message_state(self, sequence: int) -> str:
         return next(one.state for one in self.reports.values() if one.sequence == sequence)
 
+    def message_states(self, first: int, count: int) -> list[str]:
+        return [self.message_state(sequence) for sequence in range(first, first + count)]
+
     async def content(self, id_: MessageId) -> Content:
         await self.message(id_)
         return Content(self.contents[id_].content, self.contents[id_].content_type)

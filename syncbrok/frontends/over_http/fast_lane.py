@@ -91,8 +91,7 @@ class Lanes:
                 lane.give_up(error)
 
     def _answers(self, kind: PlainKind, receipt: AcceptedPlain, count: int) -> Iterator[bytes]:
-        state_of = self.surface.view.message_state
-        states = [state_of(sequence) for sequence in range(receipt.first, receipt.first + count)]
+        states = self.surface.view.message_states(receipt.first, count)
         status = status_of(receipt)
         self.gate.answers[status] += count
         yield from answers(_STATUS[status], kind.queue, receipt, states, self.date)
