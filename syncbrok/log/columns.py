@@ -98,9 +98,13 @@ def plain(stretches: Sequence[Stretch], base: int) -> Columns:
     """The columns of plain messages, in order: what ``extract`` would read out of their records."""
     sizes = [stretch.size for stretch in stretches]
     queues = np.repeat(np.array([stretch.queue for stretch in stretches], dtype="<u4"), sizes)
-    places = np.concatenate(
-        [np.arange(one.sequence - base, one.sequence - base + one.size, dtype=PLACE) for one in stretches]
-    )
+    first, last = stretches[0].sequence - base, stretches[-1].sequence + stretches[-1].size - base
+    if last - first == len(queues):
+        places = np.arange(first, last, dtype=PLACE)
+    else:
+        places = np.concatenate(
+            [np.arange(one.sequence - base, one.sequence - base + one.size, dtype=PLACE) for one in stretches]
+        )
     return nothing()._replace(records=len(places), queues=_sorted((queues, places)))
 
 

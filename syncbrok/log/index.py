@@ -126,7 +126,7 @@ class SegmentIndex:
         for one in pending:
             assert one.offset == first + at, "what is appended follows what stands"
             known = one.starts if one.starts is not None else walk(one.buffer, 0, len(one.buffer))[0].tolist()
-            stretches += [stretch._replace(position=len(starts) + stretch.position) for stretch in one.stretches]
+            stretches += [Stretch(len(starts) + position, *more) for position, *more in one.stretches]
             starts += [at + start for start in known] if at else known
             at += len(one.buffer)
         offsets = np.array(starts, dtype=np.int64)

@@ -23,7 +23,7 @@ from syncbrok.space.identity import Identities
 
 _log = logging.getLogger(__name__)
 
-_run_min: Final = 16
+_run_min: Final = 8
 """fewer messages cost less as facts of their own"""
 
 

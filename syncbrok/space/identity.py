@@ -11,6 +11,12 @@ from syncbrok.model.names import MessageId, make_message_id
 
 _few: Final = 6
 _high_bits: Final = 30
+# The numbers of ``names._tag``, made once: each would cost a third of an array's multiplication.
+_first_factor: Final = np.uint64(0xBF58476D1CE4E5B9)
+_second_factor: Final = np.uint64(0x94D049BB133111EB)
+_27, _30, _31, _32 = (np.uint64(bits) for bits in (27, 30, 31, 32))
+_low_mask: Final = np.uint64((1 << _high_bits) - 1)
+_variant: Final = np.uint64(1 << 63)
 
 
 def make_message_ids(time_ms: int, first: int, count: int, key: bytes) -> bytes:
@@ -19,17 +25,23 @@ def make_message_ids(time_ms: int, first: int, count: int, key: bytes) -> bytes:
     if count < _few or (first + count) >> _high_bits != first >> _high_bits:
         return b"".join([make_message_id(time_ms, sequence, key) for sequence in range(first, first + count)])
     sequences = np.arange(first, first + count, dtype=np.uint64)
-    keys = np.frombuffer(key, dtype="<u8", count=2)
-    mixed = sequences ^ keys[0]
-    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= np.uint64(time_ms) ^ keys[1]
-    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    mixed = (mixed ^ mixed >> np.uint64(31)) * np.uint64(0xBF58476D1CE4E5B9)
-    low = np.uint64(1 << 63) | (sequences & np.uint64(0x3FFF_FFFF)) << np.uint64(32) | mixed >> np.uint64(32)
+    mixed = sequences ^ np.uint64(int.from_bytes(key[:8], "little"))
+    mixed ^= mixed >> _30
+    mixed *= _first_factor
+    mixed ^= np.uint64(time_ms ^ int.from_bytes(key[8:16], "little"))
+    mixed ^= mixed >> _27
+    mixed *= _second_factor
+    mixed ^= mixed >> _31
+    mixed *= _first_factor
+    mixed >>= _32
+    sequences &= _low_mask
+    sequences <<= _32
+    mixed |= sequences
+    mixed |= _variant
     high = (time_ms & 0xFFFF_FFFF_FFFF) << 16 | 0x8000 | first >> _high_bits
     ids = np.empty((count, 2), dtype=">u8")
     ids[:, 0] = high
-    ids[:, 1] = low
+    ids[:, 1] = mixed
     return ids.tobytes()
 
 
