@@ -120,12 +120,8 @@ class Cursor:
     @property
     def idle(self) -> bool:
         """Nothing could be handed out, whatever the room."""
-        return self.position >= self.backlog.end and not self.ready and not self.due
-
-    @property
-    def room(self) -> int:
-        """How many more attempts may be out now."""
-        return self.window - len(self.flight)
+        backlog = self.backlog
+        return self.position >= backlog.offset + len(backlog.sequences) and not self.ready.count and not self.due.count
 
     @property
     def retries_full(self) -> bool:

@@ -62,7 +62,7 @@ class Line:
         replays = self._books.replays
         tried = cursor.tried
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
-        share = min(cursor.room, _SHARE, limit - len(attempts))
+        share = min(cursor.window - len(cursor.flight), _SHARE, limit - len(attempts))
         while share > 0:
             run = self._plain_run(cursor, share)
             if run:
@@ -91,7 +91,7 @@ class Line:
         """At most ``most`` messages that come next in the queue and can go without a second look: never tried, no
         parents open, for everybody. None where something else is to go first."""
         run: list[int] = []
-        if cursor.due or cursor.ready or cursor.ahead or self._books.replays:
+        if cursor.due.count or cursor.ready.count or cursor.ahead.count or self._books.replays:
             return run
         most = min(most, limits.retrying_per_subscriber_max - len(cursor.tried) - len(cursor.flight))
         chunks = self._books.ledger.chunks
@@ -229,7 +229,7 @@ class Line:
 
     def _acknowledged(self, cursor: Cursor | None, count: int, status: int, now_us: int) -> None:
         """So many first attempts of a cursor were acknowledged, the last one with this status."""
-        if cursor is not None and count:
+        if count and cursor is not None:
             self.unconfirmed += count
             self._note(cursor, Reason.NONE, status, now_us, count)
             self._books.activate(cursor)

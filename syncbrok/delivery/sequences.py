@@ -15,17 +15,18 @@ _MASK = (1 << _SHIFT) - 1
 class SequenceSet:
     """Sequences, each once. Not bounded by itself: whoever owns one says what bounds it."""
 
-    __slots__ = ("_blocks", "_count", "_order")
+    __slots__ = ("_blocks", "_order", "count")
 
     def __init__(self, sequences: Iterable[int] = ()) -> None:
         self._blocks: dict[int, int] = {}
         self._order: list[int] = []  # heap of block numbers; may hold numbers of blocks that have become empty
-        self._count = 0
+        self.count = 0
+        """as ``len``, without the call"""
         for sequence in sequences:
             self.add(sequence)
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __contains__(self, sequence: int) -> bool:
         block = self._blocks.get(sequence >> _SHIFT)
@@ -40,7 +41,7 @@ class SequenceSet:
                 block ^= lowest
 
     def __repr__(self) -> str:
-        return f"<SequenceSet of {self._count}>"
+        return f"<SequenceSet of {self.count}>"
 
     def add(self, sequence: int) -> None:
         number = sequence >> _SHIFT
@@ -49,10 +50,10 @@ class SequenceSet:
         if block is None:
             self._blocks[number] = bit
             heappush(self._order, number)
-            self._count += 1
+            self.count += 1
         elif not block & bit:
             self._blocks[number] = block | bit
-            self._count += 1
+            self.count += 1
 
     def discard(self, sequence: int) -> bool:
         """Take it out; whether it was in."""
@@ -63,7 +64,7 @@ class SequenceSet:
         bit = 1 << (sequence & _MASK)
         if not block & bit:
             return False
-        self._count -= 1
+        self.count -= 1
         block ^= bit
         if block:
             self._blocks[number] = block
@@ -102,7 +103,7 @@ class SequenceSet:
         for at in range(0, len(data), step):
             block = int.from_bytes(data[at + 8 : at + step], "little")
             loaded._blocks[int.from_bytes(data[at : at + 8], "little")] = block
-            loaded._count += block.bit_count()
+            loaded.count += block.bit_count()
         loaded._order = list(loaded._blocks)
         heapify(loaded._order)
         return loaded
