@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from syncbrok.model.message import Message, QueueSettings, Scope
+from syncbrok.model.names import sequence_of
 from syncbrok.space.channels import Replay
 from syncbrok.space.space import Space
 from tests.support.polling import eventually
@@ -35,6 +36,11 @@ async def test_the_states_of_neighbours_are_those_of_each(tmp_path: Path):
         for queue in ("q", "each"):
             await running.publish_all(queue, Message(b"child", parents=(first,)), Message(b"k", key="k"), Message(b"k"))
             await running.publish_all(queue, Message(b"later", delay_us=10**9), Message(b"m"), Message(b"m"))
+        parent = await running.publish("each", b"parent")
+        child = await running.publish("each", b"child", parent)
+        sequence = sequence_of(child)
+        await eventually(lambda: running.view.message_state(sequence) == "waiting", "parked behind its parent")
+        assert running.view.message_states(sequence, 1) == ["waiting"]
         assert {"pending", "complete", "waiting", "scheduled"} <= same(running.space)
         bad = await running.publish("q", b"no")
         await eventually(lambda: consumer.held, "attempts")
@@ -47,3 +53,5 @@ async def test_the_states_of_neighbours_are_those_of_each(tmp_path: Path):
         for queue in ("nobody", "q"):
             await running.publish_all(queue, *(Message(b"m") for _ in range(5)))
         same(running.space)
+    async with running_space(tmp_path, Consumer(lambda _: None)) as again:  # what has ended has no row any more
+        assert "dead" in same(again.space)
