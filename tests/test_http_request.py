@@ -199,6 +199,33 @@ def test_no_text_of_a_message_breaks_out_of_its_header(name: str, value: str, me
     assert "x-injected" not in asked.headers
 
 
+@given(
+    media=st.text(max_size=20),
+    content=st.binary(max_size=300),
+    number=st.integers(1, 3),
+    url=st.sampled_from(["http://hooks.example/", "http://hooks.example/50%25?x=%d%b"]),
+    headers=st.lists(st.tuples(st.sampled_from(["x-own", "x-%b"]), st.text(max_size=9)), max_size=1),
+    own=st.sampled_from([(), (("x-shop", "100 % \udcff"),)]),
+    signed=st.booleans(),
+)
+def test_the_short_way_makes_the_same_request(
+    media: str,
+    content: bytes,
+    number: int,
+    url: str,
+    headers: list[tuple[str, str]],
+    own: tuple[tuple[str, str], ...],
+    signed: bool,
+) -> None:
+    """What a subscriber receives does not tell how it was put together."""
+    form = RequestForm(subscriber(url, headers=own), "50%d")
+    signers = [Signer(bytes(24))] if signed else []
+    for sequence in (7, 8):
+        one = delivery(of=message(sequence, content, content_type=media, headers=tuple(headers)), number=number)
+        for timestamp_s in (NOW_S, "1700000124"):
+            assert form.render(one, timestamp_s, signers) == form.in_full(one, timestamp_s, signers)
+
+
 def test_bytes_that_are_not_text_go_out_as_they_came() -> None:
     """A header that was not UTF-8 is carried, not rewritten."""
     raw = b"caf\xe9".decode("utf-8", "surrogateescape")

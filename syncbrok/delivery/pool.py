@@ -120,25 +120,31 @@ class Pool:
         with the making of a request between two writes it falls asleep each time, and waking it doubles the cost of a
         write."""
         now_s = monotonic()
-        timestamp_s = str(self.wall_us() // 1_000_000)
-        made: list[tuple[Connection, bytes]] = []
+        timestamp_s = self._timestamp_s()
+        render, signers, idle = self.form.render, self._signers, self._idle
+        made: list[tuple[Callable[[bytes], None], bytes]] = []
         for delivery in deliveries:
-            self._timeout_s = delivery.timeout_s
-            deadline_s = now_s + delivery.timeout_s
+            timeout_s = delivery.timeout_s
+            deadline_s = now_s + timeout_s
             if deadline_s < self.next_check_s:  # noqa: PLR1730 - min() costs three times as much here
                 self.next_check_s = deadline_s
-            connection = self._take_idle(now_s) if self._idle else None
+            connection = self._take_idle(now_s) if idle else None
             if connection is None:
+                self._timeout_s = timeout_s
                 self._waiting.append(Exchange(delivery, done, now_s, deadline_s))
-            else:
-                connection.hold(delivery, done, now_s, deadline_s)
-                request = self._request(connection, delivery, timestamp_s)
-                if request:
-                    made.append((connection, request))
-        for connection, request in made:
-            connection.write(request)
+                continue
+            connection.hold(delivery, done, now_s, deadline_s)
+            try:
+                made.append((connection.write, render(delivery, timestamp_s, signers)))
+            except Exception as error:  # noqa: BLE001 - whatever is in a message, it is answered and the others go on
+                self._unmade(connection, error)
+        for write, request in made:
+            write(request)
         if self._waiting:
             self._dial()
+
+    def _timestamp_s(self) -> str:
+        return str(self.wall_us() // 1_000_000)
 
     def _take_idle(self, now_s: float) -> Connection | None:
         while self._idle:
@@ -150,24 +156,22 @@ class Pool:
 
     def _send(self, connection: Connection, exchange: Exchange) -> None:
         connection.hold(*exchange)
-        request = self._request(connection, exchange.delivery, str(self.wall_us() // 1_000_000))
-        if request:
+        try:
+            request = self.form.render(exchange.delivery, self._timestamp_s(), self._signers)
+        except Exception as error:  # noqa: BLE001 - see ``start``
+            self._unmade(connection, error)
+        else:
             connection.write(request)
 
-    def _request(self, connection: Connection, delivery: Delivery, timestamp_s: str) -> bytes:
-        """The request to write on ``connection``, which holds the delivery; where it cannot be made, ``b""`` and the
-        connection is free again."""
-        try:
-            return self.form.render(delivery, timestamp_s, self._signers)
-        except Exception:  # whatever is in a message, the others go on, and this one is answered
-            log.exception("syncbrok.delivery.render_failed", extra={"sequence": delivery.attempt.message})
-            exchange = connection.take_off()
-            self._idle[connection] = None
-            # Not from inside deliver(): the caller is promised that.
-            asyncio.get_running_loop().call_soon(
-                self.fail, exchange, Reason.PROTOCOL, "the message cannot be put into a request"
-            )
-            return b""
+    def _unmade(self, connection: Connection, error: Exception) -> None:
+        """The exchange on ``connection`` could not be put into a request."""
+        exchange = connection.take_off()
+        sequence = exchange.delivery.attempt.message
+        log.error("syncbrok.delivery.render_failed", exc_info=error, extra={"sequence": sequence})
+        self._idle[connection] = None
+        # Not from inside deliver(): the caller is promised that.
+        words = "the message cannot be put into a request"
+        asyncio.get_running_loop().call_soon(self.fail, exchange, Reason.PROTOCOL, words)
 
     def acknowledged(self, connection: Connection, delivery: Delivery, done: Done, started_s: float) -> None:
         """See ``Owner``."""
@@ -266,6 +270,7 @@ class Pool:
     def redial(self, exchange: Exchange) -> None:
         """The kept-alive connection under ``exchange`` was closed before any byte of an answer (RULES 23)."""
         self._redials.append(exchange)
+        self._timeout_s = exchange.delivery.timeout_s
         self._dial()
 
     def _dial(self) -> None:
