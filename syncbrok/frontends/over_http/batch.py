@@ -76,7 +76,7 @@ def ids_document(ids: bytes) -> bytes:
     takes ten times as long."""
     count = len(ids) // 16
     digits = np.frombuffer(ids.hex().encode(), np.uint8).reshape(count, 32)
-    lines = np.full((count, len(_ID_LINE)), np.frombuffer(_ID_LINE, np.uint8))
+    lines = np.frombuffer(bytearray(_ID_LINE * count), np.uint8).reshape(count, len(_ID_LINE))
     for line_at, digits_at, width in _ID_PARTS:
         lines[:, line_at : line_at + width] = digits[:, digits_at : digits_at + width]
     return b'{"ids":[' + lines.tobytes()[:-1] + b"]}"
