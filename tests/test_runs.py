@@ -29,6 +29,8 @@ from syncbrok.space.lineage import Lineage
 from syncbrok.space.queue import Registry
 from tests.support.facts import facts, texts
 from tests.support.journals import everything, open_journal
+from tests.support.polling import eventually
+from tests.support.spaces import ACKNOWLEDGED, Consumer, running_space
 
 KEY = bytes(range(16))
 NOW_US = 1_700_000_000_000_000
@@ -301,3 +303,37 @@ def test_lineage_remembers_a_run(first: int, count: int) -> None:
 def test_last_sequence_of_a_run() -> None:
     """The log goes on after the last message of a run."""
     assert (last_sequence(run_of(20, 5)), last_sequence(next(run_of(20, 5).messages()))) == (24, 5)
+
+
+# -- as a whole -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_goes_through_the_broker(tmp_path: Path) -> None:
+    """From its receipt to its deliveries, over a restart, a batch of plain messages is its messages: each is found by
+    its id, may be a parent, is told to who listens, and goes out in order."""
+    contents = [b"line %d" % number for number in range(40)]
+    consumer = Consumer(lambda delivery: ACKNOWLEDGED if delivery.message.content < b"line 3" else None)
+    async with running_space(tmp_path, consumer, drain_s=0.01) as running:
+        await running.queue("q", subscribers=["a"])
+        heard: list[MessageId | None] = []
+        with running.view.listen(None, None) as listener:
+            accepted = await running.put(PublishBatch(PlainKind(Q, "text/x"), contents, 400))
+            ids = [MessageId(accepted.ids[at : at + 16]) for at in range(0, 640, 16)]
+            async for events in listener.batches():
+                heard += [event.message for event in events if event.kind == "published"]
+                if len(heard) == 40:
+                    break
+        assert heard == ids
+        child = await running.publish("q", b"child", ids[39])
+        report = await running.view.message(child)
+        assert (report.root, report.depth) == (accepted.first + 39, 1)
+        await eventually(lambda: len(consumer.contents) == 40, "every message of the batch goes out")
+        assert consumer.contents == contents
+        assert (await running.view.content(ids[7])).content == b"line 7"
+    again = Consumer()
+    async with running_space(tmp_path, again) as running:
+        await running.ended(*ids, child)
+        ended_before = {content for content in contents if content < b"line 3"}
+        assert again.contents == [*(content for content in contents if content not in ended_before), b"child"]
+        for id_, content in zip(ids, contents, strict=True):
+            assert (await running.view.content(id_)).content == content
