@@ -5,14 +5,16 @@ import random
 import pytest
 
 from syncbrok.delivery.handler import Answer
+from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, Reason, Row
-from tests.support.factlog import TWO_RETRIES, FactLog, log_with, some_answers, to
+from syncbrok.model.message import RetryPolicy
+from tests.support.factlog import BROKEN, NO_RETRIES, OK, TWO_RETRIES, FactLog, log_with, some_answers, to
 
 
-def busy_log(messages: int, subscribers: int, seed: int) -> FactLog:
+def busy_log(messages: int, subscribers: int, retry: RetryPolicy, seed: int) -> FactLog:
     """Mostly plain messages, some with parents or a key, some for one subscriber alone, some watched."""
     chance = random.Random(seed)
-    log = log_with(*range(1, subscribers + 1), retry=TWO_RETRIES)
+    log = log_with(*range(1, subscribers + 1), retry=retry)
     known: list[int] = []
     for _ in range(messages):
         kind = chance.random()
@@ -42,11 +44,12 @@ def cut(log: FactLog, rows_max: int) -> FactLog:
 
 
 @pytest.mark.parametrize("subscribers", [1, 3])
+@pytest.mark.parametrize("retry", [TWO_RETRIES, NO_RETRIES])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_rows_mean_the_same_however_they_are_cut_into_facts(subscribers: int, seed: int) -> None:
+def test_rows_mean_the_same_however_they_are_cut_into_facts(subscribers: int, retry: RetryPolicy, seed: int) -> None:
     """What is counted down for hundreds of neighbours at once, live, leaves the books that a restart makes row by
     row."""
-    log = busy_log(5_000, subscribers, seed)
+    log = busy_log(5_000, subscribers, retry, seed)
     log.pump(some_answers(random.Random(seed), 0.05))
     open_now = log.scheduler.unended(None, None, 10_000)
     live = log.states()
@@ -145,3 +148,82 @@ def test_a_queue_forgets_what_all_its_subscribers_have_behind_them() -> None:
     assert log.pump() == []
     last = log.publish(1)
     assert to(log.pump()) == [(last, 1), (last, 2)]
+
+
+def test_a_message_dead_at_one_subscriber_is_dead_whoever_acknowledges_last() -> None:
+    """RULES 10: complete only if no delivery is dead, also where both rows stand in one fact, in either order."""
+    for first, last in ((OK, BROKEN), (BROKEN, OK)):
+        log = log_with(1, 2)
+        message = log.publish(1)
+        for attempt, answer in zip(log.take(), (first, last), strict=True):
+            log.answer(attempt, answer)
+        log.commit()
+        assert log.states() == {message: "dead"}
+
+
+def test_catching_up_does_not_count() -> None:
+    """RULES 14: a subscriber added late acknowledges what came before it; that completes nothing."""
+    log = log_with(1)
+    message = log.publish(1)
+    (attempt,) = log.take()
+    log.subscriber(2, 1, start=1)
+    log.scheduler.feed_history(2, [(message, ())], finished=True)
+    (late,) = log.take()
+    assert (late.message, late.subscriber) == (message, 2)
+    log.answer(late)
+    log.commit()
+    assert log.states() == {message: "pending"}
+    log.answer(attempt)
+    log.commit()
+    assert log.states() == {message: "complete"}
+
+
+def test_a_retry_that_is_due_goes_before_what_was_never_tried() -> None:
+    """What waits longest goes first; a long backlog does not starve a retry."""
+    log = log_with(1, retry=TWO_RETRIES, window=1)
+    first = log.publish(1)
+    for _ in range(5):
+        log.publish(1)
+    log.answer(log.take()[0], BROKEN)
+    log.answer(log.take()[0])
+    log.later(2)
+    assert to(log.take()) == [(first, 1)]
+
+
+def test_an_answer_from_the_endpoint_that_was_left_is_late() -> None:
+    """A subscriber moves while its attempt is out: the message goes to the new endpoint at once, and what the old one
+    says of it changes nothing and frees no slot."""
+    log = log_with(1, window=1)
+    message = log.publish(1)
+    log.take()
+    log.move(1, 1, "http://new/")
+    (again,) = log.take()
+    assert (again.message, again.number) == (message, 2)
+    assert log.answer(log.out[0]).outcome is Outcome.LATE
+    assert log.scheduler.subscriber_statistics(1).in_flight == 1
+    log.answer(again)
+    log.commit()
+    assert log.states() == {message: "complete"}
+
+
+def test_somebody_who_watches_waits_for_the_end_and_not_for_an_attempt() -> None:
+    """RULES 24: a row is urgent when a publisher waits for the end it tells; a failed attempt ends nothing."""
+    log = log_with(1, retry=TWO_RETRIES)
+    watched, other = log.publish(1), log.publish(1)
+    log.scheduler.watch(watched)
+    mine, its = log.take()
+    assert (mine.message, its.message) == (watched, other)
+    assert not log.scheduler.urgent([log.answer(mine, BROKEN)])
+    log.later(2)
+    (again,) = log.take()
+    assert not log.scheduler.urgent([log.answer(its)])
+    assert log.scheduler.urgent([log.answer(again)])
+
+
+def test_confirmed_outcomes_make_room_for_others() -> None:
+    """So many outcomes may wait for the disk, not so many in all: deliveries go on as rows become durable."""
+    log = log_with(1, 2, 3, 4)
+    messages = limits.outcomes_waiting_max // 4 + 1_000
+    for _ in range(messages):
+        log.publish(1)
+    assert len(log.pump()) == 4 * messages

@@ -32,12 +32,13 @@ class Settlement:
         self._replays = replays
 
     def apply_all(self, rows: Iterable[Row]) -> None:
-        """The rows of one fact, in log order. Most are alike: an attempt of this process was acknowledged, and that
-        concerns nobody but the message and its children. Neighbours of that kind are counted down together; all others
-        go one by one."""
+        """The rows of one fact, in log order. Most are alike: an attempt of this process was acknowledged, or at a
+        restart one of those before it, and that concerns nobody but the message and its children. Neighbours of that
+        kind are counted down together; all others go one by one."""
         books, cursors, chunks = self._books, self._books.cursors, self._books.ledger.chunks
         others = bool(books.tail_of or books.watched or books.asked or books.replays or books.followers)
         subscriber = number = -1
+        cursor: Cursor | None = None
         unconfirmed: set[int] = set()
         since = seen = 0
         chunk: Chunk | None = None
@@ -48,7 +49,7 @@ class Settlement:
                 subscriber = row[1]
                 cursor = cursors.get(subscriber)
                 if cursor is None or cursor.behind:
-                    unconfirmed = set()
+                    unconfirmed, cursor = set(), None
                 else:
                     unconfirmed, since, seen = cursor.unconfirmed, cursor.since, cursor.seen
             if message >> CHUNK_SHIFT != number:
@@ -58,8 +59,9 @@ class Settlement:
             i = message & CHUNK_MASK
             plain = (
                 row[3] is _DELIVERED
-                and message in unconfirmed
-                and since < message <= seen
+                and cursor is not None
+                and since < message
+                and (message in unconfirmed if message <= seen else cursor.untouched(message))
                 and chunk is not None
                 and chunk.state[i] == _PENDING
                 and not chunk.flags[i] & _NOT_PLAIN
@@ -69,8 +71,12 @@ class Settlement:
                 plain = chunk.left[i] == 1  # before the last one has ended, only children of scope ``same`` may go
                 if plain:
                     self._gates.parent_ended(message, chunk.first_child[i])
-            if plain:
-                unconfirmed.remove(message)
+            if plain and cursor is not None:
+                if message <= seen:
+                    unconfirmed.remove(message)
+                    self._line.unconfirmed -= 1
+                else:
+                    cursor.ahead.add(message)
                 places.append(i)
             else:
                 self._count_down(number, places)
@@ -81,7 +87,6 @@ class Settlement:
     def _count_down(self, number: int, places: list[int]) -> None:
         """Deliveries of these messages (places in the chunk of that number) have ended well; ``places`` is emptied."""
         if places:
-            self._line.unconfirmed -= len(places)
             queues = self._books.queues
             for queue in self._books.ledger.count_down(number, places):
                 queues[queue].waiting -= 1
