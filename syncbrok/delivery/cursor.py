@@ -142,6 +142,17 @@ class Cursor:
             return sequence not in self.ahead or sequence in self.tried
         return sequence in self.flight or sequence in self.tried or sequence in self.ready or sequence in self.parked
 
+    def untouched(self, sequence: int) -> bool:
+        """Whether it lies beyond all that was looked at, and no restart has taken it up."""
+        return (
+            sequence > self.seen
+            and sequence not in self.ahead
+            and sequence not in self.tried
+            and not (self.parked and sequence in self.parked)
+            and not (self.ready and sequence in self.ready)
+            and sequence not in self.unconfirmed
+        )
+
     def finished(self, sequence: int) -> bool:
         """Whether the delivery has ended and that is durable."""
         return not self.outstanding(sequence) and sequence not in self.unconfirmed

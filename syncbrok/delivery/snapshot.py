@@ -210,22 +210,27 @@ class _Alike:
     """Whether all rows of a chunk are as its first one; remembers what the columns of such a chunk are."""
 
     def __init__(self) -> None:
-        self._columns: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        self._columns: dict[tuple[int, ...], tuple[bytes, ...]] = {}
 
     def __call__(self, chunk: Chunk) -> bool:
-        state, flags = chunk.state, chunk.flags
-        if chunk.edges or chunk.first_child is not None or not isinstance(state, bytearray):
+        queue, state, left, flags = chunk.queue, chunk.state, chunk.left, chunk.flags
+        if not isinstance(state, bytearray) or chunk.edges or chunk.first_child is not None:
             return False
+        assert isinstance(queue, array)
+        assert isinstance(left, array)
         assert isinstance(flags, bytearray)
-        if state.count(state[0]) != CHUNK or flags.count(flags[0]) != CHUNK:
-            return False
-        assert isinstance(chunk.queue, array)
-        assert isinstance(chunk.left, array)
-        first = chunk.queue[0], chunk.left[0]
+        first = queue[0], state[0], left[0], flags[0]
         columns = self._columns.get(first)
         if columns is None:
-            columns = self._columns[first] = (_column("I", first[0]).tobytes(), _column("H", first[1]).tobytes())
-        return chunk.queue.tobytes() == columns[0] and chunk.left.tobytes() == columns[1]
+            columns = self._columns[first] = tuple(
+                _column(kind, value).tobytes() for kind, value in zip("IBHB", first, strict=True)
+            )
+        return (
+            state == columns[1]
+            and flags == columns[3]
+            and queue.tobytes() == columns[0]
+            and left.tobytes() == columns[2]
+        )
 
 
 def _column(kind: str, value: int) -> "array[int]":

@@ -28,10 +28,10 @@ SECRETS_EVERY_S: Final = 60.0
 _carried_together: Final = 64
 _history_together: Final = 256
 _history_every_s: Final = 0.05
-_checkpoint_pause_s: Final = 15.0
-"""at least so long between two: each stops the loop for a copy of what waits"""
-_checkpoint_records_min: Final = 100_000
-"""fewer are replayed in a fraction of a second"""
+_checkpoint_pause_s: Final = 30.0
+"""at least so long between two: each stops the loop, for 25 ms where 5 million messages wait"""
+_checkpoint_records_min: Final = 10_000
+"""fewer in a segment that goes on are replayed in a moment"""
 
 
 class Upkeep:
@@ -133,11 +133,14 @@ class Upkeep:
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     async def checkpoint(self) -> None:
-        """For ever: one at every roll, and one every few minutes while there is something new."""
+        """For ever: one at every roll, since a segment may hold a million outcomes in a few records, and one every few
+        minutes while there is something new."""
         while True:
             await _either(self.rolled, CHECKPOINT_EVERY_S)
+            new = self._state.through - self._saved_through
+            worth = new > 1 if self.rolled.is_set() else new >= _checkpoint_records_min
             self.rolled.clear()
-            if self._state.through - self._saved_through >= _checkpoint_records_min:
+            if worth:
                 await self.save()
                 await asyncio.sleep(_checkpoint_pause_s)
 
