@@ -146,11 +146,9 @@ class Cursor:
         """Whether it lies beyond all that was looked at, and no restart has taken it up."""
         return (
             sequence > self.seen
-            and sequence not in self.ahead
-            and sequence not in self.tried
+            and sequence not in self.ahead  # where whatever was tried stands as well
             and not (self.parked and sequence in self.parked)
             and not (self.ready and sequence in self.ready)
-            and sequence not in self.unconfirmed
         )
 
     def finished(self, sequence: int) -> bool:
