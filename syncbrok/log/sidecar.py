@@ -1,7 +1,8 @@
 """The sidecar ``{base}.idx`` of a sealed segment: its index as raw arrays, so that opening it costs one look.
 
 It only repeats what the segment says. It is valid for exactly one segment (log uuid, base, size and checksum as
-sealed); anything else about it that is odd makes ``read`` answer None, and it is built again. Little-endian::
+sealed); anything else about it that is odd makes ``read`` answer None, and it is built again. The last segment gets one
+too when the log is closed in good order, with the size and checksum of its records then. Little-endian::
 
      0   4  magic, "SYIX"
      4   2  version, 1
