@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syncbrok.frontends.over_http.batch import ids_document
 from syncbrok.frontends.over_http.headers import Asked, parse_publish
-from syncbrok.frontends.over_http.lines import TEXT, parse_lines, plain_contents
+from syncbrok.frontends.over_http.lines import JSON, TEXT, Plain, parse_lines, parse_plain
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
 from syncbrok.model.message import Message, ParentFailure
@@ -323,8 +323,8 @@ def test_whatever_json_is_sent_is_read_or_refused(line: dict[str, Any]) -> None:
 
 
 _pieces = st.sampled_from(
-    [b'{"content":"', b'{"content": "', b'"}\n', b'"}', b"\n", b'"', b"\\", b"}", b"{", b",", b"a", b" ", b"\x00",
-     b"\x1f", b"\x7f", "\u00e9\u20ac\U0001f600".encode(), b"\xff", b"\xed\xa0\x80",
+    [b'{"content":"', b'{"content": "', b'{"data":', b'"}\n', b'"}', b"\n", b'"', b"\\", b"}", b"{", b",", b"a", b" ",
+     b"\x00", b"\x1f", b"\x7f", "\u00e9\u20ac\U0001f600".encode(), b"\xff", b"\xed\xa0\x80",
      b"\xc0\x80", b"]", b"[", b"\r", b":", b"content"]
 )  # fmt: skip
 _plain_bodies = st.tuples(
@@ -336,6 +336,9 @@ _plain_bodies = st.tuples(
 @settings(max_examples=500)
 @given(st.lists(_pieces, max_size=12).map(b"".join) | _plain_bodies, st.booleans())
 @example(b'{"content":"}', False)
+@example(b'{"data":1}\n{"content":"a"}', False)
+@example(b'{"data":[1.0,"\\u00e9"]}\n{"data":{"a":{}}}\n', False)
+@example(b'["data"]', False)
 @example(b'{"content":""}', False)
 @example(b'{"content":"a"},{"content":"b"}\n', False)
 @example(b'{"content":"a"}\n\n{"content":"b"}\n', False)
@@ -344,9 +347,9 @@ def test_the_short_way_reads_what_the_parser_does(body: bytes, cut: bool) -> Non
     """A batch that is read without a JSON parser is one that it reads just so; any other body is left to it."""
     if cut:
         body = body.removesuffix(b"\n")
-    contents = plain_contents(body, 4, 40)
-    if contents is not None:
-        assert parse_lines(body, 4, 40, 1) == tuple(Message(content, TEXT) for content in contents)
+    plain = parse_plain(body, 4, 40)
+    if plain is not None:
+        assert parse_lines(body, 4, 40, 1) == tuple(Message(one, plain.content_type) for one in plain.contents)
 
 
 def test_the_short_way_is_taken() -> None:
@@ -354,18 +357,21 @@ def test_the_short_way_is_taken() -> None:
     for line in (b'{"content":"%s"}', b'{"content": "%s"}'):
         for end in (b"", b"\n"):
             body = b"\n".join(line % content for content in (b"one", b"", "zw\u00f6lf".encode())) + end
-            assert plain_contents(body, 3, 6) == [b"one", b"", "zw\u00f6lf".encode()]
-            assert plain_contents(body, 2, 6) is plain_contents(body, 3, 4) is None
-    assert plain_contents(b'{ "content" : "\\"\\u00e9" }\n{"content":"\\\\"}', 2, 3) == ['"\u00e9'.encode(), b"\\"]
+            assert parse_plain(body, 3, 6) == Plain(TEXT, [b"one", b"", "zw\u00f6lf".encode()])
+            assert parse_plain(body, 2, 6) is parse_plain(body, 3, 4) is None
+    escaped = b'{ "content" : "\\"\\u00e9" }\n{"content":"\\\\"}'
+    assert parse_plain(escaped, 2, 3) == Plain(TEXT, ['"\u00e9'.encode(), b"\\"])
+    assert parse_plain(b'{"data": {"a": 1}}\n{"data":null}\n', 2, 7) == Plain(JSON, [b'{"a":1}', b"null"])
 
 
 @pytest.mark.parametrize("line", [b"", b"[]", b"1", b'"c"', b"{}", b"null", b'{"content":1}', b'{"content":["a"]}',
-                                  b'{"data":"a"}', b'{"content":"a","key":"k"}', b'{"content":"\\ud800"}'])  # fmt: skip
+                                  b'{"data":1,"key":""}', b'{"content":"a","b":1}', b'{"content":"\\ud800"}'])  # fmt: skip
 def test_what_is_more_or_less_than_content_goes_the_long_way(line: bytes) -> None:
     """One such line is enough."""
     for body in (line, b'{"content":"a"}\n' + line + b'\n{"content":"b"}', line + b"\n" + b'{"content":"a"}\n'):
-        assert plain_contents(body, 9, 9) is None
-    assert plain_contents(b'{"content":"a"}\n\n{"content":"b"}', 9, 9) is None
+        assert parse_plain(body, 9, 9) is None
+    for other in (b"", b'{"data":1}'):
+        assert parse_plain(b'{"content":"a"}\n' + other + b'\n{"content":"b"}', 9, 9) is None
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16).map(MessageId)))

@@ -11,13 +11,13 @@ from syncbrok.frontends.over_http import cloud_events, publish
 from syncbrok.frontends.over_http.body import read_body
 from syncbrok.frontends.over_http.cloud_events import Cause
 from syncbrok.frontends.over_http.headers import check_headers_size, check_parents_count
-from syncbrok.frontends.over_http.lines import TEXT, parse_lines, plain_contents, refused
+from syncbrok.frontends.over_http.lines import Plain, parse_lines, parse_plain, refused
 from syncbrok.frontends.over_http.problems import UnsupportedMedia
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
-from syncbrok.model.names import MessageId, parse_queue_name
+from syncbrok.model.names import MessageId, QueueName, parse_queue_name
 from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, Publish, PublishBatch
 
 NDJSON: Final = "application/x-ndjson"
@@ -44,21 +44,22 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
         )
     body = await read_body(request, options.batch_bytes_max, options.body_timeout_s)
     if media == NDJSON:
-        contents = plain_contents(body, options.batch_lines_max, options.content_bytes_max)
-        if contents is not None:
-            return await _put_plain(surface, PublishBatch(PlainKind(queue, TEXT), contents, len(body)))
+        plain = parse_plain(body, options.batch_lines_max, options.content_bytes_max)
+        if plain is not None:
+            return await _put_plain(surface, queue, plain, len(body))
         messages = parse_lines(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
         content_type = messages[0].content_type
         if all(message[1:] == (content_type, *_NOTHING_MORE) for message in messages):
-            contents = [message.content for message in messages]
-            return await _put_plain(surface, PublishBatch(PlainKind(queue, content_type), contents, len(body)))
+            plain = Plain(content_type, [message.content for message in messages])
+            return await _put_plain(surface, queue, plain, len(body))
     else:
         messages = await _events(body, surface)
     accepted = await _put(surface, Publish(queue, messages))
     return _told(201 if True in accepted.new else 200, b"".join(accepted.ids), accepted.sync)
 
 
-async def _put_plain(surface: Surface, unit: PublishBatch) -> web.Response:
+async def _put_plain(surface: Surface, queue: QueueName, plain: Plain, size_bytes: int) -> web.Response:
+    unit = PublishBatch(PlainKind(queue, plain.content_type), plain.contents, size_bytes)
     accepted: AcceptedPlain = await surface.channels.messages.put(unit)
     return _told(201, accepted.ids, accepted.sync)
 

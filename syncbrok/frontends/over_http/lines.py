@@ -7,7 +7,7 @@ newline after the last line may be there or not): passed over, it would shift wh
 import base64
 import binascii
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import orjson
@@ -39,15 +39,21 @@ _QUOTE: Final = ord('"')
 _FIRST_PRINTABLE: Final = 0x20
 
 
-def plain_contents(body: bytes, lines_max: int, content_bytes_max: int) -> list[bytes] | None:
-    """The contents of a batch whose lines are all ``{"content": "..."}`` and nothing else, with no object for each
-    line. None for any other body, right or wrong: ``parse_lines`` has the word on it."""
+class Plain(NamedTuple):
+    """Messages that have nothing but their contents."""
+
+    content_type: str
+    contents: list[bytes]
+
+
+def parse_plain(body: bytes, lines_max: int, content_bytes_max: int) -> Plain | None:
+    """A batch whose lines are all ``{"content": "..."}``, or all ``{"data": ...}``, and nothing else, with no object
+    for each line. None for any other body, right or wrong: ``parse_lines`` has the word on it."""
     contents = _cut(body)
-    if contents is None:
-        contents = _loaded(body, lines_max)
-    if contents is None or len(contents) > lines_max or max(map(len, contents)) > content_bytes_max:
+    plain = _loaded(body, lines_max) if contents is None else Plain(TEXT, contents)
+    if plain is None or len(plain.contents) > lines_max or max(map(len, plain.contents)) > content_bytes_max:
         return None
-    return contents
+    return plain
 
 
 def _cut(body: bytes) -> list[bytes] | None:
@@ -78,18 +84,22 @@ def _cut(body: bytes) -> list[bytes] | None:
     return contents
 
 
-def _loaded(body: bytes, lines_max: int) -> list[bytes] | None:
-    """The same where there are escapes or other spaces: 0.8 us a line."""
+def _loaded(body: bytes, lines_max: int) -> Plain | None:
+    """The same where there are escapes or other spaces, or data: 0.8 us a line."""
     lines = body.split(b"\n")
     if not lines[-1]:
         lines.pop()
     if len(lines) > lines_max:
         return None
     try:
-        contents = [given["content"].encode() for given in map(orjson.loads, lines) if len(given) == 1]
+        found = [given for given in map(orjson.loads, lines) if len(given) == 1]
+        if not found or len(found) < len(lines):
+            return None
+        if "data" in found[0]:
+            return Plain(JSON, [orjson.dumps(given["data"]) for given in found])
+        return Plain(TEXT, [given["content"].encode() for given in found])
     except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, or not that object, or not that string
         return None
-    return contents if contents and len(contents) == len(lines) else None
 
 
 def parse_lines(body: bytes, lines_max: int, content_bytes_max: int, parents_max: int) -> tuple[Message, ...]:
