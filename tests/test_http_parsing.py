@@ -364,8 +364,13 @@ def test_the_short_way_is_taken() -> None:
     assert parse_plain(b'{"data": {"a": 1}}\n{"data":null}\n', 2, 7) == Plain(JSON, [b'{"a":1}', b"null"])
 
 
-@pytest.mark.parametrize("line", [b"", b"[]", b"1", b'"c"', b"{}", b"null", b'{"content":1}', b'{"content":["a"]}',
-                                  b'{"data":1,"key":""}', b'{"content":"a","b":1}', b'{"content":"\\ud800"}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"[]", b"1", b'"c"', b"{}", b"null", b'{"content":1}', b'{"content":["a"]}', b'{"data":1,"key":""}'),
+        *(b'{"content":"a","b":1}', b'{"content":"\\ud800"}'),
+    ],
+)
 def test_what_is_more_or_less_than_content_goes_the_long_way(line: bytes) -> None:
     """One such line is enough."""
     for body in (line, b'{"content":"a"}\n' + line + b'\n{"content":"b"}', line + b"\n" + b'{"content":"a"}\n'):
