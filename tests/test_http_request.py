@@ -15,7 +15,7 @@ from syncbrok.delivery.http_request import RequestForm, parse_target
 from syncbrok.delivery.signing import Signer
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.message import Format
-from syncbrok.model.names import id_text
+from syncbrok.model.names import MessageId, id_text
 from tests.support.endpoint import delivery, message, message_id, subscriber
 
 ID = id_text(message_id(7))
@@ -207,6 +207,7 @@ def test_no_text_of_a_message_breaks_out_of_its_header(name: str, value: str, me
     headers=st.lists(st.tuples(st.sampled_from(["x-own", "x-%b"]), st.text(max_size=9)), max_size=1),
     own=st.sampled_from([(), (("x-shop", "100 % \udcff"),)]),
     signed=st.booleans(),
+    parents=st.lists(st.integers(1, 6).map(message_id), max_size=3),
 )
 def test_the_short_way_makes_the_same_request(
     media: str,
@@ -216,12 +217,14 @@ def test_the_short_way_makes_the_same_request(
     headers: list[tuple[str, str]],
     own: tuple[tuple[str, str], ...],
     signed: bool,
+    parents: list[MessageId],
 ) -> None:
     """What a subscriber receives does not tell how it was put together."""
     form = RequestForm(subscriber(url, headers=own), "50%d")
     signers = [Signer(bytes(24))] if signed else []
     for sequence in (7, 8):
-        one = delivery(of=message(sequence, content, content_type=media, headers=tuple(headers)), number=number)
+        own_parts = {"content_type": media, "headers": tuple(headers), "parents": tuple(parents)}
+        one = delivery(of=message(sequence, content, **own_parts), number=number)
         for timestamp_s in (NOW_S, "1700000124"):
             assert form.render(one, timestamp_s, signers) == form.in_full(one, timestamp_s, signers)
 
