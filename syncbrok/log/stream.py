@@ -117,12 +117,14 @@ def facts(data: bytes, start: int) -> Iterator[Fact | Corrupt]:
         at = found.end
 
 
-def facts_or_runs(data: Buffer, offsets: npt.NDArray[np.int64], after: int) -> Iterator[FactOrRun | Corrupt]:
+def facts_or_runs(
+    data: Buffer, offsets: npt.NDArray[np.int64], after: int, together: int = _GATHER_MAX
+) -> Iterator[FactOrRun | Corrupt]:
     """The facts with sequences above ``after`` of the verified records at ``offsets``, without content, for whoever
-    applies them. Sixteen and more plain messages that follow each other come as one run: without their content types,
+    applies them; so many headers are looked at ``together``. Sixteen and more plain messages that follow each other come as one run: without their content types,
     and its time is that of the last. A ``Corrupt`` ends it where no record stands."""
-    for start in range(0, len(offsets), _GATHER_MAX):
-        places = offsets[start : start + _GATHER_MAX]
+    for start in range(0, len(offsets), together):
+        places = offsets[start : start + together]
         heads = gather(data, places)
         skipped = int(heads["sequence"].searchsorted(np.uint64(after), "right"))
         if skipped < len(heads):
