@@ -67,7 +67,7 @@ async def test_neighbours_of_a_kind_are_one_item() -> None:
     items[0].settle(AcceptedPlain(7, bytes(32), "always"))
     items[1].refuse(LogFull("full"))
     items[0].refuse(LogFull("told already"))
-    assert not heard.told, "on the next turn of the loop"
+    assert [one for one, _ in heard.told] == [1, 2], "accepted: at once; refused: on the next turn of the loop"
     await asyncio.sleep(0)
     assert [one for one, _ in heard.told] == [1, 2, 3]
     assert heard.why(3) is LogFull
@@ -189,11 +189,12 @@ async def test_a_listener_that_breaks_breaks_nobody_else(tmp_path: Path, caplog:
     async with running_space(tmp_path) as running:
         await running.queue("q", QueueSettings())
         messages = running.space.channels.messages
-        with caplog.at_level(logging.CRITICAL, "asyncio"):
+        with caplog.at_level(logging.ERROR, "syncbrok"):
             for at in range(3):
                 messages.put_plain(KIND, b"x", at, broken)
                 messages.put_plain(KIND, b"y", at, heard)
                 await eventually(lambda many=at + 1: len(heard.told) == many, "told")
         assert broken.calls == 3
+        assert [one.msg for one in caplog.records].count("syncbrok.space.listener_failed") == 3
         assert running.view.queue("q").accepted == 6
         assert running.view.state == "serving"

@@ -5,6 +5,7 @@ worked on yet (its queue is being changed by the same batch, or the disk must be
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
@@ -12,6 +13,8 @@ from typing import Any, Final, NamedTuple
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, Draining, LogFull, LogUnavailable, Overloaded, SyncbrokError
 from syncbrok.space.channels import Listener, PlainKind, Publish, PublishBatch, PublishPlain
+
+_log = logging.getLogger(__name__)
 
 _command_bytes: Final = 1_000
 """what a command is taken to weigh: it holds names and settings"""
@@ -58,14 +61,18 @@ class WaitingPlain(Waiting):
         self.found = None
 
     def settle(self, result: Any) -> None:
-        # On the next turn of the loop, as the callbacks of a future: a listener's mistakes are not the committer's.
+        # Here and now: whoever is answered before the next commit begins may have a part in it (see the committer).
         whose, self.whose = self.whose, []  # each is told once
-        if whose:
-            asyncio.get_running_loop().call_soon(self.listener.accepted, self.kind, whose, result)
+        if not whose:
+            return
+        try:
+            self.listener.accepted(self.kind, whose, result)
+        except Exception:  # noqa: BLE001 (a frontend's mistakes are not the committer's)
+            _log.exception("syncbrok.space.listener_failed", extra={"messages": len(whose)})
 
     def refuse(self, why: BaseException) -> None:
         whose, self.whose = self.whose, []
-        if whose:
+        if whose:  # on the next turn: who is refused may put again, and must not be met here once more
             asyncio.get_running_loop().call_soon(self.listener.refused, whose, why)
 
 

@@ -219,8 +219,8 @@ class Committer:
         self._followers.committed()
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
             self._suspend(False)
-        if self._submitting and self._due():
-            self.wake()  # written here and now: what follows from it may come round again, and must not pile up
+        if (self._submitting and self._due()) or (self.messages and not self._rows.hurry):
+            self.wake()  # written here, it must not pile up; publishers just answered come back in a turn, and share it
         else:
             self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
 
