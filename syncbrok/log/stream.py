@@ -121,8 +121,9 @@ def facts_or_runs(
     data: Buffer, offsets: npt.NDArray[np.int64], after: int, together: int = _GATHER_MAX
 ) -> Iterator[FactOrRun | Corrupt]:
     """The facts with sequences above ``after`` of the verified records at ``offsets``, without content, for whoever
-    applies them; so many headers are looked at ``together``. Sixteen and more plain messages that follow each other come as one run: without their content types,
-    and its time is that of the last. A ``Corrupt`` ends it where no record stands."""
+    applies them; so many headers are looked at ``together``. Sixteen and more plain messages that follow each other
+    come as one run: without their content types, and its time is that of the last. A ``Corrupt`` ends it where no
+    record stands."""
     for start in range(0, len(offsets), together):
         places = offsets[start : start + together]
         heads = gather(data, places)
