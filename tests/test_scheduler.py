@@ -285,6 +285,28 @@ def test_each_attempt_says_what_was_durable_when_it_began() -> None:
     assert made[1].after >= ended
 
 
+def test_a_wide_tree_is_not_one_kind_of_child() -> None:
+    """RULES 2, 11, 20: among many children of one parent those that wait for another one too, or have ended, stay where
+    they are; the others go in order, also those in other queues."""
+    log = log_with(1, window=1_000)
+    log.queue(2)
+    log.subscriber(2, 2, window=1_000)
+    parent, other = log.publish(1), log.publish(1)
+    plain = [log.publish(1, parent) for _ in range(100)]
+    both = log.publish(1, parent, other)
+    cancelled = log.publish(1, parent)
+    elsewhere = [log.publish(2, parent) for _ in range(100)]
+    late = [log.publish(1, parent) for _ in range(100)]
+    log.end_all(cancelled, Outcome.DROPPED, Reason.CANCELLED)
+    first, second = log.take()
+    log.answer(first)
+    log.commit()
+    assert sorted(to(log.take())) == sorted([(one, 1) for one in (*plain, *late)] + [(one, 2) for one in elsewhere])
+    log.answer(second)
+    log.commit()
+    assert to(log.take()) == [(both, 1)]
+
+
 def test_a_wide_tree_opens_in_slices_and_whole() -> None:
     """RULES 20: ten thousand children of one parent, and not one forgotten."""
     log = log_with(1)

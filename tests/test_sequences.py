@@ -31,6 +31,35 @@ def test_a_sequence_set_is_a_sorted_set(steps: list[tuple[str, int]]) -> None:
     assert list(SequenceSet.load(bitmap.dump())) == sorted(plain)
 
 
+near = numbers | st.integers(5_000, 5_200)
+
+
+@given(st.sets(near), st.lists(st.integers(0, 100), max_size=20))
+def test_many_are_taken_as_one_by_one(waiting: set[int], counts: list[int]) -> None:
+    """Taking many at once loses none, doubles none and keeps the order; it gives some wherever there are any."""
+    bitmap, plain = SequenceSet(waiting), sorted(waiting)
+    for count in counts:
+        taken = bitmap.pop_some(count)
+        assert taken == plain[: len(taken)]
+        assert len(taken) <= count
+        assert taken or not count or not plain
+        del plain[: len(taken)]
+        assert (len(bitmap), list(bitmap)) == (len(plain), plain)
+
+
+@given(st.sets(near), st.sets(near), st.lists(near))
+def test_what_moves_is_in_one_set_only(here: set[int], there: set[int], asked: list[int]) -> None:
+    """A message whose gate opens is parked no more and ready once, whoever else is asked about at the same time."""
+    parked, ready = SequenceSet(here), SequenceSet(there)
+    moving = here & set(asked)
+    assert parked.move(asked, ready) == len(moving)
+    assert (list(parked), len(parked)) == (sorted(here - moving), len(here - moving))
+    assert (list(ready), len(ready)) == (sorted(there | moving), len(there | moving))
+    while ready:
+        assert ready.pop_first() == min(there | moving)
+        there, moving = there - {min(there | moving)}, moving - {min(there | moving)}
+
+
 @given(st.lists(st.tuples(st.integers(0, 10_000_000), st.integers(1, 5), numbers)), st.integers(0, 11_000_000))
 def test_the_wheel_gives_nothing_early_and_keeps_nothing_late(entries: list[tuple[int, int, int]], now: int) -> None:
     """RULES 7: a delay is a lower bound; the wheel is coarse only towards later, by one bucket."""

@@ -12,11 +12,23 @@ from typing import Final
 
 from syncbrok.delivery.books import HOLD_OVER, Books, Doomed
 from syncbrok.delivery.cursor import Cursor
-from syncbrok.delivery.ledger import CHUNK_MASK, ENDING, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY, POLICY_SHIFT, SAME
-from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState
+from syncbrok.delivery.ledger import (
+    CHUNK_MASK,
+    CHUNK_SHIFT,
+    ENDING,
+    KEY_EDGE,
+    ONLY,
+    PER_SUBSCRIBER,
+    POLICY,
+    POLICY_SHIFT,
+    SAME,
+)
+from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState, message_after
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
+_WAITING: Final = int(MessageState.WAITING)
+_RELEASED: Final = int(message_after(MessageState.WAITING, MessageEvent.RELEASED))
 _HOLD: Final = ParentFailure.HOLD << POLICY_SHIFT
 _FAIL: Final = ParentFailure.FAIL << POLICY_SHIFT
 _DELIVER: Final = ParentFailure.DELIVER << POLICY_SHIFT
@@ -96,6 +108,8 @@ class Gates:
         ledger = self._books.ledger
         while self._opening and children_max > 0:
             parent, child, cursor = self._opening.popleft()
+            if cursor is None and ledger.state(parent) is MessageState.COMPLETE:
+                child, children_max = self._release(parent, child, children_max)
             while child and children_max > 0:
                 following = ledger.next_child(parent, child)
                 self.reconsider(child, cursor)
@@ -107,6 +121,33 @@ class Gates:
                 del ledger.walking[parent]
             else:
                 ledger.walking[parent] -= 1
+
+    def _release(self, parent: int, child: int, children_max: int) -> tuple[int, int]:
+        """The parent is complete: of its children, from this one on, those that wait for nothing else are pending now.
+        The first child that needs a second look (0: none is left), and how many may still be looked at."""
+        books = self._books
+        chunks = books.ledger.chunks
+        released: dict[int, list[int]] = {}
+        while child and children_max > 0 and not books.held_on:
+            chunk = chunks.get(child >> CHUNK_SHIFT)
+            if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
+                break
+            i = child & CHUNK_MASK
+            if chunk.state[i] != _WAITING or chunk.flags[i] & ~POLICY or chunk.edge_count[i] != 1 or not chunk.left[i]:
+                break
+            at = chunk.edge_start[i]
+            if chunk.edges[at] != parent:
+                break
+            chunk.state[i] = _RELEASED
+            released.setdefault(chunk.queue[i], []).append(child)
+            child = chunk.links[at]
+            children_max -= 1
+        for queue, sequences in released.items():
+            book = books.queues.get(queue)
+            for cursor in book.cursors if book is not None else ():
+                if cursor.parked.move(sequences, cursor.ready):
+                    books.activate(cursor)
+        return child, children_max
 
     def reconsider(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
         """Judge again a message whose parents, predecessor or time (``due``) have come along."""

@@ -13,13 +13,13 @@ from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Book
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
-from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY
 from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
 from syncbrok.delivery.retry import wait_us
+from syncbrok.delivery.runs import NOT_PLAIN, Runs
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason, Row
 
-_NOT_PLAIN: Final = PER_SUBSCRIBER | ONLY | ENDING
 _PENDING: Final = int(MessageState.PENDING)
 _COMPLETE: Final = int(MessageState.COMPLETE)
 _DELIVERED: Final = Outcome.DELIVERED
@@ -28,8 +28,6 @@ _FINAL: Final = (Reason.NONE, Reason.GONE, Reason.CONTENT_LOST)
 """no later attempt follows: it came through, the endpoint wants no more, or there is nothing left to send"""
 _SHARE: Final = 64
 """attempts a cursor hands out before the next one has its turn"""
-_TRIM_SHIFT: Final = 12
-"""so many messages, as a power of two, a cursor goes on before its queue is asked to forget"""
 _LOOKS: Final = 2_048
 """messages a cursor passes by in one turn without finding one to hand out"""
 
@@ -40,6 +38,7 @@ class Line:
     def __init__(self, books: Books, gates: Gates) -> None:
         self._books = books
         self._gates = gates
+        self._runs = Runs(books)
         self.unconfirmed = 0
         """outcomes whose rows are not durable yet, over all cursors"""
 
@@ -64,7 +63,7 @@ class Line:
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
         share = min(cursor.window - len(cursor.flight), _SHARE, limit - len(attempts))
         while share > 0:
-            run = self._plain_run(cursor, share)
+            run = self._runs.take(cursor, share)
             if run:
                 share -= len(run)
                 cursor.flight.update(dict.fromkeys(run, 1))
@@ -86,36 +85,6 @@ class Line:
             cursor.flight[sequence] = before + 1
             attempts.append(new(Attempt, (sequence, number, before + 1, durable, now_us, replay)))
         return True
-
-    def _plain_run(self, cursor: Cursor, most: int) -> list[int]:
-        """At most ``most`` messages that come next in the queue and can go without a second look: never tried, no
-        parents open, for everybody. None where something else is to go first."""
-        run: list[int] = []
-        if cursor.due.count or cursor.ready.count or cursor.ahead.count or self._books.replays:
-            return run
-        most = min(most, limits.retrying_per_subscriber_max - len(cursor.tried) - len(cursor.flight))
-        chunks = self._books.ledger.chunks
-        number, chunk = -1, None
-        for sequence in cursor.backlog.following(cursor.position, most) if most > 0 else ():
-            if sequence >> CHUNK_SHIFT != number:
-                number = sequence >> CHUNK_SHIFT
-                chunk = chunks.get(number)
-            i = sequence & CHUNK_MASK
-            if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & _NOT_PLAIN:
-                break
-            run.append(sequence)
-        if run:
-            self._step(cursor, cursor.position + len(run))
-            cursor.seen = run[-1]
-        return run
-
-    def _step(self, cursor: Cursor, position: int) -> None:
-        """The cursor has come so far; now and then its queue forgets what all of them have behind them."""
-        if cursor.position >> _TRIM_SHIFT != position >> _TRIM_SHIFT:
-            cursor.position = position
-            book = self._books.queues[cursor.subscriber.queue]
-            book.backlog.trim(min(other.position for other in book.cursors))
-        cursor.position = position
 
     def _next(self, cursor: Cursor) -> int | None:
         """The next message for the cursor; 0 after many that are not; None when there is none."""
@@ -167,10 +136,10 @@ class Line:
             state = chunk.state[i]
             if state >= _COMPLETE:
                 continue
-            if (state == _PENDING and not chunk.flags[i] & _NOT_PLAIN) or self._special(sequence, state, cursor):
+            if (state == _PENDING and not chunk.flags[i] & NOT_PLAIN) or self._special(sequence, state, cursor):
                 found = sequence
                 break
-        self._step(cursor, backlog.offset + at)
+        self._runs.step(cursor, backlog.offset + at)
         if found is None and at < end:
             return 0
         return found
