@@ -7,6 +7,7 @@ sidecar's offsets taken unlooked at; the last record of a gathered piece left ou
 import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,10 +94,10 @@ def some_traffic(journal: Journal, dice: random.Random, batches: int) -> None:
             roll(journal)
 
 
-def unlike(dice: random.Random, known: list[Published], sequence: int) -> dict[str, object]:
+def unlike(dice: random.Random, known: list[Published], sequence: int) -> dict[str, Any]:
     """What makes a message one of its own."""
     parent = dice.choice(known) if known else None
-    kinds: list[dict[str, object]] = [
+    kinds: list[dict[str, Any]] = [
         {"key": "k"},
         {"idempotency_key": f"i{sequence}", "fingerprint": bytes(16)},
         {"due_us": START_US + 10**12},
