@@ -82,7 +82,7 @@ def some_traffic(journal: Journal, dice: random.Random, batches: int) -> None:
             journal.write(journal.prepare([outcomes(journal, dice.sample(known, min(len(known), 30)), dice)]))
             continue
         queue, scope = dice.choice(((1, Scope.ALL), (1, Scope.ALL), (2, Scope.ALL), (2, Scope.SAME)))
-        batch = []
+        batch: list[Published] = []
         for sequence in range(first, first + dice.choice((1, 15, 16, 17, 60, 300))):
             one = message(journal.id_key, sequence, queue=queue, scope=scope)
             if dice.random() < 0.02:
