@@ -50,7 +50,8 @@ def test_many_are_taken_as_one_by_one(waiting: set[int], counts: list[int]) -> N
 @given(st.sets(near), st.sets(near), st.lists(near))
 def test_what_moves_is_in_one_set_only(here: set[int], there: set[int], asked: list[int]) -> None:
     """A message whose gate opens is parked no more and ready once, whoever else is asked about at the same time."""
-    parked, ready = SequenceSet(here), SequenceSet(there)
+    parked, ready = SequenceSet(), SequenceSet(there)
+    parked.update(here)
     moving = here & set(asked)
     assert parked.move(asked, ready) == len(moving)
     assert (list(parked), len(parked)) == (sorted(here - moving), len(here - moving))

@@ -21,6 +21,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason, Row
 
 _PENDING: Final = int(MessageState.PENDING)
+_WAITING: Final = int(MessageState.WAITING)
 _COMPLETE: Final = int(MessageState.COMPLETE)
 _DELIVERED: Final = Outcome.DELIVERED
 _ACKNOWLEDGED: Final = Reason.NONE
@@ -123,6 +124,7 @@ class Line:
         at, end = cursor.position - backlog.offset, len(sequences)
         stop = min(end, at + _LOOKS)
         found: int | None = None
+        parking: list[int] = []
         while at < stop:
             sequence = sequences[at]
             at += 1
@@ -136,9 +138,17 @@ class Line:
             state = chunk.state[i]
             if state >= _COMPLETE:
                 continue
+            if state == _WAITING and not chunk.flags[i] & NOT_PLAIN:
+                parking.append(sequence)
+                continue
+            if parking and chunk.flags[i]:  # it may ask whether one of these is finished here: they must be parked
+                cursor.parked.update(parking)
+                parking.clear()
             if (state == _PENDING and not chunk.flags[i] & NOT_PLAIN) or self._special(sequence, state, cursor):
                 found = sequence
                 break
+        if parking:
+            cursor.parked.update(parking)
         self._runs.step(cursor, backlog.offset + at)
         if found is None and at < end:
             return 0

@@ -33,6 +33,10 @@ REDIAL_PAUSE_S = 0.5
 _ACKNOWLEDGED = Reason.NONE
 
 
+Made = tuple[Connection, Delivery, bytes]
+"""a request and the connection that holds its delivery"""
+
+
 class Pool:
     """The connections to one subscriber and the exchanges that wait for one.
 
@@ -113,8 +117,8 @@ class Pool:
 
     # -- exchanges ----------------------------------------------------------------------------------------------------
 
-    def start(self, deliveries: Sequence[Delivery], done: Done) -> None:
-        """Send each on an idle connection, or let it wait for one.
+    def start(self, deliveries: Sequence[Delivery], done: Done) -> list[Made]:
+        """Put each on an idle connection, or let it wait for one. What is to be written now, by whoever calls.
 
         All requests are made before the first is written. Writing them one after the other keeps the endpoint busy;
         with the making of a request between two writes it falls asleep each time, and waking it doubles the cost of a
@@ -122,7 +126,7 @@ class Pool:
         now_s = monotonic()
         timestamp_s = self._timestamp_s()
         render, signers, idle = self.form.render, self._signers, self._idle
-        made: list[tuple[Callable[[bytes], None], bytes]] = []
+        made: list[Made] = []
         for delivery in deliveries:
             timeout_s = delivery.timeout_s
             deadline_s = now_s + timeout_s
@@ -135,13 +139,12 @@ class Pool:
                 continue
             connection.hold(delivery, done, now_s, deadline_s)
             try:
-                made.append((connection.write, render(delivery, timestamp_s, signers)))
+                made.append((connection, delivery, render(delivery, timestamp_s, signers)))
             except Exception as error:  # noqa: BLE001 - whatever is in a message, it is answered and the others go on
                 self._unmade(connection, error)
-        for write, request in made:
-            write(request)
         if self._waiting:
             self._dial()
+        return made
 
     def _timestamp_s(self) -> str:
         return str(self.wall_us() // 1_000_000)

@@ -56,6 +56,11 @@ class SequenceSet:
             self._blocks[number] = block | bit
             self.count += 1
 
+    def update(self, sequences: Iterable[int]) -> None:
+        """As ``add``, for many."""
+        for number, bits in _blocks_of(sequences).items():
+            self._put(number, self._blocks.get(number, 0) | bits)
+
     def discard(self, sequence: int) -> bool:
         """Take it out; whether it was in."""
         number = sequence >> _SHIFT
@@ -107,16 +112,10 @@ class SequenceSet:
 
     def move(self, sequences: Iterable[int], other: "SequenceSet") -> int:
         """Those of ``sequences`` that are in here go to ``other``; how many they are."""
-        wanted: dict[int, bytearray] = {}
-        for sequence in sequences:
-            number = sequence >> _SHIFT
-            if number in self._blocks:
-                bits = wanted.setdefault(number, bytearray((_MASK + 1) // 8))
-                bits[(sequence & _MASK) >> 3] |= 1 << (sequence & 7)
         moved = 0
-        for number, bits in wanted.items():
-            block = self._blocks[number]
-            both = block & int.from_bytes(bits, "little")
+        for number, bits in _blocks_of(sequences).items():
+            block = self._blocks.get(number, 0)
+            both = block & bits
             if both:
                 moved += both.bit_count()
                 self._put(number, block ^ both)
@@ -168,3 +167,15 @@ class SequenceSet:
                 return number
             heappop(self._order)
         raise KeyError("empty")
+
+
+def _blocks_of(sequences: Iterable[int]) -> dict[int, int]:
+    """The sequences as bitmaps, by number of block."""
+    blocks: dict[int, bytearray] = {}
+    number, bits = -1, bytearray()
+    for sequence in sequences:
+        if sequence >> _SHIFT != number:
+            number = sequence >> _SHIFT
+            bits = blocks.setdefault(number, bytearray((_MASK + 1) // 8))
+        bits[(sequence & _MASK) >> 3] |= 1 << (sequence & 7)
+    return {number: int.from_bytes(bits, "little") for number, bits in blocks.items()}
