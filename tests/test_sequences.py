@@ -39,6 +39,7 @@ def test_many_are_taken_as_one_by_one(waiting: set[int], counts: list[int]) -> N
     """Taking many at once loses none, doubles none and keeps the order; it gives some wherever there are any."""
     bitmap, plain = SequenceSet(waiting), sorted(waiting)
     for count in counts:
+        assert bitmap.lowest(count) == plain[:count]
         taken = bitmap.pop_some(count)
         assert taken == plain[: len(taken)]
         assert len(taken) <= count

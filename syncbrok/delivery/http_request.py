@@ -80,7 +80,8 @@ def parse_target(endpoint: str) -> Target:
 class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
-    __slots__ = ("_fixed", "_kind", "_plain", "_plain_of", "_prefix", "_raw", "queue", "subscriber", "target")
+    __slots__ = ("_fixed", "_kind", "_parents", "_parents_of", "_plain", "_plain_of", "_prefix", "_raw", "queue",
+                 "subscriber", "target")  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, queue: str) -> None:
         """Raises ``BadSetting`` where the endpoint is not one."""
@@ -100,6 +101,9 @@ class RequestForm:
         self._plain = b""
         self._plain_of = ("", "", 0)
         """what ``_plain`` was made for: content type, timestamp, number of the attempt"""
+        self._parents = b""
+        self._parents_of: tuple[MessageId, ...] = ()
+        """what ``_parents`` was made for"""
 
     def render(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
         """The whole request. ``timestamp_s``: Unix seconds of the attempt; ``signers``: one for each secret.
@@ -114,7 +118,11 @@ class RequestForm:
             self._plain = self._made_plain(message.content_type, timestamp_s, attempt.number)
             self._plain_of = of
         body = message.content
-        parents = _parents_line(message.parents).encode() if message.parents else b""
+        parents = b""
+        if message.parents:
+            if message.parents != self._parents_of:  # the children of a tree come one after the other
+                self._parents_of, self._parents = message.parents, _parents_line(message.parents).encode()
+            parents = self._parents
         return self._plain % (*_id_pieces(hexlify(message.id)), attempt.message, parents, len(body), body)
 
     def _made_plain(self, content_type: str, timestamp_s: str, number: int) -> bytes:

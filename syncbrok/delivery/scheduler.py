@@ -226,7 +226,9 @@ class Scheduler(Standing):
         cursor = self.books.cursors.get(subscriber)
         if cursor is None or cursor.stopped:
             return ()
-        return cursor.backlog.following(cursor.position, limit)
+        # Those whose gate has opened go first; there are many of them where a wide tree has opened.
+        released = cursor.ready.lowest(limit) if cursor.ready.count else []
+        return [*released, *cursor.backlog.following(cursor.position, limit - len(released))]
 
     def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
         """The rows to log for these answers, one each; the window's slots are free at once. ``jitter`` is in -1..1."""

@@ -87,6 +87,23 @@ class SequenceSet:
         self.discard(sequence)
         return sequence
 
+    def lowest(self, most: int) -> list[int]:
+        """The lowest, at most ``most``, in order; they stay."""
+        found: list[int] = []
+        for number in sorted(self._blocks):
+            block, base = self._blocks[number], number << _SHIFT
+            while block and len(found) < most:
+                word = block & _WORD
+                while word:
+                    bit = word & -word
+                    found.append(base + bit.bit_length() - 1)
+                    word ^= bit
+                block >>= 64
+                base += 64
+            if len(found) >= most:
+                break
+        return found[:most]
+
     def pop_some(self, most: int) -> list[int]:
         """Take out and return the lowest, at most ``most``, in order: some that lie close together, at least one where
         there is any. Looked at by words of 64: an operation on a whole block costs as much as ten on a word."""
