@@ -181,8 +181,7 @@ class Committer:
         assert self._writer is not None
         batch = self._journal.prepare(draft.facts, draft.unit_ends)
         self._busy = True
-        began = time.perf_counter()
-        written = partial(self._guarded, self._written, draft, began)
+        written = partial(self._guarded, self._written, draft, time.perf_counter())
         work = partial(self._write, draft, batch)
         if draft.before:
             self._writer.submit(work, written)
@@ -219,8 +218,9 @@ class Committer:
         self._followers.committed()
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
             self._suspend(False)
-        if (self._submitting and self._due()) or (self.messages and not self._rows.hurry):
-            self.wake()  # written here, it must not pile up; publishers just answered come back in a turn, and share it
+        if self._submitting or (self.messages and not self._rows.hurry):
+            if self._due() or self._stopping or self._rolls or self._journal.needs_roll:
+                self.wake()  # written here, it must not pile up; publishers just answered come back and share it
         else:
             self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
 
