@@ -61,6 +61,9 @@ class Schedule:
     def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
         return [sequence for sequence, number in self.ready if number == subscriber][:limit]
 
+    def first_child(self, message: int) -> int:
+        return 0
+
     def owed(self, now_us: int, limit: int) -> list[Row]:
         dead = [self.dying.popleft() for _ in range(min(limit, len(self.dying)))]
         return [Row(m, ALL_SUBSCRIBERS, 0, Outcome.DEAD, Reason.PARENT_FAILED, 0, now_us, 0, 0, 0) for m in dead]
@@ -86,6 +89,9 @@ class Post:
                 self.waiting.append((delivery, done))
             else:
                 asyncio.get_running_loop().call_soon(done, delivery, answer)
+
+    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+        """Nothing is made ahead."""
 
     def forget(self, subscriber: int) -> None:
         """Nothing is kept."""

@@ -229,6 +229,25 @@ def test_the_short_way_makes_the_same_request(
             assert form.render(one, timestamp_s, signers) == form.in_full(one, timestamp_s, signers)
 
 
+def test_a_request_made_ahead_is_sent_for_what_it_was_made_only() -> None:
+    """DESIGN 1: each attempt is signed and dated when it is made; another message, second, number or key makes anew."""
+    signers = (Signer(bytes(24)),)
+    for of, timestamp_s, signed_by in (
+        (delivery(7), NOW_S, signers),
+        (delivery(8), NOW_S, signers),
+        (delivery(7, number=2), NOW_S, signers),
+        (delivery(7, replay=1), NOW_S, signers),
+        (delivery(7), "1700000124", signers),
+        (delivery(7), NOW_S, (Signer(b"another key of 24 bytes.."),)),
+        (delivery(7), NOW_S, ()),
+    ):
+        form = RequestForm(subscriber("http://h/"), "orders")
+        form.make_ready(delivery(7), NOW_S, signers)
+        made = form.in_full(of, timestamp_s, signed_by)
+        assert form.render(of, timestamp_s, signed_by) == made
+        assert form.render(of, timestamp_s, signed_by) == made
+
+
 def test_bytes_that_are_not_text_go_out_as_they_came() -> None:
     """A header that was not UTF-8 is carried, not rewritten."""
     raw = b"caf\xe9".decode("utf-8", "surrogateescape")

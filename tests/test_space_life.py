@@ -51,6 +51,20 @@ def forget_checkpoints(directory: Path) -> None:
         file.unlink()
 
 
+async def test_a_childs_request_is_made_while_its_parent_is_out(tmp_path: Path):
+    """DESIGN 5: a chain's next body is fetched while its parent is in flight; it goes out when the parent is done."""
+    consumer = Consumer(lambda d: None if d.message.content == b"parent" else ACKNOWLEDGED)
+    async with running_space(tmp_path, consumer) as running:
+        await running.queue("q", subscribers=["s"])
+        unit = await running.publish_all("q", Message(b"parent"), Message(b"child", parents=(0,)))
+        await eventually(lambda: consumer.made_ready, "the child's request")
+        assert consumer.made_ready == [(b"child", "s")]
+        assert consumer.seen == [(b"parent", "s")]
+        consumer.release()
+        await running.ended(*unit.ids)
+    assert consumer.seen == [(b"parent", "s"), (b"child", "s")]
+
+
 async def test_a_restart_keeps_everything(tmp_path: Path):
     """What was accepted is delivered after a restart, what had ended stays ended, keys and parents are known; with
     the checkpoint and, when that is gone, from the log alone."""

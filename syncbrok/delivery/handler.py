@@ -59,6 +59,9 @@ class Handler(Protocol):
         """Start these attempts; call ``done`` exactly once for each, from the event loop, never from inside this
         call. Never raises: what goes wrong is an ``Answer``."""
 
+    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+        """Make now what can be made ahead of a delivery that will probably be started next. Nothing goes out."""
+
     def forget(self, subscriber: int) -> None:
         """The subscriber (number) was deleted or its endpoint changed: close what is idle, let go of the rest when
         its answer is read."""

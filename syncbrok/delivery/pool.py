@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import inf
 from time import monotonic
 
@@ -145,6 +146,11 @@ class Pool:
         if self._waiting:
             self._dial()
         return made
+
+    def make_ready(self, delivery: Delivery) -> None:
+        """It will probably be started next: make its request now."""
+        with suppress(Exception):  # what cannot be made is answered when it is started
+            self.form.make_ready(delivery, self._timestamp_s(), self._signers)
 
     def _timestamp_s(self) -> str:
         return str(self.wall_us() // 1_000_000)

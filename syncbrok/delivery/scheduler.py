@@ -230,6 +230,10 @@ class Scheduler(Standing):
         released = cursor.ready.lowest(limit) if cursor.ready.count else []
         return [*released, *cursor.backlog.following(cursor.position, limit - len(released))]
 
+    def first_child(self, message: int) -> int:
+        """The first message accepted that waits for this one, whether for others too or not; 0 for none."""
+        return self.books.ledger.first_child(message)
+
     def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
         """The rows to log for these answers, one each; the window's slots are free at once. ``jitter`` is in -1..1."""
         return self._line.settle(answers, now_us, jitter)

@@ -83,6 +83,12 @@ class Webhook:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
+    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+        """See ``Handler``."""
+        pool = self._pools.get(subscriber.number)
+        if pool is not None and pool.form.subscriber is subscriber:
+            pool.make_ready(delivery)
+
     def _write(self, made: list[Made]) -> None:
         """The first requests of a turn go out at once, those to further subscribers together when it is over: as in
         ``Pool.start``, writes that follow each other cost half as much."""

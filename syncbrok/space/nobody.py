@@ -18,6 +18,9 @@ class Nobody:
         for delivery in deliveries:
             loop.call_soon(done, delivery, answer)
 
+    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+        """There is nothing to make."""
+
     def forget(self, subscriber: int) -> None:
         """Nothing is kept."""
 

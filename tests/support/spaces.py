@@ -34,6 +34,7 @@ class Consumer:
         self.deliveries: list[Delivery] = []
         self.held: list[tuple[Delivery, Done]] = []
         self.forgotten: list[int] = []
+        self.made_ready: list[tuple[bytes, str]] = []
         self.closed = False
 
     @property
@@ -55,6 +56,9 @@ class Consumer:
         held, self.held = self.held, []
         for delivery, done in held:
             done(delivery, answer)
+
+    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+        self.made_ready.append((delivery.message.content, subscriber.id))
 
     def forget(self, subscriber: int) -> None:
         self.forgotten.append(subscriber)
