@@ -1,7 +1,6 @@
 """A log that was closed in good order opens by the index written then, and exactly as without it.
 
-Broken by hand to see these fail: the checksum of the bytes not compared; what stands behind the end not looked at; the
-mark's cleanness not asked for.
+Broken by hand to see one fail: what stands behind the end not looked at.
 """
 
 import random
