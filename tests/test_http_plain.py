@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -18,21 +17,9 @@ from tests.support.fake_space import KEY, FakeSpace
 from tests.support.http_api import Api, raw, served
 from tests.support.polling import eventually
 from tests.test_http_auth import token
-from tests.test_http_fast_lane import LONG_WAY, ORDERS, Connect, connect, publish
+from tests.test_http_fast_lane import LONG_WAY, ORDERS, Connect, api, connect, publish, space
 
-__all__ = ["connect"]
-
-
-@pytest.fixture
-def space() -> FakeSpace:
-    return FakeSpace()
-
-
-@pytest.fixture
-async def api(space: FakeSpace) -> AsyncIterator[Api]:
-    async with served(space.channels, space) as running:
-        space.settings[ORDERS] = QueueSettings()
-        yield running
+__all__ = ["api", "connect", "space"]
 
 
 def head(*headers: str, length: int = 1, queue: str = "orders") -> bytes:

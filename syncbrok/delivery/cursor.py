@@ -124,9 +124,9 @@ class Cursor:
         return self.position >= backlog.offset + len(backlog.sequences) and not self.ready.count and not self.due.count
 
     @property
-    def retries_full(self) -> bool:
-        """Too many in retry: nothing new is begun until they clear (RULES 15)."""
-        return len(self.tried) + len(self.flight) >= limits.retrying_per_subscriber_max
+    def retries_room(self) -> int:
+        """How many new ones may be begun; with too many in retry none, until they clear (RULES 15)."""
+        return limits.retrying_per_subscriber_max - len(self.tried) - len(self.flight)
 
     @property
     def unseen(self) -> int:

@@ -93,7 +93,7 @@ class Line:
             sequence = cursor.due.pop_first()
             if sequence in cursor.tried and self._may_go(sequence, cursor):
                 return sequence
-        if cursor.retries_full:
+        if cursor.retries_room <= 0:
             return None
         while cursor.ready:
             sequence = cursor.ready.pop_first()

@@ -11,7 +11,6 @@ from syncbrok.delivery.books import Books
 from syncbrok.delivery.cursor import Cursor
 from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import MessageState
-from syncbrok.model import limits
 
 NOT_PLAIN: Final = PER_SUBSCRIBER | ONLY | ENDING
 _PENDING: Final = int(MessageState.PENDING)
@@ -28,7 +27,7 @@ class Runs:
     def take(self, cursor: Cursor, most: int) -> list[int]:
         if cursor.due.count or self._books.replays:
             return []
-        most = min(most, limits.retrying_per_subscriber_max - len(cursor.tried) - len(cursor.flight))
+        most = min(most, cursor.retries_room)
         if most <= 0:
             return []
         return self._released(cursor, most) if cursor.ready.count else self._following(cursor, most)

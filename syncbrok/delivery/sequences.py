@@ -93,11 +93,7 @@ class SequenceSet:
         for number in sorted(self._blocks):
             block, base = self._blocks[number], number << _SHIFT
             while block and len(found) < most:
-                word = block & _WORD
-                while word:
-                    bit = word & -word
-                    found.append(base + bit.bit_length() - 1)
-                    word ^= bit
+                found += _numbers(block & _WORD, base)
                 block >>= 64
                 base += 64
             if len(found) >= most:
@@ -111,15 +107,10 @@ class SequenceSet:
             return []
         number = self._first_block()
         block = self._blocks[number]
-        base = (block & -block).bit_length() - 1
-        word = block >> base & _WORD
-        found: list[int] = []
-        left = word
-        while left and len(found) < most:
-            lowest = left & -left
-            found.append((number << _SHIFT) + base + lowest.bit_length() - 1)
-            left ^= lowest
-        block ^= (word ^ left) << base
+        lowest = (block & -block).bit_length() - 1
+        word, base = block >> lowest & _WORD, (number << _SHIFT) + lowest
+        found = _numbers(word, base)[:most]
+        block ^= (word & (1 << found[-1] - base + 1) - 1) << lowest
         self.count -= len(found)
         if block:
             self._blocks[number] = block
@@ -196,3 +187,13 @@ def _blocks_of(sequences: Iterable[int]) -> dict[int, int]:
             bits = blocks.setdefault(number, bytearray((_MASK + 1) // 8))
         bits[(sequence & _MASK) >> 3] |= 1 << (sequence & 7)
     return {number: int.from_bytes(bits, "little") for number, bits in blocks.items()}
+
+
+def _numbers(word: int, base: int) -> list[int]:
+    """``base`` and the place of each bit that is set, in order."""
+    found: list[int] = []
+    while word:
+        lowest = word & -word
+        found.append(base + lowest.bit_length() - 1)
+        word ^= lowest
+    return found

@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from syncbrok.log import files, segment, stream
 from syncbrok.log.catalogue import Catalogue, Part
-from syncbrok.log.codec import Buffer, Corrupt, lockstep, walk
+from syncbrok.log.codec import Buffer, Corrupt, walk
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.facts import FactOrRun
-from syncbrok.model.limits import offsets_every
 
 
 def read_facts(catalogue: Catalogue, after: int = 0) -> Iterator[FactOrRun]:
@@ -44,7 +43,5 @@ def _whole(part: Part, index: SegmentIndex, buffer: bytearray, end: int) -> tupl
     damage = segment.scrub_bytes(data) if part.active is None else None
     if damage is not None:
         raise corrupt_error(part.info.path, damage.offset, part.info.base, index.last, damage.why)
-    offsets = lockstep(data, index.sparse.astype(np.int64), offsets_every, index.records)
-    if not stream.follow_each_other(data, offsets, SEGMENT_HEADER_BYTES, end):
-        offsets, _ = walk(data, SEGMENT_HEADER_BYTES, end)  # a sidecar is never trusted over its segment
-    return data, offsets
+    offsets = stream.indexed_offsets(data, index.sparse, index.records, SEGMENT_HEADER_BYTES, end)
+    return data, walk(data, SEGMENT_HEADER_BYTES, end)[0] if offsets is None else offsets

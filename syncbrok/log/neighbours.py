@@ -36,10 +36,13 @@ _types: dict[bytes, str] = {}
 assert _HEADER.size == HEADER_BYTES
 
 
-def _type(written: bytes) -> str:
-    if len(_types) >= _TYPES_MAX:
-        _types.clear()
-    found = _types[written] = written.decode("utf-8", "surrogatepass")
+def content_type(written: bytes) -> str:
+    """As it stands in a record. There are few, and decoding each anew costs as much as the header."""
+    found = _types.get(written)
+    if found is None:
+        if len(_types) >= _TYPES_MAX:
+            _types.clear()
+        found = _types[written] = written.decode("utf-8", "surrogatepass")
     return found
 
 
@@ -71,7 +74,7 @@ def plain_neighbours(data: bytes, at: int, sequence: int, count: int, found: lis
         written = body[type_at:meta_bytes]
         media = types.get(written)
         if media is None:
-            media = _type(written)
+            media = content_type(written)
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
         fields = (own, time_us, name, queue, root, depth, scope, failure, parents, "", "", b"", 0, 0, media)
         found.append(new(Published, (*fields, (), body[meta_bytes:], 0)))

@@ -16,14 +16,13 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from syncbrok.log import blank, files, segment, sidecar, stream, watermark
-from syncbrok.log.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, lockstep, read_header, walk_verified
+from syncbrok.log.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, read_header, walk_verified
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, VERSION
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, corrupt_error
 from syncbrok.log.verdict import NO_SEAL, Signs, Verdict, judge
 from syncbrok.log.watermark import Mark
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.limits import offsets_every
 
 _UNFINISHED = (blank.NAME, f"{watermark.NAME}.tmp", "*.broken.tmp")
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -186,15 +185,15 @@ def _scan_last(
         raise corrupt_error(path, 0, header.base, None, "the watermark belongs to another log")
     data = segment.read_segment(path)
     if mark and mark.clean and mark.base == header.base:
-        index = _index_at_close(path, data, header, mark)
-        if index is not None:
-            return data, _scan_at_close(data, header, index), index
+        closed = _as_closed(path, data, header, mark)
+        if closed is not None:
+            return data, *closed
     return data, scan_segment(data, header, mark.durable if mark else 0, last=True), None
 
 
-def _index_at_close(path: Path, data: bytes, header: SegmentHeader, mark: Mark) -> SegmentIndex | None:
-    """The index that was written when the log was closed; None where the segment is not byte for byte what it was
-    then: every record is looked at one by one in that case."""
+def _as_closed(path: Path, data: bytes, header: SegmentHeader, mark: Mark) -> tuple[Scan, SegmentIndex] | None:
+    """The index that was written when the log was closed, and what looking at every record would say; None where the
+    segment is not byte for byte what it was then: every record is looked at one by one in that case."""
     end = mark.offset
     if not SEGMENT_HEADER_BYTES < end <= len(data) or np.frombuffer(data, np.uint8, offset=end).any():
         return None
@@ -202,29 +201,26 @@ def _index_at_close(path: Path, data: bytes, header: SegmentHeader, mark: Mark) 
     index = sidecar.read(path.parent, sidecar.Sealed(header.uuid, header.base, end, crc))
     if index is None or (index.last, index.end) != (mark.durable, end):
         return None
-    offsets = lockstep(data, index.sparse.astype(np.int64), offsets_every, index.records)
-    return index if stream.follow_each_other(data, offsets, SEGMENT_HEADER_BYTES, end) else None
-
-
-def _scan_at_close(data: bytes, header: SegmentHeader, index: SegmentIndex) -> Scan:
-    """What looking at every record would say of a segment that is as it was closed."""
-    offsets = lockstep(data, index.sparse.astype(np.int64), offsets_every, index.records)
+    offsets = stream.indexed_offsets(data, index.sparse, index.records, SEGMENT_HEADER_BYTES, end)
+    if offsets is None:
+        return None
     first, last = gather(data, offsets[[0, -1]])
-    return Scan(
+    scan = Scan(
         header,
         Signs(last=True, sealed=False, blank=True, half_unit=False, vouched=False, follows=False, covered=False),
-        index.end,
+        end,
         index.records,
         index.last,
         int(last["batch"]),
-        crc32c(memoryview(data)[SEGMENT_HEADER_BYTES : index.end]),
+        crc,
         int(first["time_us"]),
         int(last["time_us"]),
-        index.end,
+        end,
         "",
         len(data),
         offsets,
     )
+    return scan, index
 
 
 def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool) -> Scan:

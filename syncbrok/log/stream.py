@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from syncbrok.log.codec import Corrupt, Decoded, Kind, decode, gather
+from syncbrok.log.codec import Corrupt, Decoded, Kind, decode, gather, lockstep
 from syncbrok.log.layout import (
     EXTRAS,
     FAILURE_SHIFT,
@@ -25,13 +25,14 @@ from syncbrok.log.layout import (
     VERSION,
     Buffer,
 )
+from syncbrok.log.neighbours import content_type
 from syncbrok.model.facts import Fact, FactOrRun, Published, PublishedRun
+from syncbrok.model.limits import offsets_every
 from syncbrok.model.message import ParentFailure, Scope
 
 _MESSAGE = int(Kind.MESSAGE)
 _SCOPES = tuple(Scope)
 _FAILURES = (*ParentFailure, ParentFailure.FAIL)
-_TYPES_MAX = 1_000
 _GATHER_MAX = 1 << 15
 """headers looked at together (3 MB), and so the longest run"""
 _RUN_MIN = 16
@@ -39,17 +40,6 @@ _RUN_MIN = 16
 _unpack = HEADER_STRUCT.unpack_from
 _length = LENGTH_STRUCT.unpack_from
 _new = tuple.__new__
-_types: dict[bytes, str] = {}
-"""Content types as they were met, bounded: there are few, and decoding each anew costs as much as the header."""
-
-
-def _type(written: bytes) -> str:
-    found = _types.get(written)
-    if found is None:
-        if len(_types) >= _TYPES_MAX:
-            _types.clear()
-        found = _types[written] = written.decode("utf-8", "surrogatepass")
-    return found
 
 
 def plain_message(data: bytes, at: int, *, content: bool = True, verify: bool = True) -> Published | None:
@@ -82,7 +72,7 @@ def plain_message(data: bytes, at: int, *, content: bool = True, verify: bool = 
             b"",
             0,
             0,
-            _type(data[type_at:content_at]),
+            content_type(data[type_at:content_at]),
             (),
             data[content_at:end] if content else b"",
             0,
@@ -186,9 +176,16 @@ def _fact(record: bytes, offset: int) -> Fact | Corrupt:
     return Corrupt(offset, found.why if isinstance(found, Corrupt) else "the record is cut short")
 
 
-def follow_each_other(data: Buffer, offsets: npt.NDArray[np.int64], start: int, end: int) -> bool:
-    """Whether these are the offsets that walking from ``start`` to ``end`` would give."""
+def indexed_offsets(
+    data: Buffer, sparse: npt.NDArray[np.uint32], records: int, start: int, end: int
+) -> npt.NDArray[np.int64] | None:
+    """The offsets of all ``records`` from ``start`` to ``end``, found from the ``sparse`` ones of an index; None where
+    walking would not give the same: an index is never trusted over its segment."""
+    if not len(sparse) or int(sparse.max()) > min(len(data), end) - HEADER_BYTES:
+        return None
+    offsets = lockstep(data, sparse.astype(np.int64), offsets_every, records)
     if not len(offsets) or offsets[0] != start or offsets[-1] > end - HEADER_BYTES or len(data) < end:
-        return False
+        return None
     lengths = np.ndarray(len(data) - HEADER_BYTES + 1, dtype="<u4", buffer=data, offset=LENGTH_AT, strides=(1,))
-    return bool((np.diff(offsets, append=end) == HEADER_BYTES + lengths[offsets].astype(np.int64)).all())
+    follow = np.diff(offsets, append=end) == HEADER_BYTES + lengths[offsets].astype(np.int64)
+    return offsets if follow.all() else None

@@ -1,8 +1,8 @@
 """The decision table of recovery: what is made of the place where the whole records of a segment end. Pure.
 
-``SEALED``        The segment ends with its seal. Start-up trusts it after comparing size and footer; ``scrub_segment``
-                  reads the rest in the background. Zeros behind the seal of the last segment are room that a crash
-                  kept from being given back.
+``SEALED``        The segment ends with its seal. Start-up trusts it after comparing size and footer; the background
+                  scrub reads the rest. Zeros behind the seal of the last segment are room that a crash kept from being
+                  given back.
 ``CLEAN``         Whole records of whole units, then nothing: where a broker that was stopped left off.
 ``HALF_UNIT``     Whole records, then nothing, but the last unit lacks its last record: a write that was cut short on
                   the border of two records. A unit is kept whole or not at all (RULES 5), so its records go too.

@@ -72,7 +72,6 @@ class Committer:
         self._rolls: list[asyncio.Future[None]] = []
         self._busy = self._scheduled = self._submitting = self._stopping = False
         self._full = self._suspended = False
-        self._commits = 0
         self._draft_out: Draft | None = None  # made, not yet durable
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
@@ -150,11 +149,12 @@ class Committer:
             self._busy,
             self._full,
             self._suspended,
-            self._commits,
+            self._meters.commits.count,
         )
 
     def __repr__(self) -> str:
-        return f"<Committer commits={self._commits} waiting={self._waiting()} rows={len(self._rows)} full={self._full}>"
+        commits, rows = self._meters.commits.count, len(self._rows)
+        return f"<Committer commits={commits} waiting={self._waiting()} rows={rows} full={self._full}>"
 
     # -- one commit -----------------------------------------------------------------------------------------------
 
@@ -208,7 +208,6 @@ class Committer:
         if seconds > _slow_s:
             _log.warning("syncbrok.space.commit_slow", extra={"seconds": seconds, "records": draft.records})
         self._meters.commit(draft.records, draft.size_bytes, seconds)
-        self._commits += 1
         self._followers.apply(draft.facts)
         self._rows.written(draft.rows, draft.facts)
         for follow in draft.after:

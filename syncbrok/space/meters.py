@@ -37,12 +37,17 @@ class Durations:
         self._sum_s += seconds
         self._max_s = max(self._max_s, seconds)
 
+    @property
+    def count(self) -> int:
+        """How many were observed."""
+        return sum(self._counts)
+
     def report(self) -> Histogram:
         below, buckets = 0, []
         for bound, count in zip(self._bounds, self._counts, strict=False):
             below += count
             buckets.append((bound, below))
-        return Histogram(tuple(buckets), below + self._counts[-1], self._sum_s, self._max_s)
+        return Histogram(tuple(buckets), self.count, self._sum_s, self._max_s)
 
 
 class Meters:

@@ -28,6 +28,8 @@ _STALL_S: Final = 25 * PROMPT_S
 class _Job(NamedTuple):
     work: Callable[[], Any]
     done: Done
+    paced: bool
+    """what it takes says how prompt the disk is"""
 
 
 class Pace:
@@ -60,9 +62,7 @@ class Writer:
 
     def submit(self, work: Callable[[], Any], done: Done) -> None:
         """``done(result, error)`` is called on the event loop when ``work`` has run in the thread."""
-        assert self._thread.is_alive()
-        self._in_thread += 1
-        self._jobs.put(_Job(work, done))
+        self._hand_over(_Job(work, done, paced=False))
 
     def write(self, work: Callable[[], Any], done: Done, size_bytes: int) -> None:
         """As ``submit``, for work that writes ``size_bytes`` to the log: done here and now where that is quicker; then
@@ -72,11 +72,12 @@ class Writer:
             self._pace.took(seconds)
             done(result, error)
         else:
-            self.submit(lambda: _timed(work), lambda timed, _: self._written(done, *timed))
+            self._hand_over(_Job(work, done, paced=True))
 
-    def _written(self, done: Done, result: Any, error: BaseException | None, seconds: float) -> None:
-        self._pace.took(seconds)
-        done(result, error)
+    def _hand_over(self, job: _Job) -> None:
+        assert self._thread.is_alive()
+        self._in_thread += 1
+        self._jobs.put(job)
 
     async def call(self, work: Callable[[], Any]) -> Any:
         """Run ``work`` in the thread; its result, or what it raised. For what is rare."""
@@ -99,15 +100,17 @@ class Writer:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            result, error, _ = _timed(job.work)
+            timed = _timed(job.work)
             try:
-                self._loop.call_soon_threadsafe(self._came_back, job.done, result, error)
+                self._loop.call_soon_threadsafe(self._came_back, job, *timed)
             except RuntimeError:
                 return  # the loop is closed: nobody is left to tell
 
-    def _came_back(self, done: Done, result: Any, error: BaseException | None) -> None:
+    def _came_back(self, job: _Job, result: Any, error: BaseException | None, seconds: float) -> None:
         self._in_thread -= 1
-        done(result, error)
+        if job.paced:
+            self._pace.took(seconds)
+        job.done(result, error)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, BaseException | None, float]:

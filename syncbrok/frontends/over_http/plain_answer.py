@@ -8,10 +8,10 @@ from syncbrok.frontends.over_http.gate import SERVER
 from syncbrok.frontends.over_http.publish import ALWAYS
 from syncbrok.frontends.over_http.routes import JSON
 from syncbrok.frontends.over_http.surface import SYNC
-from syncbrok.model.names import QueueName
+from syncbrok.model.names import QueueName, id_text
 from syncbrok.space.channels import AcceptedPlain
 
-_DIGITS: Final = 32
+_ID_BYTES: Final = 16
 
 
 def status_of(receipt: AcceptedPlain) -> int:
@@ -25,12 +25,7 @@ def answers(
     begin = f"HTTP/1.1 {status_line}\r\nContent-Type: {JSON}\r\nLocation: /v1/messages/"
     middle = f"\r\n{SYNC}: {receipt.sync}\r\nServer: {SERVER}\r\nContent-Length: "
     end = f"\r\nDate: {date}\r\n\r\n"
-    digits = receipt.ids.hex()
-    at, sequence = 0, receipt.first
-    for state in states:
-        one = digits[at : at + _DIGITS]
-        id_ = f"{one[:8]}-{one[8:12]}-{one[12:16]}-{one[16:20]}-{one[20:]}"
-        body = f'{{"id":"{id_}","queue":"{queue}","sequence":{sequence},"state":"{state}","parents":[]}}'
+    for place, state in enumerate(states):
+        id_ = id_text(receipt.ids[_ID_BYTES * place : _ID_BYTES * (place + 1)])
+        body = f'{{"id":"{id_}","queue":"{queue}","sequence":{receipt.first + place},"state":"{state}","parents":[]}}'
         yield f"{begin}{id_}{middle}{len(body)}{end}{body}".encode("ascii")
-        at += _DIGITS
-        sequence += 1
