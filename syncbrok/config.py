@@ -12,6 +12,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from syncbrok.log.options import PIPELINE, Archive
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting
 from syncbrok.model.settings import suggest
@@ -31,7 +32,7 @@ class StorageConfig:
     segment_bytes: int = limits.segment_bytes_default
     retention_s: float = limits.retention_default_s
     reserve_bytes: int = limits.reserve_bytes
-    archive: Path | None = None
+    archive: Archive = None
 
     @property
     def sync(self) -> str:
@@ -177,7 +178,9 @@ def _path(value: Any) -> Path:
     return Path(value).expanduser()
 
 
-def _optional_path(value: Any) -> Path | None:
+def _archive(value: Any) -> Archive:
+    if value == PIPELINE:  # a directory of this name is ./pipeline
+        return PIPELINE
     return None if value is None or value == "" else _path(value)
 
 
@@ -263,7 +266,7 @@ _KEYS: Final = (
     _Key("storage.segment", "segment_bytes", _size(limits.segment_bytes_min, limits.segment_bytes_max)),
     _Key("storage.retention", "retention_s", _duration(1.0, 100 * 365 * 24 * _HOUR_S)),
     _Key("storage.reserve", "reserve_bytes", _size(0, 1024 * limits.MIB)),
-    _Key("storage.archive", "archive", _optional_path),
+    _Key("storage.archive", "archive", _archive),
     _Key("http.host", "host", _host),
     _Key("http.port", "port", _port),
     _Key("http.tokens", "tokens", _tokens),

@@ -52,6 +52,14 @@ logging: {{level: WARNING, format: text}}
     assert (config.logging.level, config.logging.format) == ("warning", "text")
 
 
+def test_the_archive_is_a_directory_or_the_pipeline(tmp_path: Path) -> None:
+    """``storage.archive: pipeline`` is the pipeline's; a directory of that name is written ``./pipeline``."""
+    assert load(tmp_path, "storage: {archive: pipeline}").storage.archive == "pipeline"
+    assert load(tmp_path, "storage: {archive: ./pipeline}").storage.archive == Path("pipeline")
+    assert load(tmp_path, "storage: {archive: ''}").storage.archive is None
+    assert load(tmp_path, "", {"SYNCBROK_STORAGE_ARCHIVE": "pipeline"}).storage.archive == "pipeline"
+
+
 def test_without_anything_there_are_defaults() -> None:
     """Every key has a default: storage/ in the working directory, loopback, port 10000, every commit fsynced."""
     config = load_config(None, {}, {})

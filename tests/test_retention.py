@@ -6,7 +6,14 @@ from typing import NamedTuple
 import pytest
 
 from syncbrok.log import retention
+from syncbrok.log.options import PIPELINE
+from syncbrok.log.segment import SegmentInfo
+from syncbrok.model.facts import Carried
+from syncbrok.model.message import Message
+from tests.support.journals import open_journal, publish, roll
+from tests.support.spaces import Clock, Consumer, running_space
 
+SMALL = 65_536
 DAY_S = 86_400.0
 NOW_US = 1_800_000_000_000_000
 
@@ -112,3 +119,97 @@ def test_an_archive_that_cannot_be_written_keeps_the_segment(tmp_path: Path) -> 
         retention.archive_segment(path, tmp_path / "file")
     assert path.exists()
     assert not retention.may_drop(path, tmp_path / "file")
+
+
+def test_only_what_the_pipeline_has_archived_may_go(tmp_path: Path) -> None:
+    """With ``archive: pipeline`` a segment stays until the pipeline has noted these very bytes; a copy that the broker
+    made is not that, and another log's note of the same name and size neither."""
+    path = segment(tmp_path)
+    assert not retention.may_drop(path, PIPELINE)
+    retention.archive_segment(path, tmp_path / "copies")
+    assert not retention.may_drop(path, PIPELINE)
+    size = path.stat().st_size
+    retention.note(tmp_path, [retention.Copy(path.name, size, 0x1234, "file:/archive")])
+    assert not retention.may_drop(path, PIPELINE)
+    archived = retention.Copy(path.name, size, retention.file_crc(path), "hdfs://name/a folder/é")
+    retention.note(tmp_path, [archived])
+    assert retention.may_drop(path, PIPELINE)
+    assert archived in retention.copies(tmp_path)
+    path.write_bytes(b"gol" * 700_000)
+    assert not retention.may_drop(path, PIPELINE)
+
+
+def test_the_pipelines_note_is_no_copy(tmp_path: Path) -> None:
+    """Back from ``archive: pipeline`` to a directory: a file of that size which nobody noted as a copy is not trusted.
+    A program that knows lines of three words only passes over the pipeline's."""
+    path = segment(tmp_path)
+    (tmp_path / "copies").mkdir()
+    (tmp_path / "copies" / path.name).write_bytes(path.read_bytes())
+    retention.note(tmp_path, [retention.Copy(path.name, path.stat().st_size, retention.file_crc(path), "file:/a b")])
+    assert not retention.may_drop(path, tmp_path / "copies")
+    assert [len(line.split(" ")) for line in (tmp_path / "archived").read_text().splitlines()] == [5]
+
+
+def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
+    """A crash in the middle of noting leaves half a line; the next note begins on a line of its own."""
+    (tmp_path / "archived").write_text("00000000000000000001.log 12")
+    noted = retention.Copy("00000000000000000009.log", 34, 0x5678)
+    retention.note(tmp_path, [noted])
+    assert list(retention.copies(tmp_path)) == [noted]
+
+
+def test_a_journal_refuses_to_drop_what_is_not_archived(tmp_path: Path) -> None:
+    """The last look is the journal's own: whoever asks it to drop a segment that the pipeline has not noted is refused,
+    and the log is whole."""
+    journal = open_journal(tmp_path, archive=PIPELINE)
+    publish(journal)
+    roll(journal)
+    info = journal.segments()[0]
+    assert journal.held_back(info)
+    with pytest.raises(retention.NotArchived, match="00000000000000000001"):
+        journal.drop_oldest()
+    assert info.path.exists()
+    crc = retention.file_crc(info.path)
+    retention.note(tmp_path, [retention.Copy(info.path.name, info.bytes, crc, "file:/a")])
+    journal.drop_oldest()
+    assert not info.path.exists()
+    assert journal.segments()[0].base == info.last + 1
+    journal.close()
+
+
+async def test_retention_waits_for_the_pipeline(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Segments older than the retention stay until they are archived, in order; it is said once, and meanwhile
+    nothing is carried along, or the log would grow every minute. Then they go, and what waits is carried once."""
+    clock = Clock()
+    consumer = Consumer(lambda delivery: None)
+    async with running_space(
+        tmp_path, consumer, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S, archive=PIPELINE
+    ) as running:
+        await running.queue("q", subscribers=["a"])
+        for _ in range(3):
+            await running.publish_all("q", *[Message(b"x" * 1_000)] * 40)
+        journal, upkeep = running.space._journal, running.space._upkeep
+        clock.forward(2 * DAY_S)
+        before = journal.segments()
+        with caplog.at_level("INFO"):
+            assert [await upkeep.drop_expired() for _ in range(3)] == [0, 0, 0]
+        assert [one.base for one in journal.segments()][: len(before)] == [one.base for one in before]
+        assert journal.next_sequence < before[-1].last + 10, "nothing was carried"
+        said = [one for one in caplog.records if one.message == "syncbrok.space.retention_waits_for_archive"]
+        assert [vars(one)["first"] for one in said] == [1]
+        sealed = [one for one in before if one.sealed]
+        archive(tmp_path, *sealed[1:])
+        assert await upkeep.drop_expired() == 0, "only a prefix goes"
+        archive(tmp_path, sealed[0])
+        assert await upkeep.drop_expired() >= len(sealed)
+        carried = [fact for fact in journal.replay() if isinstance(fact, Carried)]
+        assert len(carried) == len({fact.message.sequence for fact in carried}) > 0
+        consumer.release()
+
+
+def archive(directory: Path, *segments: SegmentInfo) -> None:
+    """Note them as the pipeline does."""
+    retention.note(
+        directory,
+        [retention.Copy(one.path.name, one.bytes, retention.file_crc(one.path), "file:/a") for one in segments],
+    )

@@ -12,7 +12,7 @@ The directory::
     next.tmp            the next segment, made ahead of need; anything named *.tmp is deleted at the start
     watermark           up to where the log is known to be on the disk (``watermark``)
     checkpoint          state of the scheduler, to start from (``checkpoint``); checkpoint.before is the one before it
-    archived            which segments were copied to the archive (``retention``)
+    archived            which segments were archived, by the broker or by the pipeline (``retention``)
     *.dropped           what retention took out of the log, until it is unlinked
     lock                held (flock) while a broker has the log open; contains its process id
     reserve             room for outcomes while the disk is full; released then, made again later

@@ -26,7 +26,7 @@ from syncbrok.log.catalogue import Catalogue
 from syncbrok.log.codec import Header, encode, encode_batch, read_header
 from syncbrok.log.history import read_facts
 from syncbrok.log.index import SegmentIndex
-from syncbrok.log.options import JournalOptions
+from syncbrok.log.options import PIPELINE, JournalOptions
 from syncbrok.log.reader import KindName, Reader
 from syncbrok.log.recent import Batch, Recent
 from syncbrok.log.recovery import Recovered, RecoveryReport, recover
@@ -274,15 +274,21 @@ class Journal:
         self._active, self._index = active, index
         self._now_durable()
 
+    def held_back(self, info: SegmentInfo) -> bool:
+        """Whether a segment must stay, however old, because the pipeline has not archived it. Raises ``OSError``."""
+        return self._options.archive == PIPELINE and not retention.may_drop(info.path, PIPELINE)
+
     def drop_oldest(self) -> None:
         """Take the oldest segment out of the log (what it still owes was carried along before). Where an archive is
         configured it is copied there first. Its file is unlinked by a later ``sweep``. Raises ``LogFailed``, and
-        ``OSError`` from the archive (then it stays)."""
+        ``OSError`` from the archive or where it is ``held_back`` (then it stays)."""
         parts = self._catalogue.parts
         assert len(parts) > 1, "the last segment stays"
         info, archive = parts[0].info, self._options.archive
         assert info.sealed, "only a sealed segment is dropped"
-        if archive is not None and not retention.may_drop(info.path, archive):
+        if self.held_back(info):
+            raise retention.NotArchived(f"{info.path} is not in the pipeline's archive")
+        if isinstance(archive, Path) and not retention.may_drop(info.path, archive):
             retention.archive_segment(info.path, archive)
         with self._changing:
             # First the decision, then the deed: a start in between finishes it.

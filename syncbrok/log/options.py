@@ -1,9 +1,14 @@
 """What a deployment sets about its log."""
 
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from syncbrok.model import limits
+
+PIPELINE: Final = "pipeline"
+Archive = Path | Literal["pipeline"] | None
+"""What must have been done before retention drops a segment: copied to a directory by the broker, archived by the
+pipeline, or nothing."""
 
 
 class JournalOptions(NamedTuple):
@@ -15,4 +20,4 @@ class JournalOptions(NamedTuple):
     sync: Literal["always", "interval"] = "always"
     interval_ms: int = 0
     retention_s: float = limits.retention_default_s
-    archive: Path | None = None
+    archive: Archive = None

@@ -2,22 +2,27 @@
 
 A prefix of the log goes, oldest segment first, never the active one and never a segment that holds something younger
 than the retention. Where an archive is configured a segment goes only once its copy there is fsynced, has been read
-back and is noted in the marker file. Going is two steps: renamed now, unlinked after a grace period, so that whoever
-reads it by name finishes.
+back and is noted in the marker file; where the pipeline archives, only once the pipeline has noted the very bytes that
+stand there now. Going is two steps: renamed now, unlinked after a grace period, so that whoever reads it by name
+finishes.
 
-The marker file ``archived`` stands beside the segments; each line is ``name size crc`` (decimal, CRC-32C of the whole
-file in eight hexadecimal digits). It is never evidence of what is in the log, only of what was copied.
+The marker file ``archived`` stands beside the segments. A line is ``name size crc`` (decimal, CRC-32C of the whole
+file in eight hexadecimal digits) of a segment that the broker copied, or ``name size crc pipeline place`` of one whose
+facts the pipeline wrote to ``place`` (a URI, with %20 for a space); a program that knows only the first passes over the
+second. It is never evidence of what is in the log, only of what was archived.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
+from urllib.parse import quote, unquote
 
 from crc32c import crc32c
 
 from syncbrok.log import files
+from syncbrok.log.options import PIPELINE, Archive
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed
 
@@ -40,15 +45,21 @@ S = TypeVar("S", bound=Segment)
 
 
 class Copy(NamedTuple):
-    """A line of the marker file: a segment that was copied to the archive and read back."""
+    """A line of the marker file: a segment that was archived and read back. ``place`` is where the pipeline wrote its
+    facts, empty where the broker copied the file."""
 
     name: str
     size: int
     crc: int
+    place: str = ""
 
 
 class ArchiveFailed(OSError):
     """The copy in the archive is not what was written; the segment stays."""
+
+
+class NotArchived(OSError):
+    """The pipeline has not archived this segment; it stays."""
 
 
 def expired(segments: Sequence[S], now_us: int, retention_s: float) -> tuple[S, ...]:
@@ -58,29 +69,58 @@ def expired(segments: Sequence[S], now_us: int, retention_s: float) -> tuple[S, 
     return tuple(takewhile(lambda one: one.sealed and one.last_time_us < before_us, segments[:-1]))
 
 
-def may_drop(path: Path, archive: Path | None) -> bool:
-    """Whether nothing forbids dropping this segment: no archive is configured, or its verified copy is there."""
+def may_drop(path: Path, archive: Archive) -> bool:
+    """Whether nothing forbids dropping this segment: no archive is configured, its verified copy is there, or the
+    pipeline has archived these bytes (reads the whole file then, so that nothing else of this name goes)."""
     if archive is None:
         return True
     size = path.stat().st_size
-    noted = any(copy.name == path.name and copy.size == size for copy in copies(path.parent))
+    noted = [copy for copy in copies(path.parent) if copy.name == path.name and copy.size == size]
+    if archive == PIPELINE:
+        archived = {copy.crc for copy in noted if copy.place}
+        return bool(archived) and file_crc(path) in archived
     kept = archive / path.name
-    return noted and kept.is_file() and kept.stat().st_size == size
+    return any(not copy.place for copy in noted) and kept.is_file() and kept.stat().st_size == size
+
+
+def file_crc(path: Path) -> int:
+    """CRC-32C of a whole file."""
+    with path.open("rb") as file:
+        return _each_chunk(file.read)[1]
 
 
 def copies(directory: Path) -> Iterator[Copy]:
     """The lines of the marker file; those that cannot be read are passed over."""
     try:
-        text = (directory / MARKER).read_text()
+        text = (directory / MARKER).read_text(errors="replace")
     except FileNotFoundError:
         return
     for line in text.splitlines():
         words = line.split(" ")
-        if len(words) == 3 and words[1].isdecimal():
+        by_pipeline = len(words) == 5 and words[3] == PIPELINE
+        if (len(words) == 3 or by_pipeline) and words[1].isdecimal() and len(words[2]) == 8:
             try:
-                yield Copy(words[0], int(words[1]), int(words[2], 16))
+                yield Copy(words[0], int(words[1]), int(words[2], 16), unquote(words[4]) if by_pipeline else "")
             except ValueError:
                 continue
+
+
+def note(directory: Path, archived: Iterable[Copy]) -> None:
+    """Add lines to the marker file; they are on the disk when this returns. Raises ``OSError`` or ``LogFailed``."""
+    lines = "".join(map(_line, archived))
+    with (directory / MARKER).open("ab+") as marker:
+        # A crash may have left half a line: what follows must not become part of it.
+        if marker.tell() and os.pread(marker.fileno(), 1, marker.tell() - 1) != b"\n":
+            lines = "\n" + lines
+        marker.write(lines.encode())
+        marker.flush()
+        os.fsync(marker.fileno())
+    files.sync_directory(directory)
+
+
+def _line(copy: Copy) -> str:
+    by_pipeline = f" {PIPELINE} {quote(copy.place, safe='/:@+,=')}" if copy.place else ""
+    return f"{copy.name} {copy.size} {copy.crc:08x}{by_pipeline}\n"
 
 
 def archive_segment(path: Path, archive: Path) -> Copy:
@@ -104,11 +144,7 @@ def archive_segment(path: Path, archive: Path) -> Copy:
         # Another disk than the log's, perhaps: its failure must not stop the log.
         raise ArchiveFailed(problem.detail) from problem
     copy = Copy(path.name, size, crc)
-    with (path.parent / MARKER).open("a") as marker:
-        marker.write(f"{copy.name} {copy.size} {copy.crc:08x}\n")
-        marker.flush()
-        os.fsync(marker.fileno())
-    files.sync_directory(path.parent)
+    note(path.parent, [copy])
     return copy
 
 

@@ -67,6 +67,8 @@ class Upkeep:
         self.history_wanted = asyncio.Event()
         self.dropped_through = 0
         """messages up to here live on only in what was carried, and in the list of those that ended badly"""
+        self.held_back = 0
+        """segments that are older than the retention and stay, because the pipeline has not archived them"""
         self.bad_kept: frozenset[tuple[int, Outcome]] = frozenset()
         """that list as the active segment's snapshot has it, as far as it is known"""
 
@@ -88,6 +90,7 @@ class Upkeep:
         segments = self._journal.segments()
         expired = list(takewhile(lambda one: one.sealed and one.last_time_us < before_us, segments))
         try:
+            expired = await self._free_to_go(expired)
             if expired:
                 return await self._drop(expired)
             if segments[-1].first_time_us < before_us + self._retention_us * 7 // 8 and segments[-1].records > 1:
@@ -97,6 +100,24 @@ class Upkeep:
         except OSError as problem:  # the archive
             _log.error("syncbrok.space.archive_failed", extra={"detail": str(problem)})
         return 0
+
+    async def _free_to_go(self, expired: Sequence[SegmentInfo]) -> list[SegmentInfo]:
+        """Those before the first that the pipeline has not archived. Asked before anything is carried along, else the
+        same messages would be written again every minute."""
+        free: list[SegmentInfo] = []
+        for info in expired:
+            if await self._run_blocking(self._journal.held_back, info):
+                break
+            free.append(info)
+        held = expired[len(free) :]
+        if len(held) != self.held_back:
+            self.held_back = len(held)
+            what = {"segments": len(held), "bytes": sum(info.bytes for info in held)}
+            if held:
+                _log.warning("syncbrok.space.retention_waits_for_archive", extra={**what, "first": held[0].base})
+            else:
+                _log.info("syncbrok.space.retention_waits_no_more")
+        return free
 
     async def _drop(self, expired: Sequence[SegmentInfo]) -> int:
         through = expired[-1].last
