@@ -59,7 +59,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev,spark]'
 	@touch $@ $(VENV)/.installed
 
 $(BIN)/python:

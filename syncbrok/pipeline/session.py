@@ -1,0 +1,196 @@
+"""A Spark session with the settings Syncbrok needs, each only where nobody else has set it.
+
+Three moments, three ways of asking who has set what:
+
+- before the JVM starts: what only its command line can say (memory, stack, logging) goes in where everything else that
+  a user may write wins over it, the environment variables ``SPARK_SUBMIT_OPTS`` and ``SPARK_DRIVER_MEMORY``;
+- when it runs: it has read ``spark-defaults.conf`` (of ``SPARK_CONF_DIR``), ``PYSPARK_SUBMIT_ARGS`` and the flags of
+  ``spark-submit``, so it is asked, and what it has not got is set;
+- where a session is active already: only what may still change, and only what has no value.
+
+What is passed to ``session`` itself (``--master`` and ``--conf`` of the commands) wins over all of these.
+"""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.limits import MIB
+from syncbrok.pipeline.java import java_home
+
+SETTINGS: Final = {
+    # Bytes between the JVM and Python over a Unix domain socket: a tenth to a fifth less time on a scan.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Off by default, and then a source that offers it is refused.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Times are UTC, whatever the machine's zone: an hour of the report is the same hour everywhere.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+}
+"""what is set where the user has not"""
+
+_LOCAL_SETTINGS: Final = {
+    # The JVM listens for its Python workers and for itself; neither is anybody else's.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_RUNTIME: Final = tuple(name for name in SETTINGS if name.startswith("spark.sql."))
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+_MEMORY_SHARE: Final = 0.4  # of the machine's; Python's workers and the page cache want the rest
+_MEMORY_MIN: Final = 1024 * MIB
+_MEMORY_MAX: Final = 16 * 1024 * MIB
+_LOCAL: Final = re.compile(r"local(\[|$)")
+
+
+class SparkFailed(SyncbrokError):
+    """Spark did not start, or is not one that Syncbrok can use."""
+
+    slug = "spark-failed"
+
+
+def session(
+    master: str | None = None, name: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The active session, else a new one, with ``syncbrok`` registered as a format.
+
+    ``master`` is where it runs (None: what Spark is configured for, else ``local[*]``), ``name`` what a cluster shows,
+    ``settings`` are Spark's. An active session keeps its master and name. Raises ``NoJava`` and ``SparkFailed``."""
+    if os.environ.get("SPARK_REMOTE") or (master or "").startswith("sc://"):
+        raise SparkFailed(
+            "Spark Connect has no way to bring a data source along; use the cluster's own address as master "
+            "(spark://, yarn, k8s://) and unset SPARK_REMOTE"
+        )
+    given = dict(settings or {})
+    if master:
+        given["spark.master"] = master
+    if name:
+        given.setdefault("spark.app.name", name)
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        spark = _started(given)
+    else:
+        _complete(spark, dict(settings or {}))
+    from syncbrok.pipeline.source import SyncbrokDataSource  # noqa: PLC0415  # it needs Arrow too
+
+    spark.dataSource.register(SyncbrokDataSource)
+    return spark
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Everything runs in this one process and its workers, so on this machine's files and Python."""
+    return _LOCAL.match(spark.sparkContext.master) is not None
+
+
+def _started(given: Mapping[str, str]) -> SparkSession:
+    """A new session: start the JVM, ask it what it was told, say the rest."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the first python3 on the PATH
+    told = SparkConf(loadDefaults=False).setAll(list(given.items()))
+    if SparkContext._gateway is None:  # noqa: SLF001  # no public name says it
+        _start_jvm(told)
+    conf = SparkConf().setAll(list(given.items()))
+    if _LOCAL.match(str(conf.get("spark.master", "local[*]"))):
+        _fill(conf, _LOCAL_SETTINGS if "SPARK_LOCAL_IP" not in os.environ else {})
+    _fill(conf, SETTINGS)
+    try:
+        return SparkSession.builder.config(conf=conf).getOrCreate()
+    except Exception as error:
+        where = conf.get("spark.master", "local[*]")
+        raise SparkFailed(f"Spark did not start on {where}: {_first_line(error)}") from error
+
+
+def _start_jvm(told: SparkConf) -> None:
+    launching = {} if "PYSPARK_GATEWAY_PORT" in os.environ else _launch_environment(os.environ)
+    with _environment(launching):
+        try:
+            SparkContext._ensure_initialized(conf=told)  # noqa: SLF001
+        except PySparkRuntimeError as error:
+            raise SparkFailed(
+                f"the Java of Spark ended before it was there ({error.getErrorClass()}, JAVA_HOME="
+                f"{launching.get('JAVA_HOME', os.environ.get('JAVA_HOME', ''))}); standard error says why"
+            ) from error
+    os.environ.setdefault("JAVA_HOME", launching.get("JAVA_HOME", ""))  # executors on this machine want it as well
+
+
+def _launch_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables under which the JVM starts. ``SPARK_SUBMIT_OPTS`` stands first on its command line, and of two that
+    say the same the JVM takes the last: Java options of the user's configuration win."""
+    options = ["-Xss4m"]  # stopping a stream overflows the JVM's usual stack (a regular expression on a stack trace)
+    # Spark asks for a progress bar of its own where it thinks it is an interactive shell.
+    options.append("-Dspark.ui.showConsoleProgress=false")
+    if not _has_own_logging(environment):
+        options.append(f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
+    mine = " ".join(map(shlex.quote, options))
+    launching = {
+        "JAVA_HOME": str(java_home(environment)),
+        "SPARK_SUBMIT_OPTS": f"{mine} {environment.get('SPARK_SUBMIT_OPTS', '')}".strip(),
+    }
+    if "SPARK_DRIVER_MEMORY" not in environment:
+        launching["SPARK_DRIVER_MEMORY"] = f"{memory_bytes() // MIB}m"
+    return launching
+
+
+def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """What the JVM may take where nobody says: a share of the machine's memory, or of the container's."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = cgroup.read_text().strip() if cgroup.is_file() else ""
+    if limit.isdecimal():
+        total = min(total, int(limit))
+    return int(min(max(total * _MEMORY_SHARE, _MEMORY_MIN), _MEMORY_MAX))
+
+
+def _has_own_logging(environment: Mapping[str, str]) -> bool:
+    """The user configures what Spark says; or wants to see all of it."""
+    if environment.get("SYNCBROK_TRACE"):
+        return True
+    places = [environment.get("SPARK_CONF_DIR"), environment.get("SPARK_HOME") and f"{environment['SPARK_HOME']}/conf"]
+    return any(any(Path(place).glob("log4j2.*")) for place in places if place)
+
+
+def _fill(conf: SparkConf, settings: Mapping[str, str]) -> None:
+    for key, value in settings.items():
+        conf.setIfMissing(key, value)
+
+
+def _complete(spark: SparkSession, given: Mapping[str, str]) -> None:
+    """Settings of a session that somebody else has started."""
+    core = spark.sparkContext.getConf()
+    for key in _RUNTIME:
+        if not core.contains(key) and not _is_set(spark, key):
+            spark.conf.set(key, SETTINGS[key])
+    for key, value in given.items():
+        spark.conf.set(key, value)
+
+
+def _is_set(spark: SparkSession, key: str) -> bool:
+    """Somebody has given the running session this setting a value."""
+    sql: Any = spark._jsparkSession.sessionState().conf()  # noqa: SLF001  # spark.conf.get cannot tell it from a default
+    return bool(sql.settings().containsKey(key))
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """These variables, for as long as a process is being started."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

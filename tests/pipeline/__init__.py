@@ -1,0 +1,1 @@
+"""The pipeline: tests that need Spark share one session, ``spark``."""
