@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.cli.waiting_room import WaitingRoom
 from syncbrok.config import Config
+from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.webhook import Webhook
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
@@ -36,6 +37,7 @@ from syncbrok.frontends.over_http.surface import HttpOptions, Token
 from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, Draining, Fatal
+from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.space.space import Space, SpaceOptions
 
 _log: Final = logging.getLogger("syncbrok.broker")
@@ -78,6 +80,8 @@ async def serve(
     webhook = Webhook(_guard(config), space.signing_keys)
     space.handle("http", webhook)
     space.handle("https", webhook)
+    consumers = Consumers(space.offer)
+    space.handle(CONSUMER_SCHEME, consumers)
     http = HttpServer(space.channels, space.view, _http_options(config), (*events.ROUTES, *page.routes()), room.sockets)
     frontends: list[Frontend] = [http, *(make(space) for make in tcp)]
     try:

@@ -217,5 +217,5 @@ def _nowhere(_: bytes) -> None:
     raise AssertionError("a connection that was never made cannot carry a request")
 
 
-def _nobody(delivery: Delivery, answer: Answer) -> None:
+def _nobody(delivery: Delivery, answer: Answer | None) -> None:
     raise AssertionError(f"an answer to nobody: {delivery.attempt} {answer}")

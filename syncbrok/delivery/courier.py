@@ -51,6 +51,9 @@ class SchedulerLike(Protocol):
     def settle(self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
         """What came of these, a row each; frees their slots."""
 
+    def give_back(self, attempts: Sequence[Attempt]) -> None:
+        """These were not begun: they are to be made again, with the same numbers."""
+
     def owed(self, now_us: int, limit: int) -> list[Row]:
         """Ends without an attempt, each asked for once."""
 
@@ -233,10 +236,15 @@ class Courier:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def _done(self, delivery: Delivery, answer: Answer) -> None:
+    def _done(self, delivery: Delivery, answer: Answer | None) -> None:
         """Called by the handlers; the settling waits for the turn, so that rows are recorded together. When nothing
         else is out there is no company to wait for, and a chain need not wait for the turn."""
         self.bytes_in_flight -= len(delivery.message.content)
+        if answer is None:
+            self.in_flight -= 1
+            self._scheduler.give_back((delivery.attempt,))
+            self.wake()
+            return
         self._answers.append((delivery.attempt, answer))
         if self._pumping:
             return

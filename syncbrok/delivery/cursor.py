@@ -80,8 +80,8 @@ class Cursor:
     __slots__ = (
         "ahead", "backlog", "behind", "dead", "delivered", "doomed", "due", "failed", "failing_since_us", "flight",
         "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason", "last_status", "number",
-        "parked", "position", "queued", "ready", "seen", "since", "stopped", "subscriber", "tried", "unconfirmed",
-        "window",
+        "parked", "position", "queued", "ready", "room", "seen", "since", "stopped", "subscriber", "tried",
+        "unconfirmed", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
@@ -89,6 +89,8 @@ class Cursor:
         self.number, self.since = subscriber.number, subscriber.since
         self.backlog = backlog
         self.window = window
+        self.room = 0
+        """what its consumers have room for; only where the subscriber has consumers and no endpoint to post to"""
         self.seen = subscriber.since
         self.position = backlog.position_after(subscriber.since)
         self.parked = SequenceSet()  # bounded by the log: a bit each

@@ -49,7 +49,8 @@ class Answer(NamedTuple):
     """where it failed: the first ``limits.response_bytes_kept`` of the body, or what went wrong in words"""
 
 
-Done = Callable[[Delivery, Answer], None]
+Done = Callable[[Delivery, Answer | None], None]
+"""What came of a delivery; None: nothing, it was not begun. Then it goes out again as if it never had."""
 
 
 class Handler(Protocol):

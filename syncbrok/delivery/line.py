@@ -206,6 +206,16 @@ class Line:
         self._acknowledged(cursor, acknowledged, status, now_us)
         return rows
 
+    def give_back(self, attempts: Iterable[Attempt]) -> None:
+        """These were not begun. Each stands again where it can be taken; that it may still go is looked at then."""
+        for attempt in attempts:
+            cursor = self._books.cursors.get(attempt.subscriber)
+            if cursor is None or cursor.flight.get(attempt.message) != attempt.number:
+                continue  # deleted, or given up when the endpoint changed
+            del cursor.flight[attempt.message]
+            (cursor.due if attempt.message in cursor.tried else cursor.ready).add(attempt.message)
+            self._books.activate(cursor)
+
     def _acknowledged(self, cursor: Cursor | None, count: int, status: int, now_us: int) -> None:
         """So many first attempts of a cursor were acknowledged, the last one with this status."""
         if count and cursor is not None:

@@ -159,7 +159,8 @@ class Scheduler(Standing):
 
     def _set_window(self, cursor: Cursor) -> None:
         book = self.books.queues[cursor.subscriber.queue]
-        cursor.window = cursor.subscriber.settings.window or book.queue.settings.window
+        window = cursor.subscriber.settings.window or book.queue.settings.window
+        cursor.window = min(window, cursor.room) if cursor.subscriber.consumed else window
         self.books.activate(cursor)
 
     def _subscriber_deleted(self, fact: SubscriberDeleted) -> None:
@@ -237,6 +238,18 @@ class Scheduler(Standing):
     def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
         """The rows to log for these answers, one each; the window's slots are free at once. ``jitter`` is in -1..1."""
         return self._line.settle(answers, now_us, jitter)
+
+    def give_back(self, attempts: Iterable[Attempt]) -> None:
+        """These were taken and not begun: they go out again as if they had never been taken."""
+        self._line.give_back(attempts)
+
+    def offer(self, subscriber: int, room: int) -> None:
+        """How many deliveries the consumers of a subscriber have room for, those they have included (0: nobody is
+        there). Nothing durable: at a start there is room for none."""
+        cursor = self.books.cursors.get(subscriber)
+        if cursor is not None:
+            cursor.room = room
+            self._set_window(cursor)
 
     def owed(self, now_us: int, limit: int) -> list[Row]:
         """At most ``limit`` rows that end deliveries without an attempt; each is asked for once and takes effect when

@@ -8,6 +8,10 @@ from syncbrok.model import limits
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
 
+CONSUMER_SCHEME = "consumer"
+"""of the endpoint of a subscriber whose consumers connect to the broker: ``consumer:NAME``"""
+
+
 class Scope(IntEnum):
     """When a parent counts as done for a child (RULES 11)."""
 
@@ -94,6 +98,11 @@ class Subscriber:
     id: SubscriberId
     since: int
     settings: SubscriberSettings
+
+    @property
+    def consumed(self) -> bool:
+        """Whether those who want its messages come for them, instead of an endpoint they are posted to."""
+        return self.settings.endpoint.startswith(CONSUMER_SCHEME + ":")
 
 
 class Message(NamedTuple):

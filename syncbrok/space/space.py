@@ -190,6 +190,15 @@ class Space:
         """Deliver to endpoints that begin with ``scheme:`` by ``handler``, which the Space closes at its end."""
         self._handlers[scheme] = handler
 
+    def consumed_by(self, queue: str, subscriber: str) -> int:
+        """The number of a subscriber, for whoever consumes for it. Raises ``UnknownQueue``, ``UnknownSubscriber``."""
+        return self._state.registry.subscriber(queue, subscriber).number
+
+    def offer(self, subscriber: int, room: int) -> None:
+        """How many deliveries the consumers of a subscriber (number) have room for; for ``Consumers``."""
+        self._state.scheduler.offer(subscriber, room)
+        self.courier.wake()
+
     def signing_keys(self, subscriber: int) -> tuple[bytes, ...]:
         """Raw bytes to sign with now, the newest first; for the webhook."""
         return self._vault.keys(subscriber, self._clock_us())

@@ -1,0 +1,193 @@
+"""Subscribers that come for their messages: windows, leases, and what becomes of both when a consumer goes.
+
+Broken by hand to see these fail: ``offer`` that forgets who left; a window of one that hands out two; ``give_back``
+that counts as an attempt; a lease that is never over.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from syncbrok.delivery.consumers import Consumers, Member
+from syncbrok.delivery.handler import Delivery
+from syncbrok.model.message import CONSUMER_SCHEME, QueueSettings, RetryPolicy, SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.space.channels import Subscribe, Unsubscribe
+from tests.support.polling import eventually
+from tests.support.spaces import NEVER_AGAIN, Running, running_space
+
+AT_ONCE = QueueSettings(retry=RetryPolicy((0.0,) * 4, 0.0))
+
+
+class Inbox:
+    """A consumer that keeps what it is given, in order, until the test answers."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.over = False
+
+    def receive(self, deliveries: Sequence[Delivery]) -> None:
+        self.deliveries += deliveries
+
+    def dismissed(self) -> None:
+        self.over = True
+
+    @property
+    def contents(self) -> list[bytes]:
+        return [delivery.message.content for delivery in self.deliveries]
+
+    @property
+    def messages(self) -> list[int]:
+        return [delivery.attempt.message for delivery in self.deliveries]
+
+
+class Shop:
+    """A running Space whose queue ``shop`` has the consumed subscriber ``desk``."""
+
+    def __init__(self, running: Running, consumers: Consumers) -> None:
+        self.running = running
+        self.consumers = consumers
+
+    def join(self, inbox: Inbox, window: int) -> Member:
+        return self.consumers.join(self.running.space.consumed_by("shop", "desk"), inbox, window)
+
+
+@asynccontextmanager
+async def shop(directory: Path, queue: QueueSettings = NEVER_AGAIN, timeout_s: float = 9.0) -> AsyncIterator[Shop]:
+    async with running_space(directory, drain_s=0.1) as running:
+        consumers = Consumers(running.space.offer)
+        running.space.handle(CONSUMER_SCHEME, consumers)
+        await running.queue("shop", queue)
+        settings = SubscriberSettings("consumer:test", name=SubscriberId("desk"), timeout_s=timeout_s)
+        await running.put(Subscribe(QueueName("shop"), settings))
+        yield Shop(running, consumers)
+
+
+async def test_messages_wait_while_nobody_consumes(tmp_path: Path) -> None:
+    """RULES 17: what is published for an absent consumer is there when it comes, in order, and nothing was tried."""
+    async with shop(tmp_path) as place:
+        ids = [await place.running.publish("shop", b"%d" % number) for number in range(5)]
+        assert await place.running.states(*ids) == ["pending"] * 5
+        inbox = Inbox()
+        member = place.join(inbox, 10)
+        await eventually(lambda: inbox.contents == [b"0", b"1", b"2", b"3", b"4"], "the messages come")
+        assert {delivery.attempt.number for delivery in inbox.deliveries} == {1}
+        assert member.acknowledge(inbox.messages) == 5
+        await place.running.ended(*ids)
+
+
+async def test_a_member_never_has_more_than_its_window(tmp_path: Path) -> None:
+    """DESIGN 1, bounded: two consumers of one subscriber share its messages, each within its own window."""
+    async with shop(tmp_path) as place:
+        one, other = Inbox(), Inbox()
+        first, second = place.join(one, 1), place.join(other, 3)
+        ids = [await place.running.publish("shop", b"%d" % number) for number in range(8)]
+        await eventually(lambda: len(one.deliveries) + len(other.deliveries) == 4, "the messages come")
+        assert (len(one.deliveries), len(other.deliveries)) == (1, 3)
+        for _ in range(8):
+            first.acknowledge(one.messages)
+            second.acknowledge(other.messages)
+            assert len(first.leases) <= 1
+            assert len(second.leases) <= 3
+            await place.running.states(*ids)
+        await eventually(lambda: len(one.deliveries) + len(other.deliveries) == 8, "the messages come")
+        first.acknowledge(one.messages)
+        second.acknowledge(other.messages)
+        await place.running.ended(*ids)
+        assert sorted(one.contents + other.contents) == [b"%d" % number for number in range(8)]
+
+
+async def test_a_child_comes_after_its_parent_is_acknowledged(tmp_path: Path) -> None:
+    """DESIGN 1, causal: room for many makes no difference to a child."""
+    async with shop(tmp_path) as place:
+        inbox = Inbox()
+        member = place.join(inbox, 10)
+        parent = await place.running.publish("shop", b"parent")
+        child = await place.running.publish("shop", b"child", parent)
+        await eventually(lambda: bool(inbox.deliveries), "the messages come")
+        assert await place.running.states(child) == ["waiting"]
+        member.acknowledge(inbox.messages)
+        await eventually(lambda: inbox.contents == [b"parent", b"child"], "the messages come")
+
+
+async def test_what_is_refused_or_not_answered_is_tried_again(tmp_path: Path) -> None:
+    """RULES 9: a refusal and a lease that is over are failed attempts, the next has the next number."""
+    async with shop(tmp_path, AT_ONCE, timeout_s=0.05) as place:
+        inbox = Inbox()
+        member = place.join(inbox, 1)
+        id_ = await place.running.publish("shop", b"hello")
+        await eventually(lambda: len(inbox.deliveries) == 1, "the messages come")
+        member.refuse(inbox.messages[0], b"not now")
+        await eventually(lambda: len(inbox.deliveries) == 3, "the messages come")  # and one was left to run out
+        assert [delivery.attempt.number for delivery in inbox.deliveries] == [1, 2, 3]
+        member.extend(inbox.messages[0], 60.0)
+        member.acknowledge(inbox.messages)
+        await place.running.ended(id_)
+        assert await place.running.states(id_) == ["complete"]
+
+
+async def test_what_was_not_begun_is_no_attempt(tmp_path: Path) -> None:
+    """DESIGN 1: a consumer may give back what it never looked at, and no number is used up: with a single attempt
+    allowed the message is still delivered."""
+    async with shop(tmp_path) as place:
+        inbox = Inbox()
+        member = place.join(inbox, 2)
+        id_ = await place.running.publish("shop", b"hello")
+        await eventually(lambda: len(inbox.deliveries) == 1, "the messages come")
+        member.open(0)
+        member.give_back(inbox.messages[0])
+        member.leave()
+        other = Inbox()
+        again = place.join(other, 2)
+        await eventually(lambda: other.contents == [b"hello"], "the messages come")
+        assert other.deliveries[0].attempt.number == 1
+        again.acknowledge(other.messages)
+        await place.running.ended(id_)
+
+
+async def test_who_leaves_is_offered_nothing_more(tmp_path: Path) -> None:
+    """DESIGN 1: what a consumer had when it went away has failed once, and goes to the one that stays."""
+    async with shop(tmp_path, AT_ONCE) as place:
+        gone, stays = Inbox(), Inbox()
+        leaving = place.join(gone, 1)
+        id_ = await place.running.publish("shop", b"hello")
+        await eventually(lambda: len(gone.deliveries) == 1, "the messages come")
+        staying = place.join(stays, 1)
+        leaving.leave()
+        await eventually(lambda: len(stays.deliveries) == 1, "the messages come")
+        assert stays.deliveries[0].attempt.number == 2
+        assert not leaving.acknowledge(gone.messages)
+        staying.acknowledge(stays.messages)
+        await place.running.ended(id_)
+        assert len(gone.deliveries) == 1
+
+
+async def test_a_deleted_subscriber_dismisses_its_consumers(tmp_path: Path) -> None:
+    """RULES 14: its pending deliveries end dropped, and whoever consumed for it hears of it."""
+    async with shop(tmp_path) as place:
+        inbox = Inbox()
+        place.join(inbox, 1)
+        ids = [await place.running.publish("shop", b"hello") for _ in range(3)]
+        await eventually(lambda: len(inbox.deliveries) == 1, "the messages come")
+        await place.running.put(Unsubscribe(QueueName("shop"), SubscriberId("desk")))
+        await eventually(lambda: inbox.over, "the messages come")
+        await place.running.ended(*ids)
+
+
+async def test_a_restart_loses_nothing_that_was_not_acknowledged(tmp_path: Path) -> None:
+    """DESIGN 1, durable: what a consumer held when the broker stopped is there for the next one."""
+    async with shop(tmp_path) as place:
+        inbox = Inbox()
+        member = place.join(inbox, 2)
+        ids = [await place.running.publish("shop", b"%d" % number) for number in range(3)]
+        await eventually(lambda: len(inbox.deliveries) == 2, "the messages come")
+        member.acknowledge(inbox.messages[:1])
+        await place.running.ended(ids[0])
+    assert inbox.over
+    async with running_space(tmp_path, drain_s=0.1) as running:
+        consumers = Consumers(running.space.offer)
+        running.space.handle(CONSUMER_SCHEME, consumers)
+        after = Inbox()
+        consumers.join(running.space.consumed_by("shop", "desk"), after, 9)
+        await eventually(lambda: after.contents[-2:] == [b"1", b"2"], "the messages come")
+        assert b"0" not in after.contents
