@@ -7,6 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from syncbrok.pipeline.session import session
+from tests.support.pipeline_log import real_log
+
+__all__ = ["real_log", "spark"]
 
 SETTINGS = {
     "spark.driver.memory": "1g",

@@ -30,6 +30,7 @@ class Recorder:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # head and body are two writes: 40 ms an answer otherwise
 
             def do_POST(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
