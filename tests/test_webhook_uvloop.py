@@ -9,7 +9,7 @@ import uvloop
 
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.webhook import Webhook
-from tests import test_webhook, test_webhook_connections
+from tests import test_webhook, test_webhook_connections, test_webhook_origin
 from tests.support.endpoint import TIME_US, Endpoint
 
 Scenario = Callable[..., Coroutine[Any, Any, None]]
@@ -17,7 +17,7 @@ Scenario = Callable[..., Coroutine[Any, Any, None]]
 PARTS = {"webhook", "endpoint", "certificate"}
 SCENARIOS: list[Scenario] = [
     function
-    for module in (test_webhook, test_webhook_connections)
+    for module in (test_webhook, test_webhook_connections, test_webhook_origin)
     for name, function in inspect.getmembers(module, inspect.iscoroutinefunction)
     if name.startswith("test_")
     and set(inspect.signature(function).parameters) <= {"webhook", "endpoint", "certificate"}
@@ -27,7 +27,8 @@ certificate = test_webhook_connections.certificate  # the fixture
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__.removeprefix("test_"))
 def test_on_uvloop(scenario: Scenario, request: pytest.FixtureRequest) -> None:
-    """Whatever ``test_webhook`` and ``test_webhook_connections`` promise of a handler and an endpoint."""
+    """Whatever ``test_webhook``, ``test_webhook_connections`` and ``test_webhook_origin`` promise of a handler and an
+    endpoint."""
     wanted = inspect.signature(scenario).parameters
     path = request.getfixturevalue("certificate") if "certificate" in wanted else None
 

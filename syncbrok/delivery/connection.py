@@ -27,14 +27,34 @@ class Exchange(NamedTuple):
     deadline_s: float
 
 
-class Owner(Protocol):
-    """What a connection tells its pool, and reads from it."""
+class Usual:
+    """The bytes of the last acknowledgement that came in one piece (``b""`` for none) and its status."""
+
+    __slots__ = ("answer", "status")
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.status = 0
+
+
+class Sender(Protocol):
+    """Whose exchange a connection carries."""
 
     form: RequestForm
+    usual: Usual
+    """of all whose answers mean the same as its own"""
+
+    def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
+        """The exchange, which no connection holds any more, has failed."""
+
+    def redial(self, exchange: Exchange) -> None:
+        """The kept-alive connection under it was closed before any byte of an answer (RULES 23)."""
+
+
+class Owner(Protocol):
+    """What a connection tells its pool."""
+
     wall_us: Callable[[], int]
-    usual_answer: bytes
-    """the bytes of the last acknowledgement that came in one piece; ``b""`` for none"""
-    usual_status: int
 
     def opened(self, connection: "Connection") -> None:
         """It is connected."""
@@ -48,15 +68,11 @@ class Owner(Protocol):
     def closed(self, connection: "Connection") -> None:
         """It is gone."""
 
-    def acknowledged(self, connection: "Connection", delivery: Delivery, done: Done, started_s: float) -> None:
-        """The usual answer came, to an exchange begun at ``started_s``; the connection, which was taken off it, is
-        free."""
-
-    def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
-        """The exchange, which no connection holds any more, has failed."""
-
-    def redial(self, exchange: Exchange) -> None:
-        """The kept-alive connection under it was closed before any byte of an answer (RULES 23)."""
+    def acknowledged(
+        self, connection: "Connection", delivery: Delivery, done: Done, started_s: float, status: int
+    ) -> None:
+        """The usual answer, of that status, came to an exchange begun at ``started_s``; the connection, which was
+        taken off it, is free."""
 
 
 class Connection(asyncio.Protocol):
@@ -75,8 +91,12 @@ class Connection(asyncio.Protocol):
         "expires_s",
         "idle_since_s",
         "lost",
+        "sender",
         "write",
     )
+
+    sender: Sender
+    """of the exchange that it holds, or held last"""
 
     def __init__(self, pool: Owner) -> None:
         self._pool = pool
@@ -93,9 +113,10 @@ class Connection(asyncio.Protocol):
         self.write: Callable[[bytes], None] = _nowhere
         """sends the request of the exchange that it holds"""
 
-    def hold(self, delivery: Delivery, done: Done, started_s: float, deadline_s: float) -> None:
+    def hold(self, sender: Sender, delivery: Delivery, done: Done, started_s: float, deadline_s: float) -> None:
         """Take an exchange, whose request is to be written next; it is free now."""
         assert self.delivery is None
+        self.sender = sender
         self.delivery = delivery
         self._done = done
         self._started_s = started_s
@@ -144,12 +165,13 @@ class Connection(asyncio.Protocol):
             self._pool.discard(self)  # nobody asked: it is out of step
             return
         reader = self._reader
-        if data == self._pool.usual_answer and (reader is None or not reader.received):
+        usual = self.sender.usual
+        if data == usual.answer and (reader is None or not reader.received):
             # Reading is a function of the bytes: the same ones mean the same answer, and need no second parsing.
             self.delivery = None
             self.deadline_s = inf
             self.answers += 1
-            self._pool.acknowledged(self, delivery, self._done, self._started_s)
+            self._pool.acknowledged(self, delivery, self._done, self._started_s, usual.status)
             return
         if reader is None:
             reader = self._reader = AnswerReader()
@@ -180,7 +202,7 @@ class Connection(asyncio.Protocol):
         elif begun:
             self._fail(Reason.PROTOCOL, "the connection broke in the middle of the answer")
         elif self.answers or self.idle_since_s:  # kept alive; a redial goes to a new one, so there is one at most
-            pool.redial(self.take_off())
+            self.sender.redial(self.take_off())
         else:
             self._fail(Reason.PROTOCOL, "the connection was closed without an answer")
         pool.closed(self)
@@ -189,18 +211,18 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, reader: AnswerReader, data: bytes) -> None:
         """``data`` is the answer where it came in one piece."""
-        pool = self._pool
+        pool, sender = self._pool, self.sender
         now_s = monotonic()
         delivery, done, started_s, _ = self.take_off()
         latency_us = int((now_s - started_s) * 1e6)
-        answer = judge(reader, pool.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
+        answer = judge(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
         reusable = reader.reusable and not self.lost
         reader.clear()
         self.answers += 1
         if reusable:
             if data and answer.reason == Reason.NONE:
-                pool.usual_answer = data
-                pool.usual_status = answer.status
+                sender.usual.answer = data
+                sender.usual.status = answer.status
             pool.release(self, now_s)
         else:
             pool.discard(self)
@@ -210,7 +232,7 @@ class Connection(asyncio.Protocol):
         status = self._reader.status if self._reader is not None else 0
         exchange = self.take_off()
         self._pool.discard(self)
-        self._pool.fail(exchange, reason, words, status)
+        self.sender.fail(exchange, reason, words, status)
 
 
 def _nowhere(_: bytes) -> None:

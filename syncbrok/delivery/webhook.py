@@ -1,7 +1,7 @@
-"""The HTTP handler: takes deliveries, keeps one pool of connections per subscriber, and watches the deadlines.
+"""The HTTP handler: takes deliveries, keeps a route to each subscriber and a pool of connections to each origin.
 
-See ``http_request`` for what goes out, ``http_answer`` for what an answer means, ``connections`` for the sockets and
-``guard`` for what may be dialled.
+See ``http_request`` for what goes out, ``http_answer`` for what an answer means, ``connection`` for the sockets and
+``guard`` for what may be dialled. All deadlines are watched here.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.delivery.http_answer import kept
 from syncbrok.delivery.http_request import RequestForm
-from syncbrok.delivery.pool import Made, Pool
+from syncbrok.delivery.pool import IDLE_MAX_S, Pool
+from syncbrok.delivery.route import Made, Route
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
@@ -30,7 +31,7 @@ IDLE_SWEEP_S = 5.0
 
 class WebhookStatistics(NamedTuple):
     subscribers: int
-    """that have a connection or something waiting for one"""
+    """that were sent something lately"""
     connections: int
 
 
@@ -52,8 +53,8 @@ class Webhook:
         self._secrets = secrets
         self._clock_us = clock_us
         self._dialler = Dialler(guard, tls)
-        self._pools: dict[int, Pool] = {}
-        self._retired: set[Pool] = set()
+        self._routes: dict[int, Route] = {}
+        self._pools: dict[tuple[bool, str, int], Pool] = {}
         self._gathered: list[Made] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
@@ -61,8 +62,7 @@ class Webhook:
 
     def statistics(self) -> WebhookStatistics:
         """A picture of this moment."""
-        pools = (*self._pools.values(), *self._retired)
-        return WebhookStatistics(len(self._pools), sum(pool.open_count for pool in pools))
+        return WebhookStatistics(len(self._routes), sum(len(pool.open) for pool in self._pools.values()))
 
     def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
         """See ``Handler``."""
@@ -72,22 +72,22 @@ class Webhook:
             self._refuse(deliveries, done, "the broker is stopping")
             return
         try:
-            pool = self._pool(subscriber, deliveries[0].queue)
-            pool.sign_with(self._secrets(subscriber.number))
+            route = self._route(subscriber, deliveries[0].queue)
+            route.sign_with(self._secrets(subscriber.number))
         except (SyncbrokError, LookupError, ValueError, OSError) as error:  # a bad endpoint, a secret that is lost
             why = {"subscriber": subscriber.id, "error": str(error)}
             log.warning("syncbrok.delivery.subscriber_unusable", extra=why)
             self._refuse(deliveries, done, str(error))
             return
-        self._write(pool.start(deliveries, done))
+        self._write(route.start(deliveries, done))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
         """See ``Handler``."""
-        pool = self._pools.get(subscriber.number)
-        if pool is not None and pool.form.subscriber is subscriber:
-            pool.make_ready(delivery)
+        route = self._routes.get(subscriber.number)
+        if route is not None and route.form.subscriber is subscriber:
+            route.make_ready(delivery)
 
     def _write(self, made: list[Made]) -> None:
         """The first requests of a turn go out at once, those to further subscribers together when it is over: as in
@@ -115,10 +115,9 @@ class Webhook:
 
     def forget(self, subscriber: int) -> None:
         """See ``Handler``."""
-        pool = self._pools.pop(subscriber, None)
-        if pool is not None:
-            pool.retire()
-            self._retired.add(pool)
+        route = self._routes.pop(subscriber, None)
+        if route is not None:
+            route.pool.leave()
 
     async def close(self) -> None:
         """See ``Handler``."""
@@ -126,43 +125,51 @@ class Webhook:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        pools = [*self._pools.values(), *self._retired]
+        self._routes.clear()
+        pools = list(self._pools.values())
         dials = [dial for pool in pools for dial in pool.shut()]
         await asyncio.gather(*dials, return_exceptions=True)
-        while any(pool.open_count for pool in pools):  # noqa: ASYNC110 - a transport closes within a turn or two
+        while any(pool.open for pool in pools):  # noqa: ASYNC110 - a transport closes within a turn or two
             await asyncio.sleep(0)
         self._pools.clear()
-        self._retired.clear()
 
-    def _pool(self, subscriber: Subscriber, queue: str) -> Pool:
-        pool = self._pools.get(subscriber.number)
-        if pool is not None:
-            form = pool.form
-            if (form.subscriber is subscriber or form.subscriber == subscriber) and form.queue == queue:
-                return pool
+    def _route(self, subscriber: Subscriber, queue: str) -> Route:
+        """The way to it. A settled one is found at once; settings that changed give it another form, and an endpoint
+        elsewhere another pool."""
+        route = self._routes.get(subscriber.number)
+        if route is None:
             form = RequestForm(subscriber, queue)
-            if form.target == pool.form.target:
-                pool.reform(form)
-                return pool
-            self.forget(subscriber.number)
         else:
+            form = route.form
+            if (form.subscriber is subscriber or form.subscriber == subscriber) and form.queue == queue:
+                return route
             form = RequestForm(subscriber, queue)
-        pool = self._pools[subscriber.number] = Pool(form, self._dialler, self._clock_us)
-        return pool
+            if form.target == route.form.target:
+                route.reform(form)
+                return route
+            self.forget(subscriber.number)
+        origin = form.target[:3]
+        pool = self._pools.get(origin)
+        if pool is None:
+            pool = self._pools[origin] = Pool(form.target, self._dialler, self._clock_us)
+        route = self._routes[subscriber.number] = Route(form, pool)
+        return route
 
     def _tick(self) -> None:
         now_s = time.monotonic()
         self._ticks += 1
-        for pool in (*self._pools.values(), *self._retired):
+        for pool in list(self._pools.values()):  # an exchange that ends may lead to a new one
             if pool.next_check_s <= now_s:
                 pool.expire(now_s)
         if self._ticks % round(IDLE_SWEEP_S / TICK_S) == 0:
             self._sweep(now_s)
-        again = bool(self._pools or self._retired) and not self._closed
+        again = bool(self._pools) and not self._closed
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick) if again else None
 
     def _sweep(self, now_s: float) -> None:
+        idle_since_s = now_s - IDLE_MAX_S
         for pool in self._pools.values():
             pool.sweep(now_s)
-        self._pools = {number: pool for number, pool in self._pools.items() if not pool.empty}
-        self._retired = {pool for pool in self._retired if not pool.empty}
+        for number in [number for number, route in self._routes.items() if route.used_s <= idle_since_s]:
+            self.forget(number)
+        self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.empty}

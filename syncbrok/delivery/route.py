@@ -1,0 +1,252 @@
+"""The way to one subscriber: what its requests look like, and what of it waits for a connection of its origin.
+
+Connections belong to the origin's ``Pool`` and serve whoever lies behind it. What belongs to a subscriber alone is what
+could make one wait for another: the line of exchanges for which no connection was idle, and the dials for them. One
+that hangs therefore holds the connections that its own window asks for, and the next one dials or takes what is free.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from math import inf
+from time import monotonic
+
+from syncbrok.delivery.connection import Connection, Exchange, Usual
+from syncbrok.delivery.dialling import DialFailed
+from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.http_answer import kept
+from syncbrok.delivery.http_request import RequestForm
+from syncbrok.delivery.pool import Pool
+from syncbrok.delivery.signing import Signer
+from syncbrok.model import limits
+from syncbrok.model.facts import Reason
+from syncbrok.model.message import Format
+
+log = logging.getLogger(__name__)
+
+DIALS_MAX = 64
+"""connections being opened at once, for one subscriber"""
+REDIAL_PAUSE_S = 0.5
+"""while other connections work, a failed dial is not repeated sooner: what waits gets one of those"""
+
+Made = tuple[Connection, Delivery, bytes]
+"""a request and the connection that holds its delivery"""
+
+
+class Route:
+    """``waiting``: exchanges that any connection of the origin may take; ``_redials``: those for a new one only.
+    ``_dials``: the tasks that open connections for them. ``used_s``: when something was last sent."""
+
+    __slots__ = (
+        "_dial_after_s",
+        "_dials",
+        "_keys",
+        "_redials",
+        "_signers",
+        "_timeout_s",
+        "form",
+        "pool",
+        "used_s",
+        "usual",
+        "waiting",
+    )
+
+    def __init__(self, form: RequestForm, pool: Pool) -> None:
+        self.pool = pool
+        pool.users += 1
+        self._keys: Sequence[bytes] = ()
+        self._signers: tuple[Signer, ...] = ()
+        self.waiting: deque[Exchange] = deque()
+        self._redials: deque[Exchange] = deque()
+        self._dials: set[asyncio.Task[Connection]] = set()
+        self._dial_after_s = 0.0
+        self._timeout_s = limits.timeout_default_s
+        self.used_s = 0.0
+        self.reform(form)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Route to subscriber {self.form.subscriber.number}: {len(self._dials)} dials, "
+            f"{len(self.waiting) + len(self._redials)} waiting>"
+        )
+
+    def reform(self, form: RequestForm) -> None:
+        """The subscriber's settings, now; they lead to the same origin."""
+        self.form = form
+        original = form.subscriber.settings.format == Format.ORIGINAL
+        # The same bytes may be an acknowledgement in one format and none in the other.
+        self.usual: Usual = self.pool.usual_true if original else self.pool.usual
+
+    def sign_with(self, keys: Sequence[bytes]) -> None:
+        """Sign with these keys from now on; none: not at all."""
+        if keys != self._keys:
+            self._keys = keys
+            self._signers = tuple(Signer(key) for key in keys)
+
+    # -- exchanges ----------------------------------------------------------------------------------------------------
+
+    def start(self, deliveries: Sequence[Delivery], done: Done) -> list[Made]:
+        """Put each on an idle connection, or let it wait for one. What is to be written now, by whoever calls.
+
+        All requests are made before the first is written. Writing them one after the other keeps the endpoint busy;
+        with the making of a request between two writes it falls asleep each time, and waking it doubles the cost of a
+        write."""
+        pool = self.pool
+        self.used_s = now_s = monotonic()
+        timestamp_s = self._timestamp_s()
+        render, signers = self.form.render, self._signers
+        made: list[Made] = []
+        for delivery in deliveries:
+            timeout_s = delivery.timeout_s
+            deadline_s = now_s + timeout_s
+            if deadline_s < pool.next_check_s:  # noqa: PLR1730 - min() costs three times as much here
+                pool.next_check_s = deadline_s
+            connection = pool.take_idle(now_s)
+            if connection is None:
+                self._timeout_s = timeout_s
+                self.waiting.append(Exchange(delivery, done, now_s, deadline_s))
+                continue
+            connection.hold(self, delivery, done, now_s, deadline_s)
+            try:
+                made.append((connection, delivery, render(delivery, timestamp_s, signers)))
+            except Exception as error:  # noqa: BLE001 - whatever is in a message, it is answered and the others go on
+                self._unmade(connection, error)
+        if self.waiting:
+            pool.queue(self)
+            self.dial()
+        return made
+
+    def make_ready(self, delivery: Delivery) -> None:
+        """It will probably be started next: make its request now."""
+        with suppress(Exception):  # what cannot be made is answered when it is started
+            self.form.make_ready(delivery, self._timestamp_s(), self._signers)
+
+    def _timestamp_s(self) -> str:
+        return str(self.pool.wall_us() // 1_000_000)
+
+    def send(self, connection: Connection, exchange: Exchange) -> None:
+        """See ``pool.RouteLike``."""
+        connection.hold(self, *exchange)
+        try:
+            request = self.form.render(exchange.delivery, self._timestamp_s(), self._signers)
+        except Exception as error:  # noqa: BLE001 - see ``start``
+            self._unmade(connection, error)
+        else:
+            connection.write(request)
+
+    def _unmade(self, connection: Connection, error: Exception) -> None:
+        """The exchange on ``connection`` could not be put into a request."""
+        exchange = connection.take_off()
+        sequence = exchange.delivery.attempt.message
+        log.error("syncbrok.delivery.render_failed", exc_info=error, extra={"sequence": sequence})
+        self.pool.give_back(connection)
+        # Not from inside deliver(): the caller is promised that.
+        words = "the message cannot be put into a request"
+        asyncio.get_running_loop().call_soon(self.fail, exchange, Reason.PROTOCOL, words)
+
+    def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
+        """See ``connection.Sender``."""
+        latency_us = int((monotonic() - exchange.started_s) * 1e6)
+        answer = Answer(reason, status, None, latency_us, kept(words.encode("utf-8", "replace")))
+        exchange.done(exchange.delivery, answer)
+
+    # -- what waits (see ``pool.RouteLike``) --------------------------------------------------------------------------
+
+    def take_overdue(self, now_s: float) -> list[Exchange]:
+        """See ``pool.RouteLike``."""
+        overdue = [exchange for exchange in (*self.waiting, *self._redials) if exchange.deadline_s <= now_s]
+        if overdue:
+            self.waiting = deque(exchange for exchange in self.waiting if exchange.deadline_s > now_s)
+            self._redials = deque(exchange for exchange in self._redials if exchange.deadline_s > now_s)
+        return overdue
+
+    def deadlines_s(self) -> list[float]:
+        """See ``pool.RouteLike``."""
+        return [exchange.deadline_s for exchange in (*self.waiting, *self._redials)]
+
+    def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[Connection]"]]:
+        """See ``pool.RouteLike``."""
+        cut = [*self.waiting, *self._redials]
+        self.waiting.clear()
+        self._redials.clear()
+        for dial in list(self._dials):
+            dial.cancel()
+        return cut, list(self._dials)
+
+    # -- dialling -----------------------------------------------------------------------------------------------------
+
+    def redial(self, exchange: Exchange) -> None:
+        """See ``connection.Sender``."""
+        self._redials.append(exchange)
+        self._timeout_s = exchange.delivery.timeout_s
+        self.dial()
+
+    def dial(self) -> None:
+        """Open as many connections as exchanges wait for one, ``DIALS_MAX`` at a time."""
+        wanted = len(self._redials)
+        if self.waiting:
+            if not self.pool.open or monotonic() >= self._dial_after_s:
+                wanted += len(self.waiting)
+            else:
+                self.pool.next_check_s = min(self.pool.next_check_s, self._dial_after_s)
+        for _ in range(min(wanted, DIALS_MAX) - len(self._dials)):
+            dial = asyncio.get_running_loop().create_task(self._connect(), name="syncbrok dial")
+            self._dials.add(dial)
+            self.pool.dialling.add(self)
+            dial.add_done_callback(self._dialled)
+
+    async def _connect(self) -> Connection:
+        pool = self.pool
+        async with asyncio.timeout(self._timeout_s):
+            addresses = await pool.resolved()
+            return await pool.dialler.connect(pool.target, addresses, lambda: Connection(pool))
+
+    def _dialled(self, dial: "asyncio.Task[Connection]") -> None:
+        """What came of a dial, however it ended: cancelled before it began, for instance."""
+        self._dials.discard(dial)
+        if not self._dials:
+            self.pool.dialling.discard(self)
+        if dial.cancelled():
+            self._give_up(Reason.CONNECT, "the dial was cancelled")
+            return
+        error = dial.exception()
+        if error is None and (connection := dial.result()).usable:
+            self._take_up(connection)
+        elif error is None:
+            self._give_up(Reason.CONNECT, "the connection was closed at once")
+        elif isinstance(error, DialFailed):
+            self._give_up(error.reason, str(error))
+        elif not isinstance(error, TimeoutError):  # those who waited for it are at their deadline; ``expire`` sees it
+            log.error("syncbrok.delivery.dial_broke", exc_info=error, extra={"endpoint": self.form.target.authority})
+            self._give_up(Reason.CONNECT, str(error))
+        self.dial()
+
+    def _take_up(self, connection: Connection) -> None:
+        """It serves who dialled first: its redials, what waits, and only then others of the origin."""
+        now_s = monotonic()
+        connection.expires_s = now_s + limits.connection_age_max_s
+        if self._redials:
+            self.send(connection, self._redials.popleft())
+        elif self.waiting:
+            self.send(connection, self.waiting.popleft())
+        else:
+            self.pool.release(connection, now_s)
+
+    def _give_up(self, reason: Reason, words: str) -> None:
+        """A dial came to nothing: it fails one exchange, the oldest of those that need a new connection, else the
+        oldest that waits. While connections of the origin work that one waits for one of those: as long as some are
+        this subscriber's own; those of others, which may hang, for a moment only."""
+        if self._redials:
+            self.fail(self._redials.popleft(), reason, words)
+        elif self.waiting:
+            now_s = monotonic()
+            patience_s = inf if self._has_connections() else REDIAL_PAUSE_S
+            if self.pool.open and now_s - self.waiting[0].started_s < patience_s:
+                self._dial_after_s = now_s + REDIAL_PAUSE_S
+            else:
+                self.fail(self.waiting.popleft(), reason, words)
+
+    def _has_connections(self) -> bool:
+        return any(one.delivery is not None and one.sender is self for one in self.pool.open)
