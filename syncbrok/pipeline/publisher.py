@@ -1,0 +1,200 @@
+"""Publishes batches of NDJSON lines to a broker over one kept-alive connection. No Spark, no threads: each task of the
+sink has one of its own, and waits for each answer before it sends the next batch.
+
+A batch is sent again whenever it is not known whether it was accepted (no answer, a broken connection) or the broker
+asks for it (429, 502, 503, 504, 507). That is safe if each line has an idempotency key (RULES 4), for then the broker
+answers a line it has with its first id. Anything else the broker refuses is the asker's to mend: ``Refused`` at once.
+"""
+
+import http.client
+import json
+import random
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote, urlsplit
+
+from syncbrok.model.errors import BadSetting, BrokerFault, ClientFault
+
+NDJSON: Final = "application/x-ndjson"
+
+_AGAIN: Final = frozenset({408, 429, 502, 503, 504, 507})
+_WAIT_FIRST_S: Final = 0.1
+_WAIT_MAX_S: Final = 10.0
+_ERROR_BYTES_MAX: Final = 64 * 1024
+_MENDS: Final = {
+    "unauthorized": "give a token with the option token",
+    "unknown-queue": "declare the queue first: syncbrok queues create NAME",
+    "idempotency-conflict": "each key stands for one content, parents and settings. Keys from a column: is the column "
+    "unique? Keys from positions: the rows came in another order than the first time; use a key column",
+}
+
+
+class Refused(ClientFault):
+    """The broker refuses a batch. ``line`` is which one, counted from 0, where it names one."""
+
+    slug = "refused"
+
+    def __init__(self, detail: str, status: int, line: int | None = None) -> None:
+        super().__init__(detail, status=status, line=line)
+        self.status = status
+        self.line = line
+
+
+class BrokerGone(BrokerFault):
+    """No broker has taken the batch within the time given for it."""
+
+    slug = "broker-gone"
+
+
+class Target(NamedTuple):
+    """Where to publish, and for how long to try."""
+
+    url: str
+    token: str | None = None
+    retry_timeout_s: float = 300.0
+    """from the first attempt of a batch to giving up"""
+    answer_timeout_s: float = 60.0
+    """for one answer; a batch waits for its fsync"""
+
+
+class Published(NamedTuple):
+    """``ids`` as text, one for each line. ``was_known``: the broker had every line already, this published nothing."""
+
+    ids: list[str]
+    was_known: bool
+
+
+class Publisher:
+    """One connection to the broker of ``target``. ``retries`` counts the batches that were sent again."""
+
+    def __init__(self, target: Target, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._target = target
+        self._scheme, self._host, self._port, self._base = parse_url(target.url)
+        self._sleep = sleep
+        self._connection: http.client.HTTPConnection | None = None
+        self.retries = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def check_queue(self, queue: str) -> None:
+        """Raises ``Refused`` where the broker says that there is no such queue or that it takes nothing from us. Says
+        nothing where no broker answers: who publishes will wait for one."""
+        try:
+            status, _, body = self._exchange("GET", f"/v1/queues/{quote(queue, safe='')}", b"")
+        except (OSError, http.client.HTTPException):
+            return
+        if 400 <= status < 500 and status not in _AGAIN:
+            raise _refusal(status, body, queue)
+
+    def publish(self, queue: str, lines: Sequence[bytes]) -> Published:
+        """Publish the lines, each an NDJSON object without its newline, as one batch: all are accepted or none.
+
+        Raises ``Refused``, and ``BrokerGone`` where ``retry_timeout_s`` has passed."""
+        path = f"/v1/queues/{quote(queue, safe='')}/messages:batch"
+        body = b"\n".join(lines)
+        give_up_at = time.monotonic() + self._target.retry_timeout_s
+        wait_s = _WAIT_FIRST_S
+        while True:
+            try:
+                status, retry_after_s, answer = self._exchange("POST", path, body)
+            except (OSError, http.client.HTTPException) as error:
+                told, retry_after_s = f"{type(error).__name__}: {error}", 0.0
+            else:
+                if 200 <= status < 300:
+                    return Published(_ids(answer, len(lines), self._target.url), status == 200)
+                if status not in _AGAIN:
+                    raise _refusal(status, answer, queue)
+                told = f"{status} {_problem(answer).get('detail', '')}"
+            pause_s = max(retry_after_s, wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads tasks, no secret
+            if time.monotonic() + pause_s > give_up_at:
+                raise BrokerGone(
+                    f"{self._target.url} did not take a batch of {len(lines)} messages for {queue!r} within "
+                    f"{self._target.retry_timeout_s:g} s, and whether it has it is not known: {told.strip()}. Run it "
+                    "again with the same keys when the broker is there; the option retryTimeout says how long to try"
+                )
+            self.retries += 1
+            self._sleep(pause_s)
+            wait_s = min(2 * wait_s, _WAIT_MAX_S)
+
+    def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, float, bytes]:
+        """Status, the seconds of Retry-After, body. Raises ``OSError`` and ``HTTPException``; the next one connects
+        anew."""
+        headers = {"Content-Type": NDJSON} if method == "POST" else {}
+        if self._target.token:
+            headers["Authorization"] = f"Bearer {self._target.token}"
+        if self._connection is None:
+            self._connection = self._connected()
+        try:
+            self._connection.request(method, self._base + path, body or None, headers)
+            response = self._connection.getresponse()
+            content = response.read() if response.status < 300 else response.read(_ERROR_BYTES_MAX)
+            if response.will_close or not response.isclosed():
+                self.close()
+        except BaseException:
+            self.close()
+            raise
+        return response.status, _seconds(response.getheader("Retry-After")), content
+
+    def _connected(self) -> http.client.HTTPConnection:
+        timeout_s = self._target.answer_timeout_s
+        if self._scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=context)
+        return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+
+
+def parse_url(url: str) -> tuple[str, str, int | None, str]:
+    """Scheme, host, port and path of a broker's URL. Raises ``BadSetting``."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    plain = url.isascii() and url.isprintable() and " " not in url
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or not plain:
+        raise BadSetting(f"url: expected the broker's, such as http://127.0.0.1:10000, found {url!r}")
+    return parts.scheme, parts.hostname, port, parts.path.rstrip("/")
+
+
+def _ids(answer: bytes, count: int, url: str) -> list[str]:
+    try:
+        ids = json.loads(answer)["ids"]
+    except (ValueError, TypeError, KeyError):
+        ids = None
+    if not isinstance(ids, list) or len(ids) != count:
+        raise BrokerGone(f"what answers at {url} is no broker: a batch of {count} got {answer[:60]!r}")
+    return ids
+
+
+def _problem(answer: bytes) -> dict[str, Any]:
+    try:
+        problem = json.loads(answer)
+    except ValueError:
+        return {}
+    return problem if isinstance(problem, dict) else {}
+
+
+def _refusal(status: int, answer: bytes, queue: str) -> Refused:
+    problem = _problem(answer)
+    told = problem.get("detail") or problem.get("title") or "no reason given; is that a broker, or something else?"
+    mend = _MENDS.get(str(problem.get("type")).rpartition(":")[2], problem.get("mend", ""))
+    line = problem.get("line")
+    where = line - 1 if isinstance(line, int) else None
+    detail = str(told).removeprefix(f"line {line}: ")
+    return Refused(f"queue {queue!r}: {status}: {detail}" + (f" ({mend})" if mend else ""), status, where)
+
+
+def _seconds(header: str | None) -> float:
+    """Of a Retry-After. A date in it is taken for no word: the pause grows by itself."""
+    return float(header) if header is not None and header.strip().isdecimal() else 0.0
