@@ -1,0 +1,115 @@
+"""The rows of outcomes records as Arrow columns. Pure, no Spark."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from syncbrok.log.codec import gather
+from syncbrok.log.layout import HEADER_BYTES, ROW, ROW_BYTES
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.pipeline import schema
+from syncbrok.pipeline.decode_gather import Array, Lookup, cut, gather_field, numbers, spread
+from syncbrok.pipeline.decode_names import Names
+from syncbrok.pipeline.decode_segment import OpenSegment
+
+_OUTCOMES = Lookup({int(outcome): outcome.name.lower() for outcome in Outcome})
+_REASONS = Lookup({int(reason): reason.name.lower() for reason in Reason})
+_DETAIL_BYTES_AT = ROW.fields["detail_bytes"][1]
+
+
+class Rows:
+    """Where rows stand: each one's offset, its record's (number in ``heads``), its position there, its detail's
+    offset. They go up."""
+
+    def __init__(self, opened: OpenSegment, records: Array) -> None:
+        """Of the outcomes records that begin at ``records``."""
+        self.heads = gather(opened.view, records)
+        self.whose, self.positions = spread(self.heads["items"])
+        bodies = records + HEADER_BYTES
+        self.offsets = bodies[self.whose] + self.positions * ROW_BYTES
+        lengths = gather_field(opened.view, self.offsets + _DETAIL_BYTES_AT, "<u2").astype(np.int64)
+        before = np.cumsum(lengths) - lengths
+        firsts = np.flatnonzero(self.positions == 0)
+        contents = (bodies + self.heads["meta_bytes"])[self.whose[firsts]]
+        counts = np.diff(firsts, append=len(self.positions))
+        self.details = before + np.repeat(contents - before[firsts], counts)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def keep(self, wanted: Array) -> None:
+        """Only these."""
+        self.whose, self.positions = self.whose[wanted], self.positions[wanted]
+        self.offsets, self.details = self.offsets[wanted], self.details[wanted]
+
+
+class Deliveries:
+    """Those of ``rows`` from number ``start`` to ``stop``."""
+
+    def __init__(self, opened: OpenSegment, names: Names, rows: Rows, start: int, stop: int) -> None:
+        self._view = opened.view
+        self._names = names
+        self._heads = rows.heads
+        self._whose = rows.whose[start:stop]
+        self._positions = rows.positions[start:stop]
+        self._offsets = rows.offsets[start:stop]
+        self._details = rows.details[start:stop]
+
+    def column(self, name: str) -> pa.Array:
+        return _COLUMNS[name](self)
+
+    def number(self, name: str) -> Array:
+        """A column of numbers, for conditions: a time is microseconds."""
+        if name in _OF_RECORD:
+            return self._heads[_OF_RECORD[name]][self._whose]
+        return self._positions if name == "position" else self._rows[_OF_ROW[name]]
+
+    @cached_property
+    def _rows(self) -> Array:
+        return gather_field(self._view, self._offsets, ROW)
+
+    @property
+    def subscribers(self) -> Array:
+        """Their numbers; all of them have a name, where they have one at all."""
+        found = np.ascontiguousarray(self._rows["subscriber"])
+        self._names.know(subscribers=found)
+        return found
+
+    def _detail(self) -> pa.Array:
+        return cut(pa.py_buffer(self._view), self._details, self._details + self._rows["detail_bytes"])
+
+    def _due(self) -> pa.Array:
+        due_us = self._rows["due_us"]
+        return numbers(due_us, schema.TIME, due_us != 0)
+
+
+_OF_RECORD = {"sequence": "sequence", "recorded": "time_us"}
+_OF_ROW = {
+    "message": "message",
+    "subscriber_number": "subscriber",
+    "attempt": "attempt",
+    "status": "status",
+    "time": "time_us",
+    "after": "after",
+    "latency_us": "latency_us",
+}
+_COLUMNS: dict[str, Callable[[Deliveries], pa.Array]] = {
+    "sequence": lambda one: numbers(one.number("sequence"), schema.LONG),
+    "position": lambda one: numbers(one._positions, schema.INT),
+    "recorded": lambda one: numbers(one.number("recorded"), schema.TIME),
+    "message": lambda one: numbers(one._rows["message"], schema.LONG),
+    "subscriber_number": lambda one: numbers(one._rows["subscriber"], schema.LONG),
+    "subscriber": lambda one: one._names.subscribers.take(one.subscribers),
+    "queue": lambda one: one._names.queues_of_subscribers.take(one.subscribers),
+    "attempt": lambda one: numbers(one._rows["attempt"], schema.INT),
+    "outcome": lambda one: _OUTCOMES.take(one._rows["outcome"]),
+    "reason": lambda one: _REASONS.take(one._rows["reason"]),
+    "status": lambda one: numbers(one._rows["status"], schema.INT),
+    "time": lambda one: numbers(one._rows["time_us"], schema.TIME),
+    "due": Deliveries._due,
+    "after": lambda one: numbers(one._rows["after"], schema.LONG),
+    "latency_us": lambda one: numbers(one._rows["latency_us"], schema.LONG),
+    "detail": Deliveries._detail,
+}

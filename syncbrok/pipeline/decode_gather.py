@@ -1,0 +1,123 @@
+"""Arrow arrays from places in a segment's bytes, many at once. Pure.
+
+Numbers of fixed width are gathered by numpy and handed over without a copy. What has a length of its own (a key, a
+content) is cut out by Arrow: the wanted places and what stands between them are the elements of one binary array over
+the segment's bytes, and taking every other element copies the wanted ones, one ``memcpy`` each.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from syncbrok.log.codec import Buffer
+from syncbrok.log.layout import ID_BYTES
+
+Array = npt.NDArray[Any]
+
+_HEX = np.frombuffer(b"".join(b"%02x%02x" % (number & 0xFF, number >> 8) for number in range(1 << 16)), dtype="<u4")
+"""four hexadecimal digits for each two bytes as they stand"""
+_UUID_CHARS = 36
+_DASH = ord("-")
+
+
+def gather_field(buffer: Buffer, offsets: Array, dtype: Any) -> Array:
+    """The values of ``dtype`` that stand at ``offsets``, anywhere in ``buffer``."""
+    if not len(offsets):
+        return np.empty(0, dtype)
+    kind = np.dtype(dtype)
+    raw = np.dtype(("V", kind.itemsize)) if kind.names else kind
+    places = np.ndarray(len(buffer) - kind.itemsize + 1, dtype=raw, buffer=buffer, strides=(1,))
+    return places[offsets].view(kind)
+
+
+def numbers(values: Array, kind: pa.DataType, valid: Array | None = None) -> pa.Array:
+    """An Arrow array of a type of fixed width; null where not ``valid``."""
+    plain = np.ascontiguousarray(values, dtype=np.dtype(f"<i{kind.bit_width // 8}"))
+    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(plain), [mask, pa.py_buffer(plain)])
+
+
+def flags(values: Array) -> pa.Array:
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
+
+
+def cut(data: pa.Buffer, starts: Array, ends: Array, valid: Array | None = None) -> pa.Array:
+    """The bytes from each start to its end, which go up and do not overlap, as a binary array; null where not
+    ``valid``."""
+    count = len(starts)
+    if not count:
+        return pa.array([], pa.binary())
+    borders = np.empty(2 * count, dtype=np.int32)
+    borders[0::2] = starts
+    borders[1::2] = ends
+    places = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(borders), data])
+    return places.take(numbers(np.arange(0, 2 * count, 2, dtype=np.int32), pa.int32(), valid))
+
+
+def text(values: pa.Array) -> pa.Array:
+    """Bytes as text. What is not UTF-8 (a header may bring anything in) is replaced, as Spark would show it."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        parts = values.dictionary_encode()
+        known = [None if one is None else one.decode("utf-8", "replace") for one in parts.dictionary.to_pylist()]
+        return pa.array(known, pa.string()).take(parts.indices)
+
+
+def uuid_text(ids: Array, valid: Array | None = None) -> pa.Array:
+    """Ids (``V16``) as people and headers carry them; null where not ``valid``."""
+    count = len(ids)
+    pairs = np.ascontiguousarray(ids).view("<u2").reshape(count, ID_BYTES // 2)
+    digits = _HEX[pairs].view(np.uint8).reshape(count, 2 * ID_BYTES)
+    out = np.empty((count, _UUID_CHARS), dtype=np.uint8)
+    out[:, 0:8] = digits[:, 0:8]
+    out[:, 9:13] = digits[:, 8:12]
+    out[:, 14:18] = digits[:, 12:16]
+    out[:, 19:23] = digits[:, 16:20]
+    out[:, 24:36] = digits[:, 20:32]
+    out[:, (8, 13, 18, 23)] = _DASH
+    ends = np.arange(0, (count + 1) * _UUID_CHARS, _UUID_CHARS, dtype=np.int32)
+    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.string(), count, [mask, pa.py_buffer(ends), pa.py_buffer(out)])
+
+
+def spread(items: Array) -> tuple[Array, Array]:
+    """For things that each have so many ``items``: whose item it is, and its position there, for all items."""
+    whose = np.repeat(np.arange(len(items)), items)
+    ends = np.cumsum(items, dtype=np.int64)
+    return whose, np.arange(len(whose)) - (ends - items)[whose]
+
+
+def lists(items: Array, values: pa.Array) -> pa.Array:
+    """A list of so many ``items`` for each, of ``values`` that stand one after the other."""
+    borders = np.zeros(len(items) + 1, dtype=np.int32)
+    np.cumsum(items, out=borders[1:])
+    return pa.ListArray.from_arrays(pa.array(borders), values)
+
+
+class Lookup:
+    """Names by their numbers: queues, subscribers, the values of an enum."""
+
+    def __init__(self, names: dict[int, str]) -> None:
+        self._names = pa.array([*names.values(), None], pa.string())
+        nameless = len(names)
+        self._places = np.full(max(names, default=-1) + 2, nameless, dtype=np.int32)
+        self._places[list(names)] = np.arange(nameless, dtype=np.int32)
+
+    def has(self, codes: Array) -> bool:
+        """Whether each of them has a name."""
+        return not (self._at(codes) == len(self._names) - 1).any()
+
+    def take(self, codes: Array) -> pa.Array:
+        """The name of each; null where it has none."""
+        return self._names.take(pa.array(self._at(codes)))
+
+    def _at(self, codes: Array) -> Array:
+        return self._places[np.minimum(codes, len(self._places) - 1)]
+
+    def among(self, codes: Array, wanted: frozenset[str]) -> Array:
+        """Whether the name of each is one of those wanted."""
+        good = np.array([name in wanted for name in self._names.to_pylist()], dtype=np.bool_)
+        return good[self._at(codes)]

@@ -1,0 +1,141 @@
+"""The columns of the three kinds of rows that a log is read as, typed for Arrow and for Spark. Pure: no Spark is
+needed here.
+
+``messages``    a row for each accepted message
+``deliveries``  a row for each row of an outcomes record: an attempt, or the end of a delivery without one
+``facts``       a row for each record
+
+Times are Unix microseconds in UTC (``timestamp``). What is null where it is missing says so below.
+"""
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from syncbrok.model.errors import BadSetting
+
+KINDS = ("messages", "deliveries", "facts")
+
+LONG = pa.int64()
+INT = pa.int32()
+TEXT = pa.string()
+TIME = pa.timestamp("us", tz="UTC")
+BINARY = pa.binary()
+FLAG = pa.bool_()
+TEXTS = pa.list_(pa.string())
+LONGS = pa.list_(pa.int64())
+HEADERS = pa.map_(pa.string(), pa.string())
+
+
+class Column(NamedTuple):
+    """A column: its name, its Arrow type, and Spark's word for the same type."""
+
+    name: str
+    arrow: pa.DataType
+    spark: str
+
+
+_SPARK: dict[pa.DataType, str] = {
+    LONG: "bigint",
+    INT: "int",
+    TEXT: "string",
+    TIME: "timestamp",
+    BINARY: "binary",
+    FLAG: "boolean",
+    TEXTS: "array<string>",
+    LONGS: "array<bigint>",
+    HEADERS: "map<string,string>",
+}
+
+
+def _columns(*pairs: tuple[str, pa.DataType]) -> tuple[Column, ...]:
+    return tuple(Column(name, kind, _SPARK[kind]) for name, kind in pairs)
+
+
+MESSAGES = _columns(
+    ("sequence", LONG),
+    ("time", TIME),  # accepted
+    ("queue", TEXT),
+    ("id", TEXT),
+    ("parents", TEXTS),
+    ("parent_sequences", LONGS),
+    ("root", LONG),
+    ("depth", INT),
+    ("key", TEXT),  # null: none
+    ("idempotency_key", TEXT),  # null: none
+    ("headers", HEADERS),  # a name that comes more than once has its values joined with ", "
+    ("content_type", TEXT),
+    ("content", BINARY),
+    ("scope", TEXT),  # all, same
+    ("parent_failure", TEXT),  # fail, hold, deliver
+    ("not_before", TIME),  # null: at once
+    ("expires", TIME),  # null: never
+    ("only_subscriber", INT),  # a test message's one subscriber, by its number; null: for all
+    ("carried", FLAG),  # read from where retention carried it to: its own record is no longer in the log
+    ("batch", LONG),
+)
+DELIVERIES = _columns(
+    ("sequence", LONG),  # of the record
+    ("position", INT),  # of the row in it
+    ("recorded", TIME),
+    ("message", LONG),
+    ("subscriber_number", LONG),  # 4294967295: all that had not ended
+    ("subscriber", TEXT),  # null: all, or not declared any more
+    ("queue", TEXT),  # of the subscriber; null as above
+    ("attempt", INT),  # 0: ended without one
+    ("outcome", TEXT),  # model.facts.Outcome in lower case
+    ("reason", TEXT),  # model.facts.Reason in lower case
+    ("status", INT),
+    ("time", TIME),  # the attempt began, or the delivery was ended
+    ("due", TIME),  # of the next attempt; null: none
+    ("after", LONG),
+    ("latency_us", LONG),
+    ("detail", BINARY),
+)
+FACTS = _columns(
+    ("sequence", LONG),
+    ("time", TIME),
+    ("kind", TEXT),  # layout.Kind in lower case; carried_message for a carried one
+    ("batch", LONG),
+    ("synced_through", LONG),
+    ("unit_end", FLAG),
+    ("queue_number", LONG),
+    ("queue", TEXT),  # null: none, or not declared any more
+    ("id", TEXT),  # of the message; null: none
+    ("root", LONG),
+    ("depth", INT),
+    ("items", INT),
+    ("segment", LONG),  # its base
+    ("offset", LONG),
+    ("bytes", LONG),
+    ("detail", TEXT),  # JSON of what the fact says; null for messages and outcomes, which have rows of their own
+)
+_OF_KIND = {"messages": MESSAGES, "deliveries": DELIVERIES, "facts": FACTS}
+
+
+def columns_of(kind: str, wanted: str | None = None) -> tuple[Column, ...]:
+    """The columns of ``kind``, in their order, or those of the comma-separated list ``wanted``, in its order. Raises
+    ``BadSetting`` naming what there is."""
+    if kind not in _OF_KIND:
+        raise BadSetting(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}", kind=kind)
+    known = {column.name: column for column in _OF_KIND[kind]}
+    if wanted is None:
+        return tuple(known.values())
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        what = f"{', '.join(unknown)} is no column" if unknown else "columns is empty"
+        raise BadSetting(f"{what} of kind {kind}; there are {', '.join(known)}", columns=wanted)
+    if len(set(names)) < len(names):
+        raise BadSetting(f"columns names one more than once: {wanted}", columns=wanted)
+    return tuple(known[name] for name in names)
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Exactly what Spark expects of a batch with these columns."""
+    return pa.schema([(column.name, column.arrow) for column in columns])
+
+
+def ddl(columns: tuple[Column, ...]) -> str:
+    """The same as Spark reads a schema from text."""
+    return ", ".join(f"`{column.name}` {column.spark}" for column in columns)
