@@ -1,33 +1,47 @@
 """From a slice of a log to Arrow record batches of a query's columns. No Spark, and no loop over records: what is
-wanted is found and cut out for thousands of records at once. Only declared facts, which are few, are decoded one by one.
+wanted is found and cut out for thousands of records at once. Only declared facts, which are few, are decoded one by
+one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from syncbrok.log.layout import HEADER, Kind
+from syncbrok.log.layout import Kind
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode_deliveries import Deliveries, Rows
-from syncbrok.pipeline.decode_facts import KIND_NAMES, Facts
-from syncbrok.pipeline.decode_gather import Array, gather_field
+from syncbrok.pipeline.decode_facts import Facts
+from syncbrok.pipeline.decode_gather import Array, gather_header
 from syncbrok.pipeline.decode_index import from_index
-from syncbrok.pipeline.decode_messages import Messages
+from syncbrok.pipeline.decode_messages import Messages, own_sequences
 from syncbrok.pipeline.decode_names import Names
 from syncbrok.pipeline.decode_query import CarriedRule, Query
 from syncbrok.pipeline.decode_segment import OpenSegment, snapshot_of
 from syncbrok.pipeline.log_files import Slice
 
 BATCH_ROWS = 8192
-_KIND_AT = HEADER.fields["kind"][1]
 
 
 class _Rows(Protocol):
+    """Some rows of a kind."""
+
     def column(self, name: str) -> pa.Array: ...
 
     def number(self, name: str) -> Array: ...
+
+    def of_queues(self, wanted: frozenset[str]) -> Array: ...
+
+
+class _Source(Protocol):
+    """All rows of a kind that a slice has."""
+
+    def __len__(self) -> int: ...
+
+    def keep(self, wanted: Array) -> None: ...
+
+    def rows(self, start: int, stop: int) -> _Rows: ...
 
 
 def read(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterator[pa.RecordBatch]:
@@ -39,84 +53,97 @@ def read(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterator[p
             yield known.slice(start, BATCH_ROWS)
         return
     opened = OpenSegment(one.segment, uuid, verify=query.verify, hint=one.hint)
-    names = Names(snapshot_of(one.segment), opened.declared)
-    offsets = opened.offsets(one.first, one.last)
-    match query.kind:
-        case "messages":
-            found = _messages(opened, names, offsets, query, rule)
-        case "deliveries":
-            found = _deliveries(opened, names, offsets, query)
-        case _:
-            found = _facts(opened, names, offsets, query)
+    found = _KINDS[query.kind](opened, opened.offsets(one.first, one.last), rule)
+    _keep_wanted(found, query)
     arrow = schema.arrow_schema(query.columns)
-    for rows in found:
+    for start in range(0, len(found), BATCH_ROWS):
+        rows = found.rows(start, min(start + BATCH_ROWS, len(found)))
         yield pa.record_batch([rows.column(column.name) for column in query.columns], arrow)
 
 
-def _messages(opened: OpenSegment, names: Names, offsets: Array, query: Query, rule: CarriedRule) -> Iterator[_Rows]:
-    kinds = gather_field(opened.view, offsets + _KIND_AT, np.uint8)
+def _keep_wanted(found: _Source, query: Query) -> None:
+    conditions = query.everything()
+    if query.queues is None and not conditions:
+        return
+    rows = found.rows(0, len(found))
+    fits = np.ones(len(found), dtype=np.bool_)
+    if query.queues is not None:
+        fits &= rows.of_queues(query.queues)
+    for condition in conditions:
+        fits &= condition.holds(rows.number(condition.column))
+    found.keep(fits)
+
+
+class _Places:
+    """Records as rows."""
+
+    def __init__(self, opened: OpenSegment, places: Array, make: type[Messages] | type[Facts]) -> None:
+        self._opened = opened
+        self._places = places
+        self._make = make
+        self._names = _names(opened)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def keep(self, wanted: Array) -> None:
+        self._places = self._places[wanted]
+
+    def rows(self, start: int, stop: int) -> _Rows:
+        return self._make(self._opened, self._names, self._places[start:stop])
+
+
+class _Outcomes:
+    """The rows of outcomes records."""
+
+    def __init__(self, opened: OpenSegment, records: Array) -> None:
+        self._opened = opened
+        self._rows = Rows(opened, records)
+        self._names = _names(opened)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def keep(self, wanted: Array) -> None:
+        self._rows.keep(wanted)
+
+    def rows(self, start: int, stop: int) -> _Rows:
+        return Deliveries(self._opened, self._names, self._rows, start, stop)
+
+
+def _names(opened: OpenSegment) -> Names:
+    return Names(snapshot_of(opened.segment), opened.declared)
+
+
+def _messages(opened: OpenSegment, offsets: Array, rule: CarriedRule) -> _Source:
+    kinds = gather_header(opened.view, offsets, "kind")
     wanted = kinds == Kind.MESSAGE
     if rule.through:
         moved = np.flatnonzero(kinds == Kind.CARRIED)
-        if len(moved):
-            wanted[moved[_counted(opened, names, offsets[moved], rule)]] = True
-    places = offsets[wanted]
-    if query.queues is not None or query.everything():
-        places = places[_fits(opened, names, places, query)]
-    for start in range(0, len(places), BATCH_ROWS):
-        yield Messages(opened, names, places[start : start + BATCH_ROWS])
+        wanted[moved[_are_rows(opened, offsets[moved], rule)]] = True
+    return _Places(opened, offsets[wanted], Messages)
 
 
-def _counted(opened: OpenSegment, names: Names, places: Array, rule: CarriedRule) -> Array:
+def _are_rows(opened: OpenSegment, places: Array, rule: CarriedRule) -> Array:
     """Which of the carried messages are rows."""
-    records = gather_field(opened.view, places + HEADER.fields["sequence"][1], "<i8")
-    own = Messages(opened, names, places).number("sequence")
+    if not len(places):
+        return np.empty(0, dtype=np.bool_)
+    records = gather_header(opened.view, places, "sequence").astype(np.int64)
+    own = own_sequences(opened, places)
     counted = (own >= rule.low) & (own < rule.below) & (records <= rule.through)
     return counted & ~np.isin(records, np.array(rule.superseded, dtype=np.int64))
 
 
-def _fits(opened: OpenSegment, names: Names, places: Array, query: Query) -> Array:
-    rows = Messages(opened, names, places)
-    fits = np.ones(len(places), dtype=np.bool_)
-    if query.queues is not None:
-        numbers = rows.number("queue")
-        names.know(queues=numbers)
-        fits &= names.queues.among(numbers, query.queues)
-    for condition in query.everything():
-        fits &= condition.holds(rows.number(condition.column))
-    return fits
+def _deliveries(opened: OpenSegment, offsets: Array, _: CarriedRule) -> _Source:
+    return _Outcomes(opened, offsets[gather_header(opened.view, offsets, "kind") == Kind.OUTCOMES])
 
 
-def _deliveries(opened: OpenSegment, names: Names, offsets: Array, query: Query) -> Iterator[_Rows]:
-    kinds = gather_field(opened.view, offsets + _KIND_AT, np.uint8)
-    rows = Rows(opened, offsets[kinds == Kind.OUTCOMES])
-    if query.queues is not None or query.everything():
-        every = Deliveries(opened, names, rows, 0, len(rows))
-        fits = np.ones(len(rows), dtype=np.bool_)
-        if query.queues is not None:
-            fits &= names_among(every, names, query.queues)
-        for condition in query.everything():
-            fits &= condition.holds(every.number(condition.column))
-        rows.keep(fits)
-    for start in range(0, len(rows), BATCH_ROWS):
-        yield Deliveries(opened, names, rows, start, start + BATCH_ROWS)
+def _facts(opened: OpenSegment, offsets: Array, _: CarriedRule) -> _Source:
+    return _Places(opened, offsets, Facts)
 
 
-def names_among(every: Deliveries, names: Names, queues: frozenset[str]) -> Array:
-    subscribers = every.subscribers
-    return names.queues_of_subscribers.among(subscribers, queues)
-
-
-def _facts(opened: OpenSegment, names: Names, places: Array, query: Query) -> Iterator[_Rows]:
-    if query.queues is not None or query.everything():
-        rows = Facts(opened, names, places)
-        fits = np.ones(len(places), dtype=np.bool_)
-        if query.queues is not None:
-            numbers = rows.number("queue_number")
-            names.know(queues=numbers)
-            fits &= names.queues.among(numbers, query.queues)
-        for condition in query.everything():
-            fits &= condition.holds(rows.number(condition.column))
-        places = places[fits]
-    for start in range(0, len(places), BATCH_ROWS):
-        yield Facts(opened, names, places[start : start + BATCH_ROWS])
+_KINDS: dict[str, Callable[[OpenSegment, Array, CarriedRule], _Source]] = {
+    "messages": _messages,
+    "deliveries": _deliveries,
+    "facts": _facts,
+}

@@ -16,7 +16,8 @@ from syncbrok.pipeline.decode_segment import OpenSegment
 
 _OUTCOMES = Lookup({int(outcome): outcome.name.lower() for outcome in Outcome})
 _REASONS = Lookup({int(reason): reason.name.lower() for reason in Reason})
-_DETAIL_BYTES_AT = ROW.fields["detail_bytes"][1]
+_DETAIL_BYTES_AT = 44
+"""where a row says how long its detail is"""
 
 
 class Rows:
@@ -50,38 +51,41 @@ class Deliveries:
 
     def __init__(self, opened: OpenSegment, names: Names, rows: Rows, start: int, stop: int) -> None:
         self._view = opened.view
-        self._names = names
-        self._heads = rows.heads
-        self._whose = rows.whose[start:stop]
-        self._positions = rows.positions[start:stop]
-        self._offsets = rows.offsets[start:stop]
-        self._details = rows.details[start:stop]
+        self.names = names
+        self.heads = rows.heads
+        self.whose = rows.whose[start:stop]
+        self.positions = rows.positions[start:stop]
+        self.offsets = rows.offsets[start:stop]
+        self.details = rows.details[start:stop]
 
     def column(self, name: str) -> pa.Array:
         return _COLUMNS[name](self)
 
+    def of_queues(self, wanted: frozenset[str]) -> Array:
+        """Whether each is for a subscriber of one of the queues."""
+        return self.names.queues_of_subscribers.among(self.subscribers, wanted)
+
     def number(self, name: str) -> Array:
         """A column of numbers, for conditions: a time is microseconds."""
-        if name in _OF_RECORD:
-            return self._heads[_OF_RECORD[name]][self._whose]
-        return self._positions if name == "position" else self._rows[_OF_ROW[name]]
+        found: Array = self.rows[_OF_ROW[name]] if name in _OF_ROW else self.heads[_OF_RECORD[name]][self.whose]
+        return found
 
     @cached_property
-    def _rows(self) -> Array:
-        return gather_field(self._view, self._offsets, ROW)
+    def rows(self) -> Array:
+        return gather_field(self._view, self.offsets, ROW)
 
     @property
     def subscribers(self) -> Array:
         """Their numbers; all of them have a name, where they have one at all."""
-        found = np.ascontiguousarray(self._rows["subscriber"])
-        self._names.know(subscribers=found)
+        found = np.ascontiguousarray(self.rows["subscriber"])
+        self.names.know(subscribers=found)
         return found
 
-    def _detail(self) -> pa.Array:
-        return cut(pa.py_buffer(self._view), self._details, self._details + self._rows["detail_bytes"])
+    def as_detail(self) -> pa.Array:
+        return cut(pa.py_buffer(self._view), self.details, self.details + self.rows["detail_bytes"])
 
-    def _due(self) -> pa.Array:
-        due_us = self._rows["due_us"]
+    def as_due(self) -> pa.Array:
+        due_us = self.rows["due_us"]
         return numbers(due_us, schema.TIME, due_us != 0)
 
 
@@ -97,19 +101,19 @@ _OF_ROW = {
 }
 _COLUMNS: dict[str, Callable[[Deliveries], pa.Array]] = {
     "sequence": lambda one: numbers(one.number("sequence"), schema.LONG),
-    "position": lambda one: numbers(one._positions, schema.INT),
+    "position": lambda one: numbers(one.positions, schema.INT),
     "recorded": lambda one: numbers(one.number("recorded"), schema.TIME),
-    "message": lambda one: numbers(one._rows["message"], schema.LONG),
-    "subscriber_number": lambda one: numbers(one._rows["subscriber"], schema.LONG),
-    "subscriber": lambda one: one._names.subscribers.take(one.subscribers),
-    "queue": lambda one: one._names.queues_of_subscribers.take(one.subscribers),
-    "attempt": lambda one: numbers(one._rows["attempt"], schema.INT),
-    "outcome": lambda one: _OUTCOMES.take(one._rows["outcome"]),
-    "reason": lambda one: _REASONS.take(one._rows["reason"]),
-    "status": lambda one: numbers(one._rows["status"], schema.INT),
-    "time": lambda one: numbers(one._rows["time_us"], schema.TIME),
-    "due": Deliveries._due,
-    "after": lambda one: numbers(one._rows["after"], schema.LONG),
-    "latency_us": lambda one: numbers(one._rows["latency_us"], schema.LONG),
-    "detail": Deliveries._detail,
+    "message": lambda one: numbers(one.rows["message"], schema.LONG),
+    "subscriber_number": lambda one: numbers(one.rows["subscriber"], schema.LONG),
+    "subscriber": lambda one: one.names.subscribers.take(one.subscribers),
+    "queue": lambda one: one.names.queues_of_subscribers.take(one.subscribers),
+    "attempt": lambda one: numbers(one.rows["attempt"], schema.INT),
+    "outcome": lambda one: _OUTCOMES.take(one.rows["outcome"]),
+    "reason": lambda one: _REASONS.take(one.rows["reason"]),
+    "status": lambda one: numbers(one.rows["status"], schema.INT),
+    "time": lambda one: numbers(one.rows["time_us"], schema.TIME),
+    "due": Deliveries.as_due,
+    "after": lambda one: numbers(one.rows["after"], schema.LONG),
+    "latency_us": lambda one: numbers(one.rows["latency_us"], schema.LONG),
+    "detail": Deliveries.as_detail,
 }

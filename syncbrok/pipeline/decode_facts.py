@@ -31,48 +31,53 @@ class Facts:
     """The records that begin at ``places``."""
 
     def __init__(self, opened: OpenSegment, names: Names, places: Array) -> None:
-        self._opened = opened
-        self._names = names
-        self._places = places
+        self.opened = opened
+        self.names = names
+        self.places = places
 
     def column(self, name: str) -> pa.Array:
         return _COLUMNS[name](self)
 
+    def of_queues(self, wanted: frozenset[str]) -> Array:
+        """Whether each is about one of the queues."""
+        self.names.know(queues=self.heads["queue"])
+        return self.names.queues.among(self.heads["queue"], wanted)
+
     def number(self, name: str) -> Array:
         """A column of numbers, for conditions: a time is microseconds."""
-        found: Array = self._heads[{"time": "time_us", "queue_number": "queue"}.get(name, name)]
+        found: Array = self.heads[{"time": "time_us", "queue_number": "queue"}.get(name, name)]
         return found
 
     @cached_property
-    def _heads(self) -> Array:
-        return gather(self._opened.view, self._places)
+    def heads(self) -> Array:
+        return gather(self.opened.view, self.places)
 
-    def _long(self, name: str) -> pa.Array:
-        return numbers(self._heads[name], schema.LONG)
+    def as_long(self, name: str) -> pa.Array:
+        return numbers(self.heads[name], schema.LONG)
 
-    def _queue(self) -> pa.Array:
-        self._names.know(queues=self._heads["queue"])
-        return self._names.queues.take(self._heads["queue"])
+    def as_queue(self) -> pa.Array:
+        self.names.know(queues=self.heads["queue"])
+        return self.names.queues.take(self.heads["queue"])
 
-    def _id(self) -> pa.Array:
-        ids = np.ascontiguousarray(self._heads["id"])
-        return uuid_text(ids, ids.view("<u8").reshape(-1, 2).any(axis=1))
+    def as_id(self) -> pa.Array:
+        ids = np.ascontiguousarray(self.heads["id"])
+        return uuid_text(ids, np.asarray(ids.view("<u8").reshape(-1, 2).any(axis=1)))
 
-    def _bytes(self) -> pa.Array:
-        return numbers(self._heads["body_bytes"].astype(np.int64) + HEADER_BYTES, schema.LONG)
+    def as_bytes(self) -> pa.Array:
+        return numbers(self.heads["body_bytes"].astype(np.int64) + HEADER_BYTES, schema.LONG)
 
-    def _detail(self) -> pa.Array:
-        found: list[bytes | None] = [None] * len(self._places)
-        for at in np.flatnonzero(~np.isin(self._heads["kind"], _WITH_ROWS)).tolist():
-            found[at] = self._said(int(self._places[at]), int(self._heads["sequence"][at]))
+    def as_detail(self) -> pa.Array:
+        found: list[bytes | None] = [None] * len(self.places)
+        for at in np.flatnonzero(~np.isin(self.heads["kind"], _WITH_ROWS)).tolist():
+            found[at] = self._said(int(self.places[at]), int(self.heads["sequence"][at]))
         return pa.array(found, pa.binary()).cast(pa.string())
 
     def _said(self, place: int, sequence: int) -> bytes:
-        record = decode(self._opened.view, place, content=False, verify=False)
+        record = decode(self.opened.view, place, content=False, verify=False)
         if isinstance(record, Decoded):
             return said(record.fact)
         why = getattr(record, "why", "the record is cut short")
-        raise self._opened.damaged(self._opened.shift + place, sequence, why)
+        raise self.opened.damaged(self.opened.shift + place, sequence, why)
 
 
 def said(fact: Fact) -> bytes:
@@ -101,20 +106,20 @@ def _plain(value: Any) -> Any:
 
 
 _COLUMNS: dict[str, Callable[[Facts], pa.Array]] = {
-    "sequence": lambda one: one._long("sequence"),
-    "time": lambda one: numbers(one._heads["time_us"], schema.TIME),
-    "kind": lambda one: _KINDS.take(one._heads["kind"]),
-    "batch": lambda one: one._long("batch"),
-    "synced_through": lambda one: one._long("synced_through"),
-    "unit_end": lambda one: flags((one._heads["flags"] & UNIT_END) != 0),
-    "queue_number": lambda one: one._long("queue"),
-    "queue": Facts._queue,
-    "id": Facts._id,
-    "root": lambda one: one._long("root"),
-    "depth": lambda one: numbers(one._heads["depth"], schema.INT),
-    "items": lambda one: numbers(one._heads["items"], schema.INT),
-    "segment": lambda one: numbers(np.full(len(one._places), one._opened.segment.base), schema.LONG),
-    "offset": lambda one: numbers(one._places + one._opened.shift, schema.LONG),
-    "bytes": Facts._bytes,
-    "detail": Facts._detail,
+    "sequence": lambda one: one.as_long("sequence"),
+    "time": lambda one: numbers(one.heads["time_us"], schema.TIME),
+    "kind": lambda one: _KINDS.take(one.heads["kind"]),
+    "batch": lambda one: one.as_long("batch"),
+    "synced_through": lambda one: one.as_long("synced_through"),
+    "unit_end": lambda one: flags((one.heads["flags"] & UNIT_END) != 0),
+    "queue_number": lambda one: one.as_long("queue"),
+    "queue": Facts.as_queue,
+    "id": Facts.as_id,
+    "root": lambda one: one.as_long("root"),
+    "depth": lambda one: numbers(one.heads["depth"], schema.INT),
+    "items": lambda one: numbers(one.heads["items"], schema.INT),
+    "segment": lambda one: numbers(np.full(len(one.places), one.opened.segment.base), schema.LONG),
+    "offset": lambda one: numbers(one.places + one.opened.shift, schema.LONG),
+    "bytes": Facts.as_bytes,
+    "detail": Facts.as_detail,
 }

@@ -12,13 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from syncbrok.log.codec import Buffer
-from syncbrok.log.layout import ID_BYTES
+from syncbrok.log.layout import HEADER, ID_BYTES
 
 Array = npt.NDArray[Any]
 
 _HEX = np.frombuffer(b"".join(b"%02x%02x" % (number & 0xFF, number >> 8) for number in range(1 << 16)), dtype="<u4")
 """four hexadecimal digits for each two bytes as they stand"""
 _UUID_CHARS = 36
+_HEADER_FIELDS: dict[str, Any] = dict(HEADER.fields or {})
 _DASH = ord("-")
 
 
@@ -30,6 +31,12 @@ def gather_field(buffer: Buffer, offsets: Array, dtype: Any) -> Array:
     raw = np.dtype(("V", kind.itemsize)) if kind.names else kind
     places = np.ndarray(len(buffer) - kind.itemsize + 1, dtype=raw, buffer=buffer, strides=(1,))
     return places[offsets].view(kind)
+
+
+def gather_header(buffer: Buffer, offsets: Array, name: str) -> Array:
+    """One field of the headers of the records at ``offsets``."""
+    dtype, at = _HEADER_FIELDS[name][:2]
+    return gather_field(buffer, offsets + at, dtype)
 
 
 def numbers(values: Array, kind: pa.DataType, valid: Array | None = None) -> pa.Array:

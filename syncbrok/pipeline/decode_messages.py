@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from syncbrok.log.codec import gather
 from syncbrok.log.columns import sequences_of
@@ -55,7 +56,8 @@ class Messages:
     """The messages whose records, carried or not, begin at ``places``, which go up. A column is made when it is asked
     for, and what several need is made once."""
 
-    def __init__(self, opened: OpenSegment, names: Names, places: Array) -> None:
+    def __init__(self, opened: OpenSegment, names: Names | None, places: Array) -> None:
+        """``names``: None where no queue will be asked for."""
         self._view = opened.view
         self._data = pa.py_buffer(opened.view)
         self._names = names
@@ -64,122 +66,134 @@ class Messages:
     def column(self, name: str) -> pa.Array:
         return _COLUMNS[name](self)
 
+    def of_queues(self, wanted: frozenset[str]) -> Array:
+        """Whether each is in one of the queues."""
+        assert self._names is not None
+        self._names.know(queues=self.heads["queue"])
+        return self._names.queues.among(self.heads["queue"], wanted)
+
     def number(self, name: str) -> Array:
         """A column of numbers, for conditions: a time is microseconds."""
         match name:
             case "sequence":
-                return self._own("sequence").view(np.int64)
+                found: Array = self.own("sequence").view(np.int64)
             case "time":
-                return self._own("time_us")
+                found = self.own("time_us")
             case _:
-                return self._heads[name]
+                found = self.heads[name]
+        return found
 
     # -- parts of the records ------------------------------------------------------------------------------------------
 
     @cached_property
-    def _heads(self) -> Array:
+    def heads(self) -> Array:
         return gather(self._view, self._places)
 
     @cached_property
-    def _bodies(self) -> Array:
-        return self._places + HEADER_BYTES
-
-    @cached_property
-    def _items(self) -> Array:
-        return self._heads["items"].astype(np.int64)
-
-    @cached_property
-    def _contents(self) -> Array:
-        return self._bodies + self._heads["meta_bytes"]
-
-    @cached_property
-    def _extras_at(self) -> Array:
-        return self._bodies + self._items * ID_BYTES
-
-    @cached_property
-    def _flagged(self) -> Array:
-        return np.flatnonzero(self._heads["flags"] & EXTRAS)
-
-    @cached_property
-    def _extras(self) -> Array:
-        """The extras of all; zeros where a message has none."""
-        found = np.zeros(len(self._places), dtype=EXTRA)
-        found[self._flagged] = gather_field(self._view, self._extras_at[self._flagged], EXTRA)
+    def bodies(self) -> Array:
+        found: Array = self._places + HEADER_BYTES
         return found
 
     @cached_property
-    def _texts_at(self) -> tuple[Array, Array, Array, Array]:
+    def items(self) -> Array:
+        found: Array = self.heads["items"].astype(np.int64)
+        return found
+
+    @cached_property
+    def contents(self) -> Array:
+        found: Array = self.bodies + self.heads["meta_bytes"]
+        return found
+
+    @cached_property
+    def extras_at(self) -> Array:
+        found: Array = self.bodies + self.items * ID_BYTES
+        return found
+
+    @cached_property
+    def flagged(self) -> Array:
+        return np.flatnonzero(self.heads["flags"] & EXTRAS)
+
+    @cached_property
+    def extras(self) -> Array:
+        """The extras of all; zeros where a message has none."""
+        found = np.zeros(len(self._places), dtype=EXTRA)
+        found[self.flagged] = gather_field(self._view, self.extras_at[self.flagged], EXTRA)
+        return found
+
+    @cached_property
+    def texts_at(self) -> tuple[Array, Array, Array, Array]:
         """Where key, idempotency key and headers begin, and where the extras end."""
-        start = self._extras_at.copy()
-        if not len(self._flagged):
+        start = self.extras_at.copy()
+        if not len(self.flagged):
             return start, start, start, start
-        start[self._flagged] += EXTRA.itemsize
-        key = start + self._extras["fingerprint_bytes"]
-        idempotency_key = key + self._extras["key_bytes"]
-        headers = idempotency_key + self._extras["idempotency_key_bytes"]
-        return key, idempotency_key, headers, headers + self._extras["headers_bytes"]
+        start[self.flagged] += EXTRA.itemsize
+        key = start + self.extras["fingerprint_bytes"]
+        idempotency_key = key + self.extras["key_bytes"]
+        headers = idempotency_key + self.extras["idempotency_key_bytes"]
+        return key, idempotency_key, headers, headers + self.extras["headers_bytes"]
 
     @cached_property
-    def _carried(self) -> Array:
-        return np.flatnonzero(self._heads["kind"] == Kind.CARRIED)
+    def carried(self) -> Array:
+        return np.flatnonzero(self.heads["kind"] == Kind.CARRIED)
 
     @cached_property
-    def _owns(self) -> Array:
+    def owns(self) -> Array:
         """What the carried ones were before."""
-        return gather_field(self._view, self._texts_at[3][self._carried], _OWN)
+        return gather_field(self._view, self.texts_at[3][self.carried], _OWN)
 
-    def _own(self, name: str) -> Array:
-        plain = np.ascontiguousarray(self._heads[name])
-        if len(self._carried):
-            plain[self._carried] = self._owns[name]
+    def own(self, name: str) -> Array:
+        plain = np.array(self.heads[name])
+        if len(self.carried):
+            plain[self.carried] = self.owns[name]
         return plain
 
     @cached_property
-    def _type_at(self) -> Array:
-        at = self._texts_at[3]
-        if len(self._carried):
+    def type_at(self) -> Array:
+        at = self.texts_at[3]
+        if len(self.carried):
             at = at.copy()
-            ended, tried = self._owns["ended"].astype(np.int64), self._owns["tried"].astype(np.int64)
-            at[self._carried] += CARRIED_STRUCT.size + ended * ENDED_STRUCT.size + tried * TRIED_STRUCT.size
+            ended, tried = self.owns["ended"].astype(np.int64), self.owns["tried"].astype(np.int64)
+            at[self.carried] += CARRIED_STRUCT.size + ended * ENDED_STRUCT.size + tried * TRIED_STRUCT.size
         return at
 
     @cached_property
-    def _parents(self) -> Array:
-        whose, position = spread(self._items)
-        return gather_field(self._view, self._bodies[whose] + position * ID_BYTES, _RAW_ID)
+    def parents(self) -> Array:
+        whose, position = spread(self.items)
+        return gather_field(self._view, self.bodies[whose] + position * ID_BYTES, _RAW_ID)
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
-    def _long(self, name: str) -> pa.Array:
-        return numbers(self._heads[name], schema.LONG)
+    def as_long(self, name: str) -> pa.Array:
+        return numbers(self.heads[name], schema.LONG)
 
-    def _queue(self) -> pa.Array:
-        self._names.know(queues=self._heads["queue"])
-        return self._names.queues.take(self._heads["queue"])
+    def as_queue(self) -> pa.Array:
+        assert self._names is not None
+        self._names.know(queues=self.heads["queue"])
+        return self._names.queues.take(self.heads["queue"])
 
-    def _parent_ids(self) -> pa.Array:
-        return lists(self._items, uuid_text(self._parents))
+    def as_parent_ids(self) -> pa.Array:
+        return lists(self.items, uuid_text(self.parents))
 
-    def _parent_sequences(self) -> pa.Array:
-        found = sequences_of(np.ascontiguousarray(self._parents).view(_ID_PAIR))
-        return lists(self._items, numbers(found, schema.LONG))
+    def as_parent_sequences(self) -> pa.Array:
+        found = sequences_of(np.ascontiguousarray(self.parents).view(_ID_PAIR))
+        return lists(self.items, numbers(found, schema.LONG))
 
     def _some(self, bit: int, start: int) -> pa.Array | None:
         """One of the extras' texts, null where ``bit`` is not set; None where no message has it."""
-        valid = (self._heads["flags"] & bit) != 0
+        valid = (self.heads["flags"] & bit) != 0
         if not valid.any():
             return None
-        return cut(self._data, self._texts_at[start], self._texts_at[start + 1], valid)
+        return cut(self._data, self.texts_at[start], self.texts_at[start + 1], valid)
 
-    def _text(self, bit: int, start: int) -> pa.Array:
+    def as_text(self, bit: int, start: int) -> pa.Array:
         found = self._some(bit, start)
         if found is None:
             return pa.nulls(len(self._places), pa.string())
         # An idempotency key's flag says also that there is a fingerprint alone.
-        lengths = self._texts_at[start + 1] - self._texts_at[start]
-        return text(found) if lengths[(self._heads["flags"] & bit) != 0].all() else _no_empty(text(found))
+        lengths = self.texts_at[start + 1] - self.texts_at[start]
+        return text(found) if lengths[(self.heads["flags"] & bit) != 0].all() else _no_empty(text(found))
 
-    def _headers(self) -> pa.Array:
+    def as_headers(self) -> pa.Array:
         found = self._some(HAS_HEADERS, 2)
         if found is None:
             return _EMPTY_MAP.take(pa.array(np.zeros(len(self._places), dtype=np.int32)))
@@ -187,31 +201,34 @@ class Messages:
         known = [*[_pairs(one) for one in parts.dictionary.to_pylist()], []]
         return pa.array(known, schema.HEADERS).take(parts.indices.fill_null(len(known) - 1))
 
-    def _content_type(self) -> pa.Array:
-        return text(cut(self._data, self._type_at, self._contents))
+    def as_content_type(self) -> pa.Array:
+        return text(cut(self._data, self.type_at, self.contents))
 
-    def _content(self) -> pa.Array:
-        return cut(self._data, self._contents, self._bodies + self._heads["body_bytes"])
+    def as_content(self) -> pa.Array:
+        return cut(self._data, self.contents, self.bodies + self.heads["body_bytes"])
 
-    def _extra_number(self, name: str, kind: pa.DataType) -> pa.Array:
-        if not len(self._flagged):
+    def as_extra_number(self, name: str, kind: pa.DataType) -> pa.Array:
+        if not len(self.flagged):
             return pa.nulls(len(self._places), kind)
-        found = self._extras[name]
+        found = self.extras[name]
         return numbers(found, kind, found != 0)
 
-    def _is_carried(self) -> pa.Array:
-        return flags(self._heads["kind"] == Kind.CARRIED)
+    def as_is_carried(self) -> pa.Array:
+        return flags(self.heads["kind"] == Kind.CARRIED)
 
-    def _scope(self) -> pa.Array:
-        return _SCOPES.take(self._heads["flags"] >> SCOPE_SHIFT & 1)
+    def as_scope(self) -> pa.Array:
+        return _SCOPES.take(self.heads["flags"] >> SCOPE_SHIFT & 1)
 
-    def _parent_failure(self) -> pa.Array:
-        return _FAILURES.take(self._heads["flags"] >> FAILURE_SHIFT & 3)
+    def as_parent_failure(self) -> pa.Array:
+        return _FAILURES.take(self.heads["flags"] >> FAILURE_SHIFT & 3)
+
+
+def own_sequences(opened: OpenSegment, places: Array) -> Array:
+    """The messages' own sequences, of those whose records begin at ``places``."""
+    return Messages(opened, None, places).number("sequence")
 
 
 def _no_empty(values: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
     return pc.if_else(pc.equal(values, ""), None, values)
 
 
@@ -233,24 +250,24 @@ def _unicode(value: Any) -> str:
 
 _EMPTY_MAP = pa.array([[]], schema.HEADERS)
 _COLUMNS: dict[str, Callable[[Messages], pa.Array]] = {
-    "sequence": lambda one: numbers(one._own("sequence"), schema.LONG),
-    "time": lambda one: numbers(one._own("time_us"), schema.TIME),
-    "queue": Messages._queue,
-    "id": lambda one: uuid_text(one._heads["id"]),
-    "parents": Messages._parent_ids,
-    "parent_sequences": Messages._parent_sequences,
-    "root": lambda one: one._long("root"),
-    "depth": lambda one: numbers(one._heads["depth"], schema.INT),
-    "key": lambda one: one._text(HAS_KEY, 0),
-    "idempotency_key": lambda one: one._text(HAS_IDEMPOTENCY, 1),
-    "headers": Messages._headers,
-    "content_type": Messages._content_type,
-    "content": Messages._content,
-    "scope": Messages._scope,
-    "parent_failure": Messages._parent_failure,
-    "not_before": lambda one: one._extra_number("due_us", schema.TIME),
-    "expires": lambda one: one._extra_number("expires_us", schema.TIME),
-    "only_subscriber": lambda one: one._extra_number("only", schema.INT),
-    "carried": Messages._is_carried,
-    "batch": lambda one: one._long("batch"),
+    "sequence": lambda one: numbers(one.own("sequence"), schema.LONG),
+    "time": lambda one: numbers(one.own("time_us"), schema.TIME),
+    "queue": Messages.as_queue,
+    "id": lambda one: uuid_text(one.heads["id"]),
+    "parents": Messages.as_parent_ids,
+    "parent_sequences": Messages.as_parent_sequences,
+    "root": lambda one: one.as_long("root"),
+    "depth": lambda one: numbers(one.heads["depth"], schema.INT),
+    "key": lambda one: one.as_text(HAS_KEY, 0),
+    "idempotency_key": lambda one: one.as_text(HAS_IDEMPOTENCY, 1),
+    "headers": Messages.as_headers,
+    "content_type": Messages.as_content_type,
+    "content": Messages.as_content,
+    "scope": Messages.as_scope,
+    "parent_failure": Messages.as_parent_failure,
+    "not_before": lambda one: one.as_extra_number("due_us", schema.TIME),
+    "expires": lambda one: one.as_extra_number("expires_us", schema.TIME),
+    "only_subscriber": lambda one: one.as_extra_number("only", schema.INT),
+    "carried": Messages.as_is_carried,
+    "batch": lambda one: one.as_long("batch"),
 }

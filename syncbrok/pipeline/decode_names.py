@@ -53,8 +53,10 @@ class Names:
     def _add(self, fact: Fact) -> None:
         match fact:
             case SegmentOpened():
-                for one in (*fact.queues, *fact.subscribers):
-                    self._add(one)
+                for queue in fact.queues:
+                    self._add(queue)
+                for subscriber in fact.subscribers:
+                    self._add(subscriber)
             case QueueSet():
                 self._queues[fact.number] = fact.name
             case SubscriberSet():

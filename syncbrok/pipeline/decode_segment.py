@@ -1,10 +1,10 @@
 """The bytes of one segment, verified, and where its records begin in them. No Spark.
 
-A sealed segment is mapped: nobody cuts it, and what retention takes out of the log stays readable under its other name
-until it is unlinked. It is verified as a whole by the checksum of its seal, which takes 4 ms for 64 MiB, and its records
-are found from the sparse offsets of the sidecar, all gaps at once; where there is no sidecar, or it does not lead from
-one record to the next up to the seal, by walking from record to record. The segment that is written to is read, up to
-where it is known to be on the disk, and verified record by record.
+A sealed segment is mapped: nobody cuts it, and what retention takes out of the log stays readable under its other
+name until it is unlinked. It is verified as a whole by the checksum of its seal, which takes 4 ms for 64 MiB, and its
+records are found from the sparse offsets of the sidecar, all gaps at once; where there is no sidecar, or it does not
+lead from one record to the next up to the seal, by walking from record to record. The segment that is written to is
+read, up to where it is known to be on the disk, and verified record by record.
 """
 
 import mmap
@@ -18,17 +18,16 @@ from crc32c import crc32c
 from syncbrok.log import files, segment, sidecar
 from syncbrok.log.codec import Decoded, Header, Kind, decode, gather, lockstep, read_header, walk, walk_verified
 from syncbrok.log.index import SegmentIndex
-from syncbrok.log.layout import HEADER, HEADER_BYTES, LENGTH_AT
+from syncbrok.log.layout import HEADER_BYTES
 from syncbrok.log.retention import DROPPED
 from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.log.stream import indexed_offsets
 from syncbrok.model import limits
 from syncbrok.model.errors import Gone, LogCorrupt
 from syncbrok.model.facts import Fact
-from syncbrok.pipeline.decode_gather import Array, gather_field
+from syncbrok.pipeline.decode_gather import Array, gather_header
 from syncbrok.pipeline.log_files import Segment
 
-_KIND_AT = HEADER.fields["kind"][1]
 _DECLARING = (Kind.SEGMENT_OPENED, Kind.QUEUE_SET, Kind.SUBSCRIBER_SET)
 
 
@@ -45,6 +44,7 @@ class OpenSegment:
         self._index_looked_for = False
         self._all: Array | None = None
         self._first = one.base
+        self._bytes = b""
         with _open(one) as descriptor:
             if one.sealed:
                 self.view = self._map(descriptor)
@@ -78,6 +78,7 @@ class OpenSegment:
             raise self.damaged(
                 self.shift + len(data), self._first, "the file ends before records that were on the disk"
             )
+        self._bytes = data
         return memoryview(data)
 
     def _fits(self, descriptor: int, hint: tuple[int, int]) -> bool:
@@ -118,7 +119,7 @@ class OpenSegment:
         count = min(high * every, one.records) - low * every
         found = lockstep(self.view, sparse[low:high], every, count)
         ends = np.append(found[every - 1 : -1 : every], found[-1])
-        lengths = gather_field(self.view, ends + LENGTH_AT, "<u4").astype(np.int64)
+        lengths = gather_header(self.view, ends, "body_bytes").astype(np.int64)
         if (ends + HEADER_BYTES + lengths != sparse[low + 1 : high + 1]).any():
             return None
         return found[start - low * every : stop - low * every]
@@ -149,7 +150,7 @@ class OpenSegment:
             closed = self._closed()
             if closed is not None:
                 return closed
-            found, stopped = (walk_verified if self._verify else walk)(self.view.obj, start, end)
+            found, stopped = walk_verified(self._bytes, start, end) if self._verify else walk(self.view, start, end)
         self._check(found, stopped)
         return found
 
@@ -189,7 +190,7 @@ class OpenSegment:
             yield from OpenSegment(self.segment, self._uuid, verify=self._verify).declared()
             return
         every = self.every_offset()
-        kinds = gather_field(self.view, every + _KIND_AT, np.uint8)
+        kinds = gather_header(self.view, every, "kind")
         for offset in every[np.isin(kinds, _DECLARING)].tolist():
             found = decode(self.view, offset, verify=self._verify)
             if not isinstance(found, Decoded):

@@ -1,5 +1,5 @@
-"""A log's directory as a reader finds it: which segments there are, up to where they may be read, and how the reading is
-shared out. No Spark.
+"""A log's directory as a reader finds it: which segments there are, up to where they may be read, and how the reading
+is shared out. No Spark.
 
 What is taken here is one look at a log that goes on changing: a broker appends to the last segment, seals it and begins
 the next; retention takes segments away at the other end. A reader sees what was known to be on the disk at the moment

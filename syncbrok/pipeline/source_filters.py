@@ -2,7 +2,7 @@
 exactly, so Spark need not look again; the others go back to it."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 
 from syncbrok.pipeline.decode_query import Condition, Query
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OPERATIONS: dict[type, str] = {
     EqualTo: "=",
     GreaterThan: ">",

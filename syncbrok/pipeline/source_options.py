@@ -10,6 +10,8 @@ from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode_query import TIME_MAX_US, TIME_MIN_US, Query
 from syncbrok.pipeline.log_files import PARTITION_BYTES
 
+TRIGGER_BYTES = 2 * PARTITION_BYTES
+
 
 class ReadOptions(NamedTuple):
     """How to read: ``query`` what, of the log at ``path``; into partitions of about ``partition_bytes`` and at least
@@ -45,6 +47,31 @@ def read_options(options: Mapping[str, str], columns: Sequence[str] | None = Non
         max(1, size(options, "partitionBytes", PARTITION_BYTES)),
         max(1, size(options, "minPartitions", os.cpu_count() or 1)),
         flag(options, "pushdown", default=False),
+    )
+
+
+class StreamOptions(NamedTuple):
+    """How to follow: ``read`` what, from ``starting`` on (earliest, latest, or a sequence), by at most ``bytes_max``
+    and ``records_max`` (None: any number) each trigger."""
+
+    read: ReadOptions
+    starting: str
+    bytes_max: int
+    records_max: int | None
+    fail_on_data_loss: bool
+
+
+def stream_options(options: Mapping[str, str], columns: Sequence[str] | None = None) -> StreamOptions:
+    """Of the options of a stream. Raises ``BadSetting``."""
+    starting = options.get("startingSequence", "earliest").strip().lower()
+    if starting not in ("earliest", "latest") and not (starting.isdecimal() and int(starting) > 0):
+        raise BadSetting(f"startingSequence is {starting!r}; it must be earliest, latest or a sequence from 1 on")
+    return StreamOptions(
+        read_options(options, columns),
+        starting,
+        max(1, size(options, "maxBytesPerTrigger", TRIGGER_BYTES)),
+        max(1, size(options, "maxRecordsPerTrigger", 1)) if options.get("maxRecordsPerTrigger") else None,
+        flag(options, "failOnDataLoss", default=True),
     )
 
 
