@@ -165,3 +165,16 @@ def test_a_subscriber_that_starts_in_the_past_catches_up_in_causal_order() -> No
     log.commit()
     assert to(log.take()) == [(child, 2)]
     assert log.scheduler.message_state(parent) == "complete"
+
+
+def test_who_catches_up_gets_what_nobody_else_was_to_get() -> None:
+    """RULES 14, 17: a message of a queue without subscribers, which waits for a parent elsewhere, is complete as soon
+    as the parent is; one that came late and passed it while it waited gets it then."""
+    log = log_with(1)
+    log.queue(2)
+    parent = log.publish(1)
+    child = log.publish(2, parent)
+    log.subscriber(3, 2, start=1)
+    log.scheduler.feed_history(3, [(child, (parent,))], finished=True)
+    assert to(log.pump()) == [(parent, 1), (child, 3)]
+    assert log.scheduler.message_state(child) == "complete"

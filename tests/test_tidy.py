@@ -19,6 +19,7 @@ CODE = ("syncbrok/", "tests/", "benchmarks/", "examples/", "tools/")
 TASK_OWNERS = {
     "syncbrok/delivery/courier.py",
     "syncbrok/delivery/pool.py",
+    "syncbrok/frontends/over_tcp/conversation.py",
     "syncbrok/space/space.py",
 }
 # The only sleeps of the tests: waiting, with a deadline, for something to become true.

@@ -30,10 +30,13 @@ from syncbrok.config import Config
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.webhook import Webhook
+from syncbrok.frontends.framed import Framed
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
 from syncbrok.frontends.over_http import events, page
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_http.surface import HttpOptions, Token
+from syncbrok.frontends.over_tcp.doors import Doors
+from syncbrok.frontends.over_tcp.first_use import FirstUse
 from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, Draining, Fatal
@@ -53,8 +56,10 @@ class Frontend(Protocol):
     async def stop(self) -> None: ...
 
 
-TCP_FRONTENDS: Final[Mapping[str, Callable[[Space, Any], Frontend]]] = {}
-"""By their names in ``config.FrontendsConfig``; each is made of the Space and its own part of the configuration."""
+TCP_FRONTENDS: Final[Mapping[str, Callable[[Doors, Any], Frontend]]] = {
+    "framed": lambda doors, settings: Framed(doors, settings.host, settings.port),
+}
+"""By their names in ``config.FrontendsConfig``; each is made of the doors and its own part of the configuration."""
 
 
 class Queues(NamedTuple):
@@ -83,7 +88,8 @@ async def serve(
     consumers = Consumers(space.offer)
     space.handle(CONSUMER_SCHEME, consumers)
     http = HttpServer(space.channels, space.view, _http_options(config), (*events.ROUTES, *page.routes()), room.sockets)
-    frontends: list[Frontend] = [http, *(make(space) for make in tcp)]
+    doors = Doors(space.channels, space.view, FirstUse(space.channels, space.consumed_by), consumers)
+    frontends: list[Frontend] = [http, *(make(doors) for make in tcp)]
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
@@ -162,7 +168,7 @@ class _Told:
             _log.info("syncbrok.broker.reading", extra={"done_bytes": done_bytes, "total_bytes": total_bytes})
 
 
-def _tcp_frontends(config: Config) -> list[Callable[[Space], Frontend]]:
+def _tcp_frontends(config: Config) -> list[Callable[[Doors], Frontend]]:
     wanted = {one.name: getattr(config.frontends, one.name) for one in fields(config.frontends)}
     for name, settings in wanted.items():
         if settings is not None and name not in TCP_FRONTENDS:
@@ -170,8 +176,8 @@ def _tcp_frontends(config: Config) -> list[Callable[[Space], Frontend]]:
     return [partial(_made, name, settings) for name, settings in wanted.items() if settings is not None]
 
 
-def _made(name: str, settings: Any, space: Space) -> Frontend:
-    return TCP_FRONTENDS[name](space, settings)
+def _made(name: str, settings: Any, doors: Doors) -> Frontend:
+    return TCP_FRONTENDS[name](doors, settings)
 
 
 def _guard(config: Config) -> Guard:

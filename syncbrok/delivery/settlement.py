@@ -174,7 +174,11 @@ class Settlement:
             for cursor in book.cursors:
                 if row.message in cursor.unconfirmed:
                     self._line.unconfirmed -= 1
-                cursor.settle(row.message)
+                if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):
+                    cursor.settle(row.message)
+                elif cursor.parked.discard(row.message):  # it waited for nobody's sake but this one's, which catches up
+                    cursor.ready.add(row.message)
+                    self._books.activate(cursor)
         self._gates.end(row.message, ENDING[row.outcome], row.reason)
 
     @staticmethod

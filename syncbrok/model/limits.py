@@ -25,6 +25,11 @@ list_limit_max = 1_000
 tree_nodes_max = 10_000
 config_file_bytes_max = 1 * MIB
 
+# -- TCP frontends (INTERFACES section 4) ------------------------------------------------------------------------------
+tcp_connections_max = 1_024
+frame_timeout_s = 30.0
+tcp_unsettled_bytes_max = 4 * MIB
+
 # -- how much may wait inside the broker ------------------------------------------------------------------------------
 channel_items_max = 50_000
 channel_bytes_max = 64 * MIB
@@ -75,6 +80,7 @@ watermark_every_s = 1.0
 unlink_grace_s = 60.0
 
 assert content_bytes_max < batch_bytes_max <= commit_bytes_max <= channel_bytes_max
+assert tcp_unsettled_bytes_max < channel_bytes_max
 assert batch_lines_max <= commit_records_max <= channel_items_max
 assert window_default <= window_max <= attempts_in_flight_max
 assert response_bytes_kept <= response_bytes_max

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from syncbrok.model import limits
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
-
 CONSUMER_SCHEME = "consumer"
 """of the endpoint of a subscriber whose consumers connect to the broker: ``consumer:NAME``"""
 

@@ -1,0 +1,205 @@
+"""The framed wire format (INTERFACES 4): topics as queues, consumers that ask.
+
+Big-endian. A frame is ``u32 length, u8 type, i64 timestamp_ns, payload``; the payload of publish and consume is
+``u8 n, topic[n], u8 k, key[k], data``, and there ``length`` leaves out the two bytes ``n`` and ``k``. A publish has no
+answer. A consume with neither key nor data asks for the next message of the topic, whose read position all who ask
+share; it is answered with a consume frame, or a consume-empty where there is nothing.
+"""
+
+import struct
+import time
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from syncbrok.delivery.handler import Delivery
+from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
+from syncbrok.frontends.over_tcp.desk import Desk, Desks
+from syncbrok.frontends.over_tcp.doors import Doors
+from syncbrok.frontends.over_tcp.first_use import named
+from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.model import limits
+from syncbrok.model.message import Message
+
+GOODBYE: Final = 1
+PUBLISH: Final = 2
+CONSUME: Final = 3
+CONSUME_EMPTY: Final = 4
+
+_HEAD: Final = struct.Struct(">IBq")
+_AFTER_LENGTH: Final = 9
+"""what ``length`` counts besides the payload: type and timestamp"""
+_RUN_MAX: Final = 1_000
+
+
+# -- the codec --------------------------------------------------------------------------------------------------------
+
+
+class Publish(NamedTuple):
+    """Messages of one topic and without a key that came one after the other, or a single one with its key."""
+
+    topic: str
+    key: str
+    contents: list[bytes]
+
+
+class Consume(NamedTuple):
+    topic: str
+
+
+class Goodbye(NamedTuple):
+    words: str
+
+
+Command = Publish | Consume | Goodbye | PeerFault
+
+
+class Codec:
+    """Frames from bytes in any split. At most one frame of ``content_bytes_max`` is kept."""
+
+    def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
+        self._rest = b""
+        self._content_bytes_max = content_bytes_max
+        self._broken = False
+
+    @property
+    def partial(self) -> bool:
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> Sequence[Command]:
+        """See ``conversation.Codec``."""
+        if self._broken:
+            return ()
+        commands: list[Command] = []
+        data = self._rest + data if self._rest else data
+        at, end = 0, len(data)
+        try:
+            while end - at >= _HEAD.size:
+                following = self._frame(data, at, end, commands)
+                if not following:
+                    break
+                at = following
+        except PeerFault as fault:
+            self._broken = True
+            self._rest = b""
+            return [*commands, fault]
+        self._rest = data[at:]
+        return commands
+
+    def _frame(self, data: bytes, at: int, end: int, commands: list[Command]) -> int:
+        """Take in the frame at ``at``; where the next begins, 0 where it is not whole yet."""
+        length: int
+        length, kind, _ = _HEAD.unpack_from(data, at)
+        if length < _AFTER_LENGTH:
+            raise PeerFault(f"a frame of length {length}; the shortest is {_AFTER_LENGTH}")
+        if length > self._content_bytes_max + 520:
+            raise PeerFault(f"a frame of length {length}; messages have at most {self._content_bytes_max} bytes")
+        body_at = at + _HEAD.size
+        following = at + 4 + length
+        if kind in (PUBLISH, CONSUME):
+            following += 2
+        if following > end:
+            return 0
+        if kind in (PUBLISH, CONSUME):
+            _addressed(kind, data, body_at, following, commands)
+        elif kind == GOODBYE:
+            commands.append(Goodbye(data[body_at:following].decode("utf-8", "replace")))
+        elif kind != CONSUME_EMPTY:
+            raise PeerFault(f"a frame of type {kind}; known are 1 to 4")
+        return following
+
+
+def _addressed(kind: int, data: bytes, at: int, end: int, commands: list[Command]) -> None:
+    key_at = at + 1 + data[at]
+    if key_at >= end:
+        raise PeerFault("the topic's name is longer than its frame")
+    data_at = key_at + 1 + data[key_at]
+    if data_at > end:
+        raise PeerFault("the key is longer than its frame")
+    topic = data[at + 1 : key_at].decode("utf-8", "replace")
+    if kind == CONSUME:
+        commands.append(Consume(topic))
+        return
+    key = data[key_at + 1 : data_at].decode("utf-8", "replace")
+    last = commands[-1] if commands else None
+    if not key and type(last) is Publish and last.topic == topic and not last.key and len(last.contents) < _RUN_MAX:
+        last.contents.append(data[data_at:end])
+    else:
+        commands.append(Publish(topic, key, [data[data_at:end]]))
+
+
+def encode_message(topic: str, key: str, content: bytes, timestamp_ns: int, kind: int = CONSUME) -> bytes:
+    """A consume or publish frame."""
+    name, mark = topic.encode(), key.encode()
+    length = _AFTER_LENGTH + len(name) + len(mark) + len(content)
+    head = _HEAD.pack(length, kind, timestamp_ns)
+    return b"".join((head, bytes((len(name),)), name, bytes((len(mark),)), mark, content))
+
+
+def encode_plain(kind: int, payload: bytes, timestamp_ns: int) -> bytes:
+    """A goodbye or consume-empty frame."""
+    return _HEAD.pack(_AFTER_LENGTH + len(payload), kind, timestamp_ns) + payload
+
+
+# -- the shell --------------------------------------------------------------------------------------------------------
+
+
+class Framed:
+    """The frontend; see ``Frontend`` in the composition."""
+
+    def __init__(self, doors: Doors, host: str, port: int) -> None:
+        desks = Desks(doors.queues, doors.consumers, named("consumer:framed", "framed"))
+        publisher = partial(Unanswered, doors.queues, doors.channels.messages)
+        self.listener = Listener(host, port, lambda owner: _Peer(owner, desks, publisher))
+
+    async def start(self) -> None:
+        await self.listener.start()
+
+    async def stop(self) -> None:
+        await self.listener.stop()
+
+
+class _Peer(Conversation):
+    def __init__(self, owner: Listener, desks: Desks, publisher: "partial[Unanswered]") -> None:
+        super().__init__(owner, Codec())
+        self._desks = desks
+        self._publisher = publisher(lambda error: self.send_away(str(error)))
+
+    def handle(self, command: Any) -> Awaitable[None] | None:
+        if isinstance(command, Publish):
+            if command.key:
+                return self._publisher.publish(command.topic, Message(command.contents[0], key=command.key))
+            return self._publisher.publish_plain(command.topic, command.contents)
+        if isinstance(command, Consume):
+            return self._consume(command.topic)
+        return self._leave(b"Goodbye" if command is not END else b"")
+
+    async def _consume(self, topic: str) -> None:
+        desk = await self._desks.of(topic)
+        delivery = await desk.next()
+        if delivery is None:
+            self._write(encode_plain(CONSUME_EMPTY, b"", time.time_ns()))
+        elif self.over or self.all_sent:  # nobody can tell from one who has gone; it would be lost
+            desk.give_back(delivery)
+        else:
+            self._hand_over(desk, delivery)
+
+    def _hand_over(self, desk: Desk, delivery: Delivery) -> None:
+        message = delivery.message
+        self._write(encode_message(delivery.queue, message.key[:255], message.content, time.time_ns()))
+        desk.acknowledge((delivery,))
+
+    async def _leave(self, words: bytes) -> None:
+        """All that was published is durable when the connection closes."""
+        await self._publisher.settled()
+        if words:
+            self._write(encode_plain(GOODBYE, words, time.time_ns()))
+        self.close()
+
+    def _write(self, data: bytes) -> None:
+        if self.transport is not None and not self.over:
+            self.transport.write(data)
+
+    def farewell(self, words: str) -> bytes:
+        return encode_plain(GOODBYE, words.encode(), time.time_ns())

@@ -1,0 +1,201 @@
+"""One connection of a TCP frontend: bytes in any split become commands, and those are handled in order, one at a time.
+
+While a command waits for something (a queue to be declared, room to publish, a message to hand out) little more is
+read: just enough to notice a peer that goes. So a peer costs some pieces and one frame that is not whole yet. A peer that begins a frame and does
+not end it in time is sent away; so is one that does not read what it is sent.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from time import monotonic
+from typing import Any, Final, Protocol, cast
+
+from syncbrok.model import limits
+from syncbrok.model.errors import SyncbrokError
+
+log = logging.getLogger(__name__)
+
+
+_WAITING_BYTES_MAX: Final = 64 * limits.KIB
+
+
+class PeerFault(Exception):
+    """The peer sent what its format does not allow. The text is for the peer."""
+
+
+class EndOfInput:
+    """The peer has sent all it will; the last command of a conversation."""
+
+
+END: Final = EndOfInput()
+
+
+class Codec(Protocol):
+    """A wire format's reading half; pure."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether it is in the middle of a frame."""
+
+    def feed(self, data: bytes) -> Sequence[Any]:
+        """The commands that ``data`` completes. What cannot be read ends them with a ``PeerFault``, as a command."""
+
+
+class Owner(Protocol):
+    """Who keeps account of the conversations (``Listener``)."""
+
+    def opened(self, conversation: "Conversation") -> bool:
+        """Whether there is room for it."""
+
+    def closed(self, conversation: "Conversation") -> None: ...
+
+
+class Conversation(asyncio.Protocol):
+    """A frontend's connection derives from it: ``handle`` is what its commands do."""
+
+    def __init__(self, owner: Owner, codec: Codec) -> None:
+        self._owner = owner
+        self._codec = codec
+        self._commands: deque[Any] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._waiting_bytes = 0
+        """read, and its commands not yet handled"""
+        self._reading = True
+        self.transport: asyncio.Transport | None = None
+        self.writable = True
+        """the peer reads what it is sent"""
+        self._stuck_since_s = 0.0
+        self._partial_since_s = 0.0
+        self.all_sent = False
+        """the peer has closed its side, and has perhaps gone"""
+        self.over = False
+
+    # -- what a frontend says -----------------------------------------------------------------------------------------
+
+    def handle(self, command: Any) -> Awaitable[None] | None:
+        """Do what it says; what takes time is awaited before the next command. ``END``: the peer is done sending.
+        Raises ``PeerFault`` and ``SyncbrokError``, which end the conversation with a farewell."""
+        raise NotImplementedError
+
+    def farewell(self, words: str) -> bytes:
+        """What a peer is sent before it is sent away."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """The connection is gone, whoever closed it: let go of what the peer had."""
+
+    def writable_again(self) -> None:
+        """The peer has read what it was sent."""
+
+    # -- what asyncio says --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        if not self._owner.opened(self):
+            self.send_away("too many connections; try again later")
+
+    def data_received(self, data: bytes) -> None:
+        if self.over:
+            return
+        self._waiting_bytes += len(data)
+        self._commands.extend(self._codec.feed(data))
+        self._partial_since_s = monotonic() if self._codec.partial else 0.0
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        self.all_sent = True
+        if not self.over:
+            self._commands.append(END)
+            self._go_on()
+        return not self.over  # stays open for what is still to be answered
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self._stuck_since_s = monotonic()
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._stuck_since_s = 0.0
+        if not self.over:
+            self.writable_again()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (a peer may go as it likes)
+        self.over = True
+        self._commands.clear()
+        if self._task is not None:
+            self._task.cancel()
+        self.ended()
+        self._owner.closed(self)
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        while self._commands and self._task is None and not self.over:
+            command = self._commands.popleft()
+            try:
+                if isinstance(command, PeerFault):
+                    raise command
+                waiting = self.handle(command)
+            except (PeerFault, SyncbrokError) as fault:
+                self.send_away(str(fault))
+                return
+            if waiting is not None:
+                self._task = asyncio.get_running_loop().create_task(self._wait(waiting), name="syncbrok conversation")
+        if not self._commands:
+            self._waiting_bytes = 0
+        self._read(on=self._waiting_bytes < _WAITING_BYTES_MAX)
+
+    async def _wait(self, waiting: Awaitable[None]) -> None:
+        try:
+            await waiting
+        except (PeerFault, SyncbrokError) as fault:
+            self.send_away(str(fault))
+        except asyncio.CancelledError:
+            if not self.over:
+                raise
+        except Exception as error:
+            log.exception("syncbrok.tcp.conversation_failed", extra={"frontend": type(self).__name__})
+            self.send_away(f"a defect of the broker: {type(error).__name__}")
+        finally:
+            self._task = None
+        self._go_on()
+
+    def _read(self, *, on: bool) -> None:
+        if on == self._reading or self.transport is None or self.transport.is_closing():
+            return
+        self._reading = on
+        if on:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+
+    # -- its end ------------------------------------------------------------------------------------------------------
+
+    def send_away(self, words: str) -> None:
+        """Close with a farewell. What was published before is published."""
+        if self.transport is not None and not self.over and not self.transport.is_closing():
+            log.info("syncbrok.tcp.sent_away", extra={"frontend": type(self).__name__, "why": words[:200]})
+            self.transport.write(self.farewell(words))
+            self.close()
+
+    def close(self) -> None:
+        """Close once what was written has gone out."""
+        self.over = True
+        self._commands.clear()
+        if self.transport is not None:
+            self.transport.close()
+
+    def check(self, now_s: float) -> None:
+        """Now and then: is the peer still with us?"""
+        if self._partial_since_s and now_s - self._partial_since_s > limits.frame_timeout_s and self._task is None:
+            self.send_away(f"a frame was not complete after {limits.frame_timeout_s:g} s")
+        elif self._stuck_since_s and now_s - self._stuck_since_s > limits.frame_timeout_s and self.transport:
+            self.transport.abort()
+
+    async def finished(self) -> None:
+        """Its task is over; for whoever stops the frontend."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

@@ -1,0 +1,18 @@
+"""What a TCP frontend is given of the broker."""
+
+from typing import NamedTuple
+
+from syncbrok.delivery.consumers import Consumers
+from syncbrok.frontends.over_tcp.first_use import FirstUse
+from syncbrok.space.channels import Channels
+from syncbrok.space.view import View
+
+
+class Doors(NamedTuple):
+    """The Space's channels to put into and its view to ask, queues on first use, and the handler of those who come for
+    their messages."""
+
+    channels: Channels
+    view: View
+    queues: FirstUse
+    consumers: Consumers

@@ -1,0 +1,49 @@
+"""Queues and subscribers that are declared when a TCP peer first speaks of them: its format has no word for it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from syncbrok.model.errors import Conflict
+from syncbrok.model.message import QueueSettings, SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId, parse_queue_name
+from syncbrok.space.channels import Channels, DeclareQueue, Subscribe
+
+
+class FirstUse:
+    """``number_of`` gives a subscriber's number by queue and id."""
+
+    def __init__(self, channels: Channels, number_of: Callable[[str, str], int]) -> None:
+        self._channels = channels
+        self._number_of = number_of
+        self._known: set[str] = set()  # bounded by the number of queues there are
+
+    def known(self, queue: str) -> bool:
+        """Whether it was there when somebody last asked."""
+        return queue in self._known
+
+    def forget(self, queue: str) -> None:
+        """It is not there any more."""
+        self._known.discard(queue)
+
+    async def queue(self, name: str) -> QueueName:
+        """Declared, where it is not there yet, with the settings a queue has by default. Raises ``BadName`` and
+        ``BrokerFault``."""
+        queue = parse_queue_name(name)
+        if queue not in self._known:
+            with suppress(Conflict):  # it is there, with settings of its own
+                await self._channels.queues.put(DeclareQueue(queue, QueueSettings()))
+            self._known.add(queue)
+        return queue
+
+    async def subscriber(self, queue: QueueName, settings: SubscriberSettings, start: str) -> int:
+        """The number of the subscriber that ``settings`` name, declared where it is not there yet, then from ``start``
+        on. Raises ``ClientFault`` and ``BrokerFault``."""
+        assert settings.name is not None
+        with suppress(Conflict):  # somebody has changed it meanwhile: theirs is what counts
+            await self._channels.subscribers.put(Subscribe(queue, settings, start=start))
+        return self._number_of(queue, settings.name)
+
+
+def named(endpoint: str, name: str, **settings: object) -> SubscriberSettings:
+    """The settings of a consumed subscriber."""
+    return SubscriberSettings(endpoint, name=SubscriberId(name), **settings)  # type: ignore[arg-type]

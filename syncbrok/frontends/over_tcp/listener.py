@@ -1,0 +1,77 @@
+"""Listens on one address for a TCP frontend and keeps account of its conversations."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+from syncbrok.frontends.over_tcp.conversation import Conversation
+from syncbrok.model import limits
+
+_CHECK_EVERY_S: Final = 1.0
+
+
+class Listener:
+    """``converse`` makes the conversation of a new connection; it is given this listener as its owner."""
+
+    def __init__(self, host: str, port: int, converse: Callable[["Listener"], Conversation]) -> None:
+        self._host = host
+        self.port = port
+        """the port it listens on; once it has started never 0"""
+        self._converse = converse
+        self._server: asyncio.Server | None = None
+        self._conversations: set[Conversation] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._empty: asyncio.Event = asyncio.Event()
+
+    async def start(self) -> None:
+        """Listen. Raises ``OSError`` where the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: self._converse(self), self._host, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._timer = loop.call_later(_CHECK_EVERY_S, self._check)
+
+    async def stop(self) -> None:
+        """Close every connection, wait for what they have begun."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        for conversation in list(self._conversations):
+            conversation.send_away("the broker is stopping")
+        try:
+            async with asyncio.timeout(_CHECK_EVERY_S):
+                while self._conversations:
+                    self._empty.clear()
+                    await self._empty.wait()
+        except TimeoutError:  # peers that do not read their farewell
+            for conversation in list(self._conversations):
+                if conversation.transport is not None:
+                    conversation.transport.abort()
+        for conversation in list(self._conversations):
+            await conversation.finished()
+
+    # -- its conversations --------------------------------------------------------------------------------------------
+
+    def opened(self, conversation: Conversation) -> bool:
+        """See ``Owner``."""
+        self._conversations.add(conversation)
+        assert conversation.transport is not None
+        connection = conversation.transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a consumer may say nothing for hours
+        return len(self._conversations) <= limits.tcp_connections_max
+
+    def closed(self, conversation: Conversation) -> None:
+        """See ``Owner``."""
+        self._conversations.discard(conversation)
+        if not self._conversations:
+            self._empty.set()
+
+    def _check(self) -> None:
+        now_s = monotonic()
+        for conversation in list(self._conversations):
+            conversation.check(now_s)
+        self._timer = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
