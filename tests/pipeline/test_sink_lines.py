@@ -1,0 +1,166 @@
+"""Rows to lines, and what the sink says of what it cannot send: without Spark's JVM, without a broker."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from syncbrok.model.errors import BadSetting
+from syncbrok.pipeline.sink_lines import BadRow, Lines, check_schema
+from syncbrok.pipeline.sink_options import read_options
+
+OPTIONS = {"url": "http://127.0.0.1:10000"}
+
+
+def schema(ddl: str) -> StructType:
+    """A schema as ``name type, ...``; StructType.fromDDL would start a JVM."""
+    kinds: dict[str, Any] = {
+        "bytes[]": {"type": "array", "elementType": "binary", "containsNull": True},
+        "text[]": {"type": "array", "elementType": "string", "containsNull": True},
+        "map": {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True},
+    }
+    fields = [one.split() for one in ddl.split(",")]
+    return StructType.fromJson(
+        {
+            "type": "struct",
+            "fields": [
+                {"name": name, "type": kinds.get(kind, kind), "nullable": True, "metadata": {}} for name, kind in fields
+            ],
+        }
+    )
+
+
+def lines(batch: dict[str, list[Any]], **named: Any) -> list[dict[str, Any]]:
+    given = {"queue": "orders", "key_column": None, "run": "run", "partition": 3, **named}
+    return [json.loads(line.text) for line in Lines(**given).of(pa.RecordBatch.from_pydict(batch))]
+
+
+def test_content_arrives_as_it_is_whatever_its_bytes() -> None:
+    """Text travels as text, bytes that are no text as base64; what bytes are is said by their type, not guessed."""
+    found = lines({"content": [b"plain", b"\xff\x00", b"a\0b", b""]})
+    assert [{name: value for name, value in line.items() if name != "idempotency_key"} for line in found] == [
+        {"content": "plain", "headers": {"content-type": "application/octet-stream"}},
+        {"content_base64": "/wA="},
+        {"content_base64": "YQBi"},
+        {"content": "", "headers": {"content-type": "application/octet-stream"}},
+    ]
+    assert lines({"content": ['"quoted"\n']})[0]["content"] == '"quoted"\n'
+    assert lines({"data": ['{"a": [1, null]}']})[0]["data"] == {"a": [1, None]}
+
+
+def test_columns_become_members_and_nulls_are_left_out() -> None:
+    """Every column of the sink reaches its member of the line; a null says nothing."""
+    headers = pa.array([[("ce-type", "x"), ("Content-Type", "text/csv")], None], pa.map_(pa.string(), pa.string()))
+    found = lines(
+        {
+            "content": ["a", "b"],
+            "content_type": ["text/plain", None],
+            "parents": [["one", "two"], None],
+            "key": ["k", None],
+            "headers": headers,  # type: ignore[dict-item]
+            "parent_failure": ["hold", None],
+            "delay": [1.5, None],
+            "idempotency_key": ["mine", None],
+        }
+    )
+    assert found == [
+        {
+            "content": "a",
+            "headers": {"ce-type": "x", "content-type": "text/plain"},
+            "parents": ["one", "two"],
+            "key": "k",
+            "parent_failure": "hold",
+            "delay": 1.5,
+            "idempotency_key": "mine",
+        },
+        {"content": "b", "idempotency_key": "run-3-1"},
+    ]
+
+
+def test_keys_from_positions_are_the_same_each_time_and_in_no_other_place() -> None:
+    """A repetition of the same rows makes the same keys; another run, partition or row makes others."""
+    batch = {"content": ["a", "b"]}
+    first = [line["idempotency_key"] for line in lines(batch)]
+    assert first == [line["idempotency_key"] for line in lines(batch)] == ["run-3-0", "run-3-1"]
+    others = {line["idempotency_key"] for given in ({"run": "r2"}, {"partition": 31}) for line in lines(batch, **given)}
+    assert len(others) == 4
+    assert not others & set(first)
+
+
+def test_a_key_column_may_have_any_name_and_no_gaps() -> None:
+    """Its values are the keys, numbers as text; a row without one is refused, not given a key that may change."""
+    assert [line["idempotency_key"] for line in lines({"content": ["a"], "order": [7]}, key_column="order")] == ["7"]
+    with pytest.raises(BadRow, match="row 1 of partition 3: its key column 'order' is empty"):
+        lines({"content": ["a", "b"], "order": ["x", None]}, key_column="order")
+
+
+@pytest.mark.parametrize(
+    ("batch", "told"),
+    [
+        ({"content": [None]}, "content is null"),
+        ({"data": [None]}, "data is null"),
+        ({"data": ["{"]}, "data is not JSON"),
+        ({"content": ["a"], "queue": [""]}, "queue is empty"),
+    ],
+)
+def test_a_row_that_cannot_be_a_message_is_named(batch: dict[str, list[Any]], told: str) -> None:
+    """The error says which row of which partition, and what is wrong with it."""
+    with pytest.raises(BadRow, match=f"row 0 of partition 3: .*{told}"):
+        lines({"queue": ["orders"], **batch}, queue=None)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "told"),
+    [
+        ("key string", "exactly one of the columns content"),
+        ("content string, data string", "exactly one of the columns content"),
+        ("content string, parent string", "unknown column 'parent'; known are content, data,"),
+        ("content integer", "content must be binary or string, not int"),
+        ("content string, parents bytes[]", "parents must be array<string>, not array<binary>"),
+        ("content string, headers text[]", "headers must be map<string,string>"),
+        ("content string, key string, key string", "column 'key' is there twice"),
+    ],
+)
+def test_every_mistake_in_the_columns_is_named_before_anything_is_sent(ddl: str, told: str) -> None:
+    """A column that would silently do nothing, such as ``parent``, is a mistake too."""
+    with pytest.raises(BadSetting) as refused:
+        check_schema(schema(ddl), "orders", None)
+    assert told in str(refused.value)
+
+
+def test_where_to_publish_and_the_key_column_must_be_there() -> None:
+    """Neither a queue nor a column of queues, a key column that is none: all of it in one error."""
+    with pytest.raises(BadSetting) as refused:
+        check_schema(schema("content string, map map"), None, "nothing")
+    assert "neither the option queue" in str(refused.value)
+    assert "the option keyColumn names 'nothing'" in str(refused.value)
+    check_schema(schema("content binary, queue string, any long, headers map, parents text[]"), None, "any")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"keycolum": "x"}, "unknown options keycolum; the sink has url, queue"),
+        ({"url": "127.0.0.1:10000"}, "url: expected the broker's"),
+        ({"batchRows": "0"}, "batchRows: expected 1 to 10000"),
+        ({"batchRows": "many"}, "batchRows: expected a whole number"),
+        ({"batchBytes": "17MiB"}, "batchBytes: expected 1 to 16777216"),
+        ({"retryTimeout": "soon"}, "retryTimeout: expected a duration"),
+    ],
+)
+def test_options_are_checked(more: dict[str, str], told: str) -> None:
+    """A misspelt option would be a key column that is not used: it is refused, as is a value out of bounds."""
+    with pytest.raises(BadSetting) as refused:
+        read_options(OPTIONS | more)
+    assert told in str(refused.value)
+
+
+def test_options_may_be_written_in_any_case_and_spark_may_add_its_own() -> None:
+    """Spark hands options on in lower case, with its own among them."""
+    read = read_options(OPTIONS | {"retrytimeout": "2m", "KEYCOLUMN": "k", "checkpointLocation": "/x", "path": ""})
+    assert read.target.retry_timeout_s == 120
+    assert read.key_column == "k"
+    with pytest.raises(BadSetting, match="the option url is missing"):
+        read_options({"queue": "orders"})
