@@ -66,12 +66,12 @@ class SyncbrokDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         return SyncbrokStreamReader(stream_options(self.options, schema.names))
 
-    def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ARG002
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
         from syncbrok.pipeline.sink import SyncbrokArrowWriter  # noqa: PLC0415  # who only reads needs none of it
 
-        return SyncbrokArrowWriter(dict(self.options), schema)
+        return SyncbrokArrowWriter(dict(self.options), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ARG002, N802  # Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802  # Spark's name
         from syncbrok.pipeline.sink import SyncbrokStreamArrowWriter  # noqa: PLC0415  # who only reads needs none of it
 
-        return SyncbrokStreamArrowWriter(dict(self.options), schema)
+        return SyncbrokStreamArrowWriter(dict(self.options), schema, overwrite)
