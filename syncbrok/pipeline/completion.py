@@ -9,11 +9,10 @@ subscribers ends what is open; who deletes a subscriber or a queue drops what is
 again, and completion never goes back. A moment is given as the **record** that says so (a sequence: what stands behind
 it in the log could know of it) and as that record's time, which is when it became durable.
 
-The three data frames are those of the source: of ``messages`` the columns sequence, time, queue, only_subscriber,
-not_before and parent_sequences are needed, of ``deliveries`` sequence, position, recorded, message, subscriber_number,
-attempt, outcome, reason and time, of ``facts`` sequence, time, kind and detail. They must end at the same record: from
-a log that is written to, take only what stands at or below one sequence. All is lazy but for the rare facts, which are
-read at once; who calls both functions reads them before (``completion_declared.read``) and passes that for ``facts``.
+The three data frames are those of the source; the columns that are needed are ``MESSAGES``, ``DELIVERIES`` and
+``FACTS``. They must end at the same record: from a log that is written to, take only what stands at or below one
+sequence. All is lazy but for the rare facts, which are read at once; who calls both functions reads them before
+(``completion_declared.read``) and passes that for ``facts``.
 
 Cost: deliveries are brought together by message once and counted in a hash aggregate. Only messages of a replay, whose
 history has an order, go through windows (``completion_replays``).
@@ -31,21 +30,30 @@ from syncbrok.pipeline import completion_replays as replays
 from syncbrok.pipeline.completion_declared import Tables
 from syncbrok.pipeline.completion_moments import ENDS, good, outcome_of, packed, packed_as, reason_of, record_of
 
+MESSAGES: Final = ("sequence", "time", "queue", "only_subscriber", "not_before", "scope", "parent_sequences")
+DELIVERIES: Final = (
+    *("sequence", "position", "recorded", "message", "subscriber_number"),
+    *("attempt", "outcome", "reason", "time"),
+)
+FACTS: Final = ("sequence", "time", "kind", "detail")
+
 _DELIVERY: Final = ("message", "subscriber")
 _HAS_PARENTS: Final = 1
-_DELAYED: Final = 2
+_SAME: Final = 2
 
 
 def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Tables) -> DataFrame:
     """A row for each counted delivery, and for each other one that rows are about (a subscriber that catches up, a
     message that is not in ``messages``); a message without counted subscribers has one row whose subscriber is null.
 
-    ``message``, ``subscriber`` (number), ``subscriber_id``, ``queue``, ``counted``, ``accepted_at`` (null where not
-    counted), ``has_parents``, ``delayed`` (accepted with a time not before which it may go)
+    ``message``, ``subscriber`` (number), ``subscriber_id``, ``queue``, ``counted``
+    ``accepted_at``, ``ready_at`` (when it could have gone, its parents apart: a delay is over then), ``has_parents``,
+    ``same`` (its scope): null where not counted
     ``first_attempt_at``, ``attempts`` (the number of the last one; 0: none)
     ``ended_record``, ``ended_at``, ``outcome``, ``reason``: its first end; null while it has none
     ``last_record``, ``last_at``, ``last_outcome``, ``last_reason``: how it stands; differs from the first end only
     after a replay, and is null while that has opened it again
+    ``rearmed_at``: when the latest replay opened it again, null for none
     ``gone_record``: of the fact that deleted the subscriber
     """
     tables = declared.read(facts)
@@ -68,12 +76,14 @@ def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Tables) 
         f.coalesce("queue", "of").alias("queue"),
         (f.col("counted") & f.col("subscriber").isNotNull()).alias("counted"),
         "accepted_at",
+        "ready_at",
         (f.col("holds").bitwiseAND(_HAS_PARENTS) > 0).alias("has_parents"),
-        (f.col("holds").bitwiseAND(_DELAYED) > 0).alias("delayed"),
+        (f.col("holds").bitwiseAND(_SAME) > 0).alias("same"),
         "first_attempt_at",
         f.coalesce("attempts", f.lit(0)).alias("attempts"),
         *_told("first", "ended_record", "ended_at", "outcome", "reason"),
         *_told("last", "last_record", "last_at", "last_outcome", "last_reason"),
+        "rearmed_at",
         "gone_record",
     )
 
@@ -83,12 +93,13 @@ def completions(
 ) -> DataFrame:
     """A row for each of ``messages``; ``ended`` is what ``ends`` made of the same data where that is at hand.
 
-    ``message``, ``queue``, ``accepted_at``, ``subscribers`` (how many it counts), ``open`` (how many of them have not
-    ended, or are open again by a replay)
+    ``message``, ``queue``, ``accepted_at``, ``ready_at``, ``has_parents``, ``same``: as of ``ends``
+    ``subscribers`` (how many it counts), ``open`` (how many of them have not ended, or are open again by a replay)
     ``first_attempt_at``, ``attempts`` (of all its deliveries together)
     ``ended_record``, ``ended_at``: when for the first time every counted delivery had ended; null while not
     ``complete_record``, ``complete_at``: when it became complete; null while it is not
     ``outcome``: how it stands: complete, dead, expired, dropped (by an operator), or null while something is open
+    ``rearmed_at``, ``last_at``: when a replay opened it again, and its very last end
     ``last_subscriber``: the number of the one that it was complete, or ended, with (of several in one record any)
 
     Of messages without counted subscribers, one that waits below another of its kind that waits itself is taken for
@@ -116,11 +127,12 @@ def _addressed(messages: DataFrame, tables: Tables, *more: str) -> DataFrame:
     accepted = messages.select(
         f.col("sequence").alias("message"),
         f.col("time").alias("accepted_at"),
+        f.greatest("time", "not_before").alias("ready_at"),
         f.col("queue").alias("to"),
         f.col("only_subscriber").cast("bigint").alias("only"),
         (
             f.when(f.size("parent_sequences") > 0, _HAS_PARENTS).otherwise(0)
-            + f.when(f.col("not_before") > f.col("time"), _DELAYED).otherwise(0)
+            + f.when(f.col("scope") == "same", _SAME).otherwise(0)
         ).alias("holds"),
         *more,
     )
@@ -170,6 +182,7 @@ def _gathered(messages: DataFrame, deliveries: DataFrame, tables: Tables) -> Dat
         *_DELIVERY,
         f.lit(True).alias("counted"),
         "accepted_at",
+        "ready_at",
         "holds",
         "queue_code",
         "whole_end",
@@ -177,7 +190,10 @@ def _gathered(messages: DataFrame, deliveries: DataFrame, tables: Tables) -> Dat
     )
     together = counted.unionByName(_own_rows(deliveries, tables), allowMissingColumns=True).repartition("message")
     return together.groupBy(*_DELIVERY).agg(
-        *(f.max(name).alias(name) for name in ("counted", "accepted_at", "holds", "queue_code", "attempts")),
+        *(
+            f.max(name).alias(name)
+            for name in ("counted", "accepted_at", "ready_at", "holds", "queue_code", "attempts")
+        ),
         *(f.min(name).alias(name) for name in ("whole_end", "whole_at", "own_end", "own_at")),
         f.min("attempt_at").alias("first_attempt_at"),
     )
@@ -233,6 +249,7 @@ _REPLAYED: Final = {
     "first_at": "timestamp",
     "last_end": "bigint",
     "last_at": "timestamp",
+    "rearmed_at": "timestamp",
     "replayed": "boolean",
 }
 
@@ -316,7 +333,10 @@ def _by_message(ended: DataFrame) -> DataFrame:
         f.max(f.col("subscriber").isNull()).alias("nobody"),
         f.max("accepted_at").alias("accepted_at"),
         f.max("has_parents").alias("has_parents"),
-        f.max("delayed").alias("delayed"),
+        f.max("same").alias("same"),
+        f.max("ready_at").alias("ready_at"),
+        f.max("rearmed_at").alias("rearmed_at"),
+        f.max("last_at").alias("last_at"),
         f.sum(counted.cast("int")).alias("subscribers"),
         f.sum((counted & f.col("last_record").isNull()).cast("int")).alias("open"),
         f.sum((~closed).cast("int")).alias("unended"),
@@ -352,14 +372,16 @@ def _waiting_for_parents(messages: DataFrame, ended: DataFrame, told: DataFrame)
     edges = messages.join(some, "sequence", "left_semi").select(
         f.col("sequence").alias("child"), f.explode("parent_sequences").alias("message")
     )
+    delayed = f.col("nobody") & f.col("ended_record").isNull() & (f.col("ready_at") > f.col("accepted_at"))
     open_ = (f.col("complete_record").isNull() & ~f.col("nobody")) | (f.col("complete_record") > f.col("child"))
-    late = told.join(f.broadcast(edges), "message").where(open_ | (f.col("nobody") & f.col("delayed")))
+    late = told.join(f.broadcast(edges), "message").where(open_ | delayed)
     return late.select(f.col("child").alias("message")).distinct().withColumn("waiting", f.lit(True))
 
 
 def _decided(told: DataFrame) -> DataFrame:
     """The columns of ``completions``."""
-    at_once = f.col("nobody") & f.col("ended_record").isNull() & ~f.col("delayed") & f.col("waiting").isNull()
+    silent = f.col("nobody") & f.col("ended_record").isNull() & f.col("waiting").isNull()
+    at_once = silent & (f.col("ready_at") <= f.col("accepted_at"))
     moments = {
         "ended_record": f.when(at_once, f.col("message")).otherwise(f.col("ended_record")),
         "ended_at": f.when(at_once, f.col("accepted_at")).otherwise(f.col("ended_at")),
@@ -374,6 +396,8 @@ def _decided(told: DataFrame) -> DataFrame:
         .otherwise("dead")
     )
     return told.withColumns(moments).select(
-        "message", "queue", "accepted_at", "subscribers", "open", "first_attempt_at", "attempts",
-        *_MOMENTS, outcome.alias("outcome"), "last_subscriber",
-    )  # fmt: skip
+        *("message", "queue", "accepted_at", "ready_at", "has_parents", "same", "subscribers", "open"),
+        *("first_attempt_at", "attempts", *_MOMENTS),
+        outcome.alias("outcome"),
+        *("rearmed_at", "last_at", "last_subscriber"),
+    )

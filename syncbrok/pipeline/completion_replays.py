@@ -43,11 +43,14 @@ def effective(events: DataFrame) -> DataFrame:
 
 
 def deliveries(changes: DataFrame) -> DataFrame:
-    """By delivery: its first end and its latest (null while it is open again), from what ``effective`` gives."""
+    """By delivery: its first end, its latest (null while it is open again) and when it was opened again last."""
     moment = f.struct("record", "position", "end", "at", "what")
     ends = f.when(f.col("ends"), moment)
     latest = f.when(f.col("ends") | (f.col("what") == REARMED), moment)
-    found = changes.groupBy(*_DELIVERY).agg(f.min(ends).alias("first"), f.max(latest).alias("latest"))
+    rearmed = f.max(f.when(f.col("what") == REARMED, f.col("at")))
+    found = changes.groupBy(*_DELIVERY).agg(
+        f.min(ends).alias("first"), f.max(latest).alias("latest"), rearmed.alias("rearmed_at")
+    )
     stands = f.col("latest.what") != REARMED
     return found.select(
         *_DELIVERY,
@@ -55,6 +58,7 @@ def deliveries(changes: DataFrame) -> DataFrame:
         f.col("first.at").alias("first_at"),
         f.when(stands, f.col("latest.end")).alias("last_end"),
         f.when(stands, f.col("latest.at")).alias("last_at"),
+        "rearmed_at",
     )
 
 
