@@ -1,0 +1,138 @@
+"""Archive and live log as one data frame: what is archived from the archive, what came after from the log.
+
+    frames = Whole(spark, "storage/", "hdfs://name/archive")
+    frames.read("messages"), frames.read("deliveries")
+
+Both are looked at once, when ``Whole`` is made, and every frame of it says what they said then: a frame that is
+computed twice is the same twice, frames of different kinds fit each other, and while segments are appended, archived
+and dropped no row is missing and none is there twice. Where retention has dropped a part of the log before a frame was
+computed, that is an error (``Gone``) and not fewer rows: make a new ``Whole``, the part is in the archive by then.
+
+A message that retention carried along is there once: from its own segment where the log or the archive has it, else
+from where it was carried to (``carried`` is true).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import reduce
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.units import parse_time_us
+from syncbrok.pipeline import archive_commit, archive_files, log_files, schema
+from syncbrok.pipeline.archive_commit import AnotherLog
+from syncbrok.pipeline.archive_manifest import Manifest, gaps
+from syncbrok.pipeline.archive_place import Place
+from syncbrok.pipeline.archive_plan import check_same, cut
+from syncbrok.pipeline.archive_source import read_log
+from syncbrok.pipeline.decode_query import TIME_MAX_US, TIME_MIN_US
+from syncbrok.pipeline.log_files import Log
+
+_LOOKS_MAX: Final = 5
+"""A segment may be sealed and archived between the look at the log and that at the archive; then both are repeated."""
+
+
+def read(
+    spark: SparkSession,
+    storage: Path | str | None,
+    archive: str | None = None,
+    kind: str = "messages",
+    columns: str | None = None,
+    since: str | datetime | None = None,
+    until: str | datetime | None = None,
+) -> DataFrame:
+    """The rows of one kind; ``Whole`` where several are needed. ``storage`` None: the archive alone. ``columns`` is a
+    comma list, ``since`` (inclusive) and ``until`` (exclusive) are on ``time``: RFC 3339 or datetimes with a zone.
+
+    Raises ``AnotherLog``, ``ArchiveDamaged``, ``PlaceFailed``, ``LogCorrupt`` and ``BadSetting``."""
+    return Whole(spark, storage, archive).read(kind, columns, since, until)
+
+
+class Whole:
+    """One look at an archive and a log. ``gaps``: sequences that neither has any more. Raises as ``read``."""
+
+    def __init__(self, spark: SparkSession, storage: Path | str | None, archive: str | None = None) -> None:
+        if storage is None and archive is None:
+            raise BadSetting("neither a log nor an archive to read: give the one or the other, or both")
+        self._spark = spark
+        self._place = Place(spark, archive) if archive is not None else None
+        self._log: Log | None = None
+        if storage is None:
+            found = self._archived()
+            self._cut = found[-1].name.last if found else 0
+            self.gaps = gaps([one.name for one in found], self._cut + 1)
+        else:
+            self._log, found = self._both(log_files.directory_of(str(storage)))
+            self._cut = cut(self._log, found)
+            # Where a manifest is lost in the middle the log has all that follows it.
+            found = [one for one in found if one.name.last <= self._cut]
+            self.gaps = gaps([one.name for one in found], self._log.oldest)
+        self._manifests = found
+
+    def _archived(self) -> list[Manifest]:
+        if self._place is None:
+            return []
+        found = archive_commit.manifests(self._place)
+        if not found:
+            raise BadSetting(
+                f"there is no archive at {self._place.uri}: it has no manifest in {archive_commit.FOLDER}/. Write one "
+                "with: syncbrok pipeline archive"
+            )
+        return found
+
+    def _both(self, directory: Path) -> tuple[Log, list[Manifest]]:
+        """The log first: what it no longer has was archived before it was dropped, so the archive has it then."""
+        for looked in range(1, _LOOKS_MAX + 1):
+            log = log_files.look(directory)
+            found = self._archived()
+            try:
+                check_same(log, found)
+            except AnotherLog:
+                if looked == _LOOKS_MAX:
+                    raise
+                continue
+            return log, found
+        raise AssertionError("the last look returns or raises")
+
+    def read(
+        self,
+        kind: str = "messages",
+        columns: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+    ) -> DataFrame:
+        """The rows of ``kind``; see ``read`` of the module."""
+        names = [one.name for one in schema.columns_of(kind, columns)]
+        options = {name: _text(time) for name, time in (("since", since), ("until", until)) if time is not None}
+        parts = []
+        if self._log is not None:
+            parts.append(self._live(self._log, kind, names, options))
+        if self._place is not None:
+            since_us = parse_time_us(options["since"]) if since is not None else TIME_MIN_US
+            until_us = parse_time_us(options["until"]) if until is not None else TIME_MAX_US
+            archived = archive_files.read(self._spark, self._place, self._manifests, kind, since_us, until_us)
+            parts.insert(0, archived.select(*names))
+        return reduce(DataFrame.unionByName, parts)
+
+    def _live(self, log: Log, kind: str, names: Sequence[str], options: dict[str, str]) -> DataFrame:
+        first, last = self._cut + 1, log.durable
+        carried = bool(self.gaps) and kind == "messages"
+        if not carried or self._place is None:
+            below = log.oldest if carried else 0
+            chosen = options | {"columns": ",".join(names)}
+            return read_log(self._spark, log.directory, kind, first, last, below, **chosen)
+        chosen = options | {"columns": ",".join(dict.fromkeys([*names, "sequence"]))}
+        found = read_log(self._spark, log.directory, kind, first, last, log.oldest, **chosen)
+        known = archive_files.without_known(self._spark, self._place, self._manifests, self.gaps, found, first)
+        return known.select(*names)
+
+
+def _text(time: str | datetime) -> str:
+    if isinstance(time, str):
+        return time
+    if time.tzinfo is None:
+        raise BadSetting(f"{time.isoformat()} has no time zone; say which, for instance datetime(..., tzinfo=UTC)")
+    return time.isoformat()
