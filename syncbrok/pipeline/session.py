@@ -106,19 +106,30 @@ def is_local(spark: SparkSession) -> bool:
     return _LOCAL.match(str(spark.sparkContext.master)) is not None
 
 
-def _ship(spark: SparkSession) -> None:
-    """Send this package to the workers of a cluster. A zip: Spark puts it on their path as it is, which a wheel's name
-    prevents. What the package needs (pyarrow, numpy, crc32c, orjson) must be there."""
+def zipped(folder: Path) -> Path | None:
+    """What workers import of this package, as a zip in ``folder``: for ``--py-files``, which takes no wheel. What the
+    package needs itself (pyarrow, numpy, crc32c, orjson, pyspark's pandas) must be on the workers.
+
+    None where this process has the package from a zip: then somebody has shipped it already."""
     package = Path(syncbrok.__file__).parent
     if not package.is_dir():
-        return  # this process has it from a zip itself: somebody has shipped it
-    folder = Path(tempfile.mkdtemp(prefix="syncbrok-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    shipped = folder / f"syncbrok-{syncbrok.__version__}.zip"
-    with zipfile.ZipFile(shipped, "w", zipfile.ZIP_DEFLATED) as file:
+        return None
+    made = folder / f"syncbrok-{syncbrok.__version__}.zip"
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
         for source in (package / "__init__.py", *(path for room in _ROOMS for path in (package / room).rglob("*.py"))):
             file.write(source, source.relative_to(package.parent))
-    spark.sparkContext.addPyFile(str(shipped))
+    return made
+
+
+def _ship(spark: SparkSession) -> None:
+    """Send this package to the workers of a cluster, which need not have it installed."""
+    if any("syncbrok-" in str(file) for file in spark.sparkContext.listFiles):
+        return  # by an earlier call
+    folder = Path(tempfile.mkdtemp(prefix="syncbrok-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    made = zipped(folder)
+    if made is not None:
+        spark.sparkContext.addPyFile(str(made))
 
 
 def _started(given: Mapping[str, str]) -> SparkSession:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from syncbrok.model.limits import MIB
-from syncbrok.pipeline.session import SparkFailed, active, is_local, memory_bytes, session
+from syncbrok.pipeline.session import SparkFailed, active, is_local, memory_bytes, session, zipped
 from tests.pipeline.spark_program import told
 
 ROOT = Path(__file__).parents[2]
@@ -121,3 +122,17 @@ def test_spark_connect_is_refused_with_a_reason() -> None:
     """A remote session cannot be given the data source; that is said before anything is tried."""
     with pytest.raises(SparkFailed, match="Spark Connect"):
         session("sc://127.0.0.1:15002")
+
+
+def test_what_goes_to_a_cluster_is_enough_and_no_more(tmp_path: Path) -> None:
+    """The zip that workers get has all they import, from the source to the sink, and nothing of the broker."""
+    made = zipped(tmp_path)
+    assert made is not None
+    names = zipfile.ZipFile(made).namelist()
+    assert {name.split("/")[1] for name in names} == {"__init__.py", "log", "model", "pipeline"}
+    code = (
+        f"import sys; sys.path.insert(0, {str(made)!r}); import syncbrok.pipeline.source as source, "
+        "syncbrok.pipeline.sink, syncbrok; print(source.__file__, syncbrok.pipeline.SyncbrokDataSource.name())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert told.split() == [f"{made}/syncbrok/pipeline/source.py", "syncbrok"]
