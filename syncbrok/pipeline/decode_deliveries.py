@@ -63,7 +63,8 @@ class Deliveries:
 
     def of_queues(self, wanted: frozenset[str]) -> Array:
         """Whether each is for a subscriber of one of the queues."""
-        return self.names.queues_of_subscribers.among(self.subscribers, wanted)
+        numbers = self.subscribers
+        return self.names.queues_of_subscribers.among(numbers, wanted)
 
     def number(self, name: str) -> Array:
         """A column of numbers, for conditions: a time is microseconds."""
@@ -74,12 +75,20 @@ class Deliveries:
     def rows(self) -> Array:
         return gather_field(self._view, self.offsets, ROW)
 
-    @property
+    @cached_property
     def subscribers(self) -> Array:
-        """Their numbers; all of them have a name, where they have one at all."""
+        """Their numbers; all that have a name are known by it then."""
         found = np.ascontiguousarray(self.rows["subscriber"])
         self.names.know(subscribers=found)
         return found
+
+    def as_subscriber(self) -> pa.Array:
+        numbers = self.subscribers  # first: it makes the names known
+        return self.names.subscribers.take(numbers)
+
+    def as_queue(self) -> pa.Array:
+        numbers = self.subscribers
+        return self.names.queues_of_subscribers.take(numbers)
 
     def as_detail(self) -> pa.Array:
         return cut(pa.py_buffer(self._view), self.details, self.details + self.rows["detail_bytes"])
@@ -105,8 +114,8 @@ _COLUMNS: dict[str, Callable[[Deliveries], pa.Array]] = {
     "recorded": lambda one: numbers(one.number("recorded"), schema.TIME),
     "message": lambda one: numbers(one.rows["message"], schema.LONG),
     "subscriber_number": lambda one: numbers(one.rows["subscriber"], schema.LONG),
-    "subscriber": lambda one: one.names.subscribers.take(one.subscribers),
-    "queue": lambda one: one.names.queues_of_subscribers.take(one.subscribers),
+    "subscriber": Deliveries.as_subscriber,
+    "queue": Deliveries.as_queue,
     "attempt": lambda one: numbers(one.rows["attempt"], schema.INT),
     "outcome": lambda one: _OUTCOMES.take(one.rows["outcome"]),
     "reason": lambda one: _REASONS.take(one.rows["reason"]),

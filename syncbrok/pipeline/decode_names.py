@@ -5,7 +5,7 @@ it is found: in the segment's snapshot, or where that does not know a number, in
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
-from syncbrok.model.facts import Fact, QueueSet, SegmentOpened, SubscriberSet
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Fact, QueueSet, SegmentOpened, SubscriberSet
 from syncbrok.pipeline.decode_gather import Array, Lookup
 
 
@@ -24,9 +24,10 @@ class Names:
         """Look further where one of the numbers has no name yet."""
         if self._complete:
             return
-        missing = (queues is not None and not self.queues.has(queues)) or (
-            subscribers is not None and not self.subscribers.has(subscribers)
-        )
+        missing = queues is not None and not self.queues.has(queues)
+        if subscribers is not None:
+            single = subscribers[subscribers != ALL_SUBSCRIBERS]
+            missing |= not (self.subscribers.has(single) and self.queues_of_subscribers.has(single))
         if missing:
             self._complete = True
             for fact in self._declared():
