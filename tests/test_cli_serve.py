@@ -202,7 +202,6 @@ MISTAKES = [
     (("--config", "broker.yml"), {}, "broker.yml:2: http.prot: unknown key; did you mean 'port'?"),
     (("--queues", "queues-bad.yml"), {}, "queues-bad.yml:1: que: unknown key; did you mean 'queues'?"),
     (("--port", "http"), {}, "--port: expected a whole number"),
-    (("--config", "later.yml"), {}, "frontends.topics: this version of Syncbrok does not have it"),
     ((), {"SYNCBROK_HTTP_HOST": "a b"}, "SYNCBROK_HTTP_HOST: expected an address"),
     (("--nonsense",), {}, "No such option"),
 ]
@@ -215,7 +214,6 @@ def test_a_mistake_stops_the_start(
     """Exit 2, what is wrong and where on standard error, no traceback, no log made."""
     (tmp_path / "broker.yml").write_text("http:\n  prot: 5\n")
     (tmp_path / "queues-bad.yml").write_text("que: {}\n")
-    (tmp_path / "later.yml").write_text("frontends: {topics: {}}\n")
     ended = serve(tmp_path, *arguments, **variables)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert said in ended.stderr

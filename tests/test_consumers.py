@@ -24,10 +24,14 @@ class Inbox:
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
+        self.late: list[int] = []
         self.over = False
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries += deliveries
+
+    def lapsed(self, messages: Sequence[int]) -> None:
+        self.late += messages
 
     def dismissed(self) -> None:
         self.over = True
@@ -120,6 +124,7 @@ async def test_what_is_refused_or_not_answered_is_tried_again(tmp_path: Path) ->
         member.refuse(inbox.messages[0], b"not now")
         await eventually(lambda: len(inbox.deliveries) == 3, "the messages come")  # and one was left to run out
         assert [delivery.attempt.number for delivery in inbox.deliveries] == [1, 2, 3]
+        assert inbox.late == inbox.messages[:1]
         member.extend(inbox.messages[0], 60.0)
         member.acknowledge(inbox.messages)
         await place.running.ended(id_)

@@ -32,14 +32,17 @@ from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.webhook import Webhook
 from syncbrok.frontends.framed import Framed
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
+from syncbrok.frontends.msgpack_bus import MsgpackBus
+from syncbrok.frontends.multiplexed import Multiplexed
 from syncbrok.frontends.over_http import events, page
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_http.surface import HttpOptions, Token
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import FirstUse
+from syncbrok.frontends.topics import Topics
 from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
-from syncbrok.model.errors import BadConfig, Draining, Fatal
+from syncbrok.model.errors import Draining, Fatal
 from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.space.space import Space, SpaceOptions
 
@@ -58,6 +61,11 @@ class Frontend(Protocol):
 
 TCP_FRONTENDS: Final[Mapping[str, Callable[[Doors, Any], Frontend]]] = {
     "framed": lambda doors, settings: Framed(doors, settings.host, settings.port),
+    "topics": lambda doors, settings: Topics(doors, settings.host, settings.port),
+    "multiplexed": lambda doors, settings: Multiplexed(doors, settings.host, settings.port),
+    "msgpack_bus": lambda doors, settings: MsgpackBus(
+        doors, settings.host, settings.producer_port, settings.consumer_port
+    ),
 }
 """By their names in ``config.FrontendsConfig``; each is made of the doors and its own part of the configuration."""
 
@@ -89,7 +97,7 @@ async def serve(
     space.handle(CONSUMER_SCHEME, consumers)
     http = HttpServer(space.channels, space.view, _http_options(config), (*events.ROUTES, *page.routes()), room.sockets)
     doors = Doors(space.channels, space.view, FirstUse(space.channels, space.consumed_by), consumers)
-    frontends: list[Frontend] = [http, *(make(doors) for make in tcp)]
+    frontends: list[Frontend] = [*(make(doors) for make in tcp), http]  # ready means: all of them are there
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
@@ -170,9 +178,6 @@ class _Told:
 
 def _tcp_frontends(config: Config) -> list[Callable[[Doors], Frontend]]:
     wanted = {one.name: getattr(config.frontends, one.name) for one in fields(config.frontends)}
-    for name, settings in wanted.items():
-        if settings is not None and name not in TCP_FRONTENDS:
-            raise BadConfig(f"frontends.{name}: this version of Syncbrok does not have it", key=f"frontends.{name}")
     return [partial(_made, name, settings) for name, settings in wanted.items() if settings is not None]
 
 

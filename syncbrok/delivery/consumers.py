@@ -20,10 +20,13 @@ TICK_S: Final = 0.05
 
 
 class Consumer(Protocol):
-    """Who takes messages. Both are called on the event loop."""
+    """Who takes messages. All of it is called on the event loop."""
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """Never more than the member's window leaves room for."""
+
+    def lapsed(self, messages: Sequence[int]) -> None:
+        """These (sequences) were not answered in time: they have failed, and no answer is heard any more."""
 
     def dismissed(self) -> None:
         """The subscriber was deleted, or the broker ends: nothing more will come, and no answer is heard."""
@@ -97,8 +100,11 @@ class Member:
 
     def expire(self, now_s: float) -> None:
         """What has not been answered in time has failed."""
-        for message in [message for message, lease in self.leases.items() if lease.deadline_s <= now_s]:
+        late = [message for message, lease in self.leases.items() if lease.deadline_s <= now_s]
+        for message in late:
             self._answer(message, Reason.TIMEOUT, b"no answer in time")
+        if late:
+            self.consumer.lapsed(late)
 
 
 class Consumers:

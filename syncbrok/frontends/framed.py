@@ -179,7 +179,7 @@ class _Peer(Conversation):
         desk = await self._desks.of(topic)
         delivery = await desk.next()
         if delivery is None:
-            self._write(encode_plain(CONSUME_EMPTY, b"", time.time_ns()))
+            self.write(encode_plain(CONSUME_EMPTY, b"", time.time_ns()))
         elif self.over or self.all_sent:  # nobody can tell from one who has gone; it would be lost
             desk.give_back(delivery)
         else:
@@ -187,19 +187,15 @@ class _Peer(Conversation):
 
     def _hand_over(self, desk: Desk, delivery: Delivery) -> None:
         message = delivery.message
-        self._write(encode_message(delivery.queue, message.key[:255], message.content, time.time_ns()))
+        self.write(encode_message(delivery.queue, message.key[:255], message.content, time.time_ns()))
         desk.acknowledge((delivery,))
 
     async def _leave(self, words: bytes) -> None:
         """All that was published is durable when the connection closes."""
         await self._publisher.settled()
         if words:
-            self._write(encode_plain(GOODBYE, words, time.time_ns()))
+            self.write(encode_plain(GOODBYE, words, time.time_ns()))
         self.close()
-
-    def _write(self, data: bytes) -> None:
-        if self.transport is not None and not self.over:
-            self.transport.write(data)
 
     def farewell(self, words: str) -> bytes:
         return encode_plain(GOODBYE, words.encode(), time.time_ns())

@@ -152,6 +152,13 @@ class View:
         found = [entry for entry in await self._reading.messages(sequences) if entry is not None]
         return Page(await self._reports(found), next_)
 
+    async def sequence_of(self, queue: str, index: int) -> int | None:
+        """The sequence of the message at ``index`` of those that the log still has of a queue, the oldest being 0; None
+        where there are not so many. Raises ``UnknownQueue``."""
+        number = self._sources.registry.queue(queue).number
+        found = await self._sources.run_blocking(self._sources.journal.queue_sequences, number, 0, index + 1)
+        return found[index] if index < len(found) else None
+
     async def stuck(self, limit: int) -> tuple[MessageReport, ...]:
         """The message that waits longest in each queue, and why; the oldest ``limit`` of them, oldest first."""
         statistics = self._sources.schedule.queue_statistics

@@ -8,7 +8,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -82,19 +82,18 @@ class Client:
             return await self.reader.readexactly(size)
 
     async def rest(self) -> bytes:
-        """Everything up to the end; ``b""`` also where the connection is cut."""
+        """Everything up to the end, or to where the connection is cut."""
+        received = b""
         async with asyncio.timeout(PATIENCE_S):
-            try:
-                return await self.reader.read()
-            except ConnectionError:
-                return b""
+            with suppress(ConnectionError):
+                while data := await self.reader.read(65_536):
+                    received += data
+        return received
 
     async def close(self) -> None:
         self.writer.close()
-        try:
+        with suppress(ConnectionError):
             await self.writer.wait_closed()
-        except ConnectionError:
-            pass
 
 
 HOW = ("as recorded", "glued", "split")

@@ -1,8 +1,8 @@
 """One connection of a TCP frontend: bytes in any split become commands, and those are handled in order, one at a time.
 
-While a command waits for something (a queue to be declared, room to publish, a message to hand out) little more is
-read: just enough to notice a peer that goes. So a peer costs some pieces and one frame that is not whole yet. A peer that begins a frame and does
-not end it in time is sent away; so is one that does not read what it is sent.
+While a command waits for something (a queue to be declared, room to publish, a message) little more is read: just
+enough to notice a peer that goes. So a peer costs some pieces and one frame that is not whole yet. A peer that begins a
+frame and does not end it in time is sent away; so is one that does not read what it is sent.
 """
 
 import asyncio
@@ -170,6 +170,16 @@ class Conversation(asyncio.Protocol):
             self.transport.resume_reading()
         else:
             self.transport.pause_reading()
+
+    def write(self, data: bytes) -> None:
+        """To the peer, unless it has gone."""
+        if self.transport is not None and not self.over:
+            self.transport.write(data)
+
+    @property
+    def flushed(self) -> bool:
+        """Everything written is out of our hands."""
+        return self.transport is not None and not self.transport.get_write_buffer_size()
 
     # -- its end ------------------------------------------------------------------------------------------------------
 

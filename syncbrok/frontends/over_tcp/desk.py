@@ -87,6 +87,9 @@ class Desk:
             else:
                 self.give_back(delivery)
 
+    def lapsed(self, messages: Sequence[int]) -> None:
+        """See ``Consumer``: whoever was to get them is being told so by its connection."""
+
     def dismissed(self) -> None:
         """See ``Consumer``: the next who asks declares the subscriber anew."""
         self._member = None

@@ -1,0 +1,171 @@
+"""The wire format of the msgpack message bus (INTERFACES 4): one connection a message, one connection a look.
+
+A producer sends a msgpack map with ``Topic`` (string) and ``Data`` (bytes or string) and closes its side. A consumer
+sends ``TOPIC`` and a line feed, receives each message that waits for it as one line, and then the connection is closed.
+Consumers of a topic share its read position, which survives a restart.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
+from syncbrok.frontends.over_tcp.desk import Desks
+from syncbrok.frontends.over_tcp.doors import Doors
+from syncbrok.frontends.over_tcp.first_use import named
+from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.model import limits
+
+_TOPIC_BYTES_MAX: Final = 1 * limits.KIB
+_LOOK_MAX: Final = 10_000
+"""messages that one look takes, so that it ends where more come all the time"""
+
+
+# -- the codecs -------------------------------------------------------------------------------------------------------
+
+
+class ProducerCodec:
+    """Keeps what one message may take; what it is, is known when the producer has closed its side."""
+
+    def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
+        self._kept = bytearray()
+        self._bytes_max = content_bytes_max + _TOPIC_BYTES_MAX
+
+    @property
+    def partial(self) -> bool:
+        return bool(self._kept)
+
+    def feed(self, data: bytes) -> Sequence[PeerFault]:
+        """See ``conversation.Codec``."""
+        if len(self._kept) + len(data) > self._bytes_max:
+            self._kept.clear()
+            return (PeerFault(f"more than {self._bytes_max} bytes"),)
+        self._kept += data
+        return ()
+
+    def message(self) -> tuple[str, bytes] | None:
+        """Topic and data; None where nothing came at all. Raises ``PeerFault``."""
+        if not self._kept:
+            return None
+        try:
+            map_ = msgpack.unpackb(bytes(self._kept), raw=False, strict_map_key=False)
+        except (ValueError, msgpack.exceptions.ExtraData, msgpack.exceptions.FormatError) as wrong:
+            raise PeerFault(f"not one msgpack value: {wrong}") from None
+        topic, data = (map_.get("Topic"), map_.get("Data")) if isinstance(map_, dict) else (None, None)
+        if not isinstance(topic, str) or not isinstance(data, str | bytes):
+            raise PeerFault("expected a map with Topic (a string) and Data (bytes or a string)")
+        return topic, data.encode() if isinstance(data, str) else data
+
+
+class Look(NamedTuple):
+    topic: str
+
+
+class ConsumerCodec:
+    """One line, the topic; whatever follows it is passed over."""
+
+    def __init__(self) -> None:
+        self._line = b""
+        self._over = False
+
+    @property
+    def partial(self) -> bool:
+        return bool(self._line)
+
+    def feed(self, data: bytes) -> Sequence[Look | PeerFault]:
+        """See ``conversation.Codec``."""
+        if self._over:
+            return ()
+        line, feed, _ = (self._line + data).partition(b"\n")
+        if len(line) > _TOPIC_BYTES_MAX:
+            self._over, self._line = True, b""
+            return (PeerFault("the name of a topic ends with a line feed"),)
+        self._line = b"" if feed else line
+        self._over = bool(feed)
+        return (Look(line.rstrip(b"\r").decode("utf-8", "replace")),) if feed else ()
+
+
+# -- the shell --------------------------------------------------------------------------------------------------------
+
+
+class MsgpackBus:
+    """The frontend; see ``Frontend`` in the composition."""
+
+    def __init__(self, doors: Doors, host: str, producer_port: int, consumer_port: int) -> None:
+        desks = Desks(doors.queues, doors.consumers, named("consumer:msgpack_bus", "msgpack_bus"))
+        self.producers = Listener(host, producer_port, lambda owner: _Producer(owner, doors))
+        self.consumers = Listener(host, consumer_port, lambda owner: _Consumer(owner, desks))
+
+    async def start(self) -> None:
+        await self.producers.start()
+        try:
+            await self.consumers.start()
+        except OSError:
+            await self.producers.stop()
+            raise
+
+    async def stop(self) -> None:
+        await self.producers.stop()
+        await self.consumers.stop()
+
+
+class _Producer(Conversation):
+    def __init__(self, owner: Listener, doors: Doors) -> None:
+        self._message = ProducerCodec()
+        super().__init__(owner, self._message)
+        refused = lambda error: self.send_away(str(error))  # noqa: E731
+        self._publisher = Unanswered(doors.queues, doors.channels.messages, refused)
+
+    def handle(self, command: Any) -> Awaitable[None]:
+        assert command is END
+        return self._publish()
+
+    async def _publish(self) -> None:
+        message = self._message.message()
+        if message is not None:
+            waiting = self._publisher.publish_plain(message[0], [message[1]])
+            if waiting is not None:
+                await waiting
+            await self._publisher.settled()
+        self.close()
+
+    def farewell(self, words: str) -> bytes:  # noqa: ARG002 (its format has no word for it; the log says why)
+        return b""
+
+
+class _Consumer(Conversation):
+    def __init__(self, owner: Listener, desks: Desks) -> None:
+        super().__init__(owner, ConsumerCodec())
+        self._desks = desks
+        self._readable = asyncio.Event()
+
+    def handle(self, command: Any) -> Awaitable[None] | None:
+        if isinstance(command, Look):
+            return self._look(command.topic)
+        self.close()
+        return None
+
+    async def _look(self, topic: str) -> None:
+        desk = await self._desks.of(topic)
+        for _ in range(_LOOK_MAX):
+            delivery = await desk.next()
+            if delivery is None:
+                break
+            if self.over:
+                desk.give_back(delivery)
+                break
+            self.write(delivery.message.content + b"\n")
+            while not self.writable:
+                self._readable.clear()
+                await self._readable.wait()
+            desk.acknowledge((delivery,))
+        self.close()
+
+    def writable_again(self) -> None:
+        self._readable.set()
+
+    def farewell(self, words: str) -> bytes:  # noqa: ARG002 (as the producer's)
+        return b""

@@ -1,0 +1,311 @@
+"""The multiplexed wire format (INTERFACES 4): many streams on a connection, each a subscriber of a queue's messages.
+
+``u32 little-endian length, JSON``. A ``Queue`` message asserts a queue and subscribes that stream of the connection;
+an ``EPMessage`` publishes, and is what a stream receives. Every stream of a queue receives every message, and messages
+wait while there is none: one durable subscriber stands for all streams of its queue.
+"""
+
+import base64
+import binascii
+import struct
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from syncbrok.delivery.consumers import Member
+from syncbrok.delivery.handler import Delivery
+from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
+from syncbrok.frontends.over_tcp.doors import Doors
+from syncbrok.frontends.over_tcp.first_use import named
+from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.model import limits
+from syncbrok.model.errors import ClientFault
+from syncbrok.model.names import QueueName
+
+ENDPOINT: Final = "consumer:multiplexed"
+NAME: Final = "multiplexed"
+
+_LENGTH: Final = struct.Struct("<I")
+_STREAMS_MAX: Final = 1_024
+"""streams of one connection"""
+_RUN_MAX: Final = 1_000
+_WINDOW: Final = 16
+_WRITE_S: Final = 2 * limits.frame_timeout_s
+"""how long a message may take to leave: a peer that reads nothing is cut off before"""
+
+
+# -- the codec --------------------------------------------------------------------------------------------------------
+
+
+class Assert(NamedTuple):
+    """A queue, and the stream that is to receive its messages."""
+
+    queue: str
+    type: str
+    stream: str
+
+
+class Published(NamedTuple):
+    """Messages of one route and stream that came one after the other."""
+
+    route: str
+    stream: str
+    contents: list[bytes]
+
+
+class Wrong(NamedTuple):
+    """A message that makes no sense; the connection goes on."""
+
+    words: str
+    stream: str
+
+
+Command = Assert | Published | Wrong | PeerFault
+
+
+class Codec:
+    """Messages from bytes in any split. At most one is kept."""
+
+    def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
+        self._rest = b""
+        self._frame_bytes_max = content_bytes_max * 4 // 3 + 4 * limits.KIB
+        self._broken = False
+
+    @property
+    def partial(self) -> bool:
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> Sequence[Command]:
+        """See ``conversation.Codec``."""
+        if self._broken:
+            return ()
+        commands: list[Command] = []
+        data = self._rest + data if self._rest else data
+        at = 0
+        while len(data) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(data, at)
+            if length > self._frame_bytes_max:
+                self._broken, self._rest = True, b""
+                return [*commands, PeerFault(f"a message of {length} bytes; at most {self._frame_bytes_max} are taken")]
+            end = at + _LENGTH.size + length
+            if end > len(data):
+                break
+            _command(data[at + _LENGTH.size : end], commands)
+            at = end
+        self._rest = data[at:]
+        return commands
+
+
+def _command(written: bytes, commands: list[Command]) -> None:
+    try:
+        message = orjson.loads(written)
+    except ValueError:
+        commands.append(Wrong("the message is not JSON", ""))
+        return
+    if not isinstance(message, dict):
+        commands.append(Wrong("the message is not a JSON object", ""))
+        return
+    stream = message.get("StreamID")
+    stream = stream if isinstance(stream, str) else ""
+    kind = message.get("MessageType")
+    if kind == "Queue":
+        commands.append(_assert(message, stream))
+    elif kind == "EPMessage":
+        _published(message, stream, commands)
+    else:
+        commands.append(Wrong(f"MessageType {str(kind)[:80]!r}; known are Queue and EPMessage", stream))
+
+
+def _assert(message: dict[str, Any], stream: str) -> Command:
+    queue, type_ = message.get("Name"), message.get("Type", "P2P")
+    if not isinstance(queue, str) or type_ not in ("P2P", "PUBSUB") or not stream:
+        return Wrong('a Queue has a Name, a Type ("P2P" or "PUBSUB") and a StreamID', stream)
+    return Assert(queue, type_, stream)
+
+
+def _published(message: dict[str, Any], stream: str, commands: list[Command]) -> None:
+    route, body = message.get("Route"), message.get("Body")
+    if not isinstance(route, str) or not isinstance(body, str):
+        commands.append(Wrong("an EPMessage has a Route and a Body in base64", stream))
+        return
+    try:
+        content = base64.b64decode(body, validate=True)
+    except binascii.Error:
+        commands.append(Wrong("the Body is not base64", stream))
+        return
+    last = commands[-1] if commands else None
+    if type(last) is Published and (last.route, last.stream) == (route, stream) and len(last.contents) < _RUN_MAX:
+        last.contents.append(content)
+    else:
+        commands.append(Published(route, stream, [content]))
+
+
+def encode_message(route: str, type_: str, content: bytes, stream: str) -> bytes:
+    """What a stream receives."""
+    body = base64.b64encode(content).decode()
+    return _framed({"MessageType": "EPMessage", "Route": route, "Body": body, "Type": type_, "StreamID": stream})
+
+
+def encode_error(words: str, stream: str) -> bytes:
+    body = base64.b64encode(words.encode()).decode()
+    return _framed({"MessageType": "ErrorMessage", "Body": body, "StreamID": stream})
+
+
+def _framed(message: dict[str, str]) -> bytes:
+    written = orjson.dumps(message)
+    return _LENGTH.pack(len(written)) + written
+
+
+# -- the shell --------------------------------------------------------------------------------------------------------
+
+
+class Multiplexed:
+    """The frontend; see ``Frontend`` in the composition."""
+
+    def __init__(self, doors: Doors, host: str, port: int) -> None:
+        self._doors = doors
+        self._hubs: dict[QueueName, _Hub] = {}  # bounded by the number of queues
+        self.listener = Listener(host, port, lambda owner: _Peer(owner, self, doors))
+
+    async def start(self) -> None:
+        await self.listener.start()
+
+    async def stop(self) -> None:
+        await self.listener.stop()
+
+    async def hub(self, queue: str) -> "_Hub":
+        """Raises ``ClientFault`` and ``BrokerFault``."""
+        hub = self._hubs.get(QueueName(queue))
+        if hub is not None and hub.member is not None:
+            return hub
+        name = await self._doors.queues.queue(queue)
+        settings = named(ENDPOINT, NAME, timeout_s=_WRITE_S)
+        number = await self._doors.queues.subscriber(name, settings, "beginning")
+        hub = self._hubs.setdefault(name, _Hub())
+        if hub.member is None:
+            hub.member = self._doors.consumers.join(number, hub, 0)
+        return hub
+
+
+class _Hub:
+    """A queue's streams; each of its messages goes to all of them, and is done when it has left for all."""
+
+    def __init__(self) -> None:
+        self.member: Member | None = None
+        self._streams: dict[tuple[_Peer, str], str] = {}  # to the type it was asserted with
+        self._leaving: deque[int] = deque()
+        """written and not yet out of our hands; bounded by the window"""
+
+    def add(self, peer: "_Peer", stream: str, type_: str) -> None:
+        self._streams[peer, stream] = type_
+        self._open()
+
+    def remove(self, peer: "_Peer", stream: str) -> None:
+        self._streams.pop((peer, stream), None)
+        if not self._streams and self.member is not None:
+            while self._leaving:  # nobody has it for certain: it waits for the next stream
+                self.member.give_back(self._leaving.popleft())
+        self._open()
+        self.settle()
+
+    def receive(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``Consumer``."""
+        for delivery in deliveries:
+            for (peer, stream), type_ in self._streams.items():
+                peer.write(encode_message(delivery.queue, type_, delivery.message.content, stream))
+            self._leaving.append(delivery.attempt.message)
+        self.settle()
+
+    def settle(self) -> None:
+        """What has left for every stream is done."""
+        if self.member is not None and self._leaving and self._streams:
+            if all(peer.flushed for peer, _ in self._streams):
+                self.member.acknowledge(self._leaving)
+                self._leaving.clear()
+            else:
+                for peer in {peer for peer, _ in self._streams if not peer.flushed}:
+                    peer.waited_for(self)
+
+    def lapsed(self, messages: Sequence[int]) -> None:
+        """See ``Consumer``."""
+        self._leaving = deque(message for message in self._leaving if message not in messages)
+
+    def dismissed(self) -> None:
+        """See ``Consumer``."""
+        self.member = None
+        self._leaving.clear()
+
+    def _open(self) -> None:
+        if self.member is not None:
+            self.member.open(_WINDOW if self._streams else 0)
+
+
+class _Peer(Conversation):
+    def __init__(self, owner: Listener, frontend: Multiplexed, doors: Doors) -> None:
+        super().__init__(owner, Codec())
+        self._frontend = frontend
+        refused = lambda error: self.send_away(str(error))  # noqa: E731
+        self._publisher = Unanswered(doors.queues, doors.channels.messages, refused)
+        self._streams: set[tuple[_Hub, str]] = set()
+        self._waiting: set[_Hub] = set()
+
+    def handle(self, command: Any) -> Awaitable[None] | None:
+        if isinstance(command, Published):
+            return self._publish(command)
+        if isinstance(command, Assert):
+            return self._assert(command)
+        if isinstance(command, Wrong):
+            self.write(encode_error(command.words, command.stream))
+            return None
+        assert command is END
+        return self._leave()
+
+    def _publish(self, command: Published) -> Awaitable[None] | None:
+        waiting = self._publisher.publish_plain(command.route, command.contents)
+        return None if waiting is None else self._told(waiting, command.stream)
+
+    async def _told(self, waiting: Awaitable[None], stream: str) -> None:
+        """A mistake of the client (a bad name) is the stream's, and the connection goes on."""
+        try:
+            await waiting
+        except ClientFault as fault:
+            self.write(encode_error(str(fault), stream))
+
+    async def _assert(self, command: Assert) -> None:
+        if len(self._streams) >= _STREAMS_MAX:
+            self.write(encode_error(f"a connection has at most {_STREAMS_MAX} streams", command.stream))
+            return
+        try:
+            hub = await self._frontend.hub(command.queue)
+        except ClientFault as fault:
+            self.write(encode_error(str(fault), command.stream))
+            return
+        if not self.over:
+            self._streams.add((hub, command.stream))
+            hub.add(self, command.stream, command.type)
+
+    def waited_for(self, hub: _Hub) -> None:
+        """The hub goes on when what was written has left; asyncio tells of that only below its low water mark."""
+        self._waiting.add(hub)
+        assert self.transport is not None
+        self.transport.set_write_buffer_limits(high=0)
+
+    def writable_again(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for hub in waiting:
+            hub.settle()
+
+    async def _leave(self) -> None:
+        await self._publisher.settled()
+        self.close()
+
+    def ended(self) -> None:
+        for hub, stream in self._streams:
+            hub.remove(self, stream)
+        self._streams.clear()
+
+    def farewell(self, words: str) -> bytes:
+        return encode_error(words, "")

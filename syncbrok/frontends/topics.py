@@ -1,0 +1,395 @@
+"""The topics wire format (INTERFACES 4): push with acknowledgement, one delivery at a time on a connection.
+
+Big-endian. The first ``u16 action``: 1 subscribe (``u32 n, JSON list of topics[n], u16 start``, and for start 2 a
+``u16 index``), 2 unsubscribe (``u32 n, JSON list``), 3 publish, after which the connection publishes for ever:
+``u16 n, "topic:NAME"[n], u32 m, data[m]``. Subscribing is answered with ``u16 status`` (1 subscribed, 2 unsubscribed,
+3 error and ``u16 n, text[n]``). A message is ``u16 n, topic[n], u64 m, data[m]``, answered by ``u16`` 4 ack or 5 nack.
+
+Each topic of a connection is a subscriber of its own, there as long as the connection is.
+"""
+
+import asyncio
+import secrets
+import struct
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from syncbrok.delivery.consumers import Member
+from syncbrok.delivery.handler import Delivery
+from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
+from syncbrok.frontends.over_tcp.doors import Doors
+from syncbrok.frontends.over_tcp.first_use import named
+from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.model import limits
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.message import RetryPolicy
+from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.space.channels import Unsubscribe
+
+SUBSCRIBE: Final = 1
+UNSUBSCRIBE: Final = 2
+PUBLISH: Final = 3
+ACK: Final = 4
+NACK: Final = 5
+
+SUBSCRIBED: Final = 1
+UNSUBSCRIBED: Final = 2
+ERROR: Final = 3
+
+BEGINNING: Final = 0
+NOW: Final = 1
+FROM: Final = 2
+
+ENDPOINT: Final = "consumer:topics"
+ANSWER_S: Final = 2.0
+RETRY: Final = RetryPolicy((1.0,) * 4, 0.0)
+"""five deliveries, a second between them"""
+
+_U16: Final = struct.Struct(">H")
+_U32: Final = struct.Struct(">I")
+_U64: Final = struct.Struct(">Q")
+_PREFIX: Final = b"topic:"
+_TOPICS_MAX: Final = 64
+_LIST_BYTES_MAX: Final = 16 * limits.KIB
+_RUN_MAX: Final = 1_000
+
+
+# -- the codec --------------------------------------------------------------------------------------------------------
+
+
+class Subscribe(NamedTuple):
+    """``start`` is ``BEGINNING``, ``NOW`` or ``FROM``, and then ``position`` counts."""
+
+    topics: tuple[str, ...]
+    start: int
+    position: int = 0
+
+
+class Unwanted(NamedTuple):
+    """An unsubscribe."""
+
+    topics: tuple[str, ...]
+
+
+class Published(NamedTuple):
+    """Messages of one topic that came one after the other."""
+
+    topic: str
+    contents: list[bytes]
+
+
+class Answered(NamedTuple):
+    well: bool
+
+
+Command = Subscribe | Unwanted | Published | Answered | PeerFault
+
+
+class Codec:
+    """Actions from bytes in any split."""
+
+    def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
+        self._rest = b""
+        self._content_bytes_max = content_bytes_max
+        self._publishing = False
+        self._broken = False
+
+    @property
+    def partial(self) -> bool:
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> Sequence[Command]:
+        """See ``conversation.Codec``."""
+        if self._broken:
+            return ()
+        commands: list[Command] = []
+        data = self._rest + data if self._rest else data
+        at = 0
+        try:
+            while at < len(data):
+                following = self._message(data, at, commands) if self._publishing else self._action(data, at, commands)
+                if not following:
+                    break
+                at = following
+        except PeerFault as fault:
+            self._broken, self._rest = True, b""
+            return [*commands, fault]
+        self._rest = data[at:]
+        return commands
+
+    def _action(self, data: bytes, at: int, commands: list[Command]) -> int:
+        """Take in what begins at ``at``; where the next begins, 0 where it is not whole yet."""
+        if len(data) - at < 2:
+            return 0
+        (action,) = _U16.unpack_from(data, at)
+        at += 2
+        if action in (ACK, NACK):
+            commands.append(Answered(action == ACK))
+            return at
+        if action == PUBLISH:
+            self._publishing = True
+            return at
+        if action not in (SUBSCRIBE, UNSUBSCRIBE):
+            raise PeerFault(f"action {action}; known are 1 subscribe, 2 unsubscribe, 3 publish, 4 ack and 5 nack")
+        listed = _sized(data, at, _U32, _LIST_BYTES_MAX, "the list of topics")
+        if listed is None:
+            return 0
+        names, at = _topics(listed[0]), listed[1]
+        if action == UNSUBSCRIBE:
+            commands.append(Unwanted(names))
+            return at
+        return _start(names, data, at, commands)
+
+    def _message(self, data: bytes, at: int, commands: list[Command]) -> int:
+        named_ = _sized(data, at, _U16, 0xFFFF, "a topic")
+        if named_ is None:
+            return 0
+        content = _sized(data, named_[1], _U32, self._content_bytes_max, "a message")
+        if content is None:
+            return 0
+        if not named_[0].startswith(_PREFIX):
+            raise PeerFault('a topic to publish to is written "topic:NAME"')
+        topic = named_[0][len(_PREFIX) :].decode("utf-8", "replace")
+        last = commands[-1] if commands else None
+        if type(last) is Published and last.topic == topic and len(last.contents) < _RUN_MAX:
+            last.contents.append(content[0])
+        else:
+            commands.append(Published(topic, [content[0]]))
+        return content[1]
+
+
+def _sized(data: bytes, at: int, size: struct.Struct, bytes_max: int, what: str) -> tuple[bytes, int] | None:
+    """Bytes behind their length, and where they end; None where they are not whole yet."""
+    if len(data) - at < size.size:
+        return None
+    (length,) = size.unpack_from(data, at)
+    if length > bytes_max:
+        raise PeerFault(f"{what} of {length} bytes; at most {bytes_max} are taken")
+    end = at + size.size + length
+    return (data[at + size.size : end], end) if end <= len(data) else None
+
+
+def _topics(written: bytes) -> tuple[str, ...]:
+    try:
+        names = orjson.loads(written)
+    except ValueError:
+        raise PeerFault("the list of topics is not JSON") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise PeerFault('topics are a JSON list of names, such as ["orders"]')
+    if len(names) > _TOPICS_MAX:
+        raise PeerFault(f"{len(names)} topics; a connection has at most {_TOPICS_MAX}")
+    return tuple(names)
+
+
+def _start(names: tuple[str, ...], data: bytes, at: int, commands: list[Command]) -> int:
+    if len(data) - at < 2:
+        return 0
+    (start,) = _U16.unpack_from(data, at)
+    if start not in (BEGINNING, NOW, FROM):
+        raise PeerFault(f"start {start}; known are 0 beginning, 1 now and 2 from an index")
+    if start != FROM:
+        commands.append(Subscribe(names, start))
+        return at + 2
+    if len(data) - at < 4:
+        return 0
+    commands.append(Subscribe(names, start, _U16.unpack_from(data, at + 2)[0]))
+    return at + 4
+
+
+def encode_message(topic: str, content: bytes) -> bytes:
+    """What a subscriber receives."""
+    name = topic.encode()
+    return b"".join((_U16.pack(len(name)), name, _U64.pack(len(content)), content))
+
+
+def encode_error(words: str) -> bytes:
+    text = words.encode()[:0xFFFF]
+    return _U16.pack(ERROR) + _U16.pack(len(text)) + text
+
+
+# -- the shell --------------------------------------------------------------------------------------------------------
+
+
+class Topics:
+    """The frontend; see ``Frontend`` in the composition."""
+
+    def __init__(self, doors: Doors, host: str, port: int) -> None:
+        self._doors = doors
+        self.listener = Listener(host, port, lambda owner: _Peer(owner, doors))
+
+    async def start(self) -> None:
+        """Also deletes the subscribers of connections that a crash has cut: nobody will come back for them."""
+        await self._delete_leftovers()
+        await self.listener.start()
+
+    async def stop(self) -> None:
+        await self.listener.stop()
+
+    async def _delete_leftovers(self) -> None:
+        view, after = self._doors.view, None
+        while True:
+            queues, after = view.queues(after, limits.list_limit_max)
+            for queue in queues:
+                subscribers, _ = view.subscribers(queue.name, None, limits.list_limit_max)
+                for one in subscribers:
+                    if one.settings.endpoint == ENDPOINT:
+                        await self._doors.channels.subscribers.put(Unsubscribe(queue.name, SubscriberId(one.id)))
+            if after is None:
+                return
+
+
+class _Seat:
+    """A topic that a connection subscribes to."""
+
+    def __init__(self, peer: "_Peer", queue: QueueName, id_: SubscriberId) -> None:
+        self._peer = peer
+        self.queue = queue
+        self.id = id_
+        self.member: Member | None = None
+
+    def receive(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``Consumer``."""
+        for delivery in deliveries:
+            self._peer.push(self, delivery)
+
+    def lapsed(self, messages: Sequence[int]) -> None:
+        """See ``Consumer``."""
+        self._peer.lapsed(messages)
+
+    def dismissed(self) -> None:
+        """See ``Consumer``."""
+        self.member = None
+
+
+class _Peer(Conversation):
+    def __init__(self, owner: Listener, doors: Doors) -> None:
+        super().__init__(owner, Codec())
+        self._doors = doors
+        refused = lambda error: self.send_away(str(error))  # noqa: E731
+        self._publisher = Unanswered(doors.queues, doors.channels.messages, refused)
+        self._seats: dict[str, _Seat] = {}  # bounded by _TOPICS_MAX
+        self._out: tuple[_Seat, int] | None = None
+        """the message that the client is to answer"""
+
+    def handle(self, command: Any) -> Awaitable[None] | None:
+        if isinstance(command, Answered):
+            self._answered(well=command.well)
+            return None
+        if isinstance(command, Published):
+            return self._publisher.publish_plain(command.topic, command.contents)
+        if isinstance(command, Subscribe):
+            return self._subscribe(command)
+        if command is END:
+            return self._leave()
+        for topic in command.topics:
+            self._stand_up(topic)
+        self.write(_U16.pack(UNSUBSCRIBED))
+        return None
+
+    async def _subscribe(self, command: Subscribe) -> None:
+        wanted = [topic for topic in command.topics if topic not in self._seats]
+        if len(wanted) + len(self._seats) > _TOPICS_MAX:
+            raise PeerFault(f"a connection subscribes to at most {_TOPICS_MAX} topics")
+        try:
+            seats = [await self._sit_down(topic, command) for topic in dict.fromkeys(wanted)]
+        except SyncbrokError as error:
+            for topic in wanted:
+                self._stand_up(topic)
+            self.write(encode_error(str(error)))
+            return
+        self.write(_U16.pack(SUBSCRIBED))
+        for seat, number in seats:
+            seat.member = self._doors.consumers.join(number, seat, 0)
+        self._open()
+
+    async def _sit_down(self, topic: str, command: Subscribe) -> tuple[_Seat, int]:
+        queue = await self._doors.queues.queue(topic)
+        start = {BEGINNING: "beginning", NOW: "now"}.get(command.start, "")
+        if not start:
+            sequence = await self._doors.view.sequence_of(queue, command.position)
+            start = "now" if sequence is None else str(sequence)
+        settings = named(ENDPOINT, f"topics-{secrets.token_hex(6)}", timeout_s=ANSWER_S, retry=RETRY)
+        assert settings.name is not None
+        seat = self._seats[topic] = _Seat(self, queue, SubscriberId(settings.name))
+        return seat, await self._doors.queues.subscriber(queue, settings, start)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def push(self, seat: _Seat, delivery: Delivery) -> None:
+        """To the client, if it has answered what it got before."""
+        message = delivery.attempt.message
+        if self._out is None and self.writable and not self.over:
+            self._out = seat, message
+            self._open()
+            self.write(encode_message(delivery.queue, delivery.message.content))
+        elif seat.member is not None:
+            seat.member.give_back(message)
+
+    def _answered(self, *, well: bool) -> None:
+        if self._out is None:
+            return  # too late: it has failed already
+        (seat, message), self._out = self._out, None
+        if seat.member is not None and well:
+            seat.member.acknowledge((message,))
+        elif seat.member is not None:
+            seat.member.refuse(message, b"nack")
+        self._open()
+
+    def lapsed(self, messages: Sequence[int]) -> None:
+        """The client has not answered in time; whatever it says now is about nothing."""
+        if self._out is not None and self._out[1] in messages:
+            self._out = None
+            self._open()
+
+    def _open(self) -> None:
+        """Every topic has room for one while nothing is out, then only the one it came from: for that one."""
+        for seat in self._seats.values():
+            if seat.member is not None:
+                window = 1 if self.writable and (self._out is None or self._out[0] is seat) else 0
+                if seat.member.window != window:
+                    seat.member.open(window)
+
+    def writable_again(self) -> None:
+        self._open()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._open()
+
+    # -- its end ------------------------------------------------------------------------------------------------------
+
+    async def _leave(self) -> None:
+        await self._publisher.settled()
+        self.close()
+
+    def ended(self) -> None:
+        for topic in list(self._seats):
+            self._stand_up(topic)
+
+    def _stand_up(self, topic: str) -> None:
+        seat = self._seats.pop(topic, None)
+        if seat is None:
+            return
+        if self._out is not None and self._out[0] is seat:
+            self._out = None
+        if seat.member is not None:
+            seat.member.leave()
+        self._delete(seat)
+
+    def _delete(self, seat: _Seat) -> None:
+        with suppress(SyncbrokError):  # the broker is stopping: the next one deletes it
+            deleted = self._doors.channels.subscribers.put(Unsubscribe(seat.queue, seat.id))
+            deleted.add_done_callback(_heard)
+
+    def farewell(self, words: str) -> bytes:
+        return encode_error(words)
+
+
+def _heard(deleted: "asyncio.Future[Any]") -> None:
+    """Whatever became of it (its queue may be gone): left over, it is deleted at the next start."""
+    if not deleted.cancelled():
+        deleted.exception()

@@ -1,0 +1,154 @@
+"""A message that enters by any frontend leaves by any other, parents first, and a crash loses nothing acknowledged.
+
+Broken by hand to see these fail: a frontend whose subscriber is not durable; one that
+acknowledges before it has written.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.support import wire_clients
+from tests.support.polling import eventually
+from tests.support.process import BrokerProcess, free_port
+from tests.support.recorder import Recorder
+from tests.support.wire_clients import Take
+
+QUEUE = "orders"
+TCP = ("framed", "topics", "multiplexed", "msgpack")
+
+
+def broker_with_all(storage: Path) -> tuple[BrokerProcess, dict[str, int]]:
+    """A broker that serves every frontend, and the ports: of ``msgpack`` the producers', ``msgpack-out`` the other."""
+    ports = {name: free_port() for name in (*TCP, "msgpack-out")}
+    config = f"""
+frontends:
+  framed: {{port: {ports["framed"]}}}
+  topics: {{port: {ports["topics"]}}}
+  multiplexed: {{port: {ports["multiplexed"]}}}
+  msgpack_bus: {{producer_port: {ports["msgpack"]}, consumer_port: {ports["msgpack-out"]}}}
+"""
+    return BrokerProcess(storage, config=config), ports
+
+
+def entrances(broker: BrokerProcess, ports: dict[str, int]) -> dict[str, Callable[[bytes], Awaitable[Any]]]:
+    """Each publishes one content in ``orders`` and returns when it is durable."""
+
+    async def http(content: bytes) -> None:
+        await asyncio.to_thread(broker.request, "POST", f"/v1/queues/{QUEUE}/messages", content)
+
+    async def original(content: bytes) -> None:
+        await asyncio.to_thread(broker.request, "POST", "/msg", content, {"queue": QUEUE})
+
+    def over(name: str) -> Callable[[bytes], Awaitable[None]]:
+        publish = getattr(wire_clients, f"publish_{name}")
+        return lambda content: publish(ports[name], QUEUE, content)
+
+    return {"http": http, "original": original, **{name: over(name) for name in TCP}}
+
+
+@asynccontextmanager
+async def exits(ports: dict[str, int], seen: dict[str, list[bytes]]) -> AsyncIterator[None]:
+    """Every TCP frontend's consumer, taking what comes until the end."""
+    takes: dict[str, Take] = {name: getattr(wire_clients, f"take_{name}") for name in TCP}
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(take(ports["msgpack-out" if name == "msgpack" else name], QUEUE, seen[name]))
+            for name, take in takes.items()
+        ]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def find(session: aiohttp.ClientSession, broker: BrokerProcess, content: bytes) -> str:
+    """The id of the newest message with this content."""
+    async with session.get(f"{broker.url}/v1/queues/{QUEUE}/messages?limit=1000") as answer:
+        messages = (await answer.json())["messages"]
+    for message in reversed(messages):
+        async with session.get(f"{broker.url}/v1/messages/{message['id']}/content") as answer:
+            if await answer.read() == content:
+                return str(message["id"])
+    raise AssertionError(f"{content!r} was not accepted")
+
+
+async def test_in_by_any_out_by_any_parents_first(tmp_path: Path) -> None:
+    """DESIGN 1, causal, INTERFACES 4: what is published over one frontend is delivered over all of them, and a child
+    comes after its parent wherever either came in."""
+    broker, ports = broker_with_all(tmp_path / "storage")
+    with Recorder() as webhook, broker:
+        broker.request("POST", "/v1/queues", {"name": QUEUE})
+        broker.request("POST", f"/v1/queues/{QUEUE}/subscribers", {"endpoint": webhook.url})
+        seen: dict[str, list[bytes]] = {name: [] for name in TCP}
+        async with exits(ports, seen), aiohttp.ClientSession() as session:
+            subscribers = f"/v1/queues/{QUEUE}/subscribers"
+            everybody = lambda: len(broker.request("GET", subscribers).json()["subscribers"]) == 1 + len(TCP)  # noqa: E731
+            await eventually(everybody, "all consumers are there")
+            family: dict[bytes, bytes] = {}
+            for name, publish in entrances(broker, ports).items():
+                parent, child = f"parent by {name}".encode(), f"child of {name}".encode()
+                await publish(parent)
+                headers = {"Syncbrok-Parent": await find(session, broker, parent)}
+                async with session.post(f"{broker.url}/v1/queues/{QUEUE}/messages", data=child, headers=headers) as got:
+                    assert got.status == 201, await got.text()
+                family[child] = parent
+            everything = {*family, *family.values()}
+            everywhere = lambda: all(everything == set(contents) for contents in seen.values())  # noqa: E731
+            await eventually(everywhere, "all of it arrives everywhere", timeout_s=30)
+        seen["webhook"] = [request.body for request in webhook.wait_for(len(everything))]
+    for name, contents in seen.items():
+        for child, parent in family.items():
+            assert contents.index(parent) < contents.index(child), (name, child)
+
+
+async def test_a_crash_in_the_middle_loses_nothing(tmp_path: Path, seed: int) -> None:
+    """DESIGN 1, durable and at least once: kill -9 while all frontends publish and take. What was durable (a TCP peer
+    knows by the broker closing its side) is received over every frontend that keeps messages for absent consumers."""
+    chance = random.Random(seed)
+    broker, ports = broker_with_all(tmp_path / "storage")
+    keeping = [name for name in TCP if name != "topics"]
+    seen: dict[str, list[bytes]] = {name: [] for name in TCP}
+    durable: set[bytes] = set()
+    with broker:
+        broker.request("POST", "/v1/queues", {"name": QUEUE})
+        for round_ in range(3):
+            enough = 40 + chance.randint(0, 60)
+            with_consumers = asyncio.create_task(_take_until_cut(ports, seen))
+            publishers = [
+                asyncio.create_task(_publish_until_cut(publish, f"{round_} {name}", durable))
+                for name, publish in entrances(broker, ports).items()
+            ]
+            before = len(durable)
+            await eventually(lambda: len(durable) >= before + enough, "messages are published", timeout_s=30)  # noqa: B023
+            broker.kill()
+            await asyncio.gather(*publishers)
+            await with_consumers
+            broker.start()
+        async with exits(ports, seen):
+            missing = lambda: {name: durable - set(seen[name]) for name in keeping}  # noqa: E731
+            await eventually(lambda: not any(missing().values()), "nothing is missing", timeout_s=40)
+
+
+async def _publish_until_cut(publish: Callable[[bytes], Awaitable[Any]], name: str, durable: set[bytes]) -> None:
+    number = 0
+    try:
+        while True:
+            content = f"{name} {number}".encode()
+            await publish(content)
+            durable.add(content)
+            number += 1
+    except (OSError, EOFError):
+        pass
+
+
+async def _take_until_cut(ports: dict[str, int], seen: dict[str, list[bytes]]) -> None:
+    takes = {name: getattr(wire_clients, f"take_{name}") for name in TCP}
+    await asyncio.gather(
+        *(take(ports["msgpack-out" if name == "msgpack" else name], QUEUE, seen[name]) for name, take in takes.items()),
+        return_exceptions=True,
+    )

@@ -1,0 +1,279 @@
+"""The topics wire format: its codec, its recorded clients, acknowledgement, and where a subscription starts.
+
+Broken by hand to see these fail: two deliveries out at once on a connection; an answer that came too late taken for the
+next message; subscribers of a connection that was cut left behind.
+"""
+
+import json
+import random
+import struct
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncbrok.frontends import topics
+from syncbrok.frontends.over_tcp.conversation import PeerFault
+from syncbrok.frontends.topics import Answered, Codec, Published, Subscribe, Topics, Unwanted, encode_message
+from syncbrok.model.message import SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.space.channels import Subscribe as Declare
+from tests.support.polling import eventually
+from tests.support.spaces import running_space
+from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
+
+topics_on = partial(frontend_on, make=lambda doors: Topics(doors, HOST, 0))
+ACK, NACK = struct.pack(">H", topics.ACK), struct.pack(">H", topics.NACK)
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=20)
+
+
+def asks(names: list[str], start: int = topics.NOW, position: int | None = None) -> bytes:
+    listed = json.dumps(names).encode()
+    tail = b"" if position is None else struct.pack(">H", position)
+    return struct.pack(">HI", topics.SUBSCRIBE, len(listed)) + listed + struct.pack(">H", start) + tail
+
+
+def wants_no_more(names: list[str]) -> bytes:
+    listed = json.dumps(names).encode()
+    return struct.pack(">HI", topics.UNSUBSCRIBE, len(listed)) + listed
+
+
+def message(topic: str, content: bytes) -> bytes:
+    name = b"topic:" + topic.encode()
+    return struct.pack(">H", len(name)) + name + struct.pack(">I", len(content)) + content
+
+
+async def subscribed(port: int, *names: str, start: int = topics.NOW, position: int | None = None) -> Client:
+    client = await Client.connect(port)
+    await client.send(asks(list(names), start, position))
+    assert await client.receive(2) == struct.pack(">H", topics.SUBSCRIBED)
+    return client
+
+
+async def next_message(client: Client) -> tuple[str, bytes]:
+    (length,) = struct.unpack(">H", await client.receive(2))
+    topic = (await client.receive(length)).decode()
+    (length,) = struct.unpack(">Q", await client.receive(8))
+    return topic, await client.receive(length)
+
+
+# -- the codec --------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.builds(Answered, st.booleans()),
+            st.builds(Unwanted, st.lists(NAMES, max_size=3).map(tuple)),
+            st.tuples(st.lists(NAMES, max_size=3).map(tuple), st.sampled_from((0, 1))).map(
+                lambda both: Subscribe(*both)
+            ),
+            st.tuples(st.lists(NAMES, max_size=3).map(tuple), st.integers(0, 0xFFFF)).map(
+                lambda both: Subscribe(both[0], topics.FROM, both[1])
+            ),
+        )
+    ),
+    st.lists(st.tuples(NAMES, st.binary(max_size=50))),
+    st.integers(),
+)
+def test_actions_are_the_same_in_any_split(
+    commands: list[object], published: list[tuple[str, bytes]], seed: int
+) -> None:
+    """INTERFACES 4: what was encoded is read again, however TCP cuts it; after action 3 there are only messages."""
+    data = b""
+    for command in commands:
+        if isinstance(command, Answered):
+            data += ACK if command.well else NACK
+        elif isinstance(command, Unwanted):
+            data += wants_no_more(list(command.topics))
+        else:
+            assert isinstance(command, Subscribe)
+            position = command.position if command.start == topics.FROM else None
+            data += asks(list(command.topics), command.start, position)
+    data += struct.pack(">H", topics.PUBLISH) + b"".join(message(*one) for one in published)
+    codec = Codec()
+    read = [command for piece in split(data, random.Random(seed)) for command in codec.feed(piece)]
+    told: list[object] = []
+    for command in read:
+        told += [(command.topic, one) for one in command.contents] if isinstance(command, Published) else [command]
+    assert told == [*commands, *published]
+    assert not codec.partial
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (struct.pack(">H", 9), "action 9"),
+        (struct.pack(">HI", 1, 0xFFFF_FFFF), "at most"),
+        (struct.pack(">HI", 1, 2) + b"{}" + b"\0\0", "JSON list"),
+        (struct.pack(">HI", 1, 2) + b"[[" + b"\0\0", "not JSON"),
+        (struct.pack(">HI", 1, 2) + b"[]" + b"\0\7", "start 7"),
+        (struct.pack(">HH", 3, 3) + b"abc" + struct.pack(">I", 0), "topic:NAME"),
+        (struct.pack(">HH", 3, 7) + b"topic:a" + struct.pack(">I", 1 << 30), "at most"),
+    ],
+)
+def test_an_action_that_cannot_be_is_told(data: bytes, words: str) -> None:
+    """DESIGN 1, bounded: hostile lengths are refused before anything is kept for them, and nothing is read after."""
+    codec = Codec()
+    *_, fault = codec.feed(data)
+    assert isinstance(fault, PeerFault)
+    assert words in str(fault)
+    assert not codec.feed(ACK)
+
+
+# -- recorded clients -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", HOW)
+async def test_the_recorded_session(tmp_path: Path, how: str, seed: int) -> None:
+    """INTERFACES 4: the recorded publisher and subscribers are served as they were, whatever the pieces."""
+    pieces = recorded("topic-push")
+    async with topics_on(tmp_path) as broker:
+        received = await play(pieces, broker.port, how, random.Random(seed))
+    assert received == {connection: said(pieces, connection) for connection in received}
+
+
+# -- what it does -----------------------------------------------------------------------------------------------------
+
+
+async def test_one_delivery_at_a_time_over_all_topics(tmp_path: Path) -> None:
+    """INTERFACES 4: the next message comes when the last one is answered, whatever topic it is of."""
+    async with topics_on(tmp_path) as broker:
+        client = await subscribed(broker.port, "a", "b")
+        for number in range(4):
+            await broker.running.publish("ab"[number % 2], b"%d" % number)
+        got = []
+        for _ in range(4):
+            got.append(await next_message(client))
+            assert sum(len(m.leases) for ms in broker.doors.consumers._members.values() for m in ms) == 1
+            await client.send(ACK)
+        assert sorted(got) == [("a", b"0"), ("a", b"2"), ("b", b"1"), ("b", b"3")]
+        await client.close()
+
+
+async def test_a_nack_is_tried_again_and_the_fifth_is_the_last(tmp_path: Path) -> None:
+    """INTERFACES 4: nack is retried after a second, five deliveries at most; then it is a dead letter."""
+    async with topics_on(tmp_path) as broker:
+        client = await subscribed(broker.port, "a")
+        id_ = await broker.running.publish("a", b"no")
+        for _ in range(5):
+            assert await next_message(client) == ("a", b"no")
+            await client.send(NACK)
+        await broker.running.ended(id_)
+        assert await broker.running.states(id_) == ["dead"]
+        await broker.running.publish("a", b"next")
+        assert await next_message(client) == ("a", b"next")
+        await client.close()
+
+
+async def test_an_answer_after_two_seconds_is_about_nothing(tmp_path: Path) -> None:
+    """INTERFACES 4: silence counts as a failure; the client's late answer is not taken for the next message's."""
+    async with topics_on(tmp_path) as broker:
+        client = await subscribed(broker.port, "a")
+        id_ = await broker.running.publish("a", b"slow")
+        assert await next_message(client) == ("a", b"slow")
+        members = [m for some in broker.doors.consumers._members.values() for m in some]
+        await eventually(lambda: not any(m.leases for m in members), "it has lapsed")
+        await client.send(ACK)
+        assert await next_message(client) == ("a", b"slow")
+        assert await broker.running.states(id_) == ["pending"]
+        await client.send(ACK)
+        await broker.running.ended(id_)
+        await client.close()
+
+
+async def test_where_a_subscription_starts(tmp_path: Path) -> None:
+    """INTERFACES 4: at the beginning, now, or from an index of the topic, which a client that comes back names."""
+    async with topics_on(tmp_path) as broker:
+        await broker.running.queue("a")
+        for number in range(5):
+            await broker.running.publish("a", b"%d" % number)
+        beginning = await subscribed(broker.port, "a", start=topics.BEGINNING)
+        third = await subscribed(broker.port, "a", start=topics.FROM, position=3)
+        beyond = await subscribed(broker.port, "a", start=topics.FROM, position=99)
+        now = await subscribed(broker.port, "a")
+        await broker.running.publish("a", b"new")
+        for client, expected in ((beginning, b"0"), (third, b"3"), (beyond, b"new"), (now, b"new")):
+            assert await next_message(client) == ("a", expected)
+            await client.close()
+
+
+async def test_a_child_comes_after_its_parent_is_acknowledged_everywhere(tmp_path: Path) -> None:
+    """DESIGN 1, causal: a message posted over HTTP with a parent reaches a topics subscriber after the parent was
+    acknowledged by all of its subscribers."""
+    async with topics_on(tmp_path) as broker:
+        one, other = await subscribed(broker.port, "a"), await subscribed(broker.port, "a", "b")
+        parent = await broker.running.publish("a", b"parent")
+        child = await broker.running.publish("b", b"child", parent)
+        assert await next_message(one) == ("a", b"parent")
+        assert await next_message(other) == ("a", b"parent")
+        await other.send(ACK)
+        assert await broker.running.states(child) == ["waiting"]
+        await one.send(ACK)
+        assert await next_message(other) == ("b", b"child")
+        await one.close()
+        await other.close()
+
+
+async def test_who_goes_leaves_nothing_behind(tmp_path: Path) -> None:
+    """RULES 14: a connection's subscribers go with it, also one that was cut in the middle of a delivery, and what
+    waited for it does not wait any more; an unsubscribe does the same for one topic."""
+    async with topics_on(tmp_path) as broker:
+        client = await subscribed(broker.port, "a", "b")
+        ids = [await broker.running.publish(queue, b"x") for queue in "aab"]
+        await next_message(client)
+        client.writer.transport.abort()
+        await broker.running.ended(*ids)
+        await eventually(lambda: all(not broker.running.view.subscribers(q, None, 9)[0] for q in "ab"), "both are gone")
+        client = await subscribed(broker.port, "a", "b")
+        await client.send(wants_no_more(["a"]))
+        assert await client.receive(2) == struct.pack(">H", topics.UNSUBSCRIBED)
+        await eventually(lambda: not broker.running.view.subscribers("a", None, 9)[0], "one is gone")
+        await broker.running.publish("b", b"still")
+        assert await next_message(client) == ("b", b"still")
+        await client.close()
+
+
+async def test_what_a_crash_left_behind_is_deleted(tmp_path: Path) -> None:
+    """RULES 14: a subscriber of a connection that no process holds any more would hold up every child for ever."""
+    async with running_space(tmp_path, drain_s=0.1) as running:
+        running.space.handle("consumer", running.consumer)
+        await running.queue("a")
+        await running.put(
+            Declare(QueueName("a"), SubscriberSettings(topics.ENDPOINT, name=SubscriberId("topics-left")))
+        )
+    async with topics_on(tmp_path) as broker:
+        assert broker.running.view.subscribers("a", None, 9)[0] == []
+
+
+async def test_published_messages_are_kept_in_order(tmp_path: Path) -> None:
+    """INTERFACES 4: no answers, but durable when the broker closes its side, in the order sent."""
+    async with topics_on(tmp_path) as broker:
+        client = await Client.connect(broker.port)
+        await client.send(struct.pack(">H", topics.PUBLISH) + b"".join(message("a", b"%d" % n) for n in range(3_000)))
+        client.writer.write_eof()
+        assert await client.rest() == b""
+        await client.close()
+        assert await contents(broker.running, "a") == [b"%d" % number for number in range(3_000)]
+
+
+async def test_mistakes_are_told(tmp_path: Path) -> None:
+    """CONTRIBUTING, errors: a topic that cannot be a queue is refused with the reason, and the connection goes on."""
+    async with topics_on(tmp_path) as broker:
+        client = await Client.connect(broker.port)
+        await client.send(asks(["fine", "../etc"]))
+        assert await client.receive(2) == struct.pack(">H", topics.ERROR)
+        (length,) = struct.unpack(">H", await client.receive(2))
+        assert b"is not a queue name" in await client.receive(length)
+        await client.send(asks(["fine"]))
+        assert await client.receive(2) == struct.pack(">H", topics.SUBSCRIBED)
+        await broker.running.publish("fine", b"x")
+        assert await next_message(client) == ("fine", b"x")
+        await client.close()
+
+
+def test_a_message_is_encoded_as_recorded() -> None:
+    """INTERFACES 4: byte for byte."""
+    assert encode_message("topic-a", b"message 1").hex() == "0007746f7069632d6100000000000000096d6573736167652031"
