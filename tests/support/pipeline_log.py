@@ -23,6 +23,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from syncbrok.log.codec import walk
+from syncbrok.log.segment import SEGMENT_HEADER_BYTES
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess
 from tests.support.recorder import Received, Recorder
@@ -89,9 +91,9 @@ class RealLog(NamedTuple):
     seed: int
     acknowledged: list[Acknowledged]
     """what a publisher was answered 201 for, one by one; those of batches are in ``answers`` only"""
-    restarted_at: int
-    """last sequence of the log when the broker had been killed and was up again: ``delivered``, ``failed`` and ``dead``
-    of the statistics count from here"""
+    killed_at: int
+    """last sequence of the log when the broker was killed: the statistics count ``delivered``, ``failed`` and ``dead``
+    from here on"""
     legacy: tuple[str, str]
     """queue and id of the subscriber that was deleted while messages waited for it"""
 
@@ -241,6 +243,14 @@ def metrics(broker: BrokerProcess) -> dict[str, float]:
     return {name: float(value) for name, _, value in rows if name and name[0] != "#" and "{" not in name}
 
 
+def last_sequence(storage: Path) -> int:
+    """Of a log that nobody has open."""
+    segment = max(storage.glob("*.log"))
+    data = segment.read_bytes()
+    offsets, _ = walk(data, SEGMENT_HEADER_BYTES, len(data))
+    return int(segment.stem) + len(offsets) - 1
+
+
 def settle(broker: BrokerProcess, still_s: float = 1.2) -> None:
     """Wait until everything has come as far as it can: nothing is under way, and for ``still_s`` (longer than any
     delay or expiry in the traffic) the log has not grown."""
@@ -317,15 +327,17 @@ def write_log(folder: Path, seed: int) -> RealLog:
         _until(shops, open_, SINGLES // 2)
         assert broker.request("DELETE", "/v1/queues/exports/subscribers/legacy").status in {200, 204}
         broker.kill()
+        killed_at = last_sequence(broker.storage)
+        # A checkpoint has the counters of its moment in it; without one they begin at 0.
+        (broker.storage / "checkpoint").unlink(missing_ok=True)
         broker.start()
-        restarted_at = int(metrics(broker)["syncbrok_log_sequence"])
         acknowledged = [one for each in open_ for one in each.result()]
         _mend(broker, endpoints)
         _end_otherwise(broker)
         settle(broker)
         answers = ask(broker, chance, roots)
         assert broker.terminate() == 0, broker.output()
-    return RealLog(folder / "storage", answers, seed, acknowledged, restarted_at, ("exports", "legacy"))
+    return RealLog(folder / "storage", answers, seed, acknowledged, killed_at, ("exports", "legacy"))
 
 
 def _until(shops: list[Shop], open_: list["Future[list[Acknowledged]]"], wanted: int) -> None:
