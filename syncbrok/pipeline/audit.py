@@ -18,8 +18,16 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline import audit_chains, audit_events, audit_facts, audit_gates, audit_keys, audit_sequences
-from syncbrok.pipeline import audit_standing, audit_waiting
+from syncbrok.pipeline import (
+    audit_chains,
+    audit_events,
+    audit_facts,
+    audit_gates,
+    audit_keys,
+    audit_sequences,
+    audit_standing,
+    audit_waiting,
+)
 from syncbrok.pipeline.audit_declared import declared
 from syncbrok.pipeline.audit_gates import Log
 from syncbrok.pipeline.audit_lookup import Lookup
@@ -60,8 +68,7 @@ def audit(
     kinds, with at least ``MESSAGE_COLUMNS``, ``DELIVERY_COLUMNS`` and ``FACT_COLUMNS``.
 
     What waits without a reason is a finding where the log is at rest (``settled``: the broker had nothing left to do),
-    or once it has waited for longer than ``max_pending_us``; else it is not judged. What is kept in between stays in
-    the session's storage until the frame is used and ``spark.catalog.clearCache()`` is called."""
+    or once it has waited for longer than ``max_pending_us``; else it is not judged."""
     return prove(messages, deliveries, facts, settled=settled, max_pending_us=max_pending_us).violations
 
 
@@ -170,5 +177,9 @@ def _wrong(stood: DataFrame) -> DataFrame:
 
 
 def _kept(frame: DataFrame) -> DataFrame:
-    """Worked out once, and on the disk where it is too much for memory."""
-    return frame.persist(StorageLevel.MEMORY_AND_DISK)
+    """Worked out now, once, and kept without how it was made: the plans of the steps that follow stay small. On the
+    disk where it is too much for memory; where the session has a checkpoint directory, there, so that the loss of an
+    executor costs a step and not the audit."""
+    if frame.sparkSession.sparkContext.getCheckpointDir():
+        return frame.checkpoint()
+    return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)

@@ -7,6 +7,7 @@ The column ``detail`` of kind ``facts`` is JSON. Declarations are brought here a
 import json
 from typing import Any, Final, NamedTuple
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -44,7 +45,8 @@ class Rare(NamedTuple):
 
 def rare(facts: DataFrame) -> Rare:
     """Read once and kept: they are few."""
-    kept = facts.where(~f.col("kind").isin(*_MANY)).select("sequence", "time", "kind", "detail").persist()
+    few = facts.where(~f.col("kind").isin(*_MANY)).select("sequence", "time", "kind", "detail")
+    kept = few.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
     rows: list[Any] = kept.groupBy("kind").count().collect()
     return Rare(kept, {row["kind"]: row["count"] for row in rows})
 
