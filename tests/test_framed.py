@@ -181,6 +181,8 @@ async def test_all_who_ask_share_one_position(tmp_path: Path) -> None:
             assert (await one_frame(client))[-1:] == expected
         await client.send(asks("shop"))
         assert await one_frame(client) == encode_plain(framed.CONSUME_EMPTY, b"", 0)
+        (members,) = broker.doors.consumers._members.values()
+        assert [member.window for member in members] == [0]  # nobody asks: nothing is handed out
         await client.close()
 
 

@@ -186,7 +186,10 @@ async def test_a_stream_that_does_not_read_holds_a_bounded_share(tmp_path: Path)
         for _ in range(count):
             await broker.running.publish("route", bytes(size))
         (hub,) = broker.frontend._hubs.values()
+        await eventually(lambda: bool(hub._leaving), "some cannot leave")
         assert len(hub._leaving) <= 16
+        waiting = broker.running.view.subscriber("route", "multiplexed")
+        assert waiting.backlog + waiting.in_flight > count // 2
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         for _ in range(count):
             assert len(await next_content(client, "slow")) == size

@@ -141,9 +141,11 @@ async def test_the_recorded_session(tmp_path: Path, how: str, seed: int) -> None
 async def test_one_delivery_at_a_time_over_all_topics(tmp_path: Path) -> None:
     """INTERFACES 4: the next message comes when the last one is answered, whatever topic it is of."""
     async with topics_on(tmp_path) as broker:
-        client = await subscribed(broker.port, "a", "b")
+        for queue in "ab":
+            await broker.running.queue(queue)
         for number in range(4):
             await broker.running.publish("ab"[number % 2], b"%d" % number)
+        client = await subscribed(broker.port, "a", "b", start=topics.BEGINNING)
         got = []
         for _ in range(4):
             got.append(await next_message(client))
@@ -173,7 +175,8 @@ async def test_an_answer_after_two_seconds_is_about_nothing(tmp_path: Path) -> N
     async with topics_on(tmp_path) as broker:
         client = await subscribed(broker.port, "a")
         id_ = await broker.running.publish("a", b"slow")
-        assert await next_message(client) == ("a", b"slow")
+        for _ in range(2):
+            assert await next_message(client) == ("a", b"slow")
         members = [m for some in broker.doors.consumers._members.values() for m in some]
         await eventually(lambda: not any(m.leases for m in members), "it has lapsed")
         await client.send(ACK)

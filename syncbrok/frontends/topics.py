@@ -320,14 +320,11 @@ class _Peer(Conversation):
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def push(self, seat: _Seat, delivery: Delivery) -> None:
-        """To the client, if it has answered what it got before."""
-        message = delivery.attempt.message
-        if self._out is None and self.writable and not self.over:
-            self._out = seat, message
-            self._open()
-            self.write(encode_message(delivery.queue, delivery.message.content))
-        elif seat.member is not None:
-            seat.member.give_back(message)
+        """To the client. It has answered what it got before: else no topic had room for this one."""
+        assert self._out is None
+        self._out = seat, delivery.attempt.message
+        self._open()
+        self.write(encode_message(delivery.queue, delivery.message.content))
 
     def _answered(self, *, well: bool) -> None:
         if self._out is None:
