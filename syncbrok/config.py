@@ -19,7 +19,7 @@ from syncbrok.model.settings import suggest
 from syncbrok.model.units import expected, parse_bytes, parse_duration_s, render_bytes, render_duration
 from syncbrok.yaml_file import Entry, read_yaml, read_yaml_file
 
-SCOPES: Final = ("publish", "read", "admin")
+SCOPES: Final = ("publish", "consume", "read", "admin")
 _LOOPBACK: Final = "127.0.0.1"
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from syncbrok.frontends.over_http import render
+from syncbrok.delivery.consumers import Consumers
+from syncbrok.frontends.over_http import pull, render
 from syncbrok.frontends.over_http.app import make_app
+from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.problems import TABLE
 from syncbrok.frontends.over_http.routes import Reply, Route
 from syncbrok.frontends.over_http.surface import HttpOptions, Surface
@@ -27,7 +29,8 @@ EXTRA = Route("GET", "/v1/hello/{queue}", hello, "read", "extra", "Says hello", 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     space = FakeSpace()
-    async with served(space.channels, space, EXTRA) as running:
+    leases = Leases(space.channels.subscribers, Consumers(lambda *_: None), lambda *_: 1)
+    async with served(space.channels, space, EXTRA, *pull.routes(leases)) as running:
         yield running
 
 
@@ -45,7 +48,8 @@ def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
 async def test_every_route_is_described_and_every_description_routed(document: Any) -> None:
     """INTERFACES 3: OpenAPI 3.1 of all the above."""
     space = FakeSpace()
-    app = make_app(space.channels, space, HttpOptions(), (EXTRA,))  # type: ignore[arg-type]
+    leases = Leases(space.channels.subscribers, Consumers(lambda *_: None), lambda *_: 1)
+    app = make_app(space.channels, space, HttpOptions(), (EXTRA, *pull.routes(leases)))  # type: ignore[arg-type]
     registered = {
         (route.method, route.resource.canonical) for route in app.router.routes() if route.resource is not None
     }

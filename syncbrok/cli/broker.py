@@ -34,7 +34,8 @@ from syncbrok.frontends.framed import Framed
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
 from syncbrok.frontends.msgpack_bus import MsgpackBus
 from syncbrok.frontends.multiplexed import Multiplexed
-from syncbrok.frontends.over_http import events, page
+from syncbrok.frontends.over_http import events, page, pull
+from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_http.surface import HttpOptions, Token
 from syncbrok.frontends.over_tcp.doors import Doors
@@ -95,7 +96,9 @@ async def serve(
     space.handle("https", webhook)
     consumers = Consumers(space.offer)
     space.handle(CONSUMER_SCHEME, consumers)
-    http = HttpServer(space.channels, space.view, _http_options(config), (*events.ROUTES, *page.routes()), room.sockets)
+    leases = Leases(space.channels.subscribers, consumers, space.consumed_by)
+    more = (*events.ROUTES, *page.routes(), *pull.routes(leases))
+    http = HttpServer(space.channels, space.view, _http_options(config), more, room.sockets)
     doors = Doors(space.channels, space.view, FirstUse(space.channels, space.consumed_by), consumers)
     frontends: list[Frontend] = [*(make(doors) for make in tcp), http]  # ready means: all of them are there
     try:

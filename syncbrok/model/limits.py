@@ -25,6 +25,11 @@ list_limit_max = 1_000
 tree_nodes_max = 10_000
 config_file_bytes_max = 1 * MIB
 
+# -- consumers that pull ---------------------------------------------------------------------------------------------
+pull_messages_max = 1_000
+lease_min_s = 1.0
+lease_max_s = 12 * 3_600.0
+
 # -- TCP frontends (INTERFACES section 4) ------------------------------------------------------------------------------
 tcp_connections_max = 1_024
 frame_timeout_s = 30.0
@@ -82,6 +87,7 @@ unlink_grace_s = 60.0
 assert content_bytes_max < batch_bytes_max <= commit_bytes_max <= channel_bytes_max
 assert tcp_unsettled_bytes_max < channel_bytes_max
 assert batch_lines_max <= commit_records_max <= channel_items_max
+assert pull_messages_max <= window_max
 assert window_default <= window_max <= attempts_in_flight_max
 assert response_bytes_kept <= response_bytes_max
 assert segment_bytes_min <= segment_bytes_default <= segment_bytes_max

@@ -19,6 +19,7 @@ _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "queue": {"type": "string", "pattern": NAME_PATTERN},
     "subscriber": {"type": "string", "pattern": NAME_PATTERN},
     "id": {"type": "string", "format": "uuid"},
+    "lease": {"type": "string"},
 }
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import orjson
 from aiohttp import web
 
+from syncbrok.frontends.over_http.leases import LeaseOver
 from syncbrok.model import errors
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
         "The idempotency key was used for something else",
         "give each message a key of its own; repeat a publish with the same content, parents and settings",
     ),
+    LeaseOver: Row(410, "The lease is over", "pull again: the message is, or was, lent to another"),
     errors.Gone: Row(410, "Retention has dropped it"),
     errors.Lost: Row(410, "It was lost in a gap of the log", "a backup of the log may still have it"),
     errors.TooLarge: Row(413, "It is too large"),

@@ -1,5 +1,6 @@
 """Reports of the view -> what answers show. Times are RFC 3339, durations carry their unit in the name."""
 
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 
+from syncbrok.delivery.handler import Delivery
 from syncbrok.model.facts import Row
 from syncbrok.model.names import id_text
 from syncbrok.model.settings import render_queue, render_subscriber
@@ -99,6 +101,29 @@ def message(report: MessageReport) -> dict[str, Any]:
         "headers": _pairs(report.headers),
         "deliveries": [delivery(one) for one in report.deliveries],
     }
+
+
+def received(lent: Delivery) -> dict[str, Any]:
+    """A message as a consumer receives it: text as ``content``, other bytes as ``content_base64``."""
+    message = lent.message
+    shown = {
+        "id": id_text(message.id),
+        "queue": lent.queue,
+        "sequence": message.sequence,
+        "attempt": lent.attempt.number,
+        "accepted_at": _time(message.time_us),
+        "parents": [id_text(parent) for parent in message.parents],
+        "key": message.key or None,
+        "content_type": message.content_type or None,
+        "headers": _pairs(message.headers),
+    }
+    if lent.attempt.replay:
+        shown["replay"] = lent.attempt.replay
+    try:
+        shown["content"] = message.content.decode()
+    except UnicodeDecodeError:
+        shown["content_base64"] = b64encode(message.content).decode()
+    return shown
 
 
 def delivery(report: DeliveryReport) -> dict[str, Any]:

@@ -72,6 +72,15 @@ _START: Final[Schema] = {
     "anyOf": [{"type": "string", "enum": ["now", "beginning"]}, {"type": "integer", "minimum": 1}, _TEXT],
     "description": "Where it begins: now, beginning, or a sequence.",
 }
+_DURATION: Final[Schema] = {"anyOf": [_NUMBER, _TEXT]}
+_ANSWERS: Final[dict[str, Schema]] = {
+    "ack": {},
+    "nack": {
+        "delay": _DURATION | {"description": "Try it again no sooner than this, where the retry schedule is quicker."},
+        "reason": _TEXT | {"description": "Kept with the attempt."},
+    },
+    "extend": {"lease": _DURATION | {"description": "From now on; 30 s by default."}},
+}
 _DELIVERED: Final = {"delivered": _INTEGER, "failed": _INTEGER}
 
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -280,4 +289,40 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "DryRun": _given({"dry_run": _SWITCH}),
     "Dropped": _object({"id": _ID, "dropped": _INTEGER, "dry_run": _SWITCH}, optional=["id", "dry_run"]),
     "Status": _object({"status": _TEXT}),
+    "Pull": _given(
+        {
+            "max": {"type": "integer", "minimum": 1, "maximum": limits.pull_messages_max, "default": 100},
+            "wait": _DURATION | {"description": "How long to wait for the first message; by default not at all."},
+            "lease": _DURATION | {"description": "How long each message is lent; 30 s by default."},
+            "group": _NAME | {"description": "Whose messages: consumers of a group share them.", "default": "pull"},
+            "start": _START | {"description": "Where a group that is new begins.", "default": "beginning"},
+        }
+    ),
+    "Received": _object(
+        {
+            "lease": {"type": "string", "description": "Names the loan; to be acknowledged in time."},
+            "id": _ID,
+            "queue": _NAME,
+            "sequence": _INTEGER,
+            "attempt": _INTEGER,
+            "accepted_at": _TIME,
+            "parents": _list(_ID),
+            "key": _or_null(_TEXT),
+            "content_type": _or_null(_TEXT),
+            "headers": {"type": "object", "additionalProperties": _TEXT},
+            "replay": {"type": "integer", "description": "Number of the replay it belongs to."},
+            "content": _TEXT,
+            "content_base64": {"type": "string", "contentEncoding": "base64"},
+        },
+        optional=["replay", "content", "content_base64"],
+    ),
+    "Pulled": _object({"messages": _list(_ref("Received"))}),
+    **{
+        f"Answer{many}{verb.capitalize()}": _given(
+            {**({"leases": _list(_TEXT)} if many else {}), **members}, ["leases"] if many else []
+        )
+        for many in ("", "s")
+        for verb, members in _ANSWERS.items()
+    },
+    "Answered": _object({"answered": _INTEGER, "over": _list(_TEXT)}),
 }

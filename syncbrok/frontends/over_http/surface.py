@@ -14,7 +14,8 @@ SYNC = "Syncbrok-Sync"
 """the header that names the policy, on every answer to a publish (RULES 1)"""
 
 PUBLISH = "publish"
-SCOPES = (PUBLISH, "read", "admin")
+CONSUME = "consume"
+SCOPES = (PUBLISH, CONSUME, "read", "admin")
 
 
 class Token(NamedTuple):

@@ -1,0 +1,180 @@
+"""Messages lent out to those who pull: groups of consumers by name, and leases that end by an answer or by the clock.
+
+A group is a durable subscriber of its queue; all who pull for it share its messages. A lease outlives the request that
+asked for it, and belongs to nobody: whoever knows its name answers it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from syncbrok.delivery.consumers import Consumers, Member
+from syncbrok.delivery.handler import Delivery
+from syncbrok.model import limits
+from syncbrok.model.errors import ClientFault, Conflict, Malformed
+from syncbrok.model.message import SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.space.channels import Channel, Subscribe
+
+ENDPOINT: Final = "consumer:pull"
+_TOGETHER_S: Final = 0.002
+"""what comes within this is answered together: a backlog comes in several pieces"""
+
+
+class LeaseOver(ClientFault):
+    """It was answered, or its time is over: the message goes to another, or has gone."""
+
+    slug = "lease-over"
+
+
+class Lent(NamedTuple):
+    """A message and the name of its lease."""
+
+    lease: str
+    delivery: Delivery
+
+
+class _Pull:
+    """A request that waits for messages, at most ``most`` of them."""
+
+    def __init__(self, most: int, lease_s: float) -> None:
+        self.most = most
+        self.lease_s = lease_s
+        self.lent: list[Delivery] = []
+        self.some: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def wanted(self) -> int:
+        return self.most - len(self.lent)
+
+
+class Group:
+    """Those who pull from one queue under one name."""
+
+    def __init__(self) -> None:
+        self.member: Member | None = None
+        self._pulls: deque[_Pull] = deque()  # bounded by the connections
+
+    async def pull(self, most: int, wait_s: float, lease_s: float) -> list[Lent]:
+        """At most ``most`` messages, each lent for ``lease_s``; none where none comes within ``wait_s``."""
+        pull = _Pull(most, lease_s)
+        self._pulls.append(pull)
+        self.open()
+        try:
+            async with asyncio.timeout(max(wait_s, _TOGETHER_S)):
+                await pull.some
+            if pull.wanted:
+                await asyncio.sleep(_TOGETHER_S)
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:  # the server ends
+            self.give_back([Lent("", delivery) for delivery in pull.lent])
+            raise
+        finally:
+            with suppress(ValueError):
+                self._pulls.remove(pull)
+            self.open()
+        return [Lent(_name(delivery), delivery) for delivery in pull.lent]
+
+    def open(self) -> None:
+        """Room for what is lent out, and for what is asked for."""
+        if self.member is not None:
+            wanted = sum(pull.wanted for pull in self._pulls)
+            self.member.open(min(len(self.member.leases) + wanted, limits.window_max))
+
+    def give_back(self, lent: Sequence[Lent]) -> None:
+        """Nobody was told of these: no attempt was made."""
+        for one in lent:
+            self._give_back(one.delivery)
+        self.open()
+
+    def _give_back(self, delivery: Delivery) -> None:
+        if self.member is not None:
+            self.member.give_back(delivery.attempt.message)
+
+    # -- Consumer -----------------------------------------------------------------------------------------------------
+
+    def receive(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``Consumer``."""
+        assert self.member is not None
+        for delivery in deliveries:
+            while self._pulls and not self._pulls[0].wanted:
+                self._pulls.popleft()
+            if not self._pulls:
+                self._give_back(delivery)
+                continue
+            pull = self._pulls[0]
+            pull.lent.append(delivery)
+            self.member.extend(delivery.attempt.message, pull.lease_s)
+            if not pull.some.done():
+                pull.some.set_result(None)
+        self.open()
+
+    def lapsed(self, messages: Sequence[int]) -> None:  # noqa: ARG002
+        """See ``Consumer``: who had them hears of it when it answers."""
+        self.open()
+
+    def dismissed(self) -> None:
+        """See ``Consumer``."""
+        self.member = None
+        for pull in self._pulls:
+            if not pull.some.done():
+                pull.some.set_result(None)
+
+
+class Leases:
+    """All groups. ``number_of`` gives a subscriber's number by queue and id."""
+
+    def __init__(self, subscribers: Channel, consumers: Consumers, number_of: Callable[[str, str], int]) -> None:
+        self._subscribers = subscribers
+        self._consumers = consumers
+        self._number_of = number_of
+        self._groups: dict[int, Group] = {}  # by the subscriber's number; bounded by those there are
+
+    async def group(self, queue: QueueName, name: SubscriberId, start: str) -> Group:
+        """Declared where it is not there yet, from ``start`` on. Raises ``UnknownQueue`` and ``BrokerFault``."""
+        settings = SubscriberSettings(ENDPOINT, name=name, window=limits.window_max)
+        with suppress(Conflict):  # somebody has changed its settings: theirs is what counts
+            await self._subscribers.put(Subscribe(queue, settings, start=start))
+        number = self._number_of(queue, name)
+        group = self._groups.get(number)
+        if group is None or group.member is None:
+            group = self._groups[number] = Group()
+            group.member = self._consumers.join(number, group, 0)
+        return group
+
+    def acknowledge(self, lease: str) -> None:
+        """Raises ``LeaseOver``."""
+        group, member, message = self._find(lease)
+        member.acknowledge((message,))
+        group.open()
+
+    def refuse(self, lease: str, words: bytes, retry_after_s: float | None) -> None:
+        """A failed attempt; the next is as the schedule says, no sooner than ``retry_after_s``. Raises ``LeaseOver``."""
+        group, member, message = self._find(lease)
+        member.refuse(message, words[: limits.response_bytes_kept], retry_after_s)
+        group.open()
+
+    def extend(self, lease: str, lease_s: float) -> None:
+        """It lasts so long from now on. Raises ``LeaseOver``."""
+        _, member, message = self._find(lease)
+        member.extend(message, lease_s)
+
+    def _find(self, lease: str) -> tuple[Group, Member, int]:
+        parts = lease.split("-")
+        if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts):
+            raise Malformed("a lease is named as the pull named it", lease=lease[:80])
+        subscriber, message, attempt = map(int, parts)
+        group = self._groups.get(subscriber)
+        if group is not None and group.member is not None:
+            held = group.member.leases.get(message)
+            if held is not None and held.delivery.attempt.number == attempt:
+                return group, group.member, message
+        raise LeaseOver("this lease is over: it was answered, or its time has run out", lease=lease[:80])
+
+
+def _name(delivery: Delivery) -> str:
+    attempt = delivery.attempt
+    return f"{attempt.subscriber}-{attempt.message}-{attempt.number}"

@@ -1,0 +1,177 @@
+"""Pulling over HTTP: for consumers that cannot be called. Messages are lent, and each lease is answered by its name."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from aiohttp import web
+
+from syncbrok.frontends.over_http import render
+from syncbrok.frontends.over_http.body import read_object
+from syncbrok.frontends.over_http.leases import ENDPOINT, LeaseOver, Leases, Lent
+from syncbrok.frontends.over_http.queues import queue_name, refuse_unknown
+from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.surface import CONSUME, Surface
+from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting, Conflict, UnknownSubscriber
+from syncbrok.model.names import QueueName, SubscriberId, parse_subscriber_id
+from syncbrok.model.units import parse_duration_s
+
+GROUP: Final = "pull"
+"""whose messages are pulled where no group is named"""
+_MOST: Final = 100
+_LEASE_S: Final = 30.0
+
+Answer = Callable[[Leases, str, dict[str, Any]], None]
+
+
+async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.StreamResponse:
+    given = await read_object(request, surface.options.body_timeout_s)
+    most = given.pop("max", _MOST)
+    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= limits.pull_messages_max:
+        raise BadSetting(f"max: expected a whole number from 1 to {limits.pull_messages_max}", setting="max")
+    wait_s = _duration(given, "wait", 0.0, 0.0, limits.wait_s_max)
+    lease_s = _duration(given, "lease", _LEASE_S, limits.lease_min_s, limits.lease_max_s)
+    name = given.pop("group", GROUP)
+    start = given.pop("start", "beginning")
+    if not isinstance(name, str) or not isinstance(start, str | int) or isinstance(start, bool):
+        raise BadSetting('group: expected a name; start: "beginning", "now" or a sequence')
+    refuse_unknown(given)
+    queue = queue_name(request)
+    _check(surface, queue, name)
+    group = await leases.group(queue, SubscriberId(parse_subscriber_id(name)), str(start))
+    lent = await group.pull(most, wait_s, lease_s)
+    if request.transport is None or request.transport.is_closing():  # it went while it waited, and knows of none
+        group.give_back(lent)
+        lent = []
+    return render.json({"messages": [_shown(one) for one in lent]})
+
+
+def _check(surface: Surface, queue: QueueName, group: str) -> None:
+    """Raises ``UnknownQueue``, and ``Conflict`` where the name is that of a subscriber of another kind."""
+    surface.view.queue(queue)
+    with suppress(UnknownSubscriber):
+        if surface.view.subscriber(queue, group).settings.endpoint != ENDPOINT:
+            raise Conflict(f"subscriber {group!r} of queue {queue!r} is no group that pulls; name another", group=group)
+
+
+def _shown(one: Lent) -> dict[str, Any]:
+    return {"lease": one.lease, **render.received(one.delivery)}
+
+
+def _duration(given: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
+    seconds = parse_duration_s(given.pop(name)) if name in given else default
+    if not low <= seconds <= high:
+        raise BadSetting(f"{name}: expected from {low:g} to {high:g} seconds", setting=name)
+    return seconds
+
+
+def _acknowledge(leases: Leases, lease: str, _: dict[str, Any]) -> None:
+    leases.acknowledge(lease)
+
+
+def _refuse(leases: Leases, lease: str, given: dict[str, Any]) -> None:
+    leases.refuse(lease, given["reason"], given["delay"])
+
+
+def _extend(leases: Leases, lease: str, given: dict[str, Any]) -> None:
+    leases.extend(lease, given["lease"])
+
+
+def _settings(given: dict[str, Any], verb: str) -> dict[str, Any]:
+    """What the answer says besides which leases it is about."""
+    found: dict[str, Any] = {}
+    if verb == "extend":
+        found["lease"] = _duration(given, "lease", _LEASE_S, limits.lease_min_s, limits.lease_max_s)
+    elif verb == "nack":
+        reason = given.pop("reason", "")
+        if not isinstance(reason, str):
+            raise BadSetting("reason: expected text", setting="reason")
+        found["reason"] = reason.encode()
+        found["delay"] = _duration(given, "delay", 0.0, 0.0, limits.retry_delay_max_s) if "delay" in given else None
+    return found
+
+
+async def answer_one(
+    verb: str, act: Answer, leases: Leases, surface: Surface, request: web.Request
+) -> web.StreamResponse:
+    given = await read_object(request, surface.options.body_timeout_s)
+    settings = _settings(given, verb)
+    refuse_unknown(given)
+    act(leases, request.match_info["lease"], settings)
+    return render.json({"answered": 1, "over": []})
+
+
+async def answer_many(
+    verb: str, act: Answer, leases: Leases, surface: Surface, request: web.Request
+) -> web.StreamResponse:
+    """As many as ``leases`` names; those that are over are named in the answer, the others are answered."""
+    given = await read_object(request, surface.options.body_timeout_s)
+    names = given.pop("leases", None)
+    what = f'leases: expected a list of at most {limits.pull_messages_max} names, as in {{"leases": ["1-2-3"]}}'
+    if not isinstance(names, list) or len(names) > limits.pull_messages_max:
+        raise BadSetting(what, setting="leases")
+    if not all(isinstance(name, str) for name in names):
+        raise BadSetting(what, setting="leases")
+    settings = _settings(given, verb)
+    refuse_unknown(given)
+    over: list[str] = []
+    for name in names:
+        try:
+            act(leases, name, settings)
+        except LeaseOver:
+            over.append(name)
+    return render.json({"answered": len(names) - len(over), "over": over})
+
+
+_VERBS: Final[tuple[tuple[str, Answer, str], ...]] = (
+    ("ack", _acknowledge, "Acknowledge"),
+    ("nack", _refuse, "Refuse: a failed attempt, tried again as the retry schedule says"),
+    ("extend", _extend, "Keep for another `lease`"),
+)
+
+
+def routes(leases: Leases) -> tuple[Route, ...]:
+    """All of it."""
+    return (
+        Route(
+            "POST",
+            "/v1/queues/{queue}/pull",
+            partial(pull, leases),
+            CONSUME,
+            "pull",
+            "Lend messages, in causal order, to a consumer of a group",
+            {200: Reply("What there is, none where nothing came in time.", "Pulled")},
+            (404, 409, 413, 429, 503, 507),
+            body=Body({JSON: "Pull"}, required=False),
+        ),
+        *(
+            Route(
+                "POST",
+                f"/v1/leases/{{lease}}:{verb}",
+                partial(answer_one, verb, act, leases),
+                CONSUME,
+                "pull",
+                f"{words}: one message",
+                {200: Reply("Done.", "Answered")},
+                (410, 413),
+                body=Body({JSON: f"Answer{verb.capitalize()}"}, required=False),
+            )
+            for verb, act, words in _VERBS
+        ),
+        *(
+            Route(
+                "POST",
+                f"/v1/leases:{verb}",
+                partial(answer_many, verb, act, leases),
+                CONSUME,
+                "pull",
+                f"{words}: many messages",
+                {200: Reply("How many, and which were over already.", "Answered")},
+                (413,),
+                body=Body({JSON: f"Answers{verb.capitalize()}"}),
+            )
+            for verb, act, words in _VERBS
+        ),
+    )

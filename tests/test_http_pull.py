@@ -1,0 +1,167 @@
+"""Pulling over HTTP: groups, leases, and what becomes of what is not answered.
+
+Broken by hand to see these fail: a lease that outlives its time; one that answers for the next attempt; a client that
+goes while it waits and takes its messages along; a group that begins at the end.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncbrok.frontends.over_http import pull
+from syncbrok.frontends.over_http.leases import Leases
+from tests.support.http_api import Api, served
+from tests.support.polling import eventually
+from tests.support.spaces import Running, running_space
+from tests.support.wire import doors_of
+
+
+@asynccontextmanager
+async def pulled(directory: Path, **settings: Any) -> AsyncIterator[tuple[Api, Running]]:
+    """The HTTP frontend with its pull routes over a running Space that has the queue ``orders``."""
+    async with running_space(directory, drain_s=0.1) as running:
+        doors = doors_of(running)
+        leases = Leases(doors.channels.subscribers, doors.consumers, running.space.consumed_by)
+        async with served(running.space.channels, running.view, *pull.routes(leases)) as api:
+            await api.post("/v1/queues", {"name": "orders", **settings})
+            yield api, running
+
+
+async def take(api: Api, **asked: Any) -> list[dict[str, Any]]:
+    reply = await api.post("/v1/queues/orders/pull", asked)
+    assert reply.status == 200, reply
+    messages: list[dict[str, Any]] = reply.json()["messages"]
+    return messages
+
+
+async def test_what_is_pulled_and_acknowledged_is_delivered(tmp_path: Path) -> None:
+    """INTERFACES 3: in the order accepted, what is text as text, and each message is lent to one of the group."""
+    async with pulled(tmp_path) as (api, running):
+        ids = [(await api.publish("orders", content)).json()["id"] for content in (b"one", b"two", b"\xff")]
+        first = await take(api, max=2, wait=5)
+        assert [message["content"] for message in first] == ["one", "two"]
+        second = await take(api, wait=5)
+        assert [base64.b64decode(message["content_base64"]) for message in second] == [b"\xff"]
+        assert [message["id"] for message in first + second] == ids
+        assert await take(api) == []
+        for message in first + second:
+            assert (await api.post(f"/v1/leases/{message['lease']}:ack")).json() == {"answered": 1, "over": []}
+        states = [(await api.get(f"/v1/messages/{id_}")).json()["state"] for id_ in ids]
+        await eventually(lambda: not running.view.queue("orders").waiting, "all of it is acknowledged")
+        assert states[-1] in ("pending", "complete")
+
+
+async def test_a_child_is_lent_after_its_parent_is_acknowledged(tmp_path: Path) -> None:
+    """DESIGN 1, causal: a lease is not an acknowledgement."""
+    async with pulled(tmp_path) as (api, _):
+        parent = (await api.publish("orders", b"parent")).json()["id"]
+        await api.publish("orders", b"child", {"Syncbrok-Parent": parent})
+        (message,) = await take(api, wait=5)
+        assert await take(api) == []
+        waiting = asyncio.create_task(take(api, wait=10))
+        await api.post(f"/v1/leases/{message['lease']}:ack")
+        (child,) = await waiting
+        assert (child["content"], child["parents"]) == ("child", [parent])
+
+
+async def test_groups_each_get_every_message(tmp_path: Path) -> None:
+    """INTERFACES 3: a group is a subscriber of its own, and begins where it is told."""
+    async with pulled(tmp_path) as (api, _):
+        await api.publish("orders", b"old")
+        assert [m["content"] for m in await take(api, group="all", wait=5)] == ["old"]
+        assert await take(api, group="new", start="now") == []
+        await api.publish("orders", b"fresh")
+        assert [m["content"] for m in await take(api, group="all", wait=5)] == ["fresh"]
+        assert [m["content"] for m in await take(api, group="new", wait=5)] == ["fresh"]
+
+
+async def test_a_lease_that_is_over_is_a_failed_attempt(tmp_path: Path) -> None:
+    """RULES 9: the next who pulls gets the message with the next number, and the old lease answers for nothing."""
+    async with pulled(tmp_path, retry=["0s", "0s"]) as (api, _):
+        await api.publish("orders", b"slow")
+        (first,) = await take(api, lease="1s", wait=5)
+        (second,) = await take(api, wait=10)
+        assert (first["attempt"], second["attempt"]) == (1, 2)
+        (await api.post(f"/v1/leases/{first['lease']}:ack")).problem(410, "lease-over")
+        (await api.post(f"/v1/leases/{first['lease']}:extend", {"lease": "5s"})).problem(410, "lease-over")
+        assert (await api.post("/v1/leases:ack", {"leases": [first["lease"], second["lease"]]})).json() == {
+            "answered": 1,
+            "over": [first["lease"]],
+        }
+
+
+async def test_a_lease_can_be_extended_and_refused(tmp_path: Path) -> None:
+    """INTERFACES 3: extend keeps it, nack fails the attempt, with the reason kept, and the retry schedule of
+    the queue says when it is lent again; a delay can only make it later."""
+    async with pulled(tmp_path, retry=["0s"]) as (api, _):
+        id_ = (await api.publish("orders", b"x")).json()["id"]
+        (message,) = await take(api, lease="1s", wait=5)
+        assert (await api.post(f"/v1/leases/{message['lease']}:extend", {"lease": "60s"})).status == 200
+        assert await take(api, wait="1500ms") == []
+        refused = await api.post(f"/v1/leases/{message['lease']}:nack", {"delay": "100ms", "reason": "busy"})
+        assert refused.status == 200
+        (again,) = await take(api, wait=5)
+        assert again["attempt"] == 2
+        (delivery,) = (await api.get(f"/v1/messages/{id_}")).json()["deliveries"]
+        assert (delivery["attempts"][0]["reason"], delivery["attempts"][0]["detail"]) == ("nack", "busy")
+
+
+async def test_who_goes_while_it_waits_takes_nothing_along(tmp_path: Path) -> None:
+    """DESIGN 1, nothing lost: a request that is cut leaves what it was about to get to the next."""
+    async with pulled(tmp_path, retry=[]) as (api, running):
+        assert await take(api) == []
+        books = running.space._state.scheduler.books
+        for count in range(3):
+            waiting = asyncio.create_task(take(api, wait=30))
+            await eventually(lambda: books.cursors[1].window == 100 * (count + 1), "it waits")  # noqa: B023
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        await api.publish("orders", b"kept")
+        (message,) = await take(api, wait=5)
+        assert message["attempt"] == 1
+
+
+async def test_leases_do_not_survive_a_restart_but_messages_do(tmp_path: Path) -> None:
+    """DESIGN 1, durable: what was lent and not acknowledged is lent again by the next process."""
+    async with pulled(tmp_path) as (api, _):
+        await api.publish("orders", b"x")
+        (message,) = await take(api, wait=5)
+    async with pulled(tmp_path) as (api, _):
+        (await api.post(f"/v1/leases/{message['lease']}:ack")).problem(410, "lease-over")
+        (again,) = await take(api, wait=5)
+        assert again["id"] == message["id"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "slug"),
+    [
+        ({"max": 0}, "bad-setting"),
+        ({"max": True}, "bad-setting"),
+        ({"wait": "2h"}, "bad-setting"),
+        ({"lease": "1ms"}, "bad-setting"),
+        ({"group": "../etc"}, "bad-name"),
+        ({"group": 7}, "bad-setting"),
+        ({"start": "soon"}, "bad-setting"),
+        ({"limit": 5}, "bad-setting"),
+    ],
+)
+async def test_mistakes_are_told_and_declare_nothing(tmp_path: Path, asked: dict[str, Any], slug: str) -> None:
+    """CONTRIBUTING, errors: a clear 400, and no group was made."""
+    async with pulled(tmp_path) as (api, running):
+        (await api.post("/v1/queues/orders/pull", asked)).problem(400, slug)
+        assert running.view.subscribers("orders", None, 9) == ([], None)
+
+
+async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    """INTERFACES 3: no such queue, a lease nobody named, a group's name that a webhook has."""
+    async with pulled(tmp_path) as (api, running):
+        (await api.post("/v1/queues/nothing/pull", {})).problem(404, "unknown-queue")
+        (await api.post("/v1/leases/abc:ack")).problem(400, "malformed")
+        (await api.post("/v1/leases:ack", {"leases": "all"})).problem(400, "bad-setting")
+        await running.subscribe("orders", "hooked")
+        (await api.post("/v1/queues/orders/pull", {"group": "hooked"})).problem(409, "conflict")
