@@ -38,7 +38,7 @@ They read the files; no broker need be running, and a running one is not disturb
 Examples:
   syncbrok pipeline audit --storage /var/lib/syncbrok
   syncbrok pipeline archive --out /data/syncbrok
-  syncbrok pipeline report --master spark://10.0.0.1:7077 --conf spark.executor.memory=8g
+  syncbrok pipeline report --master spark://HOST:7077 --conf spark.executor.memory=8g
   syncbrok pipeline JOB --help
 
 Install them with pip install 'syncbrok[spark]'; Java comes along where there is none. Settings of Spark are taken from

@@ -49,7 +49,7 @@ class SessionOptions(NamedTuple):
 
     def out_or(self, default: str) -> str:
         """Where to write: what was said, else ``default`` in the working directory."""
-        return self.out or str(Path(default).absolute())
+        return self.out or str(Path(default).resolve())
 
 
 class Job(NamedTuple):
@@ -148,11 +148,11 @@ def _found(_context: click.Context, _parameter: click.Parameter, given: Path | N
     storage = given or load_config(_CONFIG if _CONFIG.exists() else None, os.environ, {}).storage.path
     if not storage.is_dir() or not segment_bases(storage):
         raise CommandFailed(f"there is no log in {storage}", NOT_FOUND, "--storage says where it is")
-    return storage.absolute()
+    return storage.resolve()
 
 
 def _absolute(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
-    return given if given is None or "://" in given else str(Path(given).absolute())
+    return given if given is None or "://" in given else str(Path(given).resolve())
 
 
 def _settings(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

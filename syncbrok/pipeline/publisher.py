@@ -8,6 +8,7 @@ answers a line it has with its first id. Anything else the broker refuses is the
 
 import http.client
 import json
+import logging
 import random
 import ssl
 import time
@@ -16,6 +17,8 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 from syncbrok.model.errors import BadSetting, BrokerFault, ClientFault
+
+log = logging.getLogger(__name__)
 
 NDJSON: Final = "application/x-ndjson"
 
@@ -87,15 +90,24 @@ class Publisher:
             self._connection.close()
             self._connection = None
 
-    def check_queue(self, queue: str) -> None:
-        """Raises ``Refused`` where the broker says that there is no such queue or that it takes nothing from us. Says
-        nothing where no broker answers: who publishes will wait for one."""
-        try:
-            status, _, body = self._exchange("GET", f"/v1/queues/{quote(queue, safe='')}", b"")
-        except (OSError, http.client.HTTPException):
+    def check_queue(self, queue: str, within_s: float = 10.0) -> None:
+        """Raises ``Refused`` where the broker says that there is no such queue or that it takes nothing from us, and
+        ``BrokerGone`` where none answers ``within_s``: a wrong address should not take as long to find out as a broker
+        may take to come back in the middle of a write."""
+        give_up_at = time.monotonic() + min(within_s, self._target.retry_timeout_s)
+        while True:
+            try:
+                status, _, body = self._exchange("GET", f"/v1/queues/{quote(queue, safe='')}", b"")
+            except (OSError, http.client.HTTPException) as error:
+                if time.monotonic() + _WAIT_FIRST_S > give_up_at:
+                    raise BrokerGone(
+                        f"no broker answers at {self._target.url}: {type(error).__name__}: {error}"
+                    ) from None
+                self._sleep(_WAIT_FIRST_S)
+                continue
+            if 400 <= status < 500 and status not in _AGAIN:
+                raise _refusal(status, body, queue)
             return
-        if 400 <= status < 500 and status not in _AGAIN:
-            raise _refusal(status, body, queue)
 
     def publish(self, queue: str, lines: Sequence[bytes]) -> Published:
         """Publish the lines, each an NDJSON object without its newline, as one batch: all are accepted or none.
@@ -124,6 +136,7 @@ class Publisher:
                     "again with the same keys when the broker is there; the option retryTimeout says how long to try"
                 )
             self.retries += 1
+            log.warning("syncbrok.pipeline.publish_retried", extra={"queue": queue, "pause_s": pause_s, "told": told})
             self._sleep(pause_s)
             wait_s = min(2 * wait_s, _WAIT_MAX_S)
 

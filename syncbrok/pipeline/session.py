@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -134,11 +135,14 @@ def _ship(spark: SparkSession) -> None:
 
 def _started(given: Mapping[str, str]) -> SparkSession:
     """A new session: start the JVM, ask it what it was told, say the rest."""
+    has_python = "PYSPARK_PYTHON" in os.environ
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the first python3 on the PATH
     told = SparkConf(loadDefaults=False).setAll(list(given.items()))
     if SparkContext._gateway is None:  # noqa: SLF001  # no public name says it
         _start_jvm(told)
     conf = SparkConf().setAll(list(given.items()))
+    if not has_python:  # which the configuration may say too, and PySpark does not look
+        os.environ["PYSPARK_PYTHON"] = str(conf.get("spark.pyspark.python", sys.executable))
     if _LOCAL.match(str(conf.get("spark.master", "local[*]"))):
         _fill(conf, _LOCAL_SETTINGS if "SPARK_LOCAL_IP" not in os.environ else {})
     _fill(conf, SETTINGS)
@@ -159,7 +163,6 @@ def _start_jvm(told: SparkConf) -> None:
                 f"the Java of Spark ended before it was there ({error.getErrorClass()}, JAVA_HOME="
                 f"{launching.get('JAVA_HOME', os.environ.get('JAVA_HOME', ''))}); standard error says why"
             ) from error
-    os.environ.setdefault("JAVA_HOME", launching.get("JAVA_HOME", ""))  # executors on this machine want it as well
 
 
 def _launch_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -193,8 +196,9 @@ def _has_own_logging(environment: Mapping[str, str]) -> bool:
     """The user configures what Spark says; or wants to see all of it."""
     if environment.get("SYNCBROK_TRACE"):
         return True
-    places = [environment.get("SPARK_CONF_DIR"), environment.get("SPARK_HOME") and f"{environment['SPARK_HOME']}/conf"]
-    return any(any(Path(place).glob("log4j2.*")) for place in places if place)
+    home = environment.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    place = environment.get("SPARK_CONF_DIR") or f"{home}/conf"
+    return any(Path(place).glob("log4j2.*"))
 
 
 def _fill(conf: SparkConf, settings: Mapping[str, str]) -> None:
@@ -209,6 +213,10 @@ def _complete(spark: SparkSession, given: Mapping[str, str]) -> None:
         if not core.contains(key) and not _is_set(spark, key):
             spark.conf.set(key, SETTINGS[key])
     for key, value in given.items():
+        if core.get(key) == value:
+            continue
+        if not spark.conf.isModifiable(key):
+            raise SparkFailed(f"{key} cannot be changed to {value} in a session that runs; stop it first")
         spark.conf.set(key, value)
 
 

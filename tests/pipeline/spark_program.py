@@ -37,6 +37,7 @@ def told(spark: SparkSession) -> dict[str, Any]:
         "java.home": jvm.java.lang.System.getProperty("java.home"),
         "heap_bytes": jvm.java.lang.Runtime.getRuntime().maxMemory(),
         "python": python,
+        "pythonExec": spark.sparkContext.pythonExec,
     }
 
 

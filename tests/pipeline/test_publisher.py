@@ -100,6 +100,8 @@ def test_no_broker_within_the_time_is_an_error_that_says_what_is_not_known() -> 
     ):
         publisher.publish("orders", [LINE % 1])
     assert pauses
+    with Publisher(Target(url)) as publisher, pytest.raises(BrokerGone, match=f"no broker answers at {url}"):
+        publisher.check_queue("orders", within_s=0.1)
 
 
 def test_the_broker_answers_a_repeated_batch_with_the_first_ids(broker: BrokerProcess) -> None:

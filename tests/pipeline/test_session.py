@@ -44,6 +44,8 @@ def test_an_active_session_is_used_as_it_is(spark: SparkSession) -> None:
     running = active()
     assert running is not None
     assert running.sparkContext is spark.sparkContext
+    with pytest.raises(SparkFailed, match=r"spark\.driver\.memory cannot be changed to 9g in a session that runs"):
+        session(settings={"spark.driver.memory": "9g"})
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +55,16 @@ def user_session(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "conf").mkdir()
     (folder / "conf" / "spark-defaults.conf").write_text(
         "spark.sql.session.timeZone Europe/Berlin\nspark.driver.extraJavaOptions -Xss8m -XX:TieredStopAtLevel=1\n"
-        "spark.driver.memory 700m\n"
+        f"spark.driver.memory 700m\nspark.pyspark.python {folder / 'python'}\n"
     )
+    (folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (folder / "python").chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     environment.pop("JAVA_HOME", None)
     environment |= {
         "PATH": str(without_java(folder / "bin")),
         "SPARK_CONF_DIR": str(folder / "conf"),
         "PYSPARK_SUBMIT_ARGS": "--conf spark.sql.python.filterPushdown.enabled=false --master local[1] pyspark-shell",
-        "PYSPARK_PYTHON": sys.executable,
         "XDG_CACHE_HOME": str(folder / "cache"),
     }
     command = [sys.executable, "-m", "tests.pipeline.spark_program", "settings"]
@@ -104,6 +107,7 @@ def test_settings_of_the_user_win(user_session: dict[str, Any]) -> None:
     assert user_session["spark.python.unix.domain.socket.enabled"] == "true"
     assert user_session["spark.ui.enabled"] == "false"
     assert user_session["spark.app.name"] == "given"
+    assert Path(user_session["pythonExec"]).read_text().startswith("#!/bin/sh")
 
 
 def test_memory_is_a_share_of_what_there_is(tmp_path: Path) -> None:

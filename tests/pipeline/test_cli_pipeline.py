@@ -1,0 +1,139 @@
+"""``syncbrok pipeline``: the group, what all jobs take, how they fail."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from syncbrok.cli.exits import LOG_CORRUPT, CommandFailed
+from syncbrok.cli.main import group
+from syncbrok.cli.pipeline_session import SessionOptions, job_session, readable_errors, session_options
+from syncbrok.pipeline.session import active
+from tests.support.process import BrokerProcess
+
+ROOT = Path(__file__).parents[2]
+JOBS = ("archive", "report", "lineage", "audit", "replay")
+
+
+def run(arguments: list[str], command: click.Command = group) -> Result:
+    return CliRunner().invoke(command, arguments)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    """A log with one message in it."""
+    with BrokerProcess(tmp_path / "storage", queues="queues: {orders: {}}\n") as broker:
+        broker.request("POST", "/v1/queues/orders/messages", b"one")
+        broker.terminate()
+    return tmp_path / "storage"
+
+
+@click.command()
+@click.option("--fail", default="")
+@session_options
+def probe(options: SessionOptions, fail: str) -> None:
+    """A job that says what it was told and counts messages, or fails in the way asked for."""
+    with job_session(options, "probe") as job:
+        job.step("counting")
+        read = job.spark.read.format("syncbrok")
+        if fail == "option":
+            read.option("kind", fail).load(str(options.storage)).count()
+        if fail == "usage":
+            raise click.UsageError("mine")
+        if fail == "defect":
+            raise ZeroDivisionError
+        click.echo(f"{read.load(str(options.storage)).count()} {options.out} {options.out_or('here')}")
+
+
+def test_every_job_says_what_it_takes() -> None:
+    """The group lists the jobs; each takes the same options for its log, its output and its Spark."""
+    listed = run(["pipeline", "--help"])
+    assert listed.exit_code == 0
+    for job in JOBS:
+        assert f"  {job} " in listed.output
+        told = run(["pipeline", job, "--help"])
+        assert told.exit_code == 0, told.output
+        for flag in ("--storage", "--out", "--master", "--conf", "--quiet"):
+            assert flag in told.output
+
+
+def test_the_help_of_the_group_needs_no_spark() -> None:
+    """``--help`` starts at once: nothing of the extra is imported for it."""
+    code = (
+        "import sys\nfrom syncbrok.cli.main import main\nsys.argv[1:] = ['pipeline', '--help']\n"
+        "try: main()\nfinally: print(*sorted({'pyspark', 'pyarrow', 'pandas', 'matplotlib'} & sys.modules.keys()))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_without_the_extra_a_job_says_what_to_install(job: str, storage: Path) -> None:
+    """Syncbrok alone, without syncbrok[spark]: one sentence, what to do, exit code 1."""
+    code = (
+        "import sys\nfor name in ('pyspark', 'py4j', 'pyarrow', 'pandas'): sys.modules[name] = None\n"
+        "from syncbrok.cli.main import main\nmain()"
+    )
+    command = [sys.executable, "-c", code, "pipeline", job, "--storage", str(storage)]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert "which is not installed\n  pip install 'syncbrok[spark]'" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_a_job_runs_in_the_session_that_is_there(spark: SparkSession, storage: Path, tmp_path: Path) -> None:
+    """What was said reaches the job, paths absolute (workers have another directory); the session is left running."""
+    where = os.path.relpath(tmp_path / "out")
+    told = run(["--storage", os.path.relpath(storage), "--out", where], probe)
+    assert (told.exit_code, told.output) == (0, f"1 {tmp_path / 'out'} {tmp_path / 'out'}\n")
+    told = run(["--storage", str(storage), "--out", "s3a://bucket/x", "--quiet"], probe)
+    assert told.output == "1 s3a://bucket/x s3a://bucket/x\n"
+    told = run(["--storage", str(storage)], probe)
+    assert told.output == f"1 None {Path('here').resolve()}\n"
+    assert active() is not None
+    assert spark.range(3).count() == 3
+
+
+def test_a_mistake_on_the_command_line_is_told_before_spark_starts(tmp_path: Path) -> None:
+    """No log there, a setting that is none: exit codes 3 and 2, and what was expected."""
+    told = run(["--storage", str(tmp_path)], probe)
+    assert (told.exit_code, told.stderr) == (
+        3, f"syncbrok: there is no log in {tmp_path}\n  --storage says where it is\n",
+    )  # fmt: skip
+    (tmp_path / "00000000000000000001.log").write_bytes(b"")
+    for setting in ("memory=1g", "spark.driver.memory"):
+        told = run(["--storage", str(tmp_path), "--conf", setting], probe)
+        assert told.exit_code == 2
+        assert f"--conf: expected spark.NAME=VALUE, found '{setting}'" in told.stderr
+
+
+def test_an_error_of_spark_is_one_message(spark: SparkSession, storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What went wrong and where to see more, not the stack of the JVM; with SYNCBROK_TRACE all of it. Other errors and
+    the command's own are as they were."""
+    monkeypatch.delenv("SYNCBROK_TRACE", raising=False)
+    told = run(["--storage", str(storage), "--fail", "option"], probe)
+    assert told.exit_code == 1
+    lines = told.stderr.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("syncbrok: kind is 'option'")
+    assert lines[1] == "  SYNCBROK_TRACE=1 shows everything Spark says"
+    assert run(["--storage", str(storage), "--fail", "usage"], probe).exit_code == 2
+    assert isinstance(run(["--storage", str(storage), "--fail", "defect"], probe).exception, ZeroDivisionError)
+    monkeypatch.setenv("SYNCBROK_TRACE", "1")
+    raised: Any = run(["--storage", str(storage), "--fail", "option"], probe).exception
+    assert type(raised).__name__ == "AnalysisException"
+
+
+def test_a_damaged_log_has_its_own_exit_code() -> None:
+    """Found by a worker of Spark, it ends the command as it does everywhere else: with 65 (INTERFACES 1)."""
+    raised = "Traceback (most recent call last):\n  File\nsyncbrok.model.errors.LogCorrupt: a.log is damaged at 7\n"
+    with pytest.raises(CommandFailed, match=r"^a\.log is damaged at 7$") as failed, readable_errors():
+        raise PySparkException(raised)
+    assert failed.value.exit_code == LOG_CORRUPT

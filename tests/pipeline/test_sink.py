@@ -1,0 +1,186 @@
+"""Rows of Spark into a real broker: what arrives, once each, whatever is killed or repeated on the way."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from tests.pipeline.spark_program import start_copy
+from tests.support.polling import eventually_blocking
+from tests.support.process import BrokerProcess
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker with a queue ``orders``."""
+    with BrokerProcess(tmp_path / "storage", queues="queues: {orders: {}}\n") as running:
+        yield running
+
+
+def write(rows: DataFrame, broker: BrokerProcess, **options: Any) -> None:
+    given = {"url": broker.url, "queue": "orders", **options}
+    rows.write.format("syncbrok").options(**given).mode("append").save()
+
+
+def contents(spark: SparkSession, broker: BrokerProcess, queue: str = "orders") -> list[str]:
+    """What the log of a broker that was ended holds, in the order accepted."""
+    if broker.process.poll() is None:
+        broker.terminate()
+    read = spark.read.format("syncbrok").option("columns", "sequence,queue,content").load(str(broker.storage))
+    found = read.where(f"queue = '{queue}'").orderBy("sequence").collect()
+    return [bytes(row.content).decode() for row in found]
+
+
+def last_sequence(broker: BrokerProcess, queue: str = "orders") -> int:
+    try:
+        return int(broker.request("GET", f"/v1/queues/{queue}").json()["statistics"]["last_sequence"] or 0)
+    except OSError:  # it is not there just now
+        return 0
+
+
+def test_rows_arrive_as_they_are(spark: SparkSession, orders: BrokerProcess) -> None:
+    """Every column reaches the message: bytes, type, headers, key, parents, the row's own queue and idempotency key."""
+    orders.request("POST", "/v1/queues", {"name": "cards"})
+    first = orders.request("POST", "/v1/queues/orders/messages", b"parent").json()["id"]
+    schema = StructType(
+        [
+            StructField("content", BinaryType()),
+            StructField("content_type", StringType()),
+            StructField("headers", MapType(StringType(), StringType())),
+            StructField("parents", ArrayType(StringType())),
+            StructField("key", StringType()),
+            StructField("idempotency_key", StringType()),
+            StructField("queue", StringType()),
+        ]
+    )
+    rows = [
+        Row(b"\x00\xff", "image/png", {"x-shop": "1", "ce-type": "made"}, [first], "customer-7", "row-1", "cards"),
+        Row("Grüße".encode(), "text/plain; charset=utf-8", None, None, None, None, "orders"),
+    ]
+    write(spark.createDataFrame(rows, schema), orders, run="once")
+    orders.terminate()
+    found = spark.read.format("syncbrok").load(str(orders.storage)).orderBy("sequence").collect()
+    by_content = {bytes(row.content): row for row in found}
+    binary, text = by_content[b"\x00\xff"], by_content["Grüße".encode()]
+    assert (binary.queue, binary.content_type, binary.key, binary.idempotency_key) == (
+        "cards", "image/png", "customer-7", "row-1",
+    )  # fmt: skip
+    assert binary.headers == {"x-shop": "1", "ce-type": "made"}
+    assert binary.parents == [first]
+    assert (text.queue, text.content_type, text.parents) == ("orders", "text/plain; charset=utf-8", [])
+    assert text.idempotency_key.startswith("once-")
+
+
+def test_the_same_write_again_publishes_nothing(spark: SparkSession, orders: BrokerProcess) -> None:
+    """By the keys of a column, whatever the order and partitions of the rows; or by position under the same run."""
+    rows = spark.range(0, 500, 1, 2).selectExpr("cast(id as string) as content", "id as order")
+    write(rows, orders, keyColumn="order")
+    write(rows.orderBy(rows["order"].desc()).coalesce(1), orders, keyColumn="order", batchRows=7)
+    write(rows.select("content"), orders, run="import-7")
+    write(rows.select("content"), orders, run="import-7", batchRows=33)
+    assert Counter(contents(spark, orders)) == Counter([str(n) for n in range(500)] * 2)
+
+
+def test_a_mistake_publishes_nothing_and_says_what_to_mend(spark: SparkSession, orders: BrokerProcess) -> None:
+    """Columns, queue, mode: refused before any row is sent. A row the broker refuses is named."""
+    rows = spark.range(3).selectExpr("cast(id as string) as content")
+    with pytest.raises(AnalysisException, match="unknown column 'parent'"):
+        write(rows.selectExpr("content", "array('x') as parent"), orders)
+    with pytest.raises(AnalysisException, match="syncbrok queues create"):
+        write(rows, orders, queue="nothing")
+    with pytest.raises(AnalysisException, match="a queue is only added to"):
+        rows.write.format("syncbrok").options(url=orders.url, queue="orders").mode("overwrite").save()
+    ids = "if(content = '1', array('no-id'), cast(null as array<string>)) as parents"
+    with pytest.raises(PythonException, match=r"row 1 of partition 0 \(idempotency_key 'r-0-1'\) is refused.*no-id"):
+        write(rows.coalesce(1).selectExpr("content", ids), orders, run="r")
+    assert contents(spark, orders) == []
+
+
+def test_a_broker_killed_in_the_middle_gets_every_row_once(spark: SparkSession, orders: BrokerProcess) -> None:
+    """Killed with -9 while batches are on their way and started on what is left: the write goes on, and nothing is
+    there twice or missing."""
+    rows = spark.range(0, 40_000, 1, 2).selectExpr("concat('row ', id) as content")
+    killed_at: list[int] = []
+
+    def kill_and_start() -> None:
+        killed_at.append(eventually_blocking(lambda: (at := last_sequence(orders)) > 1_000 and at, "rows", 60))
+        orders.kill()
+        orders.start()
+
+    killing = threading.Thread(target=kill_and_start)
+    killing.start()
+    write(rows, orders, batchRows=100, retryTimeout="60s")
+    killing.join()
+    assert 1_000 < killed_at[0] < 39_000, "not in the middle"
+    found = contents(spark, orders)
+    assert len(found) == 40_000
+    assert set(found) == {f"row {n}" for n in range(40_000)}
+
+
+def program(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tests.pipeline.spark_program", *arguments]
+
+
+def test_a_task_that_fails_and_is_repeated_publishes_its_rows_once(
+    spark: SparkSession, orders: BrokerProcess, tmp_path: Path
+) -> None:
+    """Each task fails once after some of its rows were accepted. The repetition makes the same keys from the positions,
+    and every row is there once."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    ran = subprocess.run(
+        program("retried", orders.url, str(marks)), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert len(list(marks.iterdir())) == 3, "every task failed once"
+    found = contents(spark, orders)
+    assert Counter(found) == Counter(str(n) for n in range(3_000))
+
+
+def test_a_stream_killed_and_started_again_copies_every_message_once(spark: SparkSession, tmp_path: Path) -> None:
+    """From one queue through a transformation into another: the process of the query is killed in the middle of a
+    batch and the query started again at its checkpoint. The copy is exact, and in order for each key."""
+    queues = "queues: {from: {}, to: {}}\n"
+    with BrokerProcess(tmp_path / "storage", queues=queues) as broker:
+        for batch in range(8):
+            lines = (f'{{"content":"message {n}","key":"k{n % 5}"}}' for n in range(batch * 500, batch * 500 + 500))
+            broker.request(
+                "POST",
+                "/v1/queues/from/messages:batch",
+                "\n".join(lines).encode(),
+                {"Content-Type": "application/x-ndjson"},
+            )
+        checkpoint = str(tmp_path / "checkpoint")
+        told = (tmp_path / "query.out").open("wb")
+        with told, subprocess.Popen(
+            program("stream", broker.url, str(broker.storage), checkpoint),
+            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True,
+        ) as query:  # fmt: skip
+            eventually_blocking(lambda: last_sequence(broker, "to") > 0, "the first copies", 90)
+            os.killpg(query.pid, 9)
+        copied = start_copy(spark, broker.url, str(broker.storage), checkpoint, once=True)
+        assert copied.awaitTermination(90), "the stream did not catch up"
+        found = contents(spark, broker, "to")
+    assert len(found) == 4_000
+    assert set(found) == {f"copy of message {n}" for n in range(4_000)}
+    for key in range(5):
+        of_key = [int(one.rsplit(" ", 1)[1]) for one in found if int(one.rsplit(" ", 1)[1]) % 5 == key]
+        assert of_key == sorted(of_key)
