@@ -76,6 +76,8 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
         *(("GET", f"/v1/messages/{{id}}{tail}") for tail in ("", "/content", "/tree")),
         ("DELETE", "/v1/messages/{id}"),
         ("POST", "/v1/messages/{id}/replay"),
+        ("POST", f"{queue}/pull"),
+        *(("POST", f"/v1/leases{which}:{verb}") for which in ("", "/{lease}") for verb in ("ack", "nack", "extend")),
     }
     assert {(method, path) for method, path, _ in operations(document)} == expected | {("GET", EXTRA.path)}
 

@@ -245,7 +245,7 @@ async def test_what_a_crash_left_behind_is_deleted(tmp_path: Path) -> None:
         running.space.handle("consumer", running.consumer)
         await running.queue("a")
         await running.put(
-            Declare(QueueName("a"), SubscriberSettings(topics.ENDPOINT, name=SubscriberId("topics-left")))
+            Declare(QueueName("a"), SubscriberSettings("consumer:topics", name=SubscriberId("topics-left")))
         )
     async with topics_on(tmp_path) as broker:
         assert broker.running.view.subscribers("a", None, 9)[0] == []

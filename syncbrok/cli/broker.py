@@ -99,7 +99,8 @@ async def serve(
     leases = Leases(space.channels.subscribers, consumers, space.consumed_by)
     more = (*events.ROUTES, *page.routes(), *pull.routes(leases))
     http = HttpServer(space.channels, space.view, _http_options(config), more, room.sockets)
-    doors = Doors(space.channels, space.view, FirstUse(space.channels, space.consumed_by), consumers)
+    queues_on_use = FirstUse(space.channels, space.consumed_by)
+    doors = Doors(space.channels, space.view, queues_on_use, consumers, space.consumed_by)
     frontends: list[Frontend] = [*(make(doors) for make in tcp), http]  # ready means: all of them are there
     try:
         async with asyncio.TaskGroup() as tasks:

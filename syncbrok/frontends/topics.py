@@ -8,11 +8,8 @@ Big-endian. The first ``u16 action``: 1 subscribe (``u32 n, JSON list of topics[
 Each topic of a connection is a subscriber of its own, there as long as the connection is.
 """
 
-import asyncio
-import secrets
 import struct
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -21,14 +18,12 @@ from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.doors import Doors
-from syncbrok.frontends.over_tcp.first_use import named
 from syncbrok.frontends.over_tcp.listener import Listener
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.frontends.passing import Guest, Passing
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import RetryPolicy
-from syncbrok.model.names import QueueName, SubscriberId
-from syncbrok.space.channels import Unsubscribe
 
 SUBSCRIBE: Final = 1
 UNSUBSCRIBE: Final = 2
@@ -44,7 +39,7 @@ BEGINNING: Final = 0
 NOW: Final = 1
 FROM: Final = 2
 
-ENDPOINT: Final = "consumer:topics"
+NAME: Final = "topics"
 ANSWER_S: Final = 2.0
 RETRY: Final = RetryPolicy((1.0,) * 4, 0.0)
 """five deliveries, a second between them"""
@@ -218,37 +213,23 @@ class Topics:
     """The frontend; see ``Frontend`` in the composition."""
 
     def __init__(self, doors: Doors, host: str, port: int) -> None:
-        self._doors = doors
-        self.listener = Listener(host, port, lambda owner: _Peer(owner, doors))
+        self._guests = Passing(doors.channels.subscribers, doors.view, doors.number_of, NAME)
+        self.listener = Listener(host, port, lambda owner: _Peer(owner, doors, self._guests))
 
     async def start(self) -> None:
-        """Also deletes the subscribers of connections that a crash has cut: nobody will come back for them."""
-        await self._delete_leftovers()
+        await self._guests.delete_leftovers()
         await self.listener.start()
 
     async def stop(self) -> None:
         await self.listener.stop()
 
-    async def _delete_leftovers(self) -> None:
-        view, after = self._doors.view, None
-        while True:
-            queues, after = view.queues(after, limits.list_limit_max)
-            for queue in queues:
-                subscribers, _ = view.subscribers(queue.name, None, limits.list_limit_max)
-                for one in subscribers:
-                    if one.settings.endpoint == ENDPOINT:
-                        await self._doors.channels.subscribers.put(Unsubscribe(queue.name, SubscriberId(one.id)))
-            if after is None:
-                return
-
 
 class _Seat:
     """A topic that a connection subscribes to."""
 
-    def __init__(self, peer: "_Peer", queue: QueueName, id_: SubscriberId) -> None:
+    def __init__(self, peer: "_Peer") -> None:
         self._peer = peer
-        self.queue = queue
-        self.id = id_
+        self.guest: Guest | None = None
         self.member: Member | None = None
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
@@ -266,9 +247,10 @@ class _Seat:
 
 
 class _Peer(Conversation):
-    def __init__(self, owner: Listener, doors: Doors) -> None:
+    def __init__(self, owner: Listener, doors: Doors, guests: Passing) -> None:
         super().__init__(owner, Codec())
         self._doors = doors
+        self._guests = guests
         refused = lambda error: self.send_away(str(error))  # noqa: E731
         self._publisher = Unanswered(doors.queues, doors.channels.messages, refused)
         self._seats: dict[str, _Seat] = {}  # bounded by _TOPICS_MAX
@@ -295,27 +277,28 @@ class _Peer(Conversation):
         if len(wanted) + len(self._seats) > _TOPICS_MAX:
             raise PeerFault(f"a connection subscribes to at most {_TOPICS_MAX} topics")
         try:
-            seats = [await self._sit_down(topic, command) for topic in dict.fromkeys(wanted)]
+            for topic in dict.fromkeys(wanted):
+                await self._sit_down(topic, command)
         except SyncbrokError as error:
             for topic in wanted:
                 self._stand_up(topic)
             self.write(encode_error(str(error)))
             return
         self.write(_U16.pack(SUBSCRIBED))
-        for seat, number in seats:
-            seat.member = self._doors.consumers.join(number, seat, 0)
+        for topic in wanted:
+            seat = self._seats[topic]
+            assert seat.guest is not None
+            seat.member = self._doors.consumers.join(seat.guest.number, seat, 0)
         self._open()
 
-    async def _sit_down(self, topic: str, command: Subscribe) -> tuple[_Seat, int]:
+    async def _sit_down(self, topic: str, command: Subscribe) -> None:
         queue = await self._doors.queues.queue(topic)
         start = {BEGINNING: "beginning", NOW: "now"}.get(command.start, "")
         if not start:
             sequence = await self._doors.view.sequence_of(queue, command.position)
             start = "now" if sequence is None else str(sequence)
-        settings = named(ENDPOINT, f"topics-{secrets.token_hex(6)}", timeout_s=ANSWER_S, retry=RETRY)
-        assert settings.name is not None
-        seat = self._seats[topic] = _Seat(self, queue, SubscriberId(settings.name))
-        return seat, await self._doors.queues.subscriber(queue, settings, start)
+        seat = self._seats[topic] = _Seat(self)
+        seat.guest = await self._guests.welcome(queue, start, timeout_s=ANSWER_S, retry=RETRY)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -375,18 +358,8 @@ class _Peer(Conversation):
             self._out = None
         if seat.member is not None:
             seat.member.leave()
-        self._delete(seat)
-
-    def _delete(self, seat: _Seat) -> None:
-        with suppress(SyncbrokError):  # the broker is stopping: the next one deletes it
-            deleted = self._doors.channels.subscribers.put(Unsubscribe(seat.queue, seat.id))
-            deleted.add_done_callback(_heard)
+        if seat.guest is not None:
+            self._guests.farewell(seat.guest)
 
     def farewell(self, words: str) -> bytes:
         return encode_error(words)
-
-
-def _heard(deleted: "asyncio.Future[Any]") -> None:
-    """Whatever became of it (its queue may be gone): left over, it is deleted at the next start."""
-    if not deleted.cancelled():
-        deleted.exception()

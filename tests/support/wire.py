@@ -170,4 +170,5 @@ def doors_of(running: Running) -> Doors:
     space = running.space
     consumers = Consumers(space.offer)
     space.handle(CONSUMER_SCHEME, consumers)
-    return Doors(space.channels, space.view, FirstUse(space.channels, space.consumed_by), consumers)
+    queues = FirstUse(space.channels, space.consumed_by)
+    return Doors(space.channels, space.view, queues, consumers, space.consumed_by)

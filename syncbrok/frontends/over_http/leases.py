@@ -152,7 +152,7 @@ class Leases:
         group.open()
 
     def refuse(self, lease: str, words: bytes, retry_after_s: float | None) -> None:
-        """A failed attempt; the next is as the schedule says, no sooner than ``retry_after_s``. Raises ``LeaseOver``."""
+        """A failed attempt; the next is as the schedule says, not before ``retry_after_s``. Raises ``LeaseOver``."""
         group, member, message = self._find(lease)
         member.refuse(message, words[: limits.response_bytes_kept], retry_after_s)
         group.open()

@@ -1,5 +1,6 @@
 """What a TCP frontend is given of the broker."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from syncbrok.delivery.consumers import Consumers
@@ -16,3 +17,5 @@ class Doors(NamedTuple):
     view: View
     queues: FirstUse
     consumers: Consumers
+    number_of: Callable[[str, str], int]
+    """of a subscriber, by queue and id"""

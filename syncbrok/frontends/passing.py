@@ -1,0 +1,81 @@
+"""Subscribers that are there as long as a connection is: declared when it begins to consume, deleted when it goes."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from syncbrok.model import limits
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.message import SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.space.channels import Channel, Subscribe, Unsubscribe
+from syncbrok.space.view import View
+
+
+class Guest(NamedTuple):
+    """One of them, and its number."""
+
+    queue: QueueName
+    id: SubscriberId
+    number: int
+
+
+class Passing:
+    """Those of one frontend, whose endpoint is ``consumer:NAME``; each is named ``NAME-`` and something random."""
+
+    def __init__(self, subscribers: Channel, view: View, number_of: Callable[[str, str], int], name: str) -> None:
+        self._subscribers = subscribers
+        self._view = view
+        self._number_of = number_of
+        self._name = name
+        self.endpoint = f"consumer:{name}"
+
+    async def welcome(self, queue: QueueName, start: str, **settings: Any) -> Guest:
+        """Declared, with these settings. Raises ``ClientFault`` and ``BrokerFault``."""
+        id_ = SubscriberId(f"{self._name}-{secrets.token_hex(6)}")
+        declared = self._subscribers.put(
+            Subscribe(queue, SubscriberSettings(self.endpoint, name=id_, **settings), start=start)
+        )
+        try:
+            await declared
+        except asyncio.CancelledError:  # whoever wanted it has gone: it may have been declared all the same
+            self._delete(queue, id_)
+            raise
+        return Guest(queue, id_, self._number_of(queue, id_))
+
+    def farewell(self, guest: Guest) -> None:
+        """Delete it. Where that cannot be done now (the broker stops) it is a leftover of the next start."""
+        self._delete(guest.queue, guest.id)
+
+    def _delete(self, queue: QueueName, id_: SubscriberId) -> None:
+        with suppress(SyncbrokError):
+            self._subscribers.put(Unsubscribe(queue, id_)).add_done_callback(_heard)
+
+    async def delete_leftovers(self) -> None:
+        """At a start: nobody comes back for what a crash has left, and it would hold up every child for ever."""
+        after = None
+        while True:
+            queues, after = self._view.queues(after, limits.list_limit_max)
+            for queue in queues:
+                await self._delete_leftovers_of(queue.name)
+            if after is None:
+                return
+
+    async def _delete_leftovers_of(self, queue: QueueName) -> None:
+        after = None
+        left: list[str] = []
+        while True:
+            subscribers, after = self._view.subscribers(queue, after, limits.list_limit_max)
+            left += [one.id for one in subscribers if one.settings.endpoint == self.endpoint]
+            if after is None:
+                break
+        for id_ in left:
+            await self._subscribers.put(Unsubscribe(queue, SubscriberId(id_)))
+
+
+def _heard(deleted: "asyncio.Future[Any]") -> None:
+    """Whatever became of it: its queue may have gone before."""
+    if not deleted.cancelled():
+        deleted.exception()
