@@ -48,27 +48,40 @@ class ArchiveBusy(SyncbrokError):
     slug = "archive-busy"
 
 
+class Written(NamedTuple):
+    """What was archived of one kind."""
+
+    rows: int
+    files: int
+    bytes: int
+
+
 class ArchiveResult(NamedTuple):
-    """What a run has done. ``first`` and ``last``: sequences, 0 where nothing was new. ``rows`` by kind; bytes of the
-    log that were read and of the files that were written; ``noted`` segments are new in retention's list; ``gaps``:
-    sequences that neither the archive nor the log has any more; ``waiting`` segments are not sealed yet;
-    ``removed_files`` had been compacted long enough ago."""
+    """What a run has done.
+
+    ``log`` is the log's uuid, ``out`` the archive's URI. ``segments`` with sequences from ``first`` to ``last`` (0:
+    none) and ``log_bytes`` were archived, ``written`` by kind; ``noted`` segments are new in retention's list. The
+    archive ends with sequence ``through``; ``gaps`` are what neither it nor the log has any more; ``waiting`` segments
+    are not sealed yet. ``removed_files`` had been compacted long enough ago."""
 
     log: str
     out: str
     segments: int
     first: int
     last: int
-    rows: dict[str, int]
     log_bytes: int
-    files: int
-    file_bytes: int
+    written: dict[str, Written]
     noted: int
+    through: int
     gaps: tuple[Gap, ...]
     waiting: int
     compacted: Compacted
     removed_files: int
     seconds: float
+
+    @property
+    def messages_per_s(self) -> float:
+        return self.written["messages"].rows / self.seconds
 
 
 def archive(
@@ -106,24 +119,28 @@ def archive(
         if compact:
             compacted = compact_all(spark, place, progress)
         swept = archive_commit.drop_replaced(place, int(time.time() * 1000), keep_replaced_s)
-    files = [one for manifest in made for one in manifest.files]
+    segments = [one for manifest in made for one in manifest.segments]
     return ArchiveResult(
         log=log.uuid.hex(),
         out=place.uri,
-        segments=sum(len(group.segments) for group in planned.groups),
-        first=planned.groups[0].name.first if planned.groups else 0,
-        last=planned.groups[-1].name.last if planned.groups else 0,
-        rows={kind: sum(manifest.rows(kind) for manifest in made) for kind in KINDS},
-        log_bytes=sum(group.bytes for group in planned.groups),
-        files=len(files),
-        file_bytes=sum(one.bytes for one in files),
+        segments=len(segments),
+        first=segments[0].base if segments else 0,
+        last=segments[-1].last if segments else 0,
+        log_bytes=sum(one.bytes for one in segments),
+        written={kind: _written(kind, made) for kind in KINDS},
         noted=noted,
+        through=max((one.name.last for one in (*before, *made)), default=0),
         gaps=planned.gaps,
         waiting=planned.waiting,
         compacted=compacted,
         removed_files=swept.files,
         seconds=time.monotonic() - started_s,
     )
+
+
+def _written(kind: str, made: Sequence[Manifest]) -> Written:
+    files = [one for manifest in made for one in manifest.files if one.kind == kind]
+    return Written(sum(one.rows for one in files), len(files), sum(one.bytes for one in files))
 
 
 def _group_bytes(spark: SparkSession) -> int:

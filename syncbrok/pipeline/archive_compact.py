@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from syncbrok.model.limits import MIB
 from syncbrok.pipeline import archive_files, archive_rows
-from syncbrok.pipeline.archive_commit import STAGING, commit, manifests
+from syncbrok.pipeline.archive_commit import commit, manifests
 from syncbrok.pipeline.archive_manifest import DataFile, Manifest, Name, Tally
 from syncbrok.pipeline.archive_place import Place
 from syncbrok.pipeline.archive_rows import Borders, FileRows
-from syncbrok.pipeline.archive_write import ArchiveDiffers, now, read_back, write_rows
+from syncbrok.pipeline.archive_write import ArchiveDiffers, new_folder, now, read_back, write_rows
 
 _BATCH_BYTES: Final = 8_192 * MIB
 """compacted with one commit"""
@@ -122,8 +122,7 @@ def _compact(
 ) -> tuple[Manifest, list[DataFile]]:
     """The manifest that was committed, and the files that are new in it."""
     name = _joined(found, []).name
-    folder, kind = f"{STAGING}/{name.stem}", batch.kind
-    place.delete_folder(folder)
+    folder, kind = new_folder(name), batch.kind
     parts = -(-batch.bytes // sizes.target_bytes)
     rows = archive_files.rows_of(spark, place, kind, batch.files)
     ranged = archive_rows.with_day(rows, kind).repartitionByRange(parts, *archive_rows.order_of(kind))

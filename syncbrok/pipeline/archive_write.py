@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 from crc32c import crc32c
 from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +55,7 @@ def write_group(spark: SparkSession, place: Place, group: Group, uuid: bytes, re
     """Archive the segments of ``group``; ``read`` gives the rows of them. Raises ``ArchiveDiffers``, ``PlaceFailed``
     and what Spark raises; nothing of the group is part of the archive then."""
     name = group.name
-    folder = f"{STAGING}/{name.stem}"
+    folder = new_folder(name)
     cuts = Borders(borders(group), name.last)
     checked = checksums(spark, group.segments, uuid)
     for kind in KINDS:
@@ -68,6 +69,12 @@ def write_group(spark: SparkSession, place: Place, group: Group, uuid: bytes, re
     commit(place, manifest, [one.path for one in staged])
     place.delete_folder(folder)
     return manifest
+
+
+def new_folder(name: Name) -> str:
+    """Where the files of a manifest are written first. Never the same twice: the workers of a run that was killed may
+    go on writing for a while."""
+    return f"{STAGING}/{name.stem}-{uuid4().hex}"
 
 
 def now() -> str:
