@@ -20,7 +20,10 @@ _HEX = np.frombuffer(b"".join(b"%02x%02x" % (number & 0xFF, number >> 8) for num
 """four hexadecimal digits for each two bytes as they stand"""
 _UUID_CHARS = 36
 _HEADER_FIELDS: dict[str, Any] = dict(HEADER.fields or {})
+_PAIRS_AT = (0, 4, 9, 14, 19, 24, 28, 32)
+"""where the digits of each two bytes stand in a UUID's text"""
 _DASH = ord("-")
+_SAME_BYTES_MAX = 64
 
 
 def gather_field(buffer: Buffer, offsets: Array, dtype: Any) -> Array:
@@ -76,22 +79,31 @@ def text(values: pa.Array) -> pa.Array:
 def uuid_text(ids: Array, valid: Array | None = None) -> pa.Array:
     """Ids (``V16``) as people and headers carry them; null where not ``valid``."""
     count = len(ids)
-    pairs = np.ascontiguousarray(ids).view("<u2").reshape(count, ID_BYTES // 2)
-    digits = _HEX[pairs].view(np.uint8).reshape(count, 2 * ID_BYTES)
-    out = np.empty((count, _UUID_CHARS), dtype=np.uint8)
-    out[:, 0:8] = digits[:, 0:8]
-    out[:, 9:13] = digits[:, 8:12]
-    out[:, 14:18] = digits[:, 12:16]
-    out[:, 19:23] = digits[:, 16:20]
-    out[:, 24:36] = digits[:, 20:32]
-    out[:, (8, 13, 18, 23)] = _DASH
+    pairs = np.ascontiguousarray(ids).view("<u2").reshape(count, ID_BYTES // 2).T.copy()
+    out = np.full(count * _UUID_CHARS, _DASH, dtype=np.uint8)
+    if count:
+        for pair, at in zip(pairs, _PAIRS_AT, strict=True):
+            np.ndarray(count, "<u4", out.data, at, (_UUID_CHARS,))[:] = _HEX.take(pair)
     ends = np.arange(0, (count + 1) * _UUID_CHARS, _UUID_CHARS, dtype=np.int32)
     mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.string(), count, [mask, pa.py_buffer(ends), pa.py_buffer(out)])
 
 
+def same_text(buffer: Buffer, starts: Array, ends: Array) -> bytes | None:
+    """What stands from each start to its end, where it is the same everywhere and short; else None."""
+    length = int(ends[0] - starts[0])
+    if length > _SAME_BYTES_MAX or not (ends - starts == length).all():
+        return None
+    if not length:
+        return b""
+    found = gather_field(buffer, starts, np.dtype(("S", length))).view(np.uint8).reshape(-1, length)
+    return found[0].tobytes() if (found == found[0]).all() else None
+
+
 def spread(items: Array) -> tuple[Array, Array]:
     """For things that each have so many ``items``: whose item it is, and its position there, for all items."""
+    if not items.any():
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     whose = np.repeat(np.arange(len(items)), items)
     ends = np.cumsum(items, dtype=np.int64)
     return whose, np.arange(len(whose)) - (ends - items)[whose]
@@ -119,6 +131,8 @@ class Lookup:
 
     def take(self, codes: Array) -> pa.Array:
         """The name of each; null where it has none."""
+        if len(codes) and (codes == codes[0]).all():
+            return pa.repeat(self._names[int(self._at(codes[:1])[0])], len(codes))
         return self._names.take(pa.array(self._at(codes)))
 
     def _at(self, codes: Array) -> Array:

@@ -37,6 +37,7 @@ from syncbrok.pipeline.decode_gather import (
     gather_field,
     lists,
     numbers,
+    same_text,
     spread,
     text,
     uuid_text,
@@ -196,16 +197,28 @@ class Messages:
     def as_headers(self) -> pa.Array:
         found = self._some(HAS_HEADERS, 2)
         if found is None:
-            return _EMPTY_MAP.take(pa.array(np.zeros(len(self._places), dtype=np.int32)))
+            nothing = pa.array(np.zeros(len(self._places) + 1, dtype=np.int32))
+            return pa.MapArray.from_arrays(nothing, _NO_TEXT, _NO_TEXT)
         parts = found.dictionary_encode()
         known = [*[_pairs(one) for one in parts.dictionary.to_pylist()], []]
         return pa.array(known, schema.HEADERS).take(parts.indices.fill_null(len(known) - 1))
 
     def as_content_type(self) -> pa.Array:
+        same = same_text(self._view, self.type_at, self.contents)
+        if same is not None:
+            return pa.repeat(pa.scalar(same.decode("utf-8", "replace"), pa.string()), len(self._places))
         return text(cut(self._data, self.type_at, self.contents))
 
     def as_content(self) -> pa.Array:
-        return cut(self._data, self.contents, self.bodies + self.heads["body_bytes"])
+        starts, ends = self.contents, self.bodies + self.heads["body_bytes"]
+        meta_bytes = self.heads["meta_bytes"]
+        if (meta_bytes == meta_bytes[0]).all() and (ends[:-1] == self._places[1:]).all():
+            # Neighbours that all begin alike: whole records are an array without a copy, and cut by one call.
+            borders = np.append(self._places, ends[-1]).astype(np.int32)
+            whole = pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(borders), self._data])
+            # Always with a stop: without one pyarrow 26 fails on large arrays.
+            return pc.binary_slice(whole, HEADER_BYTES + int(meta_bytes[0]), _NO_STOP)
+        return cut(self._data, starts, ends)
 
     def as_extra_number(self, name: str, kind: pa.DataType) -> pa.Array:
         if not len(self.flagged):
@@ -248,7 +261,9 @@ def _unicode(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode()
 
 
-_EMPTY_MAP = pa.array([[]], schema.HEADERS)
+_NO_TEXT = pa.array([], pa.string())
+_NO_STOP = 1 << 30
+"""longer than any record"""
 _COLUMNS: dict[str, Callable[[Messages], pa.Array]] = {
     "sequence": lambda one: numbers(one.own("sequence"), schema.LONG),
     "time": lambda one: numbers(one.own("time_us"), schema.TIME),
