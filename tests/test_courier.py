@@ -229,6 +229,36 @@ async def test_what_is_not_in_memory_is_read_in_runs() -> None:
         assert world.courier.bytes_in_flight == 0
 
 
+async def test_what_several_subscribers_get_is_looked_up_once() -> None:
+    """A message on its way to three subscribers is decoded once, and each has it."""
+    async with running(World()) as world:
+        looked: list[int] = []
+        known = world.courier._cached
+        world.courier._cached = lambda sequence: (looked.append(sequence), known(sequence))[1]
+        for number in (1, 2, 3):
+            world.schedule.give(7, 8, to=number)
+        world.courier.wake()
+        await eventually(lambda: len(world.recorded) == 6, "all delivered")
+        assert looked == [7, 8]
+        assert sorted(world.recorded) == [(7, Outcome.DELIVERED)] * 3 + [(8, Outcome.DELIVERED)] * 3
+
+
+async def test_a_handler_that_changes_is_used_from_then_on() -> None:
+    """Who delivers to a subscriber is remembered only until it may be another, or the subscriber's settings change."""
+    async with running(World()) as world:
+        entry = world.lookup(1)
+        world.courier._lookup = lambda _: entry
+        before, after = world.post, Post(lambda _: OK)
+        for sequence, post, changed in ((7, before, False), (8, before, False), (9, after, True), (10, after, False)):
+            world.post = post
+            if changed:
+                world.courier.handlers_changed()
+            world.schedule.give(sequence)
+            world.courier.wake()
+            await eventually(lambda many=sequence - 6: len(world.recorded) == many, "delivered")
+        assert (before.calls, after.calls) == ([[7], [8]], [[9], [10]])
+
+
 async def test_a_read_that_is_cut_short_is_taken_up_again() -> None:
     """DESIGN 1, bounded: a run whose contents are larger than was expected comes in parts, and nothing is left out."""
     world = World()

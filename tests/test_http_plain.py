@@ -170,7 +170,7 @@ def test_each_answer_names_its_own_message() -> None:
     ids = [make_message_id(1_700_000_000_000, sequence, KEY) for sequence in range(98, 103)]
     receipt = AcceptedPlain(98, b"".join(ids), "always")
     states = ["pending", "complete", "waiting", "pending", "dead"]
-    told = list(answers("201 Created", QueueName("q"), receipt, states, "now"))
+    told = list(answers("201 Created", [PlainKind(QueueName("q"), "")] * 5, receipt, states, "now"))
     assert (len(told), status_of(receipt)) == (5, 201)
     for sequence, (one, id_, state) in enumerate(zip(told, ids, states, strict=True), 98):
         lines, body = one.decode().split("\r\n\r\n")
@@ -203,6 +203,6 @@ async def test_one_answer_that_fails_takes_nobody_with_it(connect: Connect, api:
 
     transport, second._transport = second._transport, Broken()  # type: ignore[attr-defined]
     known = next(iter(space.reports.values()))
-    lanes.accepted(kind, [first, second, third], AcceptedPlain(known.sequence, known.id * 3, "always"))
+    lanes.accepted([kind] * 3, [first, second, third], AcceptedPlain(known.sequence, known.id * 3, "always"))
     assert [(await wires[at].answer())[2]["sequence"] for at in (0, 2)] == [1, 3]
     assert await wires[1].reader.read() == b""

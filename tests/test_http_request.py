@@ -11,7 +11,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from syncbrok import __version__
 from syncbrok.delivery.handler import Delivery
-from syncbrok.delivery.http_request import RequestForm, parse_target
+from syncbrok.delivery.http_request import PlainTails, RequestForm, parse_target
 from syncbrok.delivery.signing import Signer
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.message import Format
@@ -227,6 +227,37 @@ def test_the_short_way_makes_the_same_request(
         one = delivery(of=message(sequence, content, **own_parts), number=number)
         for timestamp_s in (NOW_S, "1700000124"):
             assert form.render(one, timestamp_s, signers) == form.in_full(one, timestamp_s, signers)
+
+
+def test_subscribers_that_share_what_follows_their_own_lines() -> None:
+    """The part made once for all who get a message is made anew for another message, second, attempt or type, also
+    after one that could not be made; and nobody's own lines get into another's request."""
+    tails = PlainTails()
+    forms = [
+        RequestForm(subscriber(f"http://h/{number}", headers=(("X-Who", str(number)),)), f"queue{number}", tails)
+        for number in range(3)
+    ]
+    first, second = message(7, b"one"), message(8, b"two", parents=(message_id(5),))
+    large = message(9, bytes(1 << 20))
+    untyped = message(7, None)  # type: ignore[arg-type]
+    for of, number, timestamp_s in (
+        (first, 1, NOW_S),
+        (second, 1, NOW_S),
+        (first, 2, NOW_S),
+        (first, 2, "1700000124"),
+        (untyped, 3, "1700000124"),
+        (first, 3, "1700000124"),
+        (first._replace(content_type="a/b"), 3, "1700000124"),
+        (large, 3, "1700000124"),
+        (first, 1, NOW_S),
+    ):
+        one = delivery(of=of, number=number)
+        for form in forms:
+            if of is untyped:
+                with pytest.raises(TypeError):
+                    form.render(one, timestamp_s, ())
+            else:
+                assert form.render(one, timestamp_s, ()) == form.in_full(one, timestamp_s, ())
 
 
 def test_a_request_made_ahead_is_sent_for_what_it_was_made_only() -> None:

@@ -171,8 +171,14 @@ class Bench:
 
     def plain(self, contents: list[bytes], *, one_unit: bool, queue: QueueName = Q, content_type: str = "t/p") -> None:
         kind = PlainKind(queue, content_type)
-        item = PublishBatch(kind, contents, sum(map(len, contents))) if one_unit else PublishPlain(kind, contents)
-        accepted = self.acceptor.accept_plain(item, self.draft)
+        if one_unit:
+            batch = PublishBatch(kind, contents, sum(map(len, contents)))
+            accepted = self.acceptor.plain.accept_batch(batch, self.draft)
+        else:
+            item = PublishPlain([kind] * len(contents), contents)
+            queues, refused = self.acceptor.plain.queues_of(item.kinds)
+            assert not refused
+            accepted = self.acceptor.plain.accept_each(item, queues, self.draft)
         assert accepted.first == 3 + len(self.expected)
         ids = [accepted.ids[at : at + 16] for at in range(0, len(accepted.ids), 16)]
         before = len(self.expected)

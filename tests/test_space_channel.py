@@ -31,9 +31,9 @@ class Heard:
         self.calls = 0
         self.breaks = False
 
-    def accepted(self, kind: PlainKind, whose: Sequence[Any], receipt: AcceptedPlain) -> None:
+    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence[Any], receipt: AcceptedPlain) -> None:
         self._broken()
-        assert len(receipt.ids) == 16 * len(whose)
+        assert len(receipt.ids) == 16 * len(whose) == 16 * len(kinds)
         for at, one in enumerate(whose):
             self.told.append((one, (receipt.first + at, MessageId(receipt.ids[16 * at : 16 * at + 16]))))
 
@@ -50,8 +50,8 @@ class Heard:
         return type(dict(self.told)[one])
 
 
-async def test_neighbours_of_a_kind_are_one_item() -> None:
-    """First in, first out: only neighbours of one kind and one listener are taken together, nothing overtakes."""
+async def test_neighbours_of_one_listener_are_one_item() -> None:
+    """First in, first out: only neighbours with one listener are taken together, nothing overtakes."""
     channel = BoundedChannel(lambda: None)
     heard, other = Heard(), Heard()
     channel.put_plain(KIND, b"a", 1, heard)
@@ -60,18 +60,19 @@ async def test_neighbours_of_a_kind_are_one_item() -> None:
     channel.put_plain(PlainKind(Q, ""), b"d", 4, other)
     channel.put(Publish(Q, (Message(b"e"), Message(b"f"))))
     channel.put_plain(PlainKind(Q, ""), b"g", 5, other)
-    assert (len(channel), channel.records) == (5, 7)
-    items = [waiting for _ in range(5) if (waiting := channel.take())]
-    assert [getattr(one.item, "contents", None) for one in items] == [[b"a", b"b"], [b"c"], [b"d"], None, [b"g"]]
+    assert (len(channel), channel.records) == (4, 7)
+    items = [waiting for _ in range(4) if (waiting := channel.take())]
+    assert [getattr(one.item, "contents", None) for one in items] == [[b"a", b"b", b"c"], [b"d"], None, [b"g"]]
+    assert items[0].item.kinds == [KIND, KIND, PlainKind(Q, "")]
     assert channel.statistics()[:2] == (0, 0)
-    items[0].settle(AcceptedPlain(7, bytes(32), "always"))
+    items[0].settle(AcceptedPlain(7, bytes(48), "always"))
     items[1].refuse(LogFull("full"))
     items[0].refuse(LogFull("told already"))
-    assert [one for one, _ in heard.told] == [1, 2], "accepted: at once; refused: on the next turn of the loop"
+    assert ([one for one, _ in heard.told], other.told) == ([1, 2, 3], []), "accepted: at once; refused: a turn later"
     await asyncio.sleep(0)
     assert [one for one, _ in heard.told] == [1, 2, 3]
-    assert heard.why(3) is LogFull
-    assert (heard.calls, other.calls) == (2, 0)
+    assert other.why(4) is LogFull
+    assert (heard.calls, other.calls) == (1, 1)
 
 
 async def test_an_item_that_was_taken_does_not_grow() -> None:
@@ -198,3 +199,29 @@ async def test_a_listener_that_breaks_breaks_nobody_else(tmp_path: Path, caplog:
         assert [one.msg for one in caplog.records].count("syncbrok.space.listener_failed") == 3
         assert running.view.queue("q").accepted == 6
         assert running.view.state == "serving"
+
+
+async def test_neighbours_to_many_queues_each_have_their_own(tmp_path: Path) -> None:
+    """One item may hold messages for many queues, few and many in a row: each stands in its own, under its own place,
+    and only those whose queue is not there are refused."""
+    heard = Heard()
+    async with running_space(tmp_path) as running:
+        for number in range(5):
+            await running.queue(f"q{number}")
+        messages = running.space.channels.messages
+        names = [f"q{at % 6}" for at in range(60)] + ["q1"] * 20 + ["q5", "q2", "q2", "q5"] + ["q3"] * 9
+        for at, name in enumerate(names):
+            messages.put_plain(PlainKind(QueueName(name), f"t/{at % 2}"), b"content %d" % at, at, heard)
+        await eventually(lambda: len(heard.told) == len(names), "all told")
+        places = {one: what for one, what in heard.told if not isinstance(what, BaseException)}
+        assert {heard.why(at) for at, name in enumerate(names) if name == "q5"} == {UnknownQueue}
+        assert sorted(places) == [at for at, name in enumerate(names) if name != "q5"]
+        sequences = [sequence for sequence, _ in places.values()]
+        assert sequences == sorted(set(sequences))
+        for at, (sequence, id_) in places.items():
+            report = await running.view.message(id_)
+            assert (report.sequence, report.queue) == (sequence, names[at])
+            assert await running.view.content(id_) == Content(b"content %d" % at, f"t/{at % 2}")
+        assert [running.view.queue(f"q{number}").accepted for number in range(5)] == [
+            names.count(f"q{number}") for number in range(5)
+        ]

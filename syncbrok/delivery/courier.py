@@ -34,6 +34,10 @@ FEW = 4
 """while no more attempts than this are out, what waits for them is made ready"""
 POLL_S = 0.002
 """when work is due that could not be done in this turn (a window is full, the log is behind)"""
+_WAYS_MAX = 16_384
+"""subscribers whose handlers are remembered"""
+
+_Way = tuple[tuple[Subscriber, str, float], Handler]
 
 
 class SchedulerLike(Protocol):
@@ -88,6 +92,8 @@ class Courier:
         self._durable = durable
         self._clock_us = clock_us
         self._jitter = jitter
+        self._ways: dict[int, _Way] = {}
+        """by subscriber, as long as ``lookup`` gives the same answer"""
         self.in_flight = 0
         """attempts taken and not settled"""
         self.bytes_in_flight = 0
@@ -137,6 +143,10 @@ class Courier:
         finally:
             self._loop = None
             self._stop_timer()
+
+    def handlers_changed(self) -> None:
+        """``handlers`` may answer otherwise than before."""
+        self._ways.clear()
 
     def wake(self) -> None:
         """Something may be deliverable: pump on the next turn of the loop, once however often this is called."""
@@ -275,12 +285,17 @@ class Courier:
         ahead, cached, unread = self._ahead.messages, self._cached, self._unread
         self.in_flight += len(attempts)
         found: dict[int, list[tuple[Attempt, Published]]] = {}
+        known: dict[int, Published] = {}  # what goes to several subscribers is looked up once
         number, pairs = -1, []
         for attempt in attempts:
-            message = ahead.get(attempt[0]) or cached(attempt[0])
+            sequence = attempt[0]
+            message = known.get(sequence)
             if message is None:
-                unread.append(attempt)
-                continue
+                message = ahead.get(sequence) or cached(sequence)
+                if message is None:
+                    unread.append(attempt)
+                    continue
+                known[sequence] = message
             if attempt[1] != number:  # those of one subscriber come together
                 number = attempt[1]
                 pairs = found.setdefault(number, [])
@@ -290,9 +305,19 @@ class Courier:
                 self._unread_some.set()
             self._deliver(number, pairs)
 
+    def _way(self, number: int) -> _Way:
+        """How things stand with the subscriber. Raises ``LookupError`` or a ``SyncbrokError`` once it is deleted."""
+        entry = self._lookup(number)
+        way = self._ways.get(number)
+        if way is None or way[0] is not entry:
+            if len(self._ways) >= _WAYS_MAX:
+                self._ways.clear()
+            way = self._ways[number] = (entry, self._handlers(entry[0]))
+        return way
+
     def _deliver(self, number: int, pairs: list[tuple[Attempt, Published]]) -> None:
         try:
-            subscriber, queue, timeout_s = self._lookup(number)
+            (subscriber, queue, timeout_s), handler = self._way(number)
         except (LookupError, SyncbrokError):
             for attempt, _ in pairs:  # deleted while its messages were read; the scheduler knows
                 self._answers.append((attempt, Answer(Reason.UNSUBSCRIBED)))
@@ -301,8 +326,9 @@ class Courier:
         # Past the Python-level __new__ of a NamedTuple, which takes three times as long.
         new = tuple.__new__
         deliveries: list[Delivery] = [new(Delivery, (attempt, message, queue, timeout_s)) for attempt, message in pairs]
-        self.bytes_in_flight += sum([len(message.content) for _, message in pairs])
-        self._handlers(subscriber).deliver(subscriber, deliveries, self._done)
+        for _, message in pairs:
+            self.bytes_in_flight += len(message.content)
+        handler.deliver(subscriber, deliveries, self._done)
 
     def _make_ready(self, attempts: list[Attempt]) -> None:
         """While these are out and there is little else to do: the first message that waits for each is looked up, and
@@ -313,12 +339,12 @@ class Courier:
             if message is None:
                 continue
             with suppress(LookupError, SyncbrokError):  # deleted meanwhile
-                subscriber, queue, timeout_s = self._lookup(attempt.subscriber)
+                (subscriber, queue, timeout_s), handler = self._way(attempt.subscriber)
                 if message.queue == subscriber.queue:
                     self._ahead.keep({child: message})
                     following = Attempt(child, attempt.subscriber, 1, 0, 0, 0)
                     delivery = Delivery(following, message, queue, timeout_s)
-                    self._handlers(subscriber).make_ready(subscriber, delivery)
+                    handler.make_ready(subscriber, delivery)
 
     async def _reader(self) -> None:
         """Fetch what is not in memory, in runs, while there is room for it, and what comes next with it."""

@@ -80,13 +80,13 @@ class Cursor:
     __slots__ = (
         "ahead", "backlog", "behind", "dead", "delivered", "doomed", "due", "failed", "failing_since_us", "flight",
         "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason", "last_status", "number",
-        "parked", "position", "queued", "ready", "room", "seen", "since", "stopped", "subscriber", "tried",
+        "parked", "position", "queue", "queued", "ready", "room", "seen", "since", "stopped", "subscriber", "tried",
         "unconfirmed", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
         self.declared(subscriber)
-        self.number, self.since = subscriber.number, subscriber.since
+        self.number, self.queue, self.since = subscriber.number, subscriber.queue, subscriber.since
         self.backlog = backlog
         self.window = window
         self.room = 0

@@ -27,23 +27,26 @@ class Entrance:
 
     def published(self, fact: Published) -> None:
         book = self._books.queues.get(fact.queue)
-        if book is None or self._books.ledger.knows(fact.sequence):
+        ledger = self._books.ledger
+        sequence = fact.sequence
+        if book is None or (sequence <= ledger.newest and ledger.knows(sequence)):
             return
         cursors = book.cursors
         book.accepted += 1
-        book.last_sequence = fact.sequence
+        book.last_sequence = sequence
         if fact.parents or fact.key or fact.due_us or fact.expires_us or fact.only:
             left = 1 if fact.only else len(cursors)
             self._enter(fact, book, left)
         elif cursors:
             book.waiting += 1
-            self._books.ledger.accept(fact.sequence, fact.queue, 0, len(cursors), MessageEvent.RELEASED, ())
+            ledger.accept(sequence, fact.queue, 0, len(cursors), MessageEvent.RELEASED, ())
         else:
-            self._books.ledger.pass_by(fact.sequence)
+            ledger.pass_by(sequence)
         if cursors:
-            book.backlog.sequences.append(fact.sequence)
+            book.backlog.sequences.append(sequence)
             for cursor in cursors:
-                self._books.activate(cursor)
+                if not cursor.queued:
+                    self._books.activate(cursor)
 
     def published_run(self, run: PublishedRun) -> None:
         """As ``published`` for each message of the run, in order."""

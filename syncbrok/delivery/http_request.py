@@ -21,6 +21,7 @@ import orjson
 from syncbrok import __version__
 from syncbrok.delivery.handler import Attempt, Delivery
 from syncbrok.delivery.signing import Signer, signatures
+from syncbrok.model import limits
 from syncbrok.model.facts import Published
 from syncbrok.model.message import Format, Subscriber
 from syncbrok.model.names import MessageId, id_text
@@ -50,6 +51,8 @@ _RESERVED = frozenset(
         "upgrade",
     ]
 )
+_PLAIN_BYTES_MAX = 16 * limits.KIB
+"""of larger contents every copy counts, and nothing of them is kept"""
 _id_pieces = Struct("8s4s4s4s12s").unpack
 """the digits of an id as they stand between its dashes"""
 _RESERVED_PREFIXES = ("webhook-", "syncbrok-", "proxy-")
@@ -77,14 +80,66 @@ def parse_target(endpoint: str) -> Target:
     return Target(tls, parts.hostname, parts.port or (443 if tls else 80), parts.netloc, path)
 
 
+class PlainTails:
+    """What follows the subscriber's own lines in the request of a plain message: the same for whoever gets the
+    message, so it is made once for those who get it one after the other. Shared by all forms of a handler."""
+
+    __slots__ = ("_message", "_of", "_parents", "_parents_of", "_tail", "_template")
+
+    def __init__(self) -> None:
+        self._template = b""
+        self._of = ("", "", 0)
+        """what ``_template`` was made for: content type, timestamp, number of the attempt"""
+        self._message: Published | None = None
+        """what ``_tail`` was made for, and of the same"""
+        self._tail = b""
+        self._parents = b""
+        self._parents_of: tuple[MessageId, ...] = ()
+        """what ``_parents`` was made for"""
+
+    def tail(self, message: Published, timestamp_s: str, number: int) -> bytes:
+        """From ``webhook-id`` to the end of the content; ``number`` of the attempt."""
+        of = (message.content_type, timestamp_s, number)
+        if of != self._of:
+            self._template = _plain_template(message.content_type, timestamp_s, number)
+            self._of, self._message = of, None
+        elif message is self._message:
+            return self._tail
+        body = message.content
+        parents = b""
+        if message.parents:
+            if message.parents != self._parents_of:  # the children of a tree come one after the other
+                self._parents_of, self._parents = message.parents, _parents_line(message.parents).encode()
+            parents = self._parents
+        self._tail = self._template % (
+            *_id_pieces(hexlify(message.id)),
+            message.sequence,
+            parents,
+            len(body),
+            body,
+        )
+        self._message = message
+        return self._tail
+
+
+def _plain_template(content_type: str, timestamp_s: str, number: int) -> bytes:
+    """What the requests of plain messages have in common, to put id, sequence, parents, length and content into."""
+    time = f"\r\nwebhook-timestamp: {timestamp_s}\r\nsyncbrok-sequence: "
+    tried = f"\r\nsyncbrok-attempt: {number}\r\n"
+    rest = f"Content-Type: {_media(content_type)}\r\nContent-Length: "
+    pieces = [piece.encode("utf-8", "surrogateescape").replace(b"%", b"%%") for piece in (time, tried, rest)]
+    return b"webhook-id: %%b-%%b-%%b-%%b-%%b%b%%d%b%%b%b%%d\r\n\r\n%%b" % tuple(pieces)
+
+
 class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
-    __slots__ = ("_fixed", "_kind", "_parents", "_parents_of", "_plain", "_plain_of", "_prefix", "_raw", "_ready",
-                 "queue", "subscriber", "target")  # fmt: skip
+    __slots__ = ("_fixed", "_kind", "_plain_prefix", "_prefix", "_raw", "_ready", "_tails", "queue", "subscriber",
+                 "target")  # fmt: skip
 
-    def __init__(self, subscriber: Subscriber, queue: str) -> None:
+    def __init__(self, subscriber: Subscriber, queue: str, tails: PlainTails | None = None) -> None:
         """Raises ``BadSetting`` where the endpoint is not one."""
+        self._tails = tails or PlainTails()
         self.subscriber = subscriber
         self.queue = queue
         self.target = target = parse_target(subscriber.settings.endpoint)
@@ -98,12 +153,7 @@ class RequestForm:
         self._prefix = (
             f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}{header_lines(own)}{queue_line}"
         )
-        self._plain = b""
-        self._plain_of = ("", "", 0)
-        """what ``_plain`` was made for: content type, timestamp, number of the attempt"""
-        self._parents = b""
-        self._parents_of: tuple[MessageId, ...] = ()
-        """what ``_parents`` was made for"""
+        self._plain_prefix = self._prefix.encode("utf-8", "surrogateescape")
         self._ready: tuple[tuple[int, int, int, str], Sequence[Signer], bytes] | None = None
         """a request made ahead, and what it was made of"""
 
@@ -111,40 +161,21 @@ class RequestForm:
         """The whole request. ``timestamp_s``: Unix seconds of the attempt; ``signers``: one for each secret.
 
         Most messages have nothing of their own but id, sequence, parents and content: those are put into what their
-        neighbours have in common, in half the time of ``in_full``, and byte for byte the same."""
+        neighbours have in common, in half the time of ``in_full``, and byte for byte the same (``PlainTails``)."""
         attempt, message, _, _ = delivery
         if self._ready is not None:
             of_ready, signed_by, request = self._ready
             if of_ready == _identity(attempt, timestamp_s) and signed_by is signers:
                 self._ready = None
                 return request
-        if signers or not self._raw or message.headers or attempt.replay:
+        if signers or not self._raw or message.headers or attempt.replay or len(message.content) > _PLAIN_BYTES_MAX:
             return self.in_full(delivery, timestamp_s, signers)
-        of = (message.content_type, timestamp_s, attempt.number)
-        if of != self._plain_of:
-            self._plain = self._made_plain(message.content_type, timestamp_s, attempt.number)
-            self._plain_of = of
-        body = message.content
-        parents = b""
-        if message.parents:
-            if message.parents != self._parents_of:  # the children of a tree come one after the other
-                self._parents_of, self._parents = message.parents, _parents_line(message.parents).encode()
-            parents = self._parents
-        return self._plain % (*_id_pieces(hexlify(message.id)), attempt.message, parents, len(body), body)
+        return self._plain_prefix + self._tails.tail(message, timestamp_s, attempt.number)
 
     def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> None:
         """Make the request now that ``render`` will probably be asked for; another one takes its place."""
         self._ready = None
         self._ready = (_identity(delivery.attempt, timestamp_s), signers, self.render(delivery, timestamp_s, signers))
-
-    def _made_plain(self, content_type: str, timestamp_s: str, number: int) -> bytes:
-        """What the requests of plain messages have in common, to put id, sequence, parents, length and content into."""
-        head = f"{self._prefix}webhook-id: "
-        time = f"\r\nwebhook-timestamp: {timestamp_s}\r\nsyncbrok-sequence: "
-        tried = f"\r\nsyncbrok-attempt: {number}\r\n"
-        rest = f"Content-Type: {_media(content_type)}\r\nContent-Length: "
-        pieces = [piece.encode("utf-8", "surrogateescape").replace(b"%", b"%%") for piece in (head, time, tried, rest)]
-        return b"%b%%b-%%b-%%b-%%b-%%b%b%%d%b%%b%b%%d\r\n\r\n%%b" % tuple(pieces)
 
     def in_full(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
         """See ``render``; any message."""

@@ -63,6 +63,11 @@ class Line:
         tried = cursor.tried
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
         share = min(cursor.window - len(cursor.flight), _SHARE, limit - len(attempts))
+        last = self._runs.take_last(cursor) if share > 0 else 0
+        if last:
+            cursor.flight[last] = 1
+            attempts.append(new(Attempt, (last, number, 1, durable, now_us, 0)))
+            return False
         while share > 0:
             run = self._runs.take(cursor, share)
             if run:
@@ -73,10 +78,8 @@ class Line:
                     return False
                 continue
             sequence = self._next(cursor)
-            if sequence is None:
-                return False
-            if sequence == 0:
-                return True
+            if not sequence:
+                return sequence is not None
             share -= 1
             replay = 0
             before = tried[sequence].attempts if sequence in tried else 0
@@ -218,9 +221,14 @@ class Line:
 
     def _acknowledged(self, cursor: Cursor | None, count: int, status: int, now_us: int) -> None:
         """So many first attempts of a cursor were acknowledged, the last one with this status."""
-        if count and cursor is not None:
-            self.unconfirmed += count
-            self._note(cursor, Reason.NONE, status, now_us, count)
+        if not count or cursor is None:
+            return
+        self.unconfirmed += count
+        self._books.queues[cursor.queue].delivered += count
+        cursor.delivered += count
+        cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, _ACKNOWLEDGED, now_us
+        cursor.failing_since_us = 0
+        if not cursor.queued:
             self._books.activate(cursor)
 
     def _settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
@@ -235,11 +243,8 @@ class Line:
         if self._ended_meanwhile(attempt, cursor):
             return _row(attempt, answer, Outcome.LATE)
         due_us = self._next_try_us(cursor, attempt, answer, now_us, jitter)
-        event = (
-            DeliveryEvent.ACKNOWLEDGED
-            if answer.reason is Reason.NONE
-            else (DeliveryEvent.FAILED if due_us else DeliveryEvent.EXHAUSTED)
-        )
+        failed = DeliveryEvent.FAILED if due_us else DeliveryEvent.EXHAUSTED
+        event = DeliveryEvent.ACKNOWLEDGED if answer.reason is Reason.NONE else failed
         state = delivery_after(DeliveryState.IN_FLIGHT, event)
         if state is DeliveryState.RETRYING:
             before = self._tried_before(cursor, attempt)
@@ -277,13 +282,13 @@ class Line:
             return True
         return cursor.counts(attempt.message) and self._books.ledger.state(attempt.message) >= MessageState.COMPLETE
 
-    def _note(self, cursor: Cursor, reason: Reason, status: int, now_us: int, count: int = 1) -> None:
-        """So many answers of one kind came."""
-        book = self._books.queues[cursor.subscriber.queue]
+    def _note(self, cursor: Cursor, reason: Reason, status: int, now_us: int) -> None:
+        """An answer came."""
+        book = self._books.queues[cursor.queue]
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, reason, now_us
         if reason is Reason.NONE:
-            cursor.delivered += count
-            book.delivered += count
+            cursor.delivered += 1
+            book.delivered += 1
             cursor.failing_since_us = 0
         else:
             cursor.failed += 1

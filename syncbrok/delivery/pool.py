@@ -21,6 +21,8 @@ from syncbrok.delivery.http_request import Target
 from syncbrok.model.facts import Reason
 
 IDLE_MAX_S = 60.0
+PATIENCE_S = 0.01
+"""how long an exchange waits for one of many connections before one is opened for it"""
 RESOLVED_MAX_S = 5.0
 """how long the addresses of a name are used again, so that a burst of dials asks once"""
 _ACKNOWLEDGED = Reason.NONE
@@ -60,12 +62,14 @@ class Pool:
     __slots__ = (
         "_addresses",
         "_addresses_until_s",
+        "_again",
         "_idle",
         "_in_turns",
         "_resolving",
         "_turns",
         "dialler",
         "dialling",
+        "dials",
         "next_check_s",
         "open",
         "target",
@@ -91,6 +95,9 @@ class Pool:
         self._turns: deque[RouteLike] = deque()
         self._in_turns: set[RouteLike] = set()
         self.dialling: set[RouteLike] = set()
+        self.dials = 0
+        """connections being opened"""
+        self._again: asyncio.TimerHandle | None = None
         self._resolving = asyncio.Lock()
         self._addresses: list[AddressInfo] = []
         self._addresses_until_s = 0.0
@@ -133,6 +140,16 @@ class Pool:
         if route not in self._in_turns:
             self._in_turns.add(route)
             self._turns.append(route)
+
+    def look_again(self) -> None:
+        """In a moment, see to what will still be waiting."""
+        if self._again is None:
+            self._again = asyncio.get_running_loop().call_later(PATIENCE_S, self._looked)
+
+    def _looked(self) -> None:
+        self._again = None
+        for route in list(self._turns):
+            route.dial()
 
     async def resolved(self) -> list[AddressInfo]:
         """The addresses of the origin that may be dialled now; raises ``DialFailed``."""
@@ -217,6 +234,8 @@ class Pool:
     def shut(self) -> list["asyncio.Task[Connection]"]:
         """Fail every exchange, close every connection; the dials, cancelled, for the caller to await."""
         self.users = 0
+        if self._again is not None:
+            self._again.cancel()
         cut: list[tuple[Sender, Exchange]] = []
         dials: list[asyncio.Task[Connection]] = []
         for route in self._in_turns | self.dialling:

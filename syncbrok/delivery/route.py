@@ -2,7 +2,7 @@
 
 Connections belong to the origin's ``Pool`` and serve whoever lies behind it. What belongs to a subscriber alone is what
 could make one wait for another: the line of exchanges for which no connection was idle, and the dials for them. One
-that hangs therefore holds the connections that its own window asks for, and the next one dials or takes what is free.
+that hangs therefore holds the connections that its own window asks for, and the next one takes what is free or dials.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from syncbrok.delivery.dialling import DialFailed
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.delivery.http_answer import kept
 from syncbrok.delivery.http_request import RequestForm
-from syncbrok.delivery.pool import Pool
+from syncbrok.delivery.pool import PATIENCE_S, Pool
 from syncbrok.delivery.signing import Signer
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 DIALS_MAX = 64
 """connections being opened at once, for one subscriber"""
+EAGER_MAX = 64
+"""an origin with fewer connections gets another for whatever waits. With more of them one is free within a turn or two
+of the loop, unless they hang: so what waits gets a new one when it has waited for ``PATIENCE_S``"""
 REDIAL_PAUSE_S = 0.5
 """while other connections work, a failed dial is not repeated sooner: what waits gets one of those"""
 
@@ -42,11 +45,11 @@ class Route:
     __slots__ = (
         "_dial_after_s",
         "_dials",
-        "_keys",
         "_redials",
         "_signers",
         "_timeout_s",
         "form",
+        "keys",
         "pool",
         "used_s",
         "usual",
@@ -56,7 +59,8 @@ class Route:
     def __init__(self, form: RequestForm, pool: Pool) -> None:
         self.pool = pool
         pool.users += 1
-        self._keys: Sequence[bytes] = ()
+        self.keys: Sequence[bytes] = ()
+        """what it is signed with"""
         self._signers: tuple[Signer, ...] = ()
         self.waiting: deque[Exchange] = deque()
         self._redials: deque[Exchange] = deque()
@@ -81,21 +85,20 @@ class Route:
 
     def sign_with(self, keys: Sequence[bytes]) -> None:
         """Sign with these keys from now on; none: not at all."""
-        if keys != self._keys:
-            self._keys = keys
-            self._signers = tuple(Signer(key) for key in keys)
+        self.keys = keys
+        self._signers = tuple(Signer(key) for key in keys)
 
     # -- exchanges ----------------------------------------------------------------------------------------------------
 
-    def start(self, deliveries: Sequence[Delivery], done: Done) -> list[Made]:
+    def start(self, deliveries: Sequence[Delivery], done: Done, timestamp_s: str) -> list[Made]:
         """Put each on an idle connection, or let it wait for one. What is to be written now, by whoever calls.
+        ``timestamp_s``: Unix seconds, as they stand in the requests.
 
         All requests are made before the first is written. Writing them one after the other keeps the endpoint busy;
         with the making of a request between two writes it falls asleep each time, and waking it doubles the cost of a
         write."""
         pool = self.pool
         self.used_s = now_s = monotonic()
-        timestamp_s = self._timestamp_s()
         render, signers = self.form.render, self._signers
         made: list[Made] = []
         for delivery in deliveries:
@@ -118,19 +121,16 @@ class Route:
             self.dial()
         return made
 
-    def make_ready(self, delivery: Delivery) -> None:
+    def make_ready(self, delivery: Delivery, timestamp_s: str) -> None:
         """It will probably be started next: make its request now."""
         with suppress(Exception):  # what cannot be made is answered when it is started
-            self.form.make_ready(delivery, self._timestamp_s(), self._signers)
-
-    def _timestamp_s(self) -> str:
-        return str(self.pool.wall_us() // 1_000_000)
+            self.form.make_ready(delivery, timestamp_s, self._signers)
 
     def send(self, connection: Connection, exchange: Exchange) -> None:
         """See ``pool.RouteLike``."""
         connection.hold(self, *exchange)
         try:
-            request = self.form.render(exchange.delivery, self._timestamp_s(), self._signers)
+            request = self.form.render(exchange.delivery, str(self.pool.wall_us() // 1_000_000), self._signers)
         except Exception as error:  # noqa: BLE001 - see ``start``
             self._unmade(connection, error)
         else:
@@ -185,17 +185,35 @@ class Route:
 
     def dial(self) -> None:
         """Open as many connections as exchanges wait for one, ``DIALS_MAX`` at a time."""
+        pool = self.pool
         wanted = len(self._redials)
         if self.waiting:
-            if not self.pool.open or monotonic() >= self._dial_after_s:
-                wanted += len(self.waiting)
+            now_s = monotonic()
+            if not pool.open or now_s >= self._dial_after_s:
+                wanted += self._wanted(now_s)
             else:
-                self.pool.next_check_s = min(self.pool.next_check_s, self._dial_after_s)
+                pool.next_check_s = min(pool.next_check_s, self._dial_after_s)
         for _ in range(min(wanted, DIALS_MAX) - len(self._dials)):
             dial = asyncio.get_running_loop().create_task(self._connect(), name="syncbrok dial")
             self._dials.add(dial)
-            self.pool.dialling.add(self)
+            pool.dials += 1
+            pool.dialling.add(self)
             dial.add_done_callback(self._dialled)
+
+    def _wanted(self, now_s: float) -> int:
+        """For how many of those that wait it is time to open a connection."""
+        pool = self.pool
+        eager = EAGER_MAX - len(pool.open) - pool.dials + len(self._dials)
+        if eager >= len(self.waiting):
+            return len(self.waiting)
+        pool.look_again()
+        patient_since_s = now_s - PATIENCE_S
+        overdue = 0
+        for exchange in self.waiting:
+            if exchange.started_s > patient_since_s:
+                break
+            overdue += 1
+        return max(eager, overdue)
 
     async def _connect(self) -> Connection:
         pool = self.pool
@@ -206,6 +224,7 @@ class Route:
     def _dialled(self, dial: "asyncio.Task[Connection]") -> None:
         """What came of a dial, however it ended: cancelled before it began, for instance."""
         self._dials.discard(dial)
+        self.pool.dials -= 1
         if not self._dials:
             self.pool.dialling.discard(self)
         if dial.cancelled():

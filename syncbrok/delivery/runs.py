@@ -32,6 +32,31 @@ class Runs:
             return []
         return self._released(cursor, most) if cursor.ready.count else self._following(cursor, most)
 
+    def take_last(self, cursor: Cursor) -> int:
+        """The last message of the queue where that is all there is for the cursor, as it is with many queues that get
+        a message now and then; 0 where there is more, or it is not plain."""
+        backlog = cursor.backlog
+        sequences = backlog.sequences
+        position = cursor.position
+        if (
+            position - backlog.offset != len(sequences) - 1
+            or cursor.ready.count
+            or cursor.due.count
+            or cursor.ahead.count
+            or cursor.tried
+            or self._books.replays
+            or cursor.retries_room <= 0
+        ):
+            return 0
+        sequence = sequences[-1]
+        chunk = self._books.ledger.chunks.get(sequence >> CHUNK_SHIFT)
+        i = sequence & CHUNK_MASK
+        if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & NOT_PLAIN:
+            return 0
+        self.step(cursor, position + 1)
+        cursor.seen = sequence
+        return sequence
+
     def _released(self, cursor: Cursor, most: int) -> list[int]:
         """Those whose gate has opened after the cursor had passed them, lowest first."""
         waiting = cursor.ready.pop_some(most)

@@ -15,7 +15,7 @@ from syncbrok.delivery.dialling import Dialler
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.delivery.http_answer import kept
-from syncbrok.delivery.http_request import RequestForm
+from syncbrok.delivery.http_request import PlainTails, RequestForm
 from syncbrok.delivery.pool import IDLE_MAX_S, Pool
 from syncbrok.delivery.route import Made, Route
 from syncbrok.model.errors import SyncbrokError
@@ -56,6 +56,9 @@ class Webhook:
         self._routes: dict[int, Route] = {}
         self._pools: dict[tuple[bool, str, int], Pool] = {}
         self._gathered: list[Made] | None = None
+        self._timestamp_s = ""
+        """of this turn, once something was started in it"""
+        self._tails = PlainTails()
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
         self._closed = False
@@ -71,15 +74,22 @@ class Webhook:
         if self._closed:
             self._refuse(deliveries, done, "the broker is stopping")
             return
+        number, queue = subscriber.number, deliveries[0].queue
         try:
-            route = self._route(subscriber, deliveries[0].queue)
-            route.sign_with(self._secrets(subscriber.number))
+            route = self._routes.get(number)
+            if route is None or route.form.subscriber is not subscriber or route.form.queue != queue:
+                route = self._route(subscriber, queue)
+            keys = self._secrets(number)
+            if keys != route.keys:
+                route.sign_with(keys)
         except (SyncbrokError, LookupError, ValueError, OSError) as error:  # a bad endpoint, a secret that is lost
             why = {"subscriber": subscriber.id, "error": str(error)}
             log.warning("syncbrok.delivery.subscriber_unusable", extra=why)
             self._refuse(deliveries, done, str(error))
             return
-        self._write(route.start(deliveries, done))
+        if self._gathered is None:
+            self._timestamp_s = self._now_text()
+        self._write(route.start(deliveries, done, self._timestamp_s))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
@@ -87,7 +97,10 @@ class Webhook:
         """See ``Handler``."""
         route = self._routes.get(subscriber.number)
         if route is not None and route.form.subscriber is subscriber:
-            route.make_ready(delivery)
+            route.make_ready(delivery, self._now_text())
+
+    def _now_text(self) -> str:
+        return str(self._clock_us() // 1_000_000)
 
     def _write(self, made: list[Made]) -> None:
         """The first requests of a turn go out at once, those to further subscribers together when it is over: as in
@@ -138,12 +151,12 @@ class Webhook:
         elsewhere another pool."""
         route = self._routes.get(subscriber.number)
         if route is None:
-            form = RequestForm(subscriber, queue)
+            form = RequestForm(subscriber, queue, self._tails)
         else:
             form = route.form
-            if (form.subscriber is subscriber or form.subscriber == subscriber) and form.queue == queue:
+            if form.subscriber == subscriber and form.queue == queue:
                 return route
-            form = RequestForm(subscriber, queue)
+            form = RequestForm(subscriber, queue, self._tails)
             if form.target == route.form.target:
                 route.reform(form)
                 return route

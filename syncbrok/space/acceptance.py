@@ -14,10 +14,11 @@ from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooL
 from syncbrok.model.facts import Published
 from syncbrok.model.message import Message, Queue
 from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
-from syncbrok.space.channels import Accepted, AcceptedPlain, Publish, PublishBatch, PublishPlain
-from syncbrok.space.draft import Alike, Draft, First
+from syncbrok.space.channels import Accepted, Publish
+from syncbrok.space.draft import Draft, First
 from syncbrok.space.idempotency import KeyIndex, fingerprint, key_hash
 from syncbrok.space.lineage import Lineage, Place
+from syncbrok.space.plain import PlainAcceptor
 from syncbrok.space.queue import Registry
 
 
@@ -104,6 +105,8 @@ class Acceptor:
         self._cached = cached
         self._closing = closing
         self._sync = sync
+        self.plain = PlainAcceptor(self._queue, sync)
+        """of messages that are nothing but their contents: there is nothing to look for"""
 
     def accept(self, unit: Publish, draft: Draft, found: Found | None, only: int = 0) -> Accepted | Wanted:
         """Puts what is new into the draft. Raises ``UnknownQueue``, ``UnknownParent``, ``IdempotencyConflict``,
@@ -129,19 +132,6 @@ class Acceptor:
                 draft.keys[queue.number, key] = first
             _put(draft, work.fresh)
         return Accepted(tuple(work.ids), tuple(work.sequences), tuple(work.new), tuple(work.parents), self._sync)
-
-    def accept_plain(self, item: PublishPlain | PublishBatch, draft: Draft) -> AcceptedPlain:
-        """The same for messages that are nothing but their contents: there is nothing to look for."""
-        queue = self._queue(item.kind.queue)
-        contents = item.contents
-        if not contents:
-            raise Malformed("a batch without a message")
-        first, settings = draft.sequence, queue.settings
-        alike = Alike(queue.number, settings.scope, settings.parent_failure, item.kind.content_type)
-        ids = draft.ids.joined(first, len(contents))
-        draft.add_plain(alike, contents, one_unit=isinstance(item, PublishBatch))
-        draft.size_bytes += sum(map(len, contents))
-        return AcceptedPlain(first, ids, self._sync)
 
     def _queue(self, name: QueueName) -> Queue:
         queue = self._registry.queue(name)

@@ -7,7 +7,7 @@ worked on yet (its queue is being changed by the same batch, or the disk must be
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
@@ -45,17 +45,17 @@ class Waiting:
 
 
 class WaitingPlain(Waiting):
-    """Plain messages of one kind that came one after the other, with one ``listener`` for all of them: 0.5 us each,
-    where an item and a future each take 3."""
+    """Plain messages that came one after the other, with one ``listener`` for all of them: 0.5 us each, where an item
+    and a future each take 3."""
 
-    __slots__ = ("contents", "kind", "listener", "whose")
+    __slots__ = ("contents", "kinds", "listener", "whose")
 
-    def __init__(self, kind: PlainKind, listener: Listener) -> None:
-        self.kind = kind
+    def __init__(self, listener: Listener) -> None:
+        self.kinds: list[PlainKind] = []
         self.contents: list[bytes] = []
         self.whose: list[Any] = []
         self.listener = listener
-        self.item = PublishPlain(kind, self.contents)
+        self.item = PublishPlain(self.kinds, self.contents)
         self.records = 0
         self.size_bytes = 0
         self.found = None
@@ -66,7 +66,7 @@ class WaitingPlain(Waiting):
         if not whose:
             return
         try:
-            self.listener.accepted(self.kind, whose, result)
+            self.listener.accepted(self.kinds, whose, result)
         except Exception:  # noqa: BLE001 (a frontend's mistakes are not the committer's)
             _log.exception("syncbrok.space.listener_failed", extra={"messages": len(whose)})
 
@@ -74,6 +74,14 @@ class WaitingPlain(Waiting):
         whose, self.whose = self.whose, []
         if whose:  # on the next turn: who is refused may put again, and must not be met here once more
             asyncio.get_running_loop().call_soon(self.listener.refused, whose, why)
+
+    def refuse_some(self, refused: Mapping[int, BaseException]) -> None:
+        """Those at these places are told why, as ``refuse`` does, and are in here no more."""
+        loop = asyncio.get_running_loop()
+        for place, why in refused.items():
+            loop.call_soon(self.listener.refused, [self.whose[place]], why)
+        for column in (self.kinds, self.contents, self.whose):
+            column[:] = [one for place, one in enumerate(column) if place not in refused]
 
 
 class ChannelStatistics(NamedTuple):
@@ -126,7 +134,7 @@ class BoundedChannel:
         return receipt
 
     def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: Listener) -> None:
-        """See ``channels.MessageChannel``. Neighbours of a kind become one item while they wait."""
+        """See ``channels.MessageChannel``. Neighbours with one listener become one item while they wait."""
         if self._closed is not None:
             raise self._closed()
         size_bytes = len(content)
@@ -134,13 +142,13 @@ class BoundedChannel:
         last = self._line[-1] if self._line else None
         if not (
             type(last) is WaitingPlain
-            and last.kind == kind
             and last.listener is listener
             and last.records < _plain_records_max
             and last.size_bytes + size_bytes <= _plain_bytes_max
         ):
-            last = WaitingPlain(kind, listener)
+            last = WaitingPlain(listener)
             self._line.append(last)
+        last.kinds.append(kind)
         last.contents.append(content)
         last.whose.append(whose)
         last.records += 1

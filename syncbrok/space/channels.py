@@ -44,16 +44,16 @@ class PlainKind(NamedTuple):
 
 
 class PublishPlain(NamedTuple):
-    """Plain messages that were put one after the other, each a unit of its own. Receipt: ``AcceptedPlain``. Whatever
-    refuses one of them refuses all, since nothing tells them apart."""
+    """Plain messages that were put one after the other, each a unit of its own and of its own kind. Receipt:
+    ``AcceptedPlain``, of those that were not refused."""
 
-    kind: PlainKind
+    kinds: list[PlainKind]
     contents: list[bytes]
 
 
 class AcceptedPlain(NamedTuple):
-    """The receipt of a ``PublishPlain``: the sequence of its first message, the others follow it; ``ids`` has 16 bytes
-    a message. ``sync`` as in ``Accepted``."""
+    """The receipt of plain messages: the sequence of the first, the others follow it; ``ids`` has 16 bytes a message.
+    ``sync`` as in ``Accepted``."""
 
     first: int
     ids: bytes
@@ -200,10 +200,11 @@ class Channel(Protocol):
 
 
 class Listener(Protocol):
-    """Who is told what became of plain messages: ``whose`` are those it put them with, in the order of the messages.
+    """Who is told what became of plain messages: ``whose`` are those it put them with, in the order of the messages,
+    and ``kinds`` what those are. What became durable together is told together where it was put by one listener.
     Both are called on the event loop, never from within ``put_plain``; what they raise is logged and hurts nobody."""
 
-    def accepted(self, kind: PlainKind, whose: Sequence[Any], receipt: AcceptedPlain) -> None: ...
+    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence[Any], receipt: AcceptedPlain) -> None: ...
 
     def refused(self, whose: Sequence[Any], why: BaseException) -> None:
         """``why`` is what the future of any other item would raise."""

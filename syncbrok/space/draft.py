@@ -12,6 +12,7 @@ from syncbrok.model.errors import BrokerFault, SyncbrokError
 from syncbrok.model.facts import (
     Fact,
     FactOrRun,
+    Published,
     PublishedRun,
     Row,
     SegmentOpened,
@@ -23,7 +24,7 @@ from syncbrok.space.identity import Identities
 
 _log = logging.getLogger(__name__)
 
-_run_min: Final = 8
+RUN_MIN: Final = 8
 """fewer messages cost less as facts of their own"""
 
 
@@ -119,6 +120,14 @@ class Draft:
         self.sequence += len(facts)
         self.unit_ends.append(self.records - 1)
 
+    def add_singles(self, messages: Sequence[Published]) -> None:
+        """As ``add``, for messages that are units of their own."""
+        if messages:
+            before = self.records
+            self.facts.extend(messages)
+            self.sequence += len(messages)
+            self.unit_ends.extend(range(before, self.records))
+
     def add_plain(self, alike: Alike, contents: Sequence[bytes], *, one_unit: bool) -> None:
         """Plain messages, as one unit or each as its own. They bear the sequences from ``sequence`` on and the ids
         that ``ids`` gives for those."""
@@ -140,7 +149,7 @@ class Draft:
         ids = self.ids.joined(first, len(contents))
         run = PublishedRun(first, self.time_us, ids, *alike, contents)
         self._contents = []
-        if len(contents) < _run_min:
+        if len(contents) < RUN_MIN:
             self._facts.extend(run.messages())
         else:
             self._facts.append(run)

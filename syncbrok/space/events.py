@@ -64,6 +64,14 @@ class Events:
     def __len__(self) -> int:
         return len(self._listeners)
 
+    def apply_all(self, facts: Sequence[FactOrRun]) -> None:
+        """As ``apply``, for what became durable together."""
+        if not self._listeners:
+            self._applied = last_sequence(facts[-1])
+            return
+        for fact in facts:
+            self.apply(fact)
+
     def apply(self, fact: FactOrRun) -> None:
         """A fact that is durable and that the scheduler has been told; listeners hear of each message of a run."""
         self._applied = last_sequence(fact)

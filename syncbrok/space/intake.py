@@ -8,11 +8,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
 from syncbrok.space.acceptance import Acceptor, Wanted
-from syncbrok.space.channel import Waiting, stopped
+from syncbrok.space.channel import Waiting, WaitingPlain, stopped
 from syncbrok.space.channels import (
     AcceptedPlain,
     Cancel,
@@ -62,7 +62,7 @@ class Intake:
         self.steps: dict[type, Step] = {
             Publish: self._publish,
             PublishPlain: self._publish_plain,
-            PublishBatch: self._publish_plain,
+            PublishBatch: self._publish_batch,
             SendTest: self._send_test,
             DeclareQueue: _about("name", declarations.declare_queue),
             ChangeQueue: _about("name", declarations.change_queue),
@@ -100,11 +100,20 @@ class Intake:
             return ELSEWHERE
         return result
 
-    def _publish_plain(self, draft: Draft, waiting: Waiting) -> AcceptedPlain:
-        item: PublishPlain | PublishBatch = waiting.item
+    def _publish_batch(self, draft: Draft, waiting: Waiting) -> AcceptedPlain:
+        item: PublishBatch = waiting.item
         if item.kind.queue in draft.touched:
             raise Later
-        return self._acceptor.accept_plain(item, draft)
+        return self._acceptor.plain.accept_batch(item, draft)
+
+    def _publish_plain(self, draft: Draft, waiting: Waiting) -> Any:
+        item: PublishPlain = waiting.item
+        if draft.touched and any(kind.queue in draft.touched for kind in item.kinds):
+            raise Later
+        queues, refused = self._acceptor.plain.queues_of(item.kinds)
+        if refused:
+            cast("WaitingPlain", waiting).refuse_some(refused)
+        return self._acceptor.plain.accept_each(item, queues, draft) if queues else ELSEWHERE
 
     def _send_test(self, draft: Draft, waiting: Waiting) -> Any:
         item: SendTest = waiting.item

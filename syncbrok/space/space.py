@@ -189,6 +189,7 @@ class Space:
     def handle(self, scheme: str, handler: Handler) -> None:
         """Deliver to endpoints that begin with ``scheme:`` by ``handler``, which the Space closes at its end."""
         self._handlers[scheme] = handler
+        self.courier.handlers_changed()
 
     def consumed_by(self, queue: str, subscriber: str) -> int:
         """The number of a subscriber, for whoever consumes for it. Raises ``UnknownQueue``, ``UnknownSubscriber``."""
@@ -201,7 +202,7 @@ class Space:
 
     def signing_keys(self, subscriber: int) -> tuple[bytes, ...]:
         """Raw bytes to sign with now, the newest first; for the webhook."""
-        return self._vault.keys(subscriber, self._clock_us())
+        return self._vault.keys(subscriber, self._clock_us)
 
     async def run(self) -> None:
         """Serve until ``drain``; the log is closed when this returns. Raises what stopped it, ``LogFailed`` above
@@ -288,8 +289,7 @@ class Space:
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         self._state.apply(facts)
-        for fact in facts:
-            self.view.apply(fact)
+        self.view.apply_all(facts)
 
     def committed(self) -> None:
         ended = self._state.scheduler.take_watched()

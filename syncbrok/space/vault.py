@@ -72,15 +72,16 @@ class Vault:
             raise BadConfig(f"{path} is not a file of secrets as Syncbrok writes it: {problem}") from problem
         return cls(directory, kept)
 
-    def keys(self, number: int, now_us: int) -> tuple[bytes, ...]:
-        """Raw bytes to sign with now, the newest first: none, one, or two while one is rotated out."""
+    def keys(self, number: int, clock_us: Callable[[], int]) -> tuple[bytes, ...]:
+        """Raw bytes to sign with now, the newest first: none, one, or two while one is rotated out. Most subscribers
+        have none, and then nobody looks at the clock."""
         kept = self._kept.get(number)
         if kept is None:
             return ()
         keys = self._keys.get(number)
         if keys is None:
             keys = self._keys[number] = tuple(map(secret_key, kept.secrets))
-        return keys[:1] if kept.until_us and kept.until_us <= now_us else keys
+        return keys[:1] if kept.until_us and kept.until_us <= clock_us() else keys
 
     def holds(self, number: int, secret: str) -> bool:
         """Whether this is the subscriber's newest secret."""

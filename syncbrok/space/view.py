@@ -54,7 +54,7 @@ class View:
         self._tree = Tree(sources, self._reading)
         self._waiters = Waiters(sources.schedule)
         self._events = Events(sources, self._reading)
-        self.apply = self._events.apply
+        self.apply, self.apply_all = self._events.apply, self._events.apply_all
         """``apply(fact)``: called by the Space for every fact that is durable, after the scheduler's"""
 
     def __repr__(self) -> str:

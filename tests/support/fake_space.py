@@ -108,7 +108,7 @@ class FakeSpace:
             else:
                 accepted = settled.result()
                 told = AcceptedPlain(accepted.sequences[0], accepted.ids[0], accepted.sync)
-                listener.accepted(kind, [whose], told)
+                listener.accepted([kind], [whose], told)
 
         receipt.add_done_callback(tell)
 

@@ -17,7 +17,7 @@ server, with all the ways there are to be wrong about HTTP.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, cast
@@ -84,20 +84,19 @@ class Lanes:
         for lane in list(self.open):
             lane.abort()
 
-    def accepted(self, kind: PlainKind, whose: "Sequence[FastLane]", receipt: AcceptedPlain) -> None:
-        """Answer everybody whose message became durable in one commit; see ``channels.Listener``."""
-        told = self._answers(kind, receipt, len(whose))
-        for lane in whose:
+    def accepted(self, kinds: Sequence[PlainKind], whose: "Sequence[FastLane]", receipt: AcceptedPlain) -> None:
+        """Answer everybody whose message became durable in one commit; see ``channels.Listener``. All answers are made
+        before the first is written: with Python between two writes the clients fall asleep, and waking them is dear."""
+        states = self.surface.view.message_states(receipt.first, len(whose))
+        status = status_of(receipt)
+        self.gate.answers[status] += len(whose)
+        told = answers(_STATUS[status], kinds, receipt, states, self.date)
+        now = asyncio.get_running_loop().time()
+        for lane, answer in zip(whose, told, strict=True):
             try:
-                lane.tell(next(told))
+                lane.tell(answer, now)
             except Exception as error:  # noqa: BLE001 (whatever it is, the others get their answers)
                 lane.give_up(error)
-
-    def _answers(self, kind: PlainKind, receipt: AcceptedPlain, count: int) -> Iterator[bytes]:
-        states = self.surface.view.message_states(receipt.first, count)
-        status = status_of(receipt)
-        self.gate.answers[status] += count
-        yield from answers(_STATUS[status], kind.queue, receipt, states, self.date)
 
     def refused(self, whose: "Sequence[FastLane]", why: BaseException) -> None:
         for lane in whose:
@@ -228,10 +227,10 @@ class FastLane(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def tell(self, answer: bytes) -> None:
-        """The answer to the plain message that was put last; the client may have gone."""
+    def tell(self, answer: bytes, now: float) -> None:
+        """The answer to the plain message that was put last; the client may have gone. ``now`` is the loop's time."""
         self._answering = False
-        self._since = self._loop.time()
+        self._since = now
         transport = self._transport
         if transport is None:
             return
