@@ -54,7 +54,7 @@ Examples:
 @click.option("--queue", metavar="QUEUE", help="Publish all of it there; by default each message to its own queue.")
 @click.option("--name", metavar="NAME", help="Of this replay, part of the keys; by default made from query and queue.")
 @click.option("--missing-parents", type=click.Choice(["drop", "fail"]), default="fail", show_default=True,
-              help="A parent that is not chosen and the broker does not know: leave it out, or publish nothing.")  # fmt: skip
+              help="A parent not chosen that the broker does not know: leave it out, or publish nothing.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Publish.")
 def command(options: SessionOptions, sql: str, archive: str | None, yes: bool, **given: Any) -> None:
     """See ``help``."""
