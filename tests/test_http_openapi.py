@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from syncbrok.delivery.consumers import Consumers
-from syncbrok.frontends.over_http import pull, render
+from syncbrok.frontends.over_http import pull, render, streams
 from syncbrok.frontends.over_http.app import make_app
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.problems import TABLE
@@ -26,11 +26,16 @@ async def hello(_surface: Surface, _request: web.Request) -> web.StreamResponse:
 EXTRA = Route("GET", "/v1/hello/{queue}", hello, "read", "extra", "Says hello", {200: Reply("Hello.")})
 
 
+def stream_routes(leases: Leases) -> tuple[Route, ...]:
+    consumers: Any = None
+    return streams.routes(streams.Streams(leases, consumers, consumers))
+
+
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     space = FakeSpace()
     leases = Leases(space.channels.subscribers, Consumers(lambda *_: None), lambda *_: 1)
-    async with served(space.channels, space, EXTRA, *pull.routes(leases)) as running:
+    async with served(space.channels, space, EXTRA, *pull.routes(leases), *stream_routes(leases)) as running:
         yield running
 
 
@@ -49,7 +54,7 @@ async def test_every_route_is_described_and_every_description_routed(document: A
     """INTERFACES 3: OpenAPI 3.1 of all the above."""
     space = FakeSpace()
     leases = Leases(space.channels.subscribers, Consumers(lambda *_: None), lambda *_: 1)
-    app = make_app(space.channels, space, HttpOptions(), (EXTRA, *pull.routes(leases)))  # type: ignore[arg-type]
+    app = make_app(space.channels, space, HttpOptions(), (EXTRA, *pull.routes(leases), *stream_routes(leases)))  # type: ignore[arg-type]
     registered = {
         (route.method, route.resource.canonical) for route in app.router.routes() if route.resource is not None
     }
@@ -77,6 +82,7 @@ async def test_the_fixed_routes_are_there(document: Any) -> None:
         ("DELETE", "/v1/messages/{id}"),
         ("POST", "/v1/messages/{id}/replay"),
         ("POST", f"{queue}/pull"),
+        ("GET", f"{queue}/stream"),
         *(("POST", f"/v1/leases{which}:{verb}") for which in ("", "/{lease}") for verb in ("ack", "nack", "extend")),
     }
     assert {(method, path) for method, path, _ in operations(document)} == expected | {("GET", EXTRA.path)}

@@ -34,12 +34,13 @@ from syncbrok.frontends.framed import Framed
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
 from syncbrok.frontends.msgpack_bus import MsgpackBus
 from syncbrok.frontends.multiplexed import Multiplexed
-from syncbrok.frontends.over_http import events, page, pull
+from syncbrok.frontends.over_http import events, page, pull, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_http.surface import HttpOptions, Token
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import FirstUse
+from syncbrok.frontends.passing import Passing
 from syncbrok.frontends.topics import Topics
 from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
@@ -97,7 +98,9 @@ async def serve(
     consumers = Consumers(space.offer)
     space.handle(CONSUMER_SCHEME, consumers)
     leases = Leases(space.channels.subscribers, consumers, space.consumed_by)
-    more = (*events.ROUTES, *page.routes(), *pull.routes(leases))
+    guests = Passing(space.channels.subscribers, space.view, space.consumed_by, streams.NAME)
+    sockets = streams.routes(streams.Streams(leases, consumers, guests))
+    more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *sockets)
     http = HttpServer(space.channels, space.view, _http_options(config), more, room.sockets)
     queues_on_use = FirstUse(space.channels, space.consumed_by)
     doors = Doors(space.channels, space.view, queues_on_use, consumers, space.consumed_by)
@@ -110,6 +113,7 @@ async def serve(
                 if queues is not None:
                     await apply_queues(queues.file, space.channels, lambda: existing(space))
                     signals.reload = lambda: tasks.create_task(_reload(queues.path, variables, space))
+                await guests.delete_leftovers()
                 for frontend in frontends:
                     await frontend.start()
                 tell_address(http.url)

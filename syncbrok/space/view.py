@@ -29,7 +29,7 @@ from syncbrok.space.reports import (
     SubscriberReport,
     TreeReport,
 )
-from syncbrok.space.sources import Sources
+from syncbrok.space.sources import LogReads, Sources
 from syncbrok.space.tree import Tree
 from syncbrok.space.waiters import Waiters
 from syncbrok.space.why import ENDED, Why
@@ -151,6 +151,12 @@ class View:
         sequences, next_ = await self._sequences(number, after, limit, state)
         found = [entry for entry in await self._reading.messages(sequences) if entry is not None]
         return Page(await self._reports(found), next_)
+
+    async def read(self, queue: str, after: int, limit: int) -> list[Published]:
+        """Messages of a queue with their contents, in the order accepted, beyond the sequence ``after``; what is
+        damaged on the disk is left out. Raises ``UnknownQueue``."""
+        number = self._sources.registry.queue(queue).number
+        return await self._sources.run_blocking(_read, self._sources.journal, number, after, limit)
 
     async def sequence_of(self, queue: str, index: int) -> int | None:
         """The sequence of the message at ``index`` of those that the log still has of a queue, the oldest being 0; None
@@ -285,3 +291,8 @@ async def _one_by_one(listener: Listener) -> AsyncIterator[Event]:
             async for batch in batches:
                 for event in batch:
                     yield event
+
+
+def _read(journal: LogReads, queue: int, after: int, limit: int) -> list[Published]:
+    sequences = journal.queue_sequences(queue, after, limit)
+    return [message for message in journal.read_many(sequences) if message is not None]

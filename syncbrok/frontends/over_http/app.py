@@ -19,14 +19,13 @@ from syncbrok.frontends.over_http import (
 )
 from syncbrok.frontends.over_http.auth import Tokens
 from syncbrok.frontends.over_http.body import JSON_BYTES_MAX, expectation
-from syncbrok.frontends.over_http.gate import SERVER, Gate
+from syncbrok.frontends.over_http.gate import GATE, SERVER, Gate
 from syncbrok.frontends.over_http.routes import Route
 from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, HttpOptions, Surface
 from syncbrok.space.channels import Channels
 from syncbrok.space.view import View
 
 SURFACE: Final = web.AppKey("surface", Surface)
-GATE: Final = web.AppKey("gate", Gate)
 
 # aiohttp tries the resources below one prefix in this order: the way of every message comes first.
 _ROUTES: Final = (

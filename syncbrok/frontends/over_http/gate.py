@@ -3,6 +3,7 @@ asked that the route does not know, and whatever goes wrong becomes a problem do
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -71,3 +72,6 @@ class Gate:
         if route is not None and route.scope == PUBLISH:
             response.headers[SYNC] = self._sync
         return response
+
+
+GATE: Final = web.AppKey("gate", Gate)

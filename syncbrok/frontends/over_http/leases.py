@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.model import limits
-from syncbrok.model.errors import ClientFault, Conflict, Malformed
+from syncbrok.model.errors import ClientFault, Conflict, Malformed, UnknownSubscriber
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Channel, Subscribe
+from syncbrok.space.view import View
 
 ENDPOINT: Final = "consumer:pull"
 _TOGETHER_S: Final = 0.002
@@ -134,16 +135,29 @@ class Leases:
         self._groups: dict[int, Group] = {}  # by the subscriber's number; bounded by those there are
 
     async def group(self, queue: QueueName, name: SubscriberId, start: str) -> Group:
-        """Declared where it is not there yet, from ``start`` on. Raises ``UnknownQueue`` and ``BrokerFault``."""
-        settings = SubscriberSettings(ENDPOINT, name=name, window=limits.window_max)
-        with suppress(Conflict):  # somebody has changed its settings: theirs is what counts
-            await self._subscribers.put(Subscribe(queue, settings, start=start))
-        number = self._number_of(queue, name)
+        """As ``number``."""
+        number = await self.number(queue, name, start)
         group = self._groups.get(number)
         if group is None or group.member is None:
             group = self._groups[number] = Group()
             group.member = self._consumers.join(number, group, 0)
         return group
+
+    async def number(self, queue: QueueName, name: SubscriberId, start: str) -> int:
+        """Of a group; declared, from ``start`` on, where it is not there. Raises ``UnknownQueue``, ``BrokerFault``."""
+        settings = SubscriberSettings(ENDPOINT, name=name, window=limits.window_max)
+        with suppress(Conflict):  # somebody has changed its settings: theirs is what counts
+            await self._subscribers.put(Subscribe(queue, settings, start=start))
+        return self._number_of(queue, name)
+
+    @staticmethod
+    def check(view: View, queue: QueueName, name: str) -> None:
+        """Raises ``UnknownQueue``, and ``Conflict`` where the name is that of a subscriber of another kind."""
+        view.queue(queue)
+        with suppress(UnknownSubscriber):
+            if view.subscriber(queue, name).settings.endpoint != ENDPOINT:
+                what = f"subscriber {name!r} of queue {queue!r} is no group of consumers; name another"
+                raise Conflict(what, queue=queue, subscriber=name)
 
     def acknowledge(self, lease: str) -> None:
         """Raises ``LeaseOver``."""

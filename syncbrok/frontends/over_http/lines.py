@@ -142,6 +142,11 @@ def _parse(line: bytes, position: int, content_bytes_max: int, parents_max: int)
         raise Malformed(f"not JSON: {error.msg}" if line.strip() else "an empty line; leave it out") from None
     if given.__class__ is not dict:
         raise Malformed("not a JSON object")
+    return parse_one(given, position, content_bytes_max, parents_max)
+
+
+def parse_one(given: dict[str, Any], position: int, content_bytes_max: int, parents_max: int) -> Message:
+    """The message of a line that is an object, the ``position``-th (from 0) of its unit. Raises ``ClientFault``."""
     content = given.get("content")
     if content.__class__ is str and len(given) == 1:  # the commonest line by far has nothing more
         message = Message(content.encode(), TEXT)

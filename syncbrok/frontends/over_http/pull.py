@@ -1,7 +1,6 @@
 """Pulling over HTTP: for consumers that cannot be called. Messages are lent, and each lease is answered by its name."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -9,13 +8,13 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import render
 from syncbrok.frontends.over_http.body import read_object
-from syncbrok.frontends.over_http.leases import ENDPOINT, LeaseOver, Leases, Lent
+from syncbrok.frontends.over_http.leases import LeaseOver, Leases, Lent
 from syncbrok.frontends.over_http.queues import queue_name, refuse_unknown
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import CONSUME, Surface
 from syncbrok.model import limits
-from syncbrok.model.errors import BadSetting, Conflict, UnknownSubscriber
-from syncbrok.model.names import QueueName, SubscriberId, parse_subscriber_id
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.names import SubscriberId, parse_subscriber_id
 from syncbrok.model.units import parse_duration_s
 
 GROUP: Final = "pull"
@@ -39,21 +38,13 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
         raise BadSetting('group: expected a name; start: "beginning", "now" or a sequence')
     refuse_unknown(given)
     queue = queue_name(request)
-    _check(surface, queue, name)
+    leases.check(surface.view, queue, name)
     group = await leases.group(queue, SubscriberId(parse_subscriber_id(name)), str(start))
     lent = await group.pull(most, wait_s, lease_s)
     if request.transport is None or request.transport.is_closing():  # it went while it waited, and knows of none
         group.give_back(lent)
         lent = []
     return render.json({"messages": [_shown(one) for one in lent]})
-
-
-def _check(surface: Surface, queue: QueueName, group: str) -> None:
-    """Raises ``UnknownQueue``, and ``Conflict`` where the name is that of a subscriber of another kind."""
-    surface.view.queue(queue)
-    with suppress(UnknownSubscriber):
-        if surface.view.subscriber(queue, group).settings.endpoint != ENDPOINT:
-            raise Conflict(f"subscriber {group!r} of queue {queue!r} is no group that pulls; name another", group=group)
 
 
 def _shown(one: Lent) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from syncbrok.delivery.handler import Delivery
-from syncbrok.model.facts import Row
+from syncbrok.model.facts import Published, Row
 from syncbrok.model.names import id_text
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.units import render_time
@@ -104,21 +104,25 @@ def message(report: MessageReport) -> dict[str, Any]:
 
 
 def received(lent: Delivery) -> dict[str, Any]:
-    """A message as a consumer receives it: text as ``content``, other bytes as ``content_base64``."""
-    message = lent.message
+    """A message as a consumer receives it."""
+    shown = stored(lent.message, lent.queue) | {"attempt": lent.attempt.number}
+    if lent.attempt.replay:
+        shown["replay"] = lent.attempt.replay
+    return shown
+
+
+def stored(message: Published, queue: str) -> dict[str, Any]:
+    """A message with its content: text as ``content``, other bytes as ``content_base64``."""
     shown = {
         "id": id_text(message.id),
-        "queue": lent.queue,
+        "queue": queue,
         "sequence": message.sequence,
-        "attempt": lent.attempt.number,
         "accepted_at": _time(message.time_us),
         "parents": [id_text(parent) for parent in message.parents],
         "key": message.key or None,
         "content_type": message.content_type or None,
         "headers": _pairs(message.headers),
     }
-    if lent.attempt.replay:
-        shown["replay"] = lent.attempt.replay
     try:
         shown["content"] = message.content.decode()
     except UnicodeDecodeError:

@@ -7,9 +7,10 @@ from typing import Final
 
 from aiohttp import web
 
-from syncbrok.frontends.over_http.app import GATE, SURFACE, make_app
+from syncbrok.frontends.over_http.app import SURFACE, make_app
 from syncbrok.frontends.over_http.connection import Connection, Limits
 from syncbrok.frontends.over_http.fast_lane import FastLane, Lanes
+from syncbrok.frontends.over_http.gate import GATE
 from syncbrok.frontends.over_http.routes import Route
 from syncbrok.frontends.over_http.surface import HttpOptions
 from syncbrok.space.channels import Channels

@@ -1,0 +1,252 @@
+"""The WebSocket to publish and consume on, and the queue as Server-Sent Events.
+
+Broken by hand to see these fail: a window that hands out more; a socket that leaves its subscriber behind; events that
+begin one too late after a resume.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncbrok.frontends.over_http import pull, socket_frames, streams
+from syncbrok.frontends.over_http.leases import Leases
+from syncbrok.frontends.over_http.surface import Token
+from syncbrok.frontends.passing import Passing
+from syncbrok.model.errors import ClientFault
+from tests.support.http_api import Api, served
+from tests.support.polling import eventually
+from tests.support.spaces import Running, running_space
+from tests.support.wire import doors_of
+
+PATIENCE_S = 10.0
+
+
+@asynccontextmanager
+async def streaming(directory: Path, **options: Any) -> AsyncIterator[tuple[Api, Running]]:
+    """The HTTP frontend with its streams and leases over a running Space that has the queue ``orders``."""
+    async with running_space(directory, drain_s=0.1) as running:
+        doors = doors_of(running)
+        leases = Leases(doors.channels.subscribers, doors.consumers, doors.number_of)
+        guests = Passing(doors.channels.subscribers, doors.view, doors.number_of, streams.NAME)
+        routes = (*pull.routes(leases), *streams.routes(streams.Streams(leases, doors.consumers, guests)))
+        async with served(doors.channels, doors.view, *routes, **options) as api:
+            await running.queue("orders")
+            yield api, running
+
+
+def held(running: Running) -> int:
+    """How many messages are with a consumer."""
+    return sum(one.in_flight for one in running.view.subscribers("orders", None, 9)[0])
+
+
+class Socket:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+
+    async def send(self, **frame: Any) -> None:
+        await self._socket.send_str(json.dumps(frame))
+
+    async def next(self, kind: str) -> dict[str, Any]:
+        frame: dict[str, Any] = json.loads(await self._socket.receive_str(timeout=PATIENCE_S))
+        assert frame["type"] == kind, frame
+        return frame
+
+    async def nothing(self) -> None:
+        with pytest.raises(TimeoutError):
+            await self._socket.receive(timeout=0.1)
+
+    async def publish(self, content: str, **more: Any) -> dict[str, Any]:
+        await self.send(type="publish", ref=content, content=content, **more)
+        published = await self.next("published")
+        assert published["ref"] == content
+        return published
+
+
+@asynccontextmanager
+async def socket_to(api: Api, query: str = "", **headers: str) -> AsyncIterator[Socket]:
+    url = f"{api.server.url}/v1/queues/orders/stream{query}"
+    async with aiohttp.ClientSession() as session, session.ws_connect(url, headers=headers) as connected:
+        socket = Socket(connected)
+        await socket.next("subscribed")
+        yield socket
+
+
+async def events(api: Api, count: int, query: str = "", **headers: str) -> list[tuple[int, dict[str, Any]]]:
+    """The first events: (id, data)."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    url = f"{api.server.url}/v1/queues/orders/stream{query}"
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        number = 0
+        async with asyncio.timeout(PATIENCE_S):
+            async for line in answer.content:
+                if line.startswith(b"id: "):
+                    number = int(line[4:])
+                elif line.startswith(b"data: "):
+                    found.append((number, json.loads(line[6:])))
+                    if len(found) == count:
+                        break
+    return found
+
+
+async def test_publish_and_consume_on_one_connection(tmp_path: Path) -> None:
+    """INTERFACES 3: what is published is answered once durable, and received, a child after its parent's ack."""
+    async with streaming(tmp_path) as (api, _), socket_to(api) as socket:
+        parent = await socket.publish("parent")
+        message = await socket.next("message")
+        assert (message["id"], message["content"], message["attempt"]) == (parent["id"], "parent", 1)
+        await socket.publish("child", parents=[parent["id"]])
+        await socket.nothing()
+
+
+async def test_an_acknowledged_parent_lets_its_child_go(tmp_path: Path) -> None:
+    """DESIGN 1, causal: over a socket as over anything."""
+    async with streaming(tmp_path) as (api, running), socket_to(api) as socket:
+        parent = await running.publish("orders", b"parent")
+        await running.publish("orders", b"\xff", parent)
+        first = await socket.next("message")
+        await socket.send(type="ack", sequence=first["sequence"])
+        second = await socket.next("message")
+        assert base64.b64decode(second["content_base64"]) == b"\xff"
+
+
+async def test_the_window_holds_back(tmp_path: Path) -> None:
+    """DESIGN 1, bounded: no more than the window is out; acks and a wider window let more come."""
+    async with streaming(tmp_path) as (api, running):
+        for number in range(10):
+            await running.publish("orders", b"%d" % number)
+        async with socket_to(api, "?start=beginning&window=2") as socket:
+            first, second = await socket.next("message"), await socket.next("message")
+            assert held(running) == 2
+            await socket.send(type="ack", sequences=[first["sequence"], second["sequence"]])
+            third, _ = await socket.next("message"), await socket.next("message")
+            assert third["content"] == "2"
+            await socket.send(type="window", size=5)
+            assert [(await socket.next("message"))["content"] for _ in range(3)] == ["4", "5", "6"]
+            assert held(running) == 5
+
+
+async def test_a_nack_comes_again_and_a_lapse_is_told(tmp_path: Path) -> None:
+    """RULES 9: a refusal is a failed attempt, with its reason; the queue's schedule says when it comes again."""
+    async with streaming(tmp_path) as (api, running):
+        await api.patch("/v1/queues/orders", {"retry": ["0s", "0s"], "timeout": "200ms"})
+        async with socket_to(api) as socket:
+            id_ = await running.publish("orders", b"x")
+            message = await socket.next("message")
+            await socket.send(type="nack", sequence=message["sequence"], reason="busy")
+            assert (await socket.next("message"))["attempt"] == 2
+            assert (await socket.next("lapsed"))["sequences"] == [message["sequence"]]
+            assert (await socket.next("message"))["attempt"] == 3
+            await socket.send(type="ack", sequence=message["sequence"])
+            await running.ended(id_)
+
+
+async def test_a_group_stays_and_is_shared_with_those_who_pull(tmp_path: Path) -> None:
+    """INTERFACES 3: what a group has not acknowledged waits for whoever consumes for it next, over either way."""
+    async with streaming(tmp_path) as (api, running):
+        async with socket_to(api, "?group=workers&start=beginning&window=1"):
+            pass
+        await running.publish("orders", b"one")
+        await running.publish("orders", b"two")
+        pulled = (await api.post("/v1/queues/orders/pull", {"group": "workers", "max": 1, "wait": 5})).json()
+        assert [message["content"] for message in pulled["messages"]] == ["one"]
+        async with socket_to(api, "?group=workers") as socket:
+            assert (await socket.next("message"))["content"] == "two"
+
+
+async def test_a_socket_without_a_group_leaves_nothing_behind(tmp_path: Path) -> None:
+    """RULES 14: its subscriber goes with it, and what waited for it does not wait any more."""
+    async with streaming(tmp_path) as (api, running):
+        async with socket_to(api) as socket:
+            id_ = await running.publish("orders", b"x")
+            await socket.next("message")
+            assert len(running.view.subscribers("orders", None, 9)[0]) == 1
+        await running.ended(id_)
+        await eventually(lambda: not running.view.subscribers("orders", None, 9)[0], "it is deleted")
+
+
+async def test_mistakes_are_told_and_the_socket_goes_on(tmp_path: Path) -> None:
+    """CONTRIBUTING, errors: RFC 9457 with the ref of the frame that was wrong; nothing changed."""
+    async with streaming(tmp_path) as (api, running), socket_to(api) as socket:
+        for wrong in (
+            {"type": "publish", "ref": 1, "content": "x", "parents": ["nonsense"]},
+            {"type": "publish", "ref": 1},
+            {"type": "ack", "ref": 1, "sequence": "12"},
+            {"type": "what", "ref": 1},
+            {"type": "window", "ref": 1, "size": 10**9},
+        ):
+            await socket.send(**wrong)
+            answer = await socket.next("problem")
+            assert answer["ref"] == 1
+            assert answer["problem"]["status"] == 400
+        unknown = "01a1fba6-f093-8000-8000-000104aafc26"
+        await socket.send(type="publish", ref=2, content="x", parents=[unknown])
+        assert (await socket.next("problem"))["problem"]["status"] in (400, 422)
+        await socket.publish("fine")
+        assert running.view.queue("orders").accepted == 1
+        (await api.get("/v1/queues/nothing/stream")).problem(404, "unknown-queue")
+
+
+async def test_a_socket_publishes_only_with_the_scope(tmp_path: Path) -> None:
+    """INTERFACES 3: tokens; consuming is one scope, publishing another."""
+    secret = "only to read"
+    tokens = (Token("reader", hashlib.sha256(secret.encode()).hexdigest(), frozenset({"consume"})),)
+    async with streaming(tmp_path, tokens=tokens) as (api, _):
+        async with socket_to(api, Authorization=f"Bearer {secret}") as socket:
+            await socket.send(type="publish", ref=1, content="x")
+            assert (await socket.next("problem"))["problem"]["status"] == 403
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await session.ws_connect(f"{api.server.url}/v1/queues/orders/stream")
+            assert refused.value.status == 401
+
+
+async def test_a_page_of_another_site_gets_no_socket(tmp_path: Path) -> None:
+    """DESIGN 1: browsers open sockets across sites without asking; this is the only thing that stops them."""
+    async with streaming(tmp_path) as (api, running):
+        async with aiohttp.ClientSession() as session:
+            headers = {"Sec-Fetch-Site": "cross-site"}
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await session.ws_connect(f"{api.server.url}/v1/queues/orders/stream", headers=headers)
+            assert refused.value.status == 403
+        assert running.view.subscribers("orders", None, 9)[0] == []
+
+
+async def test_events_follow_a_queue_and_resume(tmp_path: Path) -> None:
+    """INTERFACES 3: each message accepted, in order, from the beginning, a sequence, or where a reader left off; nobody
+    is subscribed by reading."""
+    async with streaming(tmp_path) as (api, running):
+        for number in range(600):
+            await running.publish("orders", b"%d" % number)
+        found = await events(api, 600, "?start=beginning")
+        assert [data["content"] for _, data in found] == [str(number) for number in range(600)]
+        assert all(number == data["sequence"] for number, data in found)
+        resumed = await events(api, 1, **{"Last-Event-ID": str(found[9][0])})
+        assert resumed == [found[10]]
+        assert await events(api, 1, f"?start={found[20][0]}") == [found[20]]
+        live = asyncio.create_task(events(api, 1))
+        await eventually(lambda: api.server.connections >= 1, "it listens")
+        for _ in range(200):
+            await running.publish("orders", b"new")
+            if live.done():
+                break
+            await asyncio.wait((live,), timeout=0.05)
+        assert (await live)[0][1]["content"] == "new"
+        assert running.view.subscribers("orders", None, 9)[0] == []
+
+
+@given(st.one_of(st.binary(), st.text().map(str.encode), st.recursive(st.none(), st.lists).map(json.dumps)))
+def test_no_frame_breaks_the_parser(written: bytes | str) -> None:
+    """CONTRIBUTING, errors: whatever is sent is a frame or a client's fault."""
+    with suppress(ClientFault):
+        socket_frames.read(socket_frames.open_frame(written), 1_000, 64)
