@@ -64,8 +64,8 @@ class OpenSegment:
         if self._verify and crc32c(view[SEGMENT_HEADER_BYTES : size - SEAL_BYTES]) != one.crc:
             damage = segment.scrub_bytes(view)
             offset, why = (damage.offset, damage.why) if damage else (SEGMENT_HEADER_BYTES, "the seal has changed")
-            header = read_header(view, offset)
-            first = header.sequence if isinstance(header, Header) else one.base
+            before, _ = walk(view, SEGMENT_HEADER_BYTES, offset)
+            first = int(gather(view, before[-1:])["sequence"][0]) + 1 if len(before) else one.base
             raise self.damaged(offset, first, why)
         return view
 

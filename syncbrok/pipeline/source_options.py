@@ -1,7 +1,7 @@
 """What a person may say with ``.option(...)``, and what it means. No Spark."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from syncbrok.model.errors import BadSetting
@@ -36,8 +36,8 @@ def read_options(options: Mapping[str, str], columns: Sequence[str] | None = Non
         kind,
         schema.columns_of(kind, wanted),
         None if queues is None else frozenset(name.strip() for name in queues.split(",") if name.strip()),
-        parse_time_us(options["since"]) if options.get("since") else TIME_MIN_US,
-        parse_time_us(options["until"]) if options.get("until") else TIME_MAX_US,
+        parsed(parse_time_us, options, "since", TIME_MIN_US),
+        parsed(parse_time_us, options, "until", TIME_MAX_US),
         (),
         flag(options, "verify", default=True),
     )
@@ -87,5 +87,15 @@ def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 def size(options: Mapping[str, str], name: str, default: int) -> int:
     """An option that is a number, or bytes with a unit."""
+    return parsed(lambda value: parse_bytes(int(value) if value.isdecimal() else value), options, name, default)
+
+
+def parsed(parse: Callable[[str], int], options: Mapping[str, str], name: str, default: int) -> int:
+    """What ``parse`` makes of an option. Raises ``BadSetting`` naming it."""
     value = options.get(name)
-    return default if value is None else parse_bytes(int(value) if value.strip().isdecimal() else value)
+    if value is None:
+        return default
+    try:
+        return parse(value.strip())
+    except BadSetting as problem:
+        raise BadSetting(f"{name}: {problem.detail}", option=name) from problem

@@ -8,12 +8,12 @@ import pytest
 
 from syncbrok.log import sidecar
 from syncbrok.model.errors import BadSetting, Gone, LogCorrupt
-from syncbrok.pipeline import decode, log_files, schema
+from syncbrok.pipeline import decode_plan, log_files, schema
 from syncbrok.pipeline.decode_query import CarriedRule, Condition, Query
 from syncbrok.pipeline.log_files import Log
 from tests.support import expected_rows
-from tests.support.expected_rows import EVERY_CARRIED, Rows
-from tests.support.random_facts import START_US, random_story
+from tests.support.expected_rows import Rows
+from tests.support.random_facts import random_story
 from tests.support.segment_files import flip, offsets, write_log
 
 
@@ -65,3 +65,122 @@ def _lie(path: Path, log: Log) -> None:
     wrong[1] += 4
     index._snapshot = index._snapshot._replace(sparse=wrong)
     path.write_bytes(sidecar.encode(index, sealed))
+
+
+@pytest.mark.parametrize("kind", schema.KINDS)
+def test_a_query_reads_only_its_rows(story_log: Log, kind: str) -> None:
+    """``columns``, ``queue``, ``since``, ``until`` and conditions give exactly the rows that looking at each row would
+    leave, in the columns' order, whether or not segments were passed over for it."""
+    rows = expected(story_log, kind)
+    times = sorted(row["time"] for row in rows)
+    since, until = times[len(times) // 3], times[2 * len(times) // 3]
+    first = rows[len(rows) // 2]["sequence"]
+    narrow = query(
+        kind,
+        "queue,time,sequence",
+        queues=frozenset({"queue-1", "queue-4"}),
+        since_us=since,
+        until_us=until,
+        conditions=(Condition("sequence", ">", (first,)), Condition("sequence", "in", tuple(range(1, 1 << 21)))),
+    )
+    wanted = [
+        {name: row[name] for name in ("queue", "time", "sequence")}
+        for row in rows
+        if row["queue"] in narrow.queues and since <= row["time"] < until and first < row["sequence"] < 1 << 21
+    ]
+    assert expected_rows.read(story_log, narrow) == wanted
+    bases = frozenset(one.base for one in story_log.segments) if kind == "messages" else frozenset[int]()
+    parts = decode_plan.narrowed(log_files.slices(story_log), narrow, bases)
+    assert expected_rows.read_parts(story_log, parts, narrow) == wanted
+
+
+def test_segments_without_wanted_rows_are_not_read(story_log: Log) -> None:
+    """A time or a range of sequences that a segment cannot have spares reading it."""
+    middle = story_log.segments[1]
+    conditions = (Condition("sequence", ">=", (middle.base + 5,)), Condition("sequence", "<", (middle.last,)))
+    (part,) = decode_plan.narrowed(log_files.slices(story_log), query("facts", conditions=conditions))
+    assert (part.segment.base, part.first, part.last) == (middle.base, middle.base + 5, middle.last - 1)
+    within = query("messages", since_us=middle.first_time_us, until_us=middle.last_time_us)
+    (part,) = decode_plan.narrowed(log_files.slices(story_log), within)
+    assert part.segment.base == middle.base
+    nothing = query("facts", conditions=(Condition("sequence", "in", ()),))
+    assert decode_plan.narrowed(log_files.slices(story_log), nothing) == []
+
+
+@pytest.mark.parametrize("kind", schema.KINDS)
+def test_counts_come_from_the_sidecars(story_log: Log, kind: str) -> None:
+    """Sequences are read without touching a sealed segment: its bytes may be gone. The rows are the same."""
+    rule = CarriedRule()
+    whole = query(kind, "sequence")
+    wanted = sorted(map(str, expected_rows.read(story_log, whole._replace(since_us=1), rule)))
+    assert wanted
+    for one in story_log.segments[:2]:
+        data = Path(one.path).read_bytes()
+        Path(one.path).write_bytes(data[:200] + bytes(len(data) - 200))
+    assert sorted(map(str, expected_rows.read(story_log, whole, rule))) == wanted
+    halves = log_files.share_out(log_files.slices(story_log), 30_000, 1)
+    assert len(halves) > 3
+    found = [row for part in halves for row in expected_rows.read_parts(story_log, part, whole, rule)]
+    assert sorted(map(str, found)) == wanted
+
+
+def test_queues_come_from_the_sidecars(story_log: Log) -> None:
+    """The queue of each message as the sidecar has it is the one in its record, in the order of the log, and a filter
+    on queues reads only theirs."""
+    found = expected_rows.records(Path(story_log.directory), story_log.durable)
+    wanted = [
+        {"queue": row["queue"], "sequence": row["sequence"]} for row in expected_rows.messages(found, carried=False)
+    ]
+    whole = query("messages", "queue,sequence")
+    assert expected_rows.read(story_log, whole, CarriedRule()) == wanted
+    some = whole._replace(queues=frozenset({"queue-2"}))
+    assert expected_rows.read(story_log, some, CarriedRule()) == [row for row in wanted if row["queue"] == "queue-2"]
+
+
+def test_parts_of_segments_are_whole_together(story_log: Log) -> None:
+    """A segment split over partitions loses no row and repeats none."""
+    for kind in schema.KINDS:
+        whole = query(kind)
+        parts = log_files.share_out(log_files.slices(story_log), 50_000, 1)
+        found = [row for part in parts for row in expected_rows.read_parts(story_log, part, whole)]
+        assert found == expected_rows.read(story_log, whole)
+
+
+def test_damage_is_named(story_log: Log) -> None:
+    """One flipped bit of a sealed segment or of the live one is an error that names file, offset and sequences; what
+    is not verified may be read with it, but never past a record that is not one."""
+    for one in (story_log.segments[0], story_log.segments[2]):
+        path = Path(one.path)
+        kept = path.read_bytes()
+        sequence, offset = list(offsets(path).items())[30]
+        flip(path, offset + 60)
+        with pytest.raises(LogCorrupt, match=rf"{path.name}, offset {offset}, sequences {sequence} to {one.last}"):
+            expected_rows.read(story_log, query("messages"))
+        path.write_bytes(kept)
+        path.with_suffix(".idx").unlink(missing_ok=True)
+        flip(path, offset)
+        with pytest.raises(LogCorrupt, match=rf"{path.name}, offset {offset}, sequences {sequence} to {one.last}"):
+            expected_rows.read(story_log, query("messages", verify=False))
+        path.write_bytes(kept)
+
+
+def test_a_dropped_segment_is_read_until_it_is_unlinked(story_log: Log) -> None:
+    """Retention renames a segment first: who planned to read it finishes. Then it is gone, and the error says so."""
+    wanted = expected(story_log, "messages")
+    path = Path(story_log.segments[0].path)
+    dropped = path.rename(path.with_name(f"{path.name}.dropped"))
+    path.with_suffix(".idx").unlink()
+    assert expected_rows.read(story_log, query("messages")) == wanted
+    dropped.unlink()
+    with pytest.raises(Gone, match=f"{path.name}, sequences 1 to .* retention dropped"):
+        expected_rows.read(story_log, query("messages"))
+
+
+def test_columns_and_kinds_are_named_when_they_are_wrong() -> None:
+    """A mistake in an option is answered with what there is."""
+    with pytest.raises(BadSetting, match="sequences is no column of kind messages; there are sequence, time"):
+        schema.columns_of("messages", "sequence, sequences")
+    with pytest.raises(BadSetting, match="kind is 'message'; it must be one of messages, deliveries, facts"):
+        schema.columns_of("message")
+    with pytest.raises(BadSetting, match="more than once"):
+        schema.columns_of("facts", "time,time")

@@ -24,7 +24,7 @@ from syncbrok.model.facts import (
 from syncbrok.model.names import id_text, sequence_of
 from syncbrok.pipeline import decode, log_files, schema
 from syncbrok.pipeline.decode_query import CarriedRule, Query
-from syncbrok.pipeline.log_files import Log
+from syncbrok.pipeline.log_files import Log, Slice
 
 Rows = list[dict[str, Any]]
 
@@ -200,8 +200,13 @@ EVERY_CARRIED = CarriedRule(0, 1 << 62, 1 << 62)
 def read(log: Log, query: Query, rule: CarriedRule = EVERY_CARRIED) -> Rows:
     """What the source reads, as ``messages``, ``deliveries`` and ``facts`` above have it: times as microseconds, the
     JSON of facts read."""
+    return read_parts(log, log_files.slices(log), query, rule)
+
+
+def read_parts(log: Log, parts: Iterable[Slice], query: Query, rule: CarriedRule = EVERY_CARRIED) -> Rows:
+    """The same of some parts of the log."""
     rows: Rows = []
-    for one in log_files.slices(log):
+    for one in parts:
         for batch in decode.read(one, log.uuid, query, rule):
             assert batch.schema.equals(schema.arrow_schema(query.columns)), "the types are Spark's"
             assert 0 < batch.num_rows <= decode.BATCH_ROWS

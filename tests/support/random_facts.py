@@ -132,7 +132,7 @@ class RandomFacts:
         )
 
 
-def random_story(chance: random.Random, segments: int = 3, records: int = 700) -> Any:
+def random_story(chance: random.Random, segments: int = 3, records: int = 600) -> Any:
     """The facts of some segments; the last one is not sealed. Each fact is a millisecond after the one before."""
     some = RandomFacts(chance)
     facts: list[Fact] = []

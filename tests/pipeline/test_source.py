@@ -1,0 +1,118 @@
+"""The log through Spark: what the source gives is what stands in the log, with types, filters and clear errors."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, IsNotNull, LessThan, Not
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import _parse_datatype_string
+
+from syncbrok.log import segment
+from syncbrok.pipeline import log_files, schema
+from syncbrok.pipeline.decode_query import Query
+from syncbrok.pipeline.source import FilteringReader, SyncbrokDataSource
+from syncbrok.pipeline.source_filters import take
+from syncbrok.pipeline.source_options import read_options
+from tests.support import expected_rows
+from tests.support.journals import open_journal, publish, roll
+from tests.support.pipeline_log import RealLog
+from tests.support.segment_files import flip, offsets
+
+
+def load(spark: SparkSession, path: Path, **options: str) -> DataFrame:
+    return spark.read.format("syncbrok").options(**options).load(str(path))
+
+
+@pytest.mark.parametrize("kind", schema.KINDS)
+def test_a_real_brokers_log_is_read_whole(spark: SparkSession, real_log: RealLog, kind: str) -> None:
+    """Every row of every kind, with every column and its type, of a log that a broker wrote under load, failures and
+    kill -9, is what decoding each record by itself says."""
+    log = log_files.look(real_log.storage)
+    found = list(expected_rows.records(real_log.storage, log.durable))
+    wanted = {
+        "messages": expected_rows.messages,
+        "deliveries": expected_rows.deliveries,
+        "facts": expected_rows.facts,
+    }[kind](found)
+    frame = load(spark, real_log.storage, kind=kind, minPartitions="3", partitionBytes="200KiB")
+    rows = [row for batch in frame.toArrow().to_batches() for row in expected_rows.plain(batch)]
+    order = ("sequence", "position") if kind == "deliveries" else ("sequence",)
+    assert sorted(rows, key=lambda row: tuple(row[name] for name in order)) == wanted
+    assert len(rows) > 1_000
+
+
+def test_columns_and_filters_give_the_same_rows(spark: SparkSession, real_log: RealLog) -> None:
+    """Columns chosen, a queue, a time range: by options, or by filters that are handed down, or by Spark alone."""
+    whole = load(spark, real_log.storage)
+    middle, last = whole.select(sf.median("sequence").cast("long"), sf.max("time").cast("string")).first()
+    where = f"queue IN ('customers', 'cards') AND sequence >= {middle} AND time < timestamp '{last}' AND key IS NULL"
+    wanted = sorted(whole.where(where).select("sequence", "queue", "key").collect())
+    assert wanted
+    handed = load(spark, real_log.storage, pushdown="true", columns="sequence,queue,time,key")
+    assert sorted(handed.where(where).select("sequence", "queue", "key").collect()) == wanted
+    until = whole.where(f"time = timestamp '{last}'").select(sf.unix_micros("time")).first()[0]
+    chosen = load(
+        spark, real_log.storage, columns="sequence,queue,key", queue="customers, cards", until=str(until / 1e6)
+    )
+    assert chosen.columns == ["sequence", "queue", "key"]
+    assert sorted(chosen.where(f"sequence >= {middle} AND key IS NULL").collect()) == wanted
+    given = spark.read.format("syncbrok").schema("queue string, sequence bigint").load(str(real_log.storage))
+    assert given.count() == load(spark, real_log.storage, columns="sequence").count() == whole.count()
+
+
+def test_damage_and_mistakes_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    """What is wrong, where, and what to do stands in the error that Spark shows."""
+    journal = open_journal(tmp_path)
+    publish(journal, 20)
+    roll(journal)
+    journal.close()
+    path = segment.segment_path(tmp_path, 1)
+    offset = offsets(path)[9]
+    flip(path, offset + 100)
+    with pytest.raises(PythonException, match=rf"{path.name}, offset {offset}, sequences 9 to 22: a record is damaged"):
+        load(spark, tmp_path).collect()
+    assert load(spark, tmp_path, verify="false").count() == 20
+    with pytest.raises(AnalysisException, match="is no directory; give the broker's storage directory"):
+        load(spark, tmp_path / "nowhere").count()
+    with pytest.raises(AnalysisException, match="there are sequence, time, queue"):
+        load(spark, tmp_path, columns="content,size")
+
+
+def test_an_empty_log_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """A log without a message is no error."""
+    open_journal(tmp_path).close()
+    assert load(spark, tmp_path).collect() == []
+
+
+def test_types_are_the_same_for_arrow_and_spark() -> None:
+    """Spark refuses batches whose types differ from those it was told."""
+    for kind in schema.KINDS:
+        columns = schema.columns_of(kind)
+        told = _parse_datatype_string(schema.ddl(columns))
+        assert to_arrow_schema(told, timezone="UTC").equals(schema.arrow_schema(columns))
+
+
+def test_filters_are_taken_or_given_back() -> None:
+    """Those on numbers, times and queues are judged by the log's own figures; all others go back to Spark."""
+    query = Query("messages", schema.columns_of("messages"))
+    back = [EqualTo(("key",), "a"), Not(EqualTo(("sequence",), 4)), IsNotNull(("queue",)), EqualTo(("queue",), None)]
+    taken = [GreaterThanOrEqual(("sequence",), 5), LessThan(("depth",), 2), In(("queue",), ("a", "b"))]
+    narrow, left = take(query, [*back, *taken, EqualTo(("queue",), "b")])
+    assert left == back
+    assert narrow.queues == {"b"}
+    assert [(one.column, one.operation, one.values) for one in narrow.conditions] == [
+        ("sequence", ">=", (5,)),
+        ("depth", "<", (2,)),
+    ]
+
+
+def test_a_reader_takes_filters_only_where_it_is_told(tmp_path: Path) -> None:
+    """Spark refuses a reader that can take filters where handing down is switched off."""
+    columns = _parse_datatype_string(schema.ddl(schema.columns_of("facts")))
+    for pushdown, takes in (("true", True), ("false", False)):
+        source = SyncbrokDataSource({"path": str(tmp_path), "kind": "facts", "pushdown": pushdown})
+        assert isinstance(source.reader(columns), FilteringReader) is takes
+    assert read_options({"path": "x"}).pushdown is False
