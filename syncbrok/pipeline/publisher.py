@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 NDJSON: Final = "application/x-ndjson"
 
 _AGAIN: Final = frozenset({408, 429, 502, 503, 504, 507})
+_FORBIDDEN: Final = 403
 _WAIT_FIRST_S: Final = 0.1
 _WAIT_MAX_S: Final = 10.0
 _ERROR_BYTES_MAX: Final = 64 * 1024
@@ -105,9 +106,9 @@ class Publisher:
                     ) from None
                 self._sleep(_WAIT_FIRST_S)
                 continue
-            if 400 <= status < 500 and status not in _AGAIN:
+            if 400 <= status < 500 and status not in _AGAIN and status != _FORBIDDEN:
                 raise _refusal(status, body, queue)
-            return
+            return  # a token that may publish need not be one that may read
 
     def publish(self, queue: str, lines: Sequence[bytes]) -> Published:
         """Publish the lines, each an NDJSON object without its newline, as one batch: all are accepted or none.

@@ -17,8 +17,6 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.metricsEnabled": "false",
-    # A worker that is asked for again is there already.
-    "spark.python.worker.reuse": "true",
 }
 
 

@@ -1,10 +1,12 @@
 """Batches over HTTP: what is sent again, what is not, and how it is told."""
 
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -132,6 +134,18 @@ def test_a_conflict_of_keys_names_the_line_and_what_it_means(broker: BrokerProce
             publisher.check_queue("nothing")
         publisher.check_queue("orders")
     assert broker.request("GET", "/v1/queues/orders").json()["statistics"]["accepted"] == 1
+
+
+def test_a_token_is_sent_and_asked_for(tmp_path: Path) -> None:
+    """A broker with tokens takes nothing without one; a token that may only publish is enough for the sink."""
+    digest = hashlib.sha256(b"open-sesame").hexdigest()
+    config = f"http: {{tokens: [{{name: spark, sha256: {digest}, scopes: [publish]}}]}}\n"
+    with BrokerProcess(tmp_path / "storage", queues="queues: {orders: {}}\n", config=config) as broker:
+        with Publisher(Target(broker.url)) as publisher, pytest.raises(Refused, match=r"401.*the option token"):
+            publisher.publish("orders", [LINE % 1])
+        with Publisher(Target(broker.url, "open-sesame")) as publisher:
+            publisher.check_queue("orders")
+            assert len(publisher.publish("orders", [LINE % 1]).ids) == 1
 
 
 def test_what_answers_may_be_something_else() -> None:
