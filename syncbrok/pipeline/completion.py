@@ -10,36 +10,35 @@ again, and completion never goes back. A moment is given as the **record** that 
 it in the log could know of it) and as that record's time, which is when it became durable.
 
 The three data frames are those of the source; the columns that are needed are ``MESSAGES``, ``DELIVERIES`` and
-``FACTS``. They must end at the same record: from a log that is written to, take only what stands at or below one
-sequence. All is lazy but for the rare facts, which are read at once; who calls both functions reads them before
+``FACTS`` (``scope`` and ``parent_failure`` may be missing: they are ``all`` and ``fail`` then). They must end at the same record: those of one ``Whole`` do. All
+is lazy but for the rare facts, which are read at once; who calls both functions reads them before
 (``completion_declared.read``) and passes that for ``facts``.
 
 Cost: deliveries are brought together by message once and counted in a hash aggregate. Only messages of a replay, whose
 history has an order, go through windows (``completion_replays``).
 """
 
-import functools
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason
+from syncbrok.model.facts import ALL_SUBSCRIBERS
 from syncbrok.pipeline import completion_declared as declared
 from syncbrok.pipeline import completion_replays as replays
 from syncbrok.pipeline.completion_declared import Tables
-from syncbrok.pipeline.completion_moments import ENDS, good, outcome_of, packed, packed_as, reason_of, record_of
+from syncbrok.pipeline.completion_history import DELIVERY, HAS_PARENTS, SAME, addressed, changes, gone_end
+from syncbrok.pipeline.completion_moments import ENDS, good, outcome_of, packed, reason_of, record_of
 
-MESSAGES: Final = ("sequence", "time", "queue", "only_subscriber", "not_before", "scope", "parent_sequences")
+MESSAGES: Final = (
+    *("sequence", "time", "queue", "only_subscriber", "not_before"),
+    *("scope", "parent_failure", "parent_sequences"),
+)
 DELIVERIES: Final = (
     *("sequence", "position", "recorded", "message", "subscriber_number"),
     *("attempt", "outcome", "reason", "time"),
 )
 FACTS: Final = ("sequence", "time", "kind", "detail")
-
-_DELIVERY: Final = ("message", "subscriber")
-_HAS_PARENTS: Final = 1
-_SAME: Final = 2
 
 
 def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Tables) -> DataFrame:
@@ -71,14 +70,14 @@ def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Tables) 
     last, last_at = _unless_replayed("last", end, at)
     named = joined.withColumns({"first": first, "first_when": first_at, "last": last, "last_when": last_at})
     return named.select(
-        *_DELIVERY,
+        *DELIVERY,
         "subscriber_id",
         f.coalesce("queue", "of").alias("queue"),
         (f.col("counted") & f.col("subscriber").isNotNull()).alias("counted"),
         "accepted_at",
         "ready_at",
-        (f.col("holds").bitwiseAND(_HAS_PARENTS) > 0).alias("has_parents"),
-        (f.col("holds").bitwiseAND(_SAME) > 0).alias("same"),
+        (f.col("holds").bitwiseAND(HAS_PARENTS) > 0).alias("has_parents"),
+        (f.col("holds").bitwiseAND(SAME) > 0).alias("same"),
         "first_attempt_at",
         f.coalesce("attempts", f.lit(0)).alias("attempts"),
         *_told("first", "ended_record", "ended_at", "outcome", "reason"),
@@ -100,7 +99,8 @@ def completions(
     ``complete_record``, ``complete_at``: when it became complete; null while it is not
     ``outcome``: how it stands: complete, dead, expired, dropped (by an operator), or null while something is open
     ``rearmed_at``, ``last_at``: when a replay opened it again, and its very last end
-    ``last_subscriber``: the number of the one that it was complete, or ended, with (of several in one record any)
+    ``last_subscriber``: the number of the one that kept it longest: that has not ended, else that ended badly, else
+    that ended last (of several alike any)
 
     Of messages without counted subscribers, one that waits below another of its kind that waits itself is taken for
     complete: the log says nothing of either, and only one step up is looked at.
@@ -108,9 +108,9 @@ def completions(
     tables = declared.read(facts)
     ended = ends(messages, deliveries, tables) if ended is None else ended
     told = _by_message(ended)
-    changes = _changes(messages, deliveries, tables)
-    if changes is not None:
-        told = _mended(told, replays.messages(changes))
+    history = changes(messages, deliveries, tables)
+    if history is not None:
+        told = _mended(told, replays.messages(history))
     waiting = _waiting_for_parents(messages, ended, told)
     return _decided(told.join(f.broadcast(waiting), "message", "left"))
 
@@ -119,31 +119,6 @@ _MOMENTS: Final = ("ended_record", "ended_at", "complete_record", "complete_at")
 
 
 # -- deliveries -------------------------------------------------------------------------------------------------------
-
-
-def _addressed(messages: DataFrame, tables: Tables, *more: str) -> DataFrame:
-    """``message``, ``accepted_at``, ``holds`` and ``subscriber`` with when that is gone: each counted delivery, and one
-    row without a subscriber for a message that counts none. ``more`` columns of ``messages`` come along."""
-    accepted = messages.select(
-        f.col("sequence").alias("message"),
-        f.col("time").alias("accepted_at"),
-        f.greatest("time", "not_before").alias("ready_at"),
-        f.col("queue").alias("to"),
-        f.col("only_subscriber").cast("bigint").alias("only"),
-        (
-            f.when(f.size("parent_sequences") > 0, _HAS_PARENTS).otherwise(0)
-            + f.when(f.col("scope") == "same", _SAME).otherwise(0)
-        ).alias("holds"),
-        *more,
-    )
-    counts = (
-        (f.col("to") == f.col("queue"))
-        & (f.col("since") < f.col("message"))
-        & (f.col("gone_record").isNull() | (f.col("gone_record") > f.col("message")))
-        & (f.col("only").isNull() | (f.col("only") == f.col("subscriber")))
-    )
-    some = tables.subscribers.select("subscriber", "queue", "since", "gone_record", "gone_at", "gone_with_queue")
-    return accepted.join(f.broadcast(some), counts, "left")
 
 
 def _own_rows(deliveries: DataFrame, tables: Tables) -> DataFrame:
@@ -159,7 +134,7 @@ def _own_rows(deliveries: DataFrame, tables: Tables) -> DataFrame:
     )
     if tables.carried_ends is not None:
         end = packed(f.col("record"), f.col("outcome"), f.lit("none"))
-        carried = tables.carried_ends.select(*_DELIVERY, end.alias("own_end"), f.col("at").alias("own_at"))
+        carried = tables.carried_ends.select(*DELIVERY, end.alias("own_end"), f.col("at").alias("own_at"))
         rows = rows.unionByName(carried, allowMissingColumns=True)
     if tables.carried_attempts is not None:
         rows = rows.unionByName(tables.carried_attempts, allowMissingColumns=True)
@@ -177,9 +152,9 @@ def _gathered(messages: DataFrame, deliveries: DataFrame, tables: Tables) -> Dat
     """One row for each delivery, of numbers and times alone."""
     whole = _whole_rows(deliveries).withColumnRenamed("message", "sequence")
     codes = tables.queues.withColumnRenamed("queue", "to")
-    addressed = _addressed(messages.join(whole, "sequence", "left"), tables, "whole_end", "whole_at")
-    counted = addressed.join(f.broadcast(codes), "to", "left").select(
-        *_DELIVERY,
+    whom = addressed(messages.join(whole, "sequence", "left"), tables, "whole_end", "whole_at")
+    counted = whom.join(f.broadcast(codes), "to", "left").select(
+        *DELIVERY,
         f.lit(True).alias("counted"),
         "accepted_at",
         "ready_at",
@@ -189,7 +164,7 @@ def _gathered(messages: DataFrame, deliveries: DataFrame, tables: Tables) -> Dat
         "whole_at",
     )
     together = counted.unionByName(_own_rows(deliveries, tables), allowMissingColumns=True).repartition("message")
-    return together.groupBy(*_DELIVERY).agg(
+    return together.groupBy(*DELIVERY).agg(
         *(
             f.max(name).alias(name)
             for name in ("counted", "accepted_at", "ready_at", "holds", "queue_code", "attempts")
@@ -205,13 +180,7 @@ def _first_end() -> tuple[Column, Column]:
     end = f.least(own, whole)
     at = f.when(own <= f.coalesce(whole, own), f.col("own_at")).otherwise(f.col("whole_at"))
     dropped = f.col("counted") & gone.isNotNull() & (end.isNull() | (record_of(end) > gone))
-    return f.when(dropped, _gone_end()).otherwise(end), f.when(dropped, f.col("gone_at")).otherwise(at)
-
-
-def _gone_end() -> Column:
-    record = f.col("gone_record")
-    by_queue = packed_as(record, Outcome.DROPPED, Reason.QUEUE_DELETED)
-    return f.when(f.col("gone_with_queue"), by_queue).otherwise(packed_as(record, Outcome.DROPPED, Reason.UNSUBSCRIBED))
+    return f.when(dropped, gone_end()).otherwise(end), f.when(dropped, f.col("gone_at")).otherwise(at)
 
 
 def _unless_replayed(which: str, end: Column, at: Column) -> tuple[Column, Column]:
@@ -237,18 +206,14 @@ def _told(end: str, record: str, at: str, outcome: str, reason: str) -> tuple[Co
 
 def _with_replays(joined: DataFrame, messages: DataFrame, deliveries: DataFrame, tables: Tables) -> DataFrame:
     """With ``first_end``, ``first_at``, ``last_end``, ``last_at`` and ``replayed``, null where no replay has been."""
-    changes = _changes(messages, deliveries, tables)
-    if changes is None:
+    history = changes(messages, deliveries, tables)
+    if history is None:
         return joined.withColumns({name: f.lit(None).cast(kind) for name, kind in _REPLAYED.items()})
-    exact = replays.deliveries(changes).withColumn("replayed", f.lit(True))
-    return joined.join(f.broadcast(exact), list(_DELIVERY), "left")
+    exact = replays.deliveries(history).withColumn("replayed", f.lit(True))
+    return joined.join(f.broadcast(exact), list(DELIVERY), "left")
 
 
-_REPLAYED: Final = {
-    "first_end": "bigint",
-    "first_at": "timestamp",
-    "last_end": "bigint",
-    "last_at": "timestamp",
+_REPLAYED: Final = {"first_end": "bigint", "first_at": "timestamp", "last_end": "bigint", "last_at": "timestamp"} | {
     "rearmed_at": "timestamp",
     "replayed": "boolean",
 }
@@ -260,59 +225,6 @@ def _mended(told: DataFrame, mended: DataFrame) -> DataFrame:
     )
     return told.join(f.broadcast(exact), "message", "left").withColumns(
         {name: f.when(f.col("re"), f.col(f"replay_{name}")).otherwise(f.col(name)) for name in _MOMENTS}
-    )
-
-
-def _changes(messages: DataFrame, deliveries: DataFrame, tables: Tables) -> DataFrame | None:
-    """What happened to the messages that a replay has taken up, in order (``completion_replays``); None: no replays."""
-    if tables.rearmed is None:
-        return None
-    some = f.broadcast(tables.rearmed.select("message").distinct())
-    chosen = messages.join(some.withColumnRenamed("message", "sequence"), "sequence", "left_semi")
-    rows = deliveries.join(some, "message", "left_semi").withColumn(
-        "end", packed(f.col("sequence"), f.col("outcome"), f.col("reason"))
-    )
-    addressed = _addressed(chosen, tables)
-    gone = addressed.where(f.col("gone_record").isNotNull())
-    events = [
-        _event(addressed, replays.COUNTED, f.col("message"), -1, "accepted_at", f.lit(None)),
-        _own_events(rows, tables),
-        _whole_events(rows, addressed),
-        _event(gone, replays.GONE, f.col("gone_record"), 0, "gone_at", _gone_end()),
-        _event(tables.rearmed, replays.REARMED, f.col("record"), 0, "at", f.lit(None)),
-    ]
-    if tables.carried_ends is not None:
-        end = packed(f.col("record"), f.col("outcome"), f.lit("none"))
-        carried = tables.carried_ends.join(some, "message", "left_semi")
-        events.append(_event(carried, replays.IF_OPEN, f.col("record"), 0, "at", end))
-    return replays.effective(functools.reduce(DataFrame.unionByName, events))
-
-
-def _own_events(rows: DataFrame, tables: Tables) -> DataFrame:
-    """Rows for a subscriber that is gone change nothing."""
-    own = rows.where((f.col("subscriber_number") != ALL_SUBSCRIBERS) & f.col("outcome").isin(*ENDS)).withColumn(
-        "subscriber", f.col("subscriber_number")
-    )
-    left = own.join(f.broadcast(tables.subscribers.select("subscriber", "gone_record")), "subscriber", "left")
-    standing = left.where(f.col("gone_record").isNull() | (f.col("sequence") <= f.col("gone_record")))
-    return _event(standing, replays.ENDED, f.col("sequence"), f.col("position"), "recorded", f.col("end"))
-
-
-def _whole_events(rows: DataFrame, addressed: DataFrame) -> DataFrame:
-    whole = rows.where((f.col("subscriber_number") == ALL_SUBSCRIBERS) & f.col("outcome").isin(*ENDS))
-    each = whole.join(addressed.select(*_DELIVERY), "message")
-    return _event(each, replays.IF_OPEN, f.col("sequence"), f.col("position"), "recorded", f.col("end"))
-
-
-def _event(rows: DataFrame, what: str, record: Column, position: Column | int, at: str, end: Column) -> DataFrame:
-    place = position if isinstance(position, Column) else f.lit(position)
-    return rows.select(
-        *_DELIVERY,
-        record.alias("record"),
-        place.alias("position"),
-        f.col(at).alias("at"),
-        f.lit(what).alias("what"),
-        end.cast("bigint").alias("end"),
     )
 
 
@@ -346,7 +258,7 @@ def _by_message(ended: DataFrame) -> DataFrame:
         f.max("ended_at").alias("last_end_at"),
         f.max(f.when(bad, f.coalesce(f.col("gone_record"), f.lit(_NEVER)))).alias("bad_until"),
         *(worst(outcome) for outcome in ("dead", "expired", "dropped")),
-        f.max_by("subscriber", "ended_record").alias("last_subscriber"),
+        f.max_by("subscriber", _holds_longest(stands_bad)).alias("last_subscriber"),
     )
     closed_all = f.col("unended") == 0
     well = closed_all & f.coalesce(f.col("bad_until") < f.col("last_end"), f.lit(True))
@@ -360,6 +272,11 @@ def _by_message(ended: DataFrame) -> DataFrame:
     )
 
 
+def _holds_longest(bad: Column) -> Column:
+    last = f.col("last_record")
+    return f.when(last.isNull(), f.lit(_NEVER)).when(bad, last + f.lit(_NEVER >> 1)).otherwise(last)
+
+
 _NEVER: Final = 1 << 62
 
 
@@ -369,11 +286,13 @@ def _waiting_for_parents(messages: DataFrame, ended: DataFrame, told: DataFrame)
     record says so.)"""
     silent = ended.where(f.col("subscriber").isNull() & f.col("ended_record").isNull() & f.col("has_parents"))
     some = f.broadcast(silent.select(f.col("message").alias("sequence")))
+    deliver = f.col("parent_failure") == "deliver" if "parent_failure" in messages.columns else f.lit(False)
     edges = messages.join(some, "sequence", "left_semi").select(
-        f.col("sequence").alias("child"), f.explode("parent_sequences").alias("message")
+        f.col("sequence").alias("child"), deliver.alias("deliver"), f.explode("parent_sequences").alias("message")
     )
+    record = f.when(f.col("deliver"), f.col("ended_record")).otherwise(f.col("complete_record"))
     delayed = f.col("nobody") & f.col("ended_record").isNull() & (f.col("ready_at") > f.col("accepted_at"))
-    open_ = (f.col("complete_record").isNull() & ~f.col("nobody")) | (f.col("complete_record") > f.col("child"))
+    open_ = (record.isNull() & ~f.col("nobody")) | (record > f.col("child"))
     late = told.join(f.broadcast(edges), "message").where(open_ | delayed)
     return late.select(f.col("child").alias("message")).distinct().withColumn("waiting", f.lit(True))
 
