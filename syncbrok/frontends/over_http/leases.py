@@ -20,8 +20,8 @@ from syncbrok.space.channels import Channel, Subscribe
 from syncbrok.space.view import View
 
 ENDPOINT: Final = "consumer:pull"
-_TOGETHER_S: Final = 0.002
-"""what comes within this is answered together: a backlog comes in several pieces"""
+_TOGETHER_S: Final = 0.004
+"""what comes within this after another is answered with it"""
 
 
 class LeaseOver(ClientFault):
@@ -66,8 +66,7 @@ class Group:
         try:
             async with asyncio.timeout(max(wait_s, _TOGETHER_S)):
                 await pull.some
-            if pull.wanted:
-                await asyncio.sleep(_TOGETHER_S)
+            await self._gather(pull)
         except TimeoutError:
             pass
         except asyncio.CancelledError:  # the server ends
@@ -77,7 +76,16 @@ class Group:
             with suppress(ValueError):
                 self._pulls.remove(pull)
             self.open()
-        return [Lent(_name(delivery), delivery) for delivery in pull.lent]
+        lent = sorted(pull.lent, key=lambda delivery: delivery.message.sequence)
+        return [Lent(_name(delivery), delivery) for delivery in lent]
+
+    @staticmethod
+    async def _gather(pull: _Pull) -> None:
+        """A backlog comes in several pieces: wait on while more comes."""
+        before = 0
+        while pull.wanted and len(pull.lent) > before:
+            before = len(pull.lent)
+            await asyncio.sleep(_TOGETHER_S)
 
     def open(self) -> None:
         """Room for what is lent out, and for what is asked for."""

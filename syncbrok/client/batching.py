@@ -1,0 +1,151 @@
+"""Publishes gathered into batches: one request, one fsync and one answer for hundreds of messages.
+
+What is published while a batch is being sent goes into the next one; the first waits ``linger_s`` for company. The
+messages of a queue stay in the order given. A parent that is in the same batch is named by its line; one that is in an
+earlier batch is waited for.
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from itertools import count
+from typing import Final
+
+from syncbrok.client.errors import ClientError, Refused
+from syncbrok.client.messages import Draft, Pending, Published
+from syncbrok.client.transport import Transport
+
+_NDJSON: Final = "application/x-ndjson"
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+
+
+class Batching:
+    """Of all queues. ``lines_max`` messages to a batch, one batch of a queue at a time (two would overtake each other),
+    ``waiting_max`` messages in memory: then ``room`` is waited for. ``idempotent``: every message has a key, so that a
+    repeat after silence publishes nothing twice."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        lines_max: int = 1_000,
+        linger_s: float = 0.002,
+        waiting_max: int = 20_000,
+        idempotent: bool = True,
+    ) -> None:
+        self._transport = transport
+        self._lines_max = lines_max
+        self._linger_s = linger_s
+        self._waiting_max = waiting_max
+        self._idempotent = idempotent
+        self._key = uuid.uuid4().hex
+        self._numbers = count()
+        self._lines: dict[str, deque[Pending]] = {}
+        self._senders: dict[str, asyncio.Task[None]] = {}
+        self._waiting = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def full(self) -> bool:
+        return not self._room.is_set()
+
+    async def room(self) -> None:
+        """Until there is room for another message."""
+        await self._room.wait()
+
+    def put(self, queue: str, draft: Draft) -> Pending:
+        """Hand it over."""
+        pending = Pending(queue, draft, asyncio.get_running_loop().create_future())
+        line = self._lines.get(queue)
+        if line is None:
+            line = self._lines[queue] = deque()
+        line.append(pending)
+        self._waiting += 1
+        if self._waiting >= self._waiting_max:
+            self._room.clear()
+        if queue not in self._senders:
+            self._senders[queue] = asyncio.get_running_loop().create_task(self._send_all(queue, line))
+        return pending
+
+    async def finished(self) -> None:
+        """Everything handed over was answered."""
+        while self._senders:
+            await asyncio.gather(*self._senders.values())
+
+    async def _send_all(self, queue: str, line: deque[Pending]) -> None:
+        """Until there is nothing left to send to this queue."""
+        try:
+            while line:
+                if len(line) < self._lines_max:
+                    await asyncio.sleep(self._linger_s)
+                await self._send(queue, self._take(line))
+        finally:
+            del self._senders[queue]
+
+    def _take(self, line: deque[Pending]) -> list[Pending]:
+        taken: list[Pending] = []
+        size_bytes = 0
+        while line and len(taken) < self._lines_max and size_bytes < _BATCH_BYTES:
+            taken.append(line.popleft())
+            content = taken[-1].draft.content
+            size_bytes += len(content) if isinstance(content, str | bytes) else 200
+        return taken
+
+    async def _send(self, queue: str, batch: list[Pending]) -> None:
+        try:
+            body = await self._body(batch)
+            path = f"/v1/queues/{queue}/messages:batch"
+            answer = await self._transport.request("POST", path, body, kind=_NDJSON, again=self._idempotent)
+        except ClientError as error:
+            if isinstance(error, Refused) and len(batch) > 1:
+                await self._send_halves(queue, batch)  # one of them is wrong: the others are not to suffer
+            else:
+                _fail(batch, error)
+        else:
+            for pending, id_ in zip(batch, answer["ids"], strict=True):
+                if not pending.future.done():
+                    pending.future.set_result(Published(id_, queue))
+        finally:
+            self._waiting -= len(batch)
+            if self._waiting < self._waiting_max:
+                self._room.set()
+
+    async def _send_halves(self, queue: str, batch: list[Pending]) -> None:
+        middle = len(batch) // 2
+        for half in (batch[:middle], batch[middle:]):
+            self._waiting += len(half)
+            await self._send(queue, half)
+
+    async def _body(self, batch: list[Pending]) -> bytes:
+        at = {pending: number for number, pending in enumerate(batch, 1)}
+        lines: list[bytes] = []
+        for pending in batch:
+            draft = pending.draft
+            parents = [await _named(parent, at) for parent in draft.parents] if draft.parents else ()
+            lines.append(draft.line(parents, self._key_of(pending)))
+        return b"\n".join(lines)
+
+    def _key_of(self, pending: Pending) -> str:
+        """The same for every repeat of a message."""
+        given = pending.draft.idempotency_key
+        if given or not self._idempotent:
+            return given
+        key = f"{self._key}-{next(self._numbers)}"
+        pending.draft = pending.draft._replace(idempotency_key=key)
+        return key
+
+
+async def _named(parent: Published | Pending | str, at: dict[Pending, int]) -> str:
+    if isinstance(parent, str):
+        return parent
+    if isinstance(parent, Published):
+        return parent.id
+    return f"#{at[parent]}" if parent in at else (await parent.future).id
+
+
+def _fail(batch: list[Pending], error: ClientError) -> None:
+    for pending in batch:
+        if not pending.future.done():
+            pending.future.set_exception(error)
+            pending.future.exception()  # whoever does not await it is not told twice

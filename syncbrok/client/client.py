@@ -1,0 +1,140 @@
+"""The client for asyncio."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, Final, Self
+
+import orjson
+
+from syncbrok.client import consuming
+from syncbrok.client.batching import Batching
+from syncbrok.client.consuming import Consumption, Handle, Received
+from syncbrok.client.messages import Content, Draft, Parent, Pending, Published
+from syncbrok.client.transport import Transport
+
+_ENDED: Final = frozenset({"complete", "dead", "expired", "dropped"})
+_LOOK_S: Final = 0.05
+
+
+class Client:
+    """Use it as a context manager; leaving it waits for everything published.
+
+    ``idempotent``: each message is given an idempotency key, so that a repeat after silence publishes nothing twice.
+    ``give_up_s``: for how long a request is repeated before ``Unreachable``.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:10000",
+        token: str | None = None,
+        *,
+        idempotent: bool = True,
+        give_up_s: float = 60.0,
+        batch_lines_max: int = 1_000,
+        linger_s: float = 0.002,
+    ) -> None:
+        self._transport = Transport(url, token, give_up_s)
+        self._batching = Batching(self._transport, lines_max=batch_lines_max, linger_s=linger_s, idempotent=idempotent)
+        self._consumptions: list[Consumption] = []
+
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._batching.finished()
+        await self._transport.__aexit__()
+
+    # -- publishing ---------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        queue: str,
+        content: Content,
+        *,
+        parents: Iterable[Parent] = (),
+        key: str = "",
+        idempotency_key: str = "",
+        headers: Mapping[str, str] | None = None,
+        delay: float | str | None = None,
+        parent_failure: str | None = None,
+    ) -> Published:
+        """Returns once the message is on the broker's disk. Raises ``Refused`` and ``Unreachable``. Many calls at once
+        share batches: ``asyncio.gather`` them, or take ``post`` or ``publish_many``."""
+        draft = Draft(content, tuple(parents), key, idempotency_key, headers, delay, parent_failure)
+        return await (await self.post(queue, draft)).future
+
+    async def post(self, queue: str, draft: Draft | Content) -> Pending:
+        """Hand a message over and go on; waits only while too many are under way. The ``Pending`` may be a parent of
+        the next, and is awaited for the outcome."""
+        if self._batching.full:
+            await self._batching.room()
+        return self._batching.put(queue, draft if isinstance(draft, Draft) else Draft(draft))
+
+    async def publish_many(self, queue: str, messages: Iterable[Draft | Content]) -> list[Published]:
+        """All of them, in this order, in as few requests as may be. Raises for the first that was refused; the others
+        are published."""
+        pending = [await self.post(queue, message) for message in messages]
+        return [await one.future for one in pending]
+
+    async def wait(self, message: Published | str, timeout_s: float = 60.0) -> str:
+        """How it has ended: ``complete``, ``dead``, ``expired`` or ``dropped``. Raises ``TimeoutError``."""
+        until_s = time.monotonic() + timeout_s
+        pause_s = _LOOK_S
+        while (state := (await self.message(message))["state"]) not in _ENDED:
+            if time.monotonic() + pause_s > until_s:
+                raise TimeoutError(f"it is {state} after {timeout_s:g} s")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, 1.0)
+        return str(state)
+
+    async def message(self, message: Published | str) -> dict[str, Any]:
+        """What ``GET /v1/messages/{id}`` shows: state, deliveries, attempts, why it waits."""
+        id_ = message if isinstance(message, str) else message.id
+        shown: dict[str, Any] = await self._transport.request("GET", f"/v1/messages/{id_}")
+        return shown
+
+    # -- consuming ----------------------------------------------------------------------------------------------------
+
+    async def pull(
+        self, queue: str, group: str = "pull", *, most: int = 100, wait_s: float = 20.0, lease_s: float = 30.0
+    ) -> list[Received]:
+        """What there is, at most ``most``, each lent for ``lease_s``; nothing where nothing came within ``wait_s``."""
+        return await consuming.pull(self._transport, queue, group, most=most, wait_s=wait_s, lease_s=lease_s)
+
+    def messages(self, queue: str, group: str = "pull", *, lease_s: float = 30.0) -> AsyncIterator[Received]:
+        """For ever, one by one; acknowledge each."""
+        return consuming.each(self._transport, queue, group, lease_s)
+
+    async def acknowledge(self, *messages: Received) -> int:
+        """How many of them were still lent to us."""
+        return await consuming.acknowledge(self._transport, [message.lease for message in messages])
+
+    async def refuse(self, message: Received, reason: str = "", delay_s: float | None = None) -> None:
+        """A failed attempt; the queue's retry schedule says when it comes again. Raises ``Refused`` (410) where it is
+        not lent to us any more."""
+        await consuming.refuse(self._transport, message.lease, reason, delay_s)
+
+    async def extend(self, message: Received, lease_s: float = 30.0) -> None:
+        """Keep it so long from now on. Raises ``Refused`` (410) where it is not lent to us any more."""
+        asked = orjson.dumps({"lease": lease_s})
+        await self._transport.request("POST", f"/v1/leases/{message.lease}:extend", asked)
+
+    def consumer(
+        self, queue: str, group: str = "pull", *, concurrency: int = 16, lease_s: float = 30.0
+    ) -> Callable[[Handle], Handle]:
+        """A decorator: the coroutine handles each message of the queue, ``concurrency`` at once, while ``run`` runs. It
+        returns: acknowledged. It raises: tried again as the queue's retry schedule says (``Refuse`` with a reason)."""
+
+        def register(handle: Handle) -> Handle:
+            self._consumptions.append(Consumption(queue, group, concurrency, lease_s, handle))
+            return handle
+
+        return register
+
+    async def run(self) -> None:
+        """Consume with all that was registered, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for consumption in self._consumptions:
+                tasks.create_task(consuming.run(self._transport, consumption))

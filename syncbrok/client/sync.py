@@ -1,0 +1,86 @@
+"""The client for programs without asyncio: the same words, each call waits."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import Any, Self, TypeVar
+
+from syncbrok.client.client import Client
+from syncbrok.client.consuming import Received
+from syncbrok.client.messages import Content, Draft, Published
+
+T = TypeVar("T")
+
+
+class SyncClient:
+    """Use it as a context manager. Any thread may call it, and calls at once share batches: an event loop in a thread
+    of its own does the work."""
+
+    def __init__(self, url: str = "http://127.0.0.1:10000", token: str | None = None, **settings: Any) -> None:
+        """``settings`` are those of ``Client``."""
+        self._arguments = (url, token)
+        self._settings = settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="syncbrok client", daemon=True)
+        self._client: Client | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._client = self._do(self._open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._client is not None
+        self._do(self._client.__aexit__())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _open(self) -> Client:
+        return await Client(*self._arguments, **self._settings).__aenter__()
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @property
+    def _open_client(self) -> Client:
+        if self._client is None:
+            raise RuntimeError("use the client as a context manager: with SyncClient(...) as broker")
+        return self._client
+
+    def publish(self, queue: str, content: Content, **fields: Any) -> Published:
+        """See ``Client.publish``."""
+        return self._do(self._open_client.publish(queue, content, **fields))
+
+    def publish_many(self, queue: str, messages: Iterable[Draft | Content]) -> list[Published]:
+        """See ``Client.publish_many``."""
+        return self._do(self._open_client.publish_many(queue, messages))
+
+    def wait(self, message: Published | str, timeout_s: float = 60.0) -> str:
+        """See ``Client.wait``."""
+        return self._do(self._open_client.wait(message, timeout_s))
+
+    def message(self, message: Published | str) -> dict[str, Any]:
+        """See ``Client.message``."""
+        return self._do(self._open_client.message(message))
+
+    def pull(self, queue: str, group: str = "pull", **settings: Any) -> list[Received]:
+        """See ``Client.pull``."""
+        return self._do(self._open_client.pull(queue, group, **settings))
+
+    def messages(self, queue: str, group: str = "pull", *, lease_s: float = 30.0) -> Iterator[Received]:
+        """For ever, one by one; acknowledge each."""
+        while True:
+            yield from self.pull(queue, group, lease_s=lease_s)
+
+    def acknowledge(self, *messages: Received) -> int:
+        """See ``Client.acknowledge``."""
+        return self._do(self._open_client.acknowledge(*messages))
+
+    def refuse(self, message: Received, reason: str = "", delay_s: float | None = None) -> None:
+        """See ``Client.refuse``."""
+        self._do(self._open_client.refuse(message, reason, delay_s))
+
+    def extend(self, message: Received, lease_s: float = 30.0) -> None:
+        """See ``Client.extend``."""
+        self._do(self._open_client.extend(message, lease_s))

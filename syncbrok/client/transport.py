@@ -1,0 +1,90 @@
+"""One request to the broker, repeated while the broker says "later" or cannot be reached."""
+
+import asyncio
+import random
+import time
+from typing import Any, Final, Self
+
+import aiohttp
+import orjson
+
+from syncbrok.client.errors import Refused, Unreachable
+
+LATER: Final = frozenset({408, 429, 503, 507})
+"""statuses with which nothing was kept: safe to repeat, whatever the request"""
+_PAUSE_MIN_S: Final = 0.05
+_PAUSE_MAX_S: Final = 5.0
+
+
+class Transport:
+    """Connections to one broker. ``give_up_s``: for how long a request is tried."""
+
+    def __init__(self, url: str, token: str | None, give_up_s: float) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._give_up_s = give_up_s
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=90)
+        self._session = aiohttp.ClientSession(headers=self._headers, timeout=timeout)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            raise RuntimeError("use the client as a context manager: async with Client(...) as broker")
+        return self._session
+
+    async def request(
+        self, method: str, path: str, body: bytes | None = None, *, kind: str = "application/json", again: bool = True
+    ) -> Any:
+        """The answer's JSON. ``again``: repeat it also where it is not known whether the broker has seen it. Raises
+        ``Refused`` and ``Unreachable``."""
+        until_s = time.monotonic() + self._give_up_s
+        pause_s = _PAUSE_MIN_S
+        while True:
+            why, wait_s = await self._once(method, path, body, kind, again=again)
+            if why is None:
+                return wait_s
+            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+            wait_s = max(wait_s or 0.0, pause_s * random.uniform(0.5, 1.0))  # noqa: S311 (it spreads the repeats)
+            if time.monotonic() + wait_s > until_s:
+                raise Unreachable(f"{self.url} did not take it within {self._give_up_s:g} s: {why}")
+            await asyncio.sleep(wait_s)
+
+    async def _once(self, method: str, path: str, body: bytes | None, kind: str, *, again: bool) -> tuple[Any, Any]:
+        """(None, the answer), or (why it is to be repeated, after how many seconds at least)."""
+        headers = {} if body is None else {"Content-Type": kind}
+        try:
+            async with self.session.request(method, self.url + path, data=body, headers=headers) as answer:
+                written = await answer.read()
+        except aiohttp.ClientConnectorError as error:
+            return str(error), 0.0
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if not again:
+                what = "it is not known whether the broker has it"
+                raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}; {what}") from error
+            return f"{type(error).__name__}: {error}", 0.0
+        if answer.status < 300:
+            return None, orjson.loads(written) if written else {}
+        problem = _problem(written)
+        if answer.status in LATER:
+            return problem.get("detail", answer.reason), _seconds(answer.headers.get("Retry-After", ""))
+        raise Refused(answer.status, problem)
+
+
+def _problem(written: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(written)
+    except orjson.JSONDecodeError:
+        found = None
+    return found if isinstance(found, dict) else {"detail": written[:200].decode("utf-8", "replace")}
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0.0

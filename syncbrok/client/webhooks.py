@@ -1,0 +1,53 @@
+"""Checking a webhook: Standard Webhooks 1.0, as the broker signs (INTERFACES 3)."""
+
+import base64
+import binascii
+import hmac
+import time
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+from syncbrok.client.errors import BadSignature
+
+_PREFIX = "whsec_"
+
+
+def verify(
+    body: bytes,
+    headers: Mapping[str, str],
+    secrets: str | Sequence[str],
+    *,
+    tolerance_s: float = 300.0,
+    now_s: float | None = None,
+) -> str:
+    """The id of the message, once the signature over ``{id}.{timestamp}.{body}`` is right under one of ``secrets``
+    (``whsec_...``; two while one is being rotated). ``body`` must be the bytes as they came. ``tolerance_s`` is how old
+    the attempt may be, against replays by others. Raises ``BadSignature``, and ``ValueError`` for a secret that is
+    none."""
+    given = {name.lower(): value for name, value in headers.items()}
+    id_, timestamp, signatures = (given.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
+    if not (id_ and timestamp and signatures):
+        raise BadSignature("it is not signed: webhook-id, webhook-timestamp and webhook-signature are needed")
+    _check_time(timestamp, tolerance_s, time.time() if now_s is None else now_s)
+    signed = f"{id_}.{timestamp}.".encode() + body
+    for secret in [secrets] if isinstance(secrets, str) else secrets:
+        right = hmac.new(_key(secret), signed, sha256).digest()
+        for signature in signatures.split(" "):
+            version, _, encoded = signature.partition(",")
+            if version == "v1" and hmac.compare_digest(base64.b64encode(right), encoded.encode("utf-8", "replace")):
+                return id_
+    raise BadSignature("the signature is not that of this body under this secret")
+
+
+def _check_time(timestamp: str, tolerance_s: float, now_s: float) -> None:
+    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 15):
+        raise BadSignature("webhook-timestamp is not a number of seconds")
+    if abs(now_s - int(timestamp)) > tolerance_s:
+        raise BadSignature(f"webhook-timestamp is more than {tolerance_s:g} s away from now")
+
+
+def _key(secret: str) -> bytes:
+    try:
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        raise ValueError("a secret is whsec_ and base64, as the broker was given it") from None
