@@ -137,10 +137,11 @@ def without_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _EXTRA:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRA:
             raise
         raise CommandFailed(
-            f"the pipeline needs {error.name}, which is not installed", FAILED, "pip install 'syncbrok[spark]'"
+            f"the pipeline needs {package}, which is not installed", FAILED, "pip install 'syncbrok[spark]'"
         ) from error
 
 
