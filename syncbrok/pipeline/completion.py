@@ -11,8 +11,8 @@ it in the log could know of it) and as that record's time, which is when it beca
 
 The three data frames are those of the source; the columns that are needed are ``MESSAGES``, ``DELIVERIES`` and
 ``FACTS`` (``scope`` and ``parent_failure`` may be missing: they are ``all`` and ``fail`` then). They must end at the
-same record: those of one ``Whole`` do. All is lazy but for the rare facts, which are read at once; who calls both functions
-reads them before (``completion_declared.read``) and passes that for ``facts``.
+same record: those of one ``Whole`` do. All is lazy but for the rare facts, which are read at once; who calls both
+functions reads them before (``completion_declared.read``) and passes that for ``facts``.
 
 Cost: deliveries are brought together by message once and counted in a hash aggregate. Only messages of a replay, whose
 history has an order, go through windows (``completion_replays``).

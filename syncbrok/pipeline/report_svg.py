@@ -79,7 +79,7 @@ def shapes(curves: Sequence[tuple[str, str, Sequence[tuple[float, float]]]], say
     most = max(share for _, _, points in curves for _, share in points)
 
     def x(value: float) -> float:
-        return (math.log10(max(value, 1)) - low) / (high - low) * _WIDE
+        return min(max((math.log10(max(value, 1)) - low) / (high - low), 0), 1) * _WIDE
 
     parts = []
     for name, tone, points in curves:

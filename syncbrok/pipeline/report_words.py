@@ -64,13 +64,10 @@ def hour_labels(hours: Sequence[datetime], most: int = 6) -> list[tuple[float, s
     """Some of the hours with where they stand, from 0 to 1."""
     if not hours:
         return []
-    step = max(1, -(-len(hours) // most))
-    days = (hours[-1] - hours[0]).days >= 2
-    return [
-        ((at + 0.5) / len(hours), f"{hour:%d %b}" if days else f"{hour:%H:%M}")
-        for at, hour in enumerate(hours)
-        if at % step == 0
-    ]
+    days = (hours[-1] - hours[0]).days
+    form = "%d %b" if days > most else "%d %b %H:%M" if days else "%H:%M"
+    step = max(1, -(-len(hours) // (4 if 0 < days <= most else most)))
+    return [((at + 0.5) / len(hours), hour.strftime(form)) for at, hour in enumerate(hours) if at % step == 0]
 
 
 def _digits(number: float) -> str:
