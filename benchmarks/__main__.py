@@ -6,6 +6,7 @@ from benchmarks import (
     chain,
     latency,
     memory,
+    pipeline,
     publish,
     publish_and_deliver,
     queues,
@@ -16,7 +17,7 @@ from benchmarks.program import main
 
 ROWS = (
     *(publish.ROW, batch.ROW, backlog.ROW, publish_and_deliver.ROW, chain.ROW, tree.ROW, latency.ROW),
-    *(memory.ROW, start.ROW, queues.ROW),
+    *(memory.ROW, start.ROW, queues.ROW, pipeline.ROW),
 )
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 ``families``  a fifth of all messages in chains of 1,000, the others in trees of about ten, some with two parents; each
               delivered once, wave by wave, so that the log keeps every promise an audit looks for
 
-Both grow: called again with more, they append. Blocks are complete in themselves, so a short log has chains as long as
-a long one.
+Blocks are complete in themselves, so a short log has chains as long as a long one. Every segment that has messages is
+sealed in the end.
 """
 
 import string
@@ -36,11 +36,11 @@ from syncbrok.space.identity import make_message_ids
 CONTENT_BYTES: Final = 150
 CHAIN: Final = 1_000
 BLOCK: Final = 125_000
-"""messages of ``families`` that are complete in themselves; of ``plain``, for no reason but likeness"""
+"""messages of ``families`` that are complete in themselves"""
+BLOCK_QUICK: Final = 5_000
 
 _QUEUES: Final = ("customers", "cards", "invoices", "payments")
 _RUN: Final = 5_000
-_CHAINS: Final = BLOCK // 5 // CHAIN
 _NEAR: Final = 40
 _OUTCOME_ROWS: Final = 500
 _START_US: Final = 1_750_000_000_000_000
@@ -58,8 +58,8 @@ class Writer:
         self.now_us = _START_US + _MESSAGE_US * journal.next_sequence
         letters = np.frombuffer((string.ascii_letters + string.digits).encode(), "S1")
         self._letters = self.random.choice(letters, 1 << 20).tobytes()
-        if journal.needs_roll and not journal.segments():
-            self._roll()
+        if not journal.segments():
+            self.roll()
 
     def contents(self, count: int) -> list[bytes]:
         """Slices of a million random letters: no two alike, and little that a compression finds again."""
@@ -72,9 +72,9 @@ class Writer:
     def write(self, facts: "list[Published] | list[PublishedRun] | list[Outcomes]") -> None:
         self.journal.write(self.journal.prepare(facts))
         if self.journal.needs_roll:
-            self._roll()
+            self.roll()
 
-    def _roll(self) -> None:
+    def roll(self) -> None:
         """The snapshot that begins a segment: a subscriber for each queue."""
         queues = tuple(
             QueueSet(1, _START_US, number, QueueName(name), QueueSettings()) for number, name in enumerate(_QUEUES, 1)
@@ -97,12 +97,13 @@ def _writer(folder: Path) -> Iterator[Writer]:
     try:
         started.append(Writer(journal))
         yield started[0]
+        started[0].roll()  # what is not sealed is not archived
     finally:
         journal.close()
 
 
 def plain(folder: Path, messages: int) -> None:
-    """So many more messages."""
+    """So many messages."""
     with _writer(folder) as writer:
         while messages > 0:
             count = min(_RUN, messages)
@@ -123,19 +124,19 @@ def plain(folder: Path, messages: int) -> None:
             messages -= count
 
 
-def families(folder: Path, messages: int) -> None:
-    """So many more messages, whole blocks of them, and a delivery for each."""
+def families(folder: Path, messages: int, block: int = BLOCK) -> None:
+    """So many messages, in whole blocks, and a delivery for each."""
     with _writer(folder) as writer:
-        for _ in range(-(-messages // BLOCK)):
-            published = _publish_block(writer)
+        for _ in range(-(-messages // block)):
+            published = _publish_block(writer, block)
             _deliver_block(writer, published)
 
 
-def _publish_block(writer: Writer) -> list[list[tuple[int, int]]]:
+def _publish_block(writer: Writer, block: int) -> list[list[tuple[int, int]]]:
     """Sequence and queue of its messages by depth."""
-    family = _Family()
+    family = _Family(block // 5 // CHAIN)
     by_depth: list[list[tuple[int, int]]] = [[] for _ in range(CHAIN)]
-    for _ in range(BLOCK // _RUN):
+    for _ in range(block // _RUN):
         ids, contents, first = writer.ids(_RUN), writer.contents(_RUN), writer.journal.next_sequence
         facts: list[Published] = []
         for at, draw in enumerate(writer.random.random((_RUN, 4)).tolist()):
@@ -152,15 +153,15 @@ def _publish_block(writer: Writer) -> list[list[tuple[int, int]]]:
 class _Family:
     """Who may be a parent next. Every fifth message goes on with one of the chains, the others are in trees."""
 
-    def __init__(self) -> None:
-        self._chains: list[Published | None] = [None] * _CHAINS
+    def __init__(self, chains: int) -> None:
+        self._chains: list[Published | None] = [None] * chains
         self._near: list[Published] = []
         self._number = 0
 
     def parents(self, draw: list[float]) -> tuple[Published, ...]:
         """``draw``: four numbers from 0 to 1."""
         if self._number % 5 == 0:
-            last = self._chains[self._number // 5 % _CHAINS]
+            last = self._chains[self._number // 5 % len(self._chains)]
             return (last,) if last else ()
         if not self._near or draw[0] < 0.1:
             return ()
@@ -170,7 +171,7 @@ class _Family:
 
     def add(self, fact: Published, draw: list[float]) -> None:
         if self._number % 5 == 0:
-            self._chains[self._number // 5 % _CHAINS] = fact
+            self._chains[self._number // 5 % len(self._chains)] = fact
         elif len(self._near) < _NEAR:
             self._near.append(fact)
         else:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import sysconfig
 import urllib.request
-import zipfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self
@@ -16,11 +15,18 @@ import pyspark
 
 from syncbrok.pipeline.java import java_home
 from tests.support.polling import eventually_blocking
-from tests.support.process import ROOT, free_port
+from tests.support.process import free_port
 
 LOOPBACK: Final = "127.0.0.1"
 WORKERS: Final = 2
-EXECUTOR_MEMORY: Final = "600m"
+_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS: Final = {
+    "spark.executor.memory": "600m",
+    "spark.executor.extraJavaOptions": _QUICK,
+    "spark.driver.extraJavaOptions": _QUICK,
+    "spark.sql.shuffle.partitions": "2",
+}
+"""for a driver on this cluster: little data, little memory"""
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 
 
@@ -61,7 +67,7 @@ class Cluster:
             with urllib.request.urlopen(f"http://{LOOPBACK}:{self._status_port}/json/", timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
-        except OSError:
+        except (OSError, ValueError):  # it answers with another page before it is ready
             return {}
 
     def environment(self) -> dict[str, str]:
@@ -82,7 +88,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={**_environment(), "SPARK_DAEMON_MEMORY": "256m"},
+                env={**_environment(), "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _QUICK},
             )
         self._daemons.append(daemon)
         self._running.callback(self._end, daemon)
@@ -96,17 +102,6 @@ class Cluster:
             daemon.kill()
             daemon.wait()
         self._daemons.remove(daemon)
-
-
-def package_zip(folder: Path) -> Path:
-    """The package as ``--py-files`` takes it; docs/pipeline.md shows the same as a command."""
-    file = folder / "syncbrok.zip"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted((ROOT / "syncbrok").rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                archive.write(path, path.relative_to(ROOT))
-        archive.write(ROOT / "pyspark_syncbrok.py", "pyspark_syncbrok.py")
-    return file
 
 
 def python_without_syncbrok(folder: Path) -> Path:

@@ -1,0 +1,120 @@
+"""What the rows of the pipeline time, in a process of its own: ``python -m benchmarks.pipeline_jobs WANTED``.
+
+``WANTED`` is JSON: {"plain": DIR or null, "families": DIR or null, "scratch": DIR, "repeat": N}. Prints one line of
+JSON: seconds by name, each the best of ``repeat`` after one to warm up (SPARK.md's method: hot page cache, one process,
+the log and its Parquet in turns); a job that writes runs once. Spark is what ``syncbrok pipeline`` starts, with its own
+settings.
+"""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from benchmarks.row import progress
+from syncbrok.pipeline.archive import archive
+from syncbrok.pipeline.completion import DELIVERIES, FACTS, completions
+from syncbrok.pipeline.lineage import lineage, trees_of, write
+from syncbrok.pipeline.session import session
+from syncbrok.pipeline.whole import Whole
+
+NARROW: Final = ("time", "queue")
+_LINEAGE: Final = "sequence,time,queue,id,parent_sequences,root,depth,not_before,only_subscriber,scope"
+
+Seconds = dict[str, float]
+
+
+def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
+    """The log and a Parquet of the same rows: every column, two columns, a count."""
+    parquet = f"{scratch}/parquet"
+    began = time.perf_counter()
+    _log(spark, log).write.mode("overwrite").option("compression", "zstd").parquet(parquet)
+    found = {"parquet_write": time.perf_counter() - began, "rows": float(spark.read.parquet(parquet).count())}
+    ways: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "full": (lambda: _all(_log(spark, log)), lambda: _all(spark.read.parquet(parquet))),
+        "narrow": (
+            lambda: _narrow(_log(spark, log, columns=",".join(NARROW))),
+            lambda: _narrow(spark.read.parquet(parquet)),
+        ),
+        "count": (lambda: _log(spark, log, columns="sequence").count(), lambda: spark.read.parquet(parquet).count()),
+    }
+    for name, (ours, theirs) in ways.items():
+        taken: tuple[list[float], list[float]] = ([], [])
+        for _ in range(1 + repeat):
+            for times, work in zip(taken, (ours, theirs), strict=True):
+                times.append(_seconds(work))
+        found[name], found[f"{name}_parquet"] = (min(times[1:]) for times in taken)
+        progress(f"    {name}: log {taken[0]}, Parquet {taken[1]}")
+    shutil.rmtree(parquet)
+    return found
+
+
+def archiving(spark: SparkSession, log: str, scratch: str) -> Seconds:
+    """The whole job, verification and all, of a log that was never archived."""
+    out = Path(scratch) / "archive"
+    began = time.perf_counter()
+    done = archive(spark, Path(log), str(out))
+    seconds = time.perf_counter() - began
+    (Path(log) / "archived").unlink(missing_ok=True)
+    shutil.rmtree(out)
+    return {"archive": seconds, "archive_rows": float(sum(one.rows for one in done.written.values()))}
+
+
+def trees(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
+    """Every tree by one group-by over root and depth as recorded; then all four tables of the job, as Parquet."""
+    whole = Whole(spark, log)
+    times = [_seconds(lambda: _all(trees_of(whole.read("messages", "root,depth,time")))) for _ in range(1 + repeat)]
+    messages = whole.read("messages", _LINEAGE)
+    deliveries, facts = whole.read("deliveries", ",".join(DELIVERIES)), whole.read("facts", ",".join(FACTS))
+    ended = completions(messages, deliveries, facts)
+    began = time.perf_counter()
+    found = write(lineage(messages, ended), f"{scratch}/lineage")
+    seconds = time.perf_counter() - began
+    rows, deepest = found.nodes.agg(f.count("*"), f.max("depth")).first() or (0, 0)
+    shutil.rmtree(f"{scratch}/lineage")
+    return {"trees": min(times[1:]), "paths": seconds, "messages": float(rows), "deepest": float(deepest)}
+
+
+def _log(spark: SparkSession, path: str, **options: str) -> DataFrame:
+    return spark.read.format("syncbrok").options(**options).load(path)
+
+
+def _all(frame: DataFrame) -> None:
+    """Every row with every column, given to a sink that forgets them."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _narrow(frame: DataFrame) -> Any:
+    return frame.agg(*(f.max(name) for name in NARROW)).collect()
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return round(time.perf_counter() - began, 3)
+
+
+def main() -> None:
+    wanted = orjson.loads(sys.argv[1])
+    spark = session(name="syncbrok benchmarks")
+    scratch, repeat = wanted["scratch"], int(wanted["repeat"])
+    found: Seconds = {"cores": float(spark.sparkContext.defaultParallelism)}
+    if wanted.get("plain"):
+        found |= reads(spark, wanted["plain"], scratch, repeat)
+    if wanted.get("archive"):
+        found |= archiving(spark, wanted["archive"], scratch)
+    if wanted.get("families"):
+        found |= trees(spark, wanted["families"], scratch, repeat)
+    sys.stdout.buffer.write(orjson.dumps(found) + b"\n")
+    sys.stdout.flush()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
