@@ -27,10 +27,16 @@ class Rows:
     def __init__(self, opened: OpenSegment, records: Array) -> None:
         """Of the outcomes records that begin at ``records``."""
         self.heads = gather(opened.view, records)
+        items_bytes = self.heads["items"].astype(np.int64) * ROW_BYTES
+        rows_fit = (items_bytes == self.heads["meta_bytes"]) & (items_bytes <= self.heads["body_bytes"])
+        opened.check(records, rows_fit, "rows and meta differ in length")
         self.whose, self.positions = spread(self.heads["items"])
         bodies = records + HEADER_BYTES
         self.offsets = bodies[self.whose] + self.positions * ROW_BYTES
         lengths = gather_field(opened.view, self.offsets + _DETAIL_BYTES_AT, "<u2").astype(np.int64)
+        contents_bytes = self.heads["body_bytes"] - self.heads["meta_bytes"]
+        details_fit = np.bincount(self.whose, lengths, len(records)).astype(np.int64) == contents_bytes
+        opened.check(records, details_fit, "details and body differ in length")
         before = np.cumsum(lengths) - lengths
         firsts = np.flatnonzero(self.positions == 0)
         contents = (bodies + self.heads["meta_bytes"])[self.whose[firsts]]

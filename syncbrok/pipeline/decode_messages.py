@@ -59,6 +59,7 @@ class Messages:
 
     def __init__(self, opened: OpenSegment, names: Names | None, places: Array) -> None:
         """``names``: None where no queue will be asked for."""
+        self._opened = opened
         self._view = opened.view
         self._data = pa.py_buffer(opened.view)
         self._names = names
@@ -102,12 +103,15 @@ class Messages:
 
     @cached_property
     def contents(self) -> Array:
+        parents_bytes = self.items * ID_BYTES
+        fits = (self.heads["meta_bytes"] <= self.heads["body_bytes"]) & (parents_bytes <= self.heads["meta_bytes"])
+        self._opened.check(self._places, fits, "the parts of the record are longer than it")
         found: Array = self.bodies + self.heads["meta_bytes"]
         return found
 
     @cached_property
     def extras_at(self) -> Array:
-        found: Array = self.bodies + self.items * ID_BYTES
+        found: Array = np.minimum(self.bodies + self.items * ID_BYTES, self.contents)
         return found
 
     @cached_property
@@ -118,8 +122,14 @@ class Messages:
     def extras(self) -> Array:
         """The extras of all; zeros where a message has none."""
         found = np.zeros(len(self._places), dtype=EXTRA)
-        found[self.flagged] = gather_field(self._view, self.extras_at[self.flagged], EXTRA)
+        at = self.extras_at[self.flagged]
+        self._check_room(self.flagged, at + EXTRA.itemsize)
+        found[self.flagged] = gather_field(self._view, at, EXTRA)
         return found
+
+    def _check_room(self, some: Array, ends: Array) -> None:
+        """That the parts of some of the messages end before their contents begin."""
+        self._opened.check(self._places[some], ends <= self.contents[some], "texts longer than the meta")
 
     @cached_property
     def texts_at(self) -> tuple[Array, Array, Array, Array]:
@@ -131,7 +141,9 @@ class Messages:
         key = start + self.extras["fingerprint_bytes"]
         idempotency_key = key + self.extras["key_bytes"]
         headers = idempotency_key + self.extras["idempotency_key_bytes"]
-        return key, idempotency_key, headers, headers + self.extras["headers_bytes"]
+        end = headers + self.extras["headers_bytes"]
+        self._check_room(self.flagged, end[self.flagged])
+        return key, idempotency_key, headers, end
 
     @cached_property
     def carried(self) -> Array:
@@ -140,7 +152,9 @@ class Messages:
     @cached_property
     def owns(self) -> Array:
         """What the carried ones were before."""
-        return gather_field(self._view, self.texts_at[3][self.carried], _OWN)
+        at = self.texts_at[3][self.carried]
+        self._check_room(self.carried, at + _OWN.itemsize)
+        return gather_field(self._view, at, _OWN)
 
     def own(self, name: str) -> Array:
         plain = np.array(self.heads[name])
@@ -155,10 +169,12 @@ class Messages:
             at = at.copy()
             ended, tried = self.owns["ended"].astype(np.int64), self.owns["tried"].astype(np.int64)
             at[self.carried] += CARRIED_STRUCT.size + ended * ENDED_STRUCT.size + tried * TRIED_STRUCT.size
+            self._check_room(self.carried, at[self.carried])
         return at
 
     @cached_property
     def parents(self) -> Array:
+        assert len(self.contents) == len(self.items)  # looks at their room
         whose, position = spread(self.items)
         return gather_field(self._view, self.bodies[whose] + position * ID_BYTES, _RAW_ID)
 

@@ -178,6 +178,13 @@ class OpenSegment:
             expected = int(sequences[-1]) + 1 if len(sequences) else self._first
             raise self.damaged(self.shift + stopped, expected, "a record is damaged: it cannot be read")
 
+    def check(self, places: Array, fits: Array, why: str) -> None:
+        """That something holds of all records at ``places``; else the error for the first of which it does not. What
+        was not verified could lead anywhere."""
+        if not fits.all():
+            at = int(places[int(np.argmin(fits))])
+            raise self.damaged(self.shift + at, int(gather(self.view, np.array([at]))["sequence"][0]), why)
+
     def damaged(self, offset: int, first: int, why: str) -> LogCorrupt:
         """The error for what stands at ``offset`` of the file, where sequence ``first`` should be."""
         return corrupt_error(Path(self.segment.path), offset, first, self.segment.last, why)

@@ -94,26 +94,25 @@ def _look(directory: Path, bases: list[int], mark: Mark | None, before: Log | No
         if mark is None:
             raise BadSetting(f"{directory} holds no log: no segment (*.log) and no watermark", path=str(directory))
         return Log(str(directory), mark.uuid, 1, 0, ())
+    last_path = segment.segment_path(directory, bases[-1])
+    last_header = segment.read_segment_header(last_path)
+    uuid = mark.uuid if mark else last_header.uuid
+    if before and before.uuid != uuid:
+        before = None  # another log was begun in the same place
     known = {one.base: one for one in before.segments if one.sealed} if before else {}
     found: list[Segment] = []
-    uuid = mark.uuid if mark else b""
     for base in bases[:-1]:
         one = known.get(base)
         if one is None:
             path = segment.segment_path(directory, base)
-            header = segment.read_segment_header(path)
-            uuid = uuid or header.uuid
-            one = _sealed(path, header, uuid)
+            one = _sealed(path, segment.read_segment_header(path), uuid)
         _check_follows(one, found[-1] if found else None, mark)
         found.append(one)
-    path = segment.segment_path(directory, bases[-1])
-    header = segment.read_segment_header(path)
-    uuid = uuid or header.uuid
-    _check_log(path, header, uuid)
-    last = _last(path, header, mark, before)
+    _check_log(last_path, last_header, uuid)
+    last = _last(last_path, last_header, mark, before)
     _check_follows(last, found[-1] if found else None, mark)
     if mark and mark.base > last.base:
-        raise corrupt_error(path, last.end, last.last + 1, mark.durable, "segments after this one are missing")
+        raise corrupt_error(last_path, last.end, last.last + 1, mark.durable, "segments after this one are missing")
     return Log(str(directory), uuid, bases[0], last.last, (*found, last))
 
 
