@@ -104,10 +104,10 @@ def archive(
     with _alone(directory):
         place = Place(spark, out)
         progress("looking")
-        archive_commit.clean(place)
         log = log_files.look(directory)
         before = archive_commit.manifests(place)
         planned = plan(log, before, group_bytes or _group_bytes(spark))
+        archive_commit.clean(place)  # only now: it is this log's archive, so nobody else is at work here
         noted = _note_known(place, directory, before, planned.known)
         made: list[Manifest] = []
         for number, group in enumerate(planned.groups, 1):
@@ -153,7 +153,7 @@ def _reader(
     """The rows of a group. Messages that were carried along count where nobody has them otherwise: their own segment
     was dropped before it was archived, and no group before this one has met them."""
     name = group.name
-    lost = gaps([one.name for one in archived], log.oldest)
+    lost = gaps(sorted(one.name for one in archived), log.oldest)
 
     def read(kind: str) -> DataFrame:
         if kind != "messages" or not lost:

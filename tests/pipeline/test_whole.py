@@ -1,0 +1,175 @@
+"""Archive and live log as one frame: no row twice and none missing, whatever retention and the broker do meanwhile."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from syncbrok.log.segment import segment_bases
+from syncbrok.model.errors import BadSetting
+from syncbrok.pipeline import schema
+from syncbrok.pipeline.archive import archive
+from syncbrok.pipeline.archive_commit import FOLDER, AnotherLog
+from syncbrok.pipeline.archive_manifest import Stretch
+from syncbrok.pipeline.archive_rows import Borders, tallies, tally
+from syncbrok.pipeline.failures import explained
+from syncbrok.pipeline.schema import KINDS
+from syncbrok.pipeline.whole import Whole, read
+from tests.support.archive_log import WrittenLog
+from tests.support.journals import START_US
+from tests.support.pipeline_log import RealLog
+from tests.support.polling import eventually_blocking
+from tests.support.process import BrokerProcess
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[WrittenLog]:
+    """A log of a few small segments."""
+    written = WrittenLog(tmp_path / "log")
+    yield written
+    written.close()
+
+
+def test_a_look_stays_what_it_was(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
+    """While messages are published, segments sealed, archived and dropped, a frame says what was there when it was
+    made, or that this is gone; a new look has everything once. The union has the columns of the source, in order."""
+    out = str(tmp_path / "out")
+    log.fill(2)
+    archive(spark, log.directory, out)
+    log.fill(1)
+    log.publish(5)
+    first = list(log.messages)
+    log.end(first[-5:])  # a record behind them says that they are on the disk
+    whole = Whole(spark, log.directory, out)
+    assert {kind: whole.read(kind).columns for kind in KINDS} == {
+        kind: [one.name for one in schema.columns_of(kind)] for kind in KINDS
+    }
+    messages = whole.read("messages", "sequence")
+    log.publish(5)
+    assert sequences(messages) == first
+    log.drop(2)
+    assert sequences(messages) == first, "what was archived then is read from there"
+    again = whole.read("messages", "sequence,id")
+    log.roll()
+    archive(spark, log.directory, out)
+    log.drop(2)
+    with pytest.raises(Exception, match="retention") as raised:
+        again.count()
+    assert explained(raised.value).kind == "Gone"
+    assert sequences(read(spark, log.directory, out, columns="sequence")) == log.messages
+
+
+def sequences(frame) -> list[int]:
+    return sorted(row["sequence"] for row in frame.collect())
+
+
+def test_looks_beside_a_broker_that_does_not_wait(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
+    """Segments are sealed, archived and dropped by others between the two halves of a look, again and again: each look
+    has every message that was published before it, once."""
+    out = str(tmp_path / "out")
+    log.fill(1, messages=10)
+    archive(spark, log.directory, out)
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            log.fill(1, messages=10)
+            archive(spark, log.directory, out)
+            log.drop(1)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(6):
+            before = list(log.messages)
+            found = sequences(read(spark, log.directory, out, columns="sequence"))
+            assert found[: len(before)] == before
+            assert len(found) == len(set(found))
+    finally:
+        stop.set()
+        worker.join()
+
+
+def test_times_choose_rows_and_files(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
+    """``since`` and ``until`` hold for both halves alike, as text and as times, and files of other times are not
+    opened."""
+    out = str(tmp_path / "out")
+    log.fill(4, messages=10)
+    archive(spark, log.directory, out)
+    log.fill(2, messages=10)
+    whole = Whole(spark, log.directory, out)
+    since = datetime.fromtimestamp(START_US / 1e6, UTC) + timedelta(hours=7)
+    until = since + timedelta(hours=32)
+    for kind in KINDS:
+        every = whole.read(kind).collect()
+        wanted = [row for row in every if since <= row["time"].replace(tzinfo=UTC) < until]
+        chosen = whole.read(kind, since=since, until=until.isoformat())
+        assert len(chosen.collect()) == len(wanted)
+        assert 0 < len(wanted) < len(every)
+        assert len(chosen.inputFiles()) < len(whole.read(kind).inputFiles())
+    with pytest.raises(BadSetting, match="no time zone"):
+        whole.read(since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+def test_what_cannot_be_read_together(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
+    """No archive where one is said to be; neither a log nor an archive; the archive of another log."""
+    with pytest.raises(BadSetting, match="there is no archive at"):
+        read(spark, log.directory, str(tmp_path / "nothing"))
+    with pytest.raises(BadSetting, match="neither"):
+        read(spark, None)
+    log.fill(1)
+    archive(spark, log.directory, str(tmp_path / "out"))
+    other = WrittenLog(tmp_path / "other")
+    other.close()
+    with pytest.raises(AnotherLog, match="give each log"):
+        read(spark, other.directory, str(tmp_path / "out"))
+
+
+def test_a_lost_manifest_is_read_from_the_log(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
+    """A hole in the archive that the log still has costs nothing: from there on the log is read, and the next run
+    fills the hole."""
+    out = tmp_path / "out"
+    log.fill(4, messages=10)
+    archive(spark, log.directory, str(out), group_bytes=1)
+    lost = sorted((out / FOLDER).glob("*.json"))[2]
+    lost.unlink()
+    whole = Whole(spark, log.directory, str(out))
+    assert (sequences(whole.read(columns="sequence")), whole.gaps) == (log.messages, [])
+    alone = Whole(spark, None, str(out))
+    assert [len(sequences(alone.read())), len(alone.gaps)] == [30, 1]
+    assert archive(spark, log.directory, str(out)).segments == 1
+    assert sequences(read(spark, None, str(out))) == log.messages
+
+
+def test_a_brokers_retention_waits_for_the_archive(spark: SparkSession, real_log: RealLog, tmp_path: Path) -> None:
+    """A real log under a broker whose retention is over for all of it: it drops nothing until it is archived, then
+    everything sealed; archive and log together still have each message of ``/v1`` once, and every delivery and fact as
+    they were, though the broker has carried along what had not ended."""
+    storage, out = real_log.copied(tmp_path), str(tmp_path / "out")
+    config = "storage: {segment: 64KiB, retention: 1s, archive: pipeline}\n"
+    broker = BrokerProcess(storage, config=config)
+    before = Whole(spark, storage)
+    expected = {kind: summed(before.read(kind), kind) for kind in KINDS}
+    last = before.read("facts").agg({"sequence": "max"}).collect()[0][0]
+    first = segment_bases(storage)
+    with broker:
+        eventually_blocking(lambda: "retention_waits_for_archive" in broker.output(), "the broker waits")
+        assert segment_bases(storage)[: len(first)] == first
+        assert broker.terminate() == 0
+    done = archive(spark, storage, out)
+    assert (done.gaps, done.noted) == ((), done.segments)
+    with broker:
+        eventually_blocking(lambda: segment_bases(storage)[0] > done.last, "all that is archived has gone")
+        assert broker.terminate() == 0
+    whole = Whole(spark, storage, out)
+    assert {kind: summed(whole.read(kind).where(f"sequence <= {last}"), kind) for kind in KINDS} == expected
+    assert sequences(whole.read("messages", "sequence")) == sorted(real_log.answers.messages)
+    assert whole.gaps == []
+
+
+def summed(frame: DataFrame, kind: str) -> list[Stretch]:
+    everything = Borders([], 1 << 40)
+    return tallies(tally(frame, kind, everything), everything)
