@@ -216,7 +216,14 @@ class Messages:
             nothing = pa.array(np.zeros(len(self._places) + 1, dtype=np.int32))
             return pa.MapArray.from_arrays(nothing, _NO_TEXT, _NO_TEXT)
         parts = found.dictionary_encode()
-        known = [*[_pairs(one) for one in parts.dictionary.to_pylist()], []]
+        known: list[list[tuple[str, str]]] = []
+        for number, one in enumerate(parts.dictionary.to_pylist()):
+            try:
+                known.append(_pairs(one))
+            except (ValueError, TypeError):
+                other = parts.indices.fill_null(-1).to_numpy(zero_copy_only=False) != number
+                self._opened.check(self._places, other, "the headers cannot be read")
+        known.append([])
         return pa.array(known, schema.HEADERS).take(parts.indices.fill_null(len(known) - 1))
 
     def as_content_type(self) -> pa.Array:
