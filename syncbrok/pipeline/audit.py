@@ -10,12 +10,13 @@ broker's scheduler is used, and nothing of ``pipeline.completion`` either, which
 must not share a mistake with what is judged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline import (
@@ -61,20 +62,23 @@ class Proof(NamedTuple):
 
 
 def audit(
-    messages: DataFrame, deliveries: DataFrame, facts: DataFrame, *, settled: bool = False,
-    max_pending_us: int | None = None,
+    messages: DataFrame, deliveries: DataFrame, facts: DataFrame, *, since_us: int | None = None,
+    settled: bool = False, max_pending_us: int | None = None,
 ) -> DataFrame:  # fmt: skip
     """The findings of a whole log: rule, sequence, message, subscriber, what. The three frames are those of the source's
     kinds, with at least ``MESSAGE_COLUMNS``, ``DELIVERY_COLUMNS`` and ``FACT_COLUMNS``.
 
     What waits without a reason is a finding where the log is at rest (``settled``: the broker had nothing left to do),
-    or once it has waited for longer than ``max_pending_us``; else it is not judged."""
-    return prove(messages, deliveries, facts, settled=settled, max_pending_us=max_pending_us).violations
+    or once it has waited for longer than ``max_pending_us``; else it is not judged. With ``since_us`` (Unix
+    microseconds) only what records written from then on break is answered; everything before is read all the same."""
+    return prove(
+        messages, deliveries, facts, since_us=since_us, settled=settled, max_pending_us=max_pending_us
+    ).violations
 
 
 def prove(
-    messages: DataFrame, deliveries: DataFrame, facts: DataFrame, *, settled: bool = False,
-    max_pending_us: int | None = None, step: Step = lambda _: None,
+    messages: DataFrame, deliveries: DataFrame, facts: DataFrame, *, since_us: int | None = None,
+    settled: bool = False, max_pending_us: int | None = None, step: Step = lambda _: None,
 ) -> Proof:  # fmt: skip
     """As ``audit``, with everything it saw. ``step`` is told what it is at."""
     spark = facts.sparkSession
@@ -87,7 +91,8 @@ def prove(
     step("deliveries")
     events = _events(messages, deliveries, rare, lookup, extent.records)
     pairs = audit_events.pairs(events, extent.first, lookup.doubt_since(f.col("message")))
-    told = _kept(audit_standing.messages(audit_standing.judged(pairs)))
+    with _sorted_aggregates(spark):
+        told = _kept(audit_standing.messages(audit_standing.judged(pairs)))
     stood = told.where("record is not null")
     counts = _counts(stood) | {"records": extent.records, "segments": rare.counts.get("segment_opened", 0)}
     bad = audit_facts.bad(rare.facts)
@@ -118,6 +123,9 @@ def prove(
     if settled or max_pending_us is not None:
         parts.append(audit_waiting.overdue(waits, facts, extent.end_us, None if settled else max_pending_us))
     found = reduce(DataFrame.unionByName, [part.select(*Violation._fields) for part in parts])
+    if since_us is not None:
+        recent: Any = facts.where(f.unix_micros("time") >= since_us).agg(f.min("sequence").alias("first")).collect()
+        found = found.where(f.col("sequence") >= f.lit(recent[0].first if recent[0].first else extent.last + 1))
     return Proof(_kept(found), waits, counts)
 
 
@@ -174,6 +182,19 @@ def _wrong(stood: DataFrame) -> DataFrame:
         f.inline(f.filter(f.array(*reports), lambda report: report.isNotNull())),
     )  # fmt: skip
     return found.select("rule", "sequence", "message", "subscriber", "what")
+
+
+@contextmanager
+def _sorted_aggregates(spark: SparkSession) -> Iterator[None]:
+    """What is sorted by message already is gathered in that order; a hash table of lists would be given up after 128
+    messages and everything sorted once more: half of the time."""
+    name = "spark.sql.execution.useObjectHashAggregateExec"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
 
 
 def _kept(frame: DataFrame) -> DataFrame:

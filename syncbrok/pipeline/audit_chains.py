@@ -75,7 +75,9 @@ def _settle(
     node_ended[level] = np.minimum(np.minimum(complete, cancelled[first[level]]), np.where(kind == FAIL, failed, NEVER))
 
 
-def _ranges(begins: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _ranges(
+    begins: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """All numbers of the ranges, one range after the other, and where each range begins among them."""
     widths = ends - begins
     starts = np.cumsum(widths) - widths
@@ -101,7 +103,10 @@ def with_chains(messages: DataFrame, bad: DataFrame | None) -> DataFrame:
     edges = messages.where(nobody).select(
         f.col("message").alias("child"),
         "record",
-        f.when(f.col("policy") == "deliver", DELIVER).when(f.col("policy") == "hold", HOLD).otherwise(FAIL).alias("policy"),
+        f.when(f.col("policy") == "deliver", DELIVER)
+        .when(f.col("policy") == "hold", HOLD)
+        .otherwise(FAIL)
+        .alias("policy"),
         f.col("cancelled"),
         f.explode("parents").alias("parent"),
     )

@@ -88,7 +88,8 @@ def parents(met: DataFrame, messages: DataFrame) -> DataFrame:
     low = f.conv(f.substring(digits, 17, 8), 16, 10).cast("bigint").bitwiseAND(0x3FFF_FFFF)
     named = f.shiftleft(high, 30) + low
     ids = messages.where(f.col("own") & (named != f.col("message"))).select(
-        *_found("parents", "message", "message", f.lit(0)), f.concat(f.lit("its id names sequence "), named).alias("what")
+        *_found("parents", "message", "message", f.lit(0)),
+        f.concat(f.lit("its id names sequence "), named).alias("what"),
     )
     what = f.concat(f.lit("parent "), f.col("parent"), f.lit(" was not accepted before it"))
     unknown = met.where("is_unknown").select(*_found("parents", "child", "child", f.lit(0)), what.alias("what"))
@@ -126,9 +127,7 @@ def _done(strict: Column) -> Column:
     is_doubtful = f.coalesce(f.col("above_doubt") < row.seq, f.lit(False))
     by_one = f.col("is_same") & (f.col("above_queue") == f.col("child_queue"))
     by_one = f.coalesce(by_one & f.array_contains("above_counted", row.s), f.lit(False))
-    ended_there = f.exists(
-        "above_ends", lambda end: (end.s == row.s) & (end.seq <= after) & (end.good | ~strict)
-    )
+    ended_there = f.exists("above_ends", lambda end: (end.s == row.s) & (end.seq <= after) & (end.good | ~strict))
     by_all = f.coalesce(f.when(strict, f.col("complete")).otherwise(f.col("ended")) <= after, f.lit(False))
     is_bad = f.coalesce(f.col("bad_since") < row.seq, f.lit(False))
     return f.when(~is_known, ~(strict & is_bad)).when(is_doubtful, True).when(by_one, ended_there).otherwise(by_all)
@@ -182,9 +181,7 @@ def inversions(met: DataFrame, messages: DataFrame) -> DataFrame:
     pairs = met.where("is_inverted").select("child", "parent", "is_same", "child_queue", "above_queue").distinct()
     by_one = f.col("is_same") & (f.col("child_queue") == f.col("above_queue"))
     by_one = f.coalesce(by_one & f.array_contains("above_counted", f.col("later.s")), f.lit(False))
-    is_inverted = (f.col("earlier.after") > f.col("later.after")) & (
-        ~by_one | (f.col("earlier.s") == f.col("later.s"))
-    )
+    is_inverted = (f.col("earlier.after") > f.col("later.after")) & (~by_one | (f.col("earlier.s") == f.col("later.s")))
     seen = f.greatest(_shown("earlier", "parent"), _shown("later", "child"))
     found = (
         pairs.join(below, "child").join(above, "parent").where(is_inverted)

@@ -34,7 +34,9 @@ class Lookup:
             for audience, one in enumerate(self._known.audiences)
             for number in range(self._bin_of(one.begins + 1), min(self._bin_of(one.ends), self._last_bin) + 1)
         ]
-        schema = "queue string, bin bigint, begins bigint, ends bigint, queue_no bigint, queue_gone bigint, audience int"
+        schema = (
+            "queue string, bin bigint, begins bigint, ends bigint, queue_no bigint, queue_gone bigint, audience int"
+        )
         bins = f.broadcast(self._spark.createDataFrame(stretches, schema))
         binned = messages.withColumn("bin", f.floor((f.col("record") - self._first) / self._bin))
         is_then = (f.col("record") > f.col("begins")) & (f.col("record") <= f.col("ends"))
@@ -49,8 +51,10 @@ class Lookup:
         )
         is_counted = f.filter(
             f.coalesce(f.col("members"), f.array().cast("array<struct<number:bigint,since:bigint,gone:bigint>>")),
-            lambda one: (one.since < f.col("sequence"))
-            & (f.col("only").isNull() | (f.col("only") == 0) | (f.col("only") == one.number)),
+            lambda one: (
+                (one.since < f.col("sequence"))
+                & (f.col("only").isNull() | (f.col("only") == 0) | (f.col("only") == one.number))
+            ),
         )
         gone = lambda one: f.when(one.gone > f.col("record"), one.gone)  # noqa: E731
         return (

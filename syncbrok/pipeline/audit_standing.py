@@ -62,7 +62,9 @@ def judged(pairs: DataFrame) -> DataFrame:
         .withColumn("replay_before", f.coalesce(f.greatest(state, zero), zero))
         .withColumn(
             "ends",
-            f.coalesce((is_row & f.col("is_end")) | (ev.isin(ALL, PURGED, GONE, CARRIED) & f.col("is_open")), f.lit(False))
+            f.coalesce(
+                (is_row & f.col("is_end")) | (ev.isin(ALL, PURGED, GONE, CARRIED) & f.col("is_open")), f.lit(False)
+            )
             & (f.col("s") != 0),
         )
     )

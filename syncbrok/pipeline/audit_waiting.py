@@ -34,7 +34,9 @@ def waiting(messages: DataFrame, met: DataFrame, at_end: AtEnd) -> DataFrame:
         behind = chains(messages).select("message", "s", "before_is_open", "before_end")
         pairs = pairs.join(behind, ["message", "s"], "left")
     else:
-        pairs = pairs.withColumns({"before_is_open": f.lit(False), "before_end": f.lit(None).cast("struct<seq:bigint>")})
+        pairs = pairs.withColumns(
+            {"before_is_open": f.lit(False), "before_end": f.lit(None).cast("struct<seq:bigint>")}
+        )
     end, last = f.lit(at_end.end_us), f.col("last")
     failed = ~f.col("is_rearmed") & f.coalesce("any_failed", f.lit(False))
     is_held = f.col("policy") == "hold"

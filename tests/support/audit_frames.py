@@ -217,22 +217,32 @@ def _moved_id(own: MessageId, by: int) -> MessageId:
     return make_message_id(time_ms_of(own), sequence_of(own) + by, KEY)
 
 
-def one_log(stories: Iterable[Sequence[Fact]]) -> list[Fact]:
-    """All stories, one behind the other. After each comes a snapshot of all that stands, so that what a story did to
+class OneLog(NamedTuple):
+    """Many stories as one log; ``shifts`` says by how much the sequences of each went up."""
+
+    facts: list[Fact]
+    shifts: list[int]
+
+
+def one_log(stories: Iterable[Sequence[Fact]]) -> OneLog:
+    """All stories, one behind the other; the first may be what retention has left of one. After each comes a snapshot of all that stands, so that what a story did to
     the declarations (a gap, a snapshot that lies) ends with it."""
     facts: list[Fact] = []
     queues: dict[int, QueueSet] = {}
     subscribers: dict[int, SubscriberSet] = {}
-    last = 0
+    shifts: list[int] = []
+    last = -1
     for number, story in enumerate(stories):
-        added = moved(story, last + 1 - _first(story[0]), number * 1_000)
+        last = _first(story[0]) - 1 if last < 0 else last
+        shifts.append(last + 1 - _first(story[0]))
+        added = moved(story, shifts[-1], number * 1_000)
         facts += [_with_others(fact, queues, subscribers) for fact in added]
         for fact in added:
             _declare(fact, queues, subscribers)
         last = facts[-1].sequence + 1
         everything = (tuple(queues.values()), tuple(subscribers.values()))
         facts.append(SegmentOpened(last, facts[-1].time_us, *everything, (), ()))
-    return facts
+    return OneLog(facts, shifts)
 
 
 def _first(fact: Fact) -> int:

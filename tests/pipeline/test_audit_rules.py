@@ -1,0 +1,139 @@
+"""The parts of the audit that need no Spark."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+
+from syncbrok.model.facts import Gap, QueueSet, SegmentOpened, SubscriberDeleted, SubscriberSet
+from syncbrok.model.message import QueueSettings, SubscriberSettings
+from syncbrok.model.names import SEQUENCE_MAX
+from syncbrok.pipeline.audit_chains import DELIVER, FAIL, HOLD, NEVER, ends_of
+from syncbrok.pipeline.audit_checksums import Task, look
+from syncbrok.pipeline.audit_declared import FOREVER, declared
+from syncbrok.pipeline.audit_rules import ALL, NO_REASONS, REASONS, RULES, Violation, sentence
+from syncbrok.pipeline.audit_sequences import Extent, Stretch, broken_stretches
+from tests.support.segment_files import flip, offsets, write_log
+from tests.support.story import Story
+
+
+def test_audiences_change_with_the_declarations() -> None:
+    """RULES 3: who is counted is who had subscribed before; a snapshot that says the same changes nothing."""
+    queue = QueueSet(1, 0, 7, "orders", QueueSettings())  # type: ignore[arg-type]
+    one = SubscriberSet(3, 0, 8, 7, "one", 3, SubscriberSettings("http://x/"))  # type: ignore[arg-type]
+    facts = [queue, one, SegmentOpened(5, 0, (queue,), (one,), (), ()), SubscriberDeleted(9, 0, 8)]
+    found = declared(facts, 1)
+    spans = [(each.begins, each.ends, [member.number for member in each.members]) for each in found.audiences]
+    assert spans == [(1, 3, []), (3, 9, [8]), (9, FOREVER, [])]
+    assert found.audiences[1].members[0].gone == 9
+    assert found.violations == []
+
+
+def test_a_lying_snapshot_is_found_and_a_gap_puts_in_doubt() -> None:
+    """Rule ``snapshot``; what a gap may have swallowed is not judged, until the next snapshot."""
+    queue = QueueSet(1, 0, 7, "orders", QueueSettings())  # type: ignore[arg-type]
+    empty = SegmentOpened(4, 0, (), (), (), ())
+    lying = declared([queue, empty], 1)
+    assert [(one.rule, one.sequence) for one in lying.violations] == [("snapshot", 4)]
+    doubtful = declared([queue, Gap(3, 0, 2, 3, "lost"), empty], 1)
+    assert doubtful.violations == []
+    assert doubtful.doubtful == [(3, 4)]
+
+
+def test_ends_of_messages_that_count_nobody(seed: int) -> None:
+    """RULES 12, 17: worked out level by level, the records of end and completion are those of one walk in order."""
+    dice = random.Random(seed)
+    outside = {number: _end(dice) for number in range(1, 6)}
+    edges, records, policies, cancelled = [], {}, {}, {}
+    for node in range(10, 60):
+        records[node], policies[node] = node, dice.choice((FAIL, HOLD, DELIVER))
+        cancelled[node] = dice.choice((int(NEVER), int(NEVER), node + 40))
+        above = dice.sample([*outside, *range(10, node)], dice.randrange(1, 4))
+        edges += [(node, parent) for parent in above]
+    dice.shuffle(edges)
+    complete = np.array([outside.get(parent, (0, 0))[0] for _, parent in edges])
+    ended = np.array([outside.get(parent, (0, 0))[1] for _, parent in edges])
+    child, parent = (np.array(column) for column in zip(*edges, strict=True))
+    columns = [np.array([table[node] for node in child]) for table in (records, policies, cancelled)]
+    nodes, got_complete, got_ended = ends_of(child, *columns, parent, complete, ended)
+    known = dict(outside)
+    for node in sorted(records):
+        known[node] = _walked(node, [known[above] for one, above in edges if one == node], policies, cancelled)
+    assert nodes.tolist() == sorted(records)
+    assert list(zip(got_complete.tolist(), got_ended.tolist(), strict=True)) == [
+        known[node] for node in sorted(records)
+    ]
+
+
+def _end(dice: random.Random) -> tuple[int, int]:
+    """Of a parent that counts somebody: the record of completion, and of the end, which is not later."""
+    ended = dice.choice((5, 30, 70, int(NEVER)))
+    return dice.choice((ended, min(ended + 20, int(NEVER)), int(NEVER))), ended
+
+
+def _walked(
+    node: int, above: list[tuple[int, int]], policies: dict[int, int], cancelled: dict[int, int]
+) -> tuple[int, int]:
+    delivers = policies[node] == DELIVER
+    complete = max([node, *(ended if delivers else done for done, ended in above)])
+    failed = [max(node, ended) for done, ended in above if max(node, ended) < done]
+    ended = min([complete, cancelled[node], *(failed if policies[node] == FAIL else [])])
+    return complete, ended
+
+
+def test_a_chain_of_thousands() -> None:
+    """A chain is followed without recursion, whatever its length."""
+    child = np.arange(2, 5_002)
+    never = np.full(5_000, NEVER)
+    outside = np.where(child == 2, 9_000, 0)
+    nodes, complete, ended = ends_of(child, child, np.zeros(5_000, int), never, np.where(child == 2, 0, child - 1),
+                                     outside, outside)  # fmt: skip
+    assert len(nodes) == 5_000
+    assert set(complete.tolist()) == set(ended.tolist()) == {9_000}
+
+
+def test_stretches_that_are_not_whole() -> None:
+    """Rule ``sequence``: a stretch of records with one missing, double, or none before it is looked at closely."""
+    whole = (Stretch(1, 3, 3, 1, 3), Stretch(2, 2, 2, 4, 5))
+    assert broken_stretches(Extent(5, 1, 5, 0, whole)) == []
+    for broken in (Stretch(2, 2, 2, 5, 6), Stretch(2, 3, 2, 4, 5), Stretch(2, 2, 2, 4, 6)):
+        assert broken_stretches(Extent(5, 1, 5, 0, (whole[0], broken))) == [broken]
+
+
+def test_damage_is_named_by_file_and_offset(tmp_path: Path) -> None:
+    """Rule ``checksum``: a byte that changed, in a sealed segment and in the one that is written to, is named with the
+    file, the offset of its record and the sequence; whole segments pass, and blank room behind them is no damage."""
+    story = Story()
+    story.snapshot()
+    queue = story.queue()
+    story.subscriber(queue)
+    first = story.publish(queue)
+    story.seal()
+    story.snapshot()
+    second = story.publish(queue)
+    story.publish(queue)
+    sealed, active = write_log(tmp_path, story)
+    tasks = (_task(sealed, active), _task(active, None))
+    assert [look(task).wrong for task in tasks] == [[], []]
+    for path, task, sequence in ((sealed, tasks[0], first), (active, tasks[1], second)):
+        place = offsets(path)[sequence]
+        flip(path, place + 95)
+        (wrong,) = look(task).wrong
+        assert (wrong.rule, wrong.sequence) == ("checksum", sequence)
+        assert f"{path.name} at offset {place}" in wrong.what
+    flip(sealed, 20)
+    assert [one.sequence for one in look(tasks[0]).wrong] == [int(sealed.stem)]
+
+
+def _task(path: Path, following: Path | None) -> Task:
+    below = int(following.stem) if following else SEQUENCE_MAX
+    return Task(str(path.parent), int(path.stem), below, 0 if following else path.stat().st_size - 4_096)
+
+
+def test_findings_read_as_sentences() -> None:
+    """Every rule and every reason says what it means; a finding names record, message and subscriber."""
+    assert all(len(meaning) > 20 for meaning in (*RULES.values(), *(REASONS[one] for one in NO_REASONS)))
+    found = Violation("gate", 9, 4, 2, "too early")
+    assert sentence(found) == "gate: record 9 (message 4, subscriber 2): too early"
+    assert sentence(found._replace(subscriber=ALL, what="x")) == "gate: record 9 (message 4, all subscribers): x"
+    assert sentence(Violation("sequence", 9, 0, 0, "y")) == "sequence: record 9: y"
