@@ -8,14 +8,14 @@ import click
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
 from syncbrok.cli.show import moment, print_fields, print_table
+from syncbrok.pipeline import completion
 from syncbrok.pipeline import lineage as job
-from syncbrok.pipeline.completion import completions
 from syncbrok.pipeline.lineage_drawing import duration
 from syncbrok.pipeline.lineage_picture import picture, root_of
 from syncbrok.pipeline.whole import Whole
 
 _SLOWEST: Final = 5
-_MESSAGES: Final = "sequence,time,queue,id,parent_sequences,root,depth,not_before,scope,only_subscriber"
+_MESSAGES: Final = ("id", "root", "depth", *completion.MESSAGES)
 
 
 @click.command(
@@ -51,8 +51,9 @@ def command(
     with job_session(options, "lineage") as running:
         running.step("reading")
         whole = Whole(running.spark, options.storage, archive)
-        messages = whole.read("messages", _MESSAGES, since, until)
-        ended = completions(messages, whole.read("deliveries", since=since), whole.read("facts"))
+        messages = whole.read("messages", ",".join(_MESSAGES), since, until)
+        deliveries = whole.read("deliveries", ",".join(completion.DELIVERIES), since)
+        ended = completion.completions(messages, deliveries, whole.read("facts", ",".join(completion.FACTS)))
         running.step("following who waited for whom")
         found = job.write(job.lineage(messages, ended), out)
         running.step("drawing")

@@ -11,6 +11,7 @@ from syncbrok.pipeline import replay as job
 from syncbrok.pipeline.publisher import Publisher, Target
 from syncbrok.pipeline.replay_parents import unknown_to
 from syncbrok.pipeline.replay_writer import HEADER, Order
+from syncbrok.pipeline.schema import KINDS
 from syncbrok.pipeline.whole import Whole
 
 _ROWS: Final = 10
@@ -63,10 +64,11 @@ def command(options: SessionOptions, sql: str, archive: str | None, yes: bool, *
     with job_session(options, "replay") as running:
         running.step("choosing")
         whole = Whole(running.spark, options.storage, archive)
-        views = [whole.read(kind, None, given["since"], given["until"]) for kind in ("messages", "deliveries", "facts")]
-        chosen = job.select(running.spark, sql, *views).persist()
+        messages, deliveries, facts = (whole.read(kind, None, given["since"], given["until"]) for kind in KINDS)
+        ids = whole.read("messages", "id", given["since"], given["until"])
+        chosen = job.select(running.spark, sql, messages, deliveries, facts, name).persist()
         try:
-            outside = _planned(running, job.plan(chosen, views[0], given["queue"]), chosen)
+            outside = _planned(running, job.plan(chosen, ids, given["queue"]), chosen)
             missing = _missing(target, outside, must=yes)
             _say_outside(outside, missing)
             if not yes:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from syncbrok.pipeline.lineage_crossings import crossings_of
 from syncbrok.pipeline.lineage_nodes import edges_of, placed_nodes
 from syncbrok.pipeline.lineage_paths import critical_paths_of, late_trees_of
 from syncbrok.pipeline.lineage_places import with_places
@@ -37,7 +38,9 @@ def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
 
     Nothing is computed until a table is asked for, and each is computed for itself: ``write`` is four times cheaper
     than asking for all four."""
-    return _from_nodes(placed_nodes(with_places(messages), completions))
+    nodes = placed_nodes(with_places(messages), completions)
+    crossings = crossings_of(nodes)
+    return Lineage(nodes, edges_of(nodes), late_trees_of(nodes, crossings), critical_paths_of(nodes, crossings))
 
 
 def write(found: Lineage, out: str) -> Lineage:
@@ -46,12 +49,19 @@ def write(found: Lineage, out: str) -> Lineage:
     spark = found.nodes.sparkSession
     with_hash_joins(spark)
     found.nodes.write.mode("overwrite").parquet(f"{out}/nodes")
-    read = _from_nodes(spark.read.parquet(f"{out}/nodes"))
-    read.edges.write.mode("overwrite").parquet(f"{out}/edges")
-    read.trees.write.mode("overwrite").parquet(f"{out}/trees")
-    trees = spark.read.parquet(f"{out}/trees")
-    critical_paths_of(read.nodes, trees).write.mode("overwrite").parquet(f"{out}/critical_paths")
-    return Lineage(read.nodes, spark.read.parquet(f"{out}/edges"), trees, spark.read.parquet(f"{out}/critical_paths"))
+    nodes = spark.read.parquet(f"{out}/nodes")
+    # Most logs have none, and then no join looks for them.
+    crossings = None if nodes.where("crosses").isEmpty() else crossings_of(nodes).persist()
+    tables = {
+        "edges": edges_of(nodes),
+        "trees": late_trees_of(nodes, crossings),
+        "critical_paths": critical_paths_of(nodes, crossings),
+    }
+    for name, table in tables.items():
+        table.write.mode("overwrite").parquet(f"{out}/{name}")
+    if crossings is not None:
+        crossings.unpersist()
+    return Lineage(nodes, *(spark.read.parquet(f"{out}/{name}") for name in tables))
 
 
 def trees_of(messages: DataFrame) -> DataFrame:
@@ -72,13 +82,8 @@ def trees_of(messages: DataFrame) -> DataFrame:
 def with_hash_joins(spark: SparkSession) -> None:
     """Joins hash instead of sorting where every partition is small: half the time, and no more memory than there is.
     Left alone where the user has set it."""
-    if not int(str(spark.conf.get(_HASHED_PARTITION, "0b")).rstrip("b") or 0):
+    if spark.conf.get(_HASHED_PARTITION, "0b") in ("0", "0b"):
         spark.conf.set(_HASHED_PARTITION, "128MB")
-
-
-def _from_nodes(nodes: DataFrame) -> Lineage:
-    trees = late_trees_of(nodes)
-    return Lineage(nodes, edges_of(nodes), trees, critical_paths_of(nodes, trees))
 
 
 def summary(trees: DataFrame) -> list[tuple[str, object]]:

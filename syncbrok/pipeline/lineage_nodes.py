@@ -18,18 +18,21 @@ from syncbrok.pipeline.lineage_trees import NODES_DDL, nodes_of, whole_trees
 
 _BATCH_ROWS: Final = 10_000
 _FROM_MESSAGES: Final = ("sequence", "id", "queue", "not_before", "parent_sequences", "root", "depth")
-_FROM_COMPLETIONS: Final = ("first_attempt_at", "attempts", "complete_at", "ended_at")
+_TIMES: Final = ("first_attempt_at", "complete_at", "ended_at")
 
 
 def placed_nodes(messages: DataFrame, completions: DataFrame) -> DataFrame:
     """A row a message, columns as ``lineage_trees.NODES_DDL`` says. ``messages`` have ``root`` and ``depth``."""
-    ends = completions.select(f.col("message").alias("sequence"), *_FROM_COMPLETIONS)
+    ends = completions.select(f.col("message").alias("sequence"), "attempts", *_TIMES)
     known = (
         messages.select(*_FROM_MESSAGES, f.col("time").alias("accepted_at"))
         .join(ends, "sequence", "left")
         .join(_further_edges(messages, ends), "sequence", "left")
     )
-    trees = known.withColumns({name: f.coalesce(name, f.lit(0)).cast("bigint") for name in ("attempts", "named")})
+    # No nulls among lists: on its way to Python a null costs as much as there are rows before it in its batch.
+    others = f.coalesce("others_ended_us", f.array().cast("array<bigint>")).alias("others_ended_us")
+    counts = [f.coalesce(name, f.lit(0)).cast("bigint").alias(name) for name in ("attempts", "named")]
+    trees = known.select(*_FROM_MESSAGES, "accepted_at", *_TIMES, others, *counts)
     return trees.repartition("root").sortWithinPartitions("root").mapInArrow(_nodes, NODES_DDL)
 
 

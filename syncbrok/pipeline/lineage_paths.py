@@ -15,14 +15,16 @@ and the end of the next stand, in this order:
 time that belongs to the steps before it.
 """
 
+from typing import Final
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.lineage_crossings import beyond, crossings_of, steps_outside
+from syncbrok.pipeline.lineage_crossings import beyond, steps_outside
 
 
-def late_trees_of(nodes: DataFrame) -> DataFrame:
-    """A row a tree.
+def late_trees_of(nodes: DataFrame, crossings: DataFrame | None) -> DataFrame:
+    """A row a tree. ``crossings`` is what ``crossings_of`` found, None where there is nothing to find.
 
     ``root`` (a sequence), ``root_id`` (null where its record is gone), ``queue`` of the root, ``messages``, ``depth``,
     ``first_at`` and ``last_at`` (accepted), ``span_us`` between them
@@ -46,11 +48,8 @@ def late_trees_of(nodes: DataFrame) -> DataFrame:
         f.sum("attempts").alias("attempts"),
         f.max(f.when(f.col("complete_at").isNotNull(), done)).alias("done"),
     )
-    outside = beyond(crossings_of(nodes)).withColumnRenamed("start_at", "start_outside_at")
-    joined = trees.withColumn("top", f.col("done.top")).join(
-        f.broadcast(outside.withColumnRenamed("start", "start_outside")), "top", "left"
-    )
-    start_at = f.coalesce("start_outside_at", "done.top_at")
+    joined = _with_beyond(trees.withColumn("top", f.col("done.top")), crossings)
+    start_at = f.coalesce("start_at", "done.top_at")
     return joined.select(
         *("root", "root_id", "queue", "messages", "depth", "first_at", "last_at"),
         _us("first_at", "last_at").alias("span_us"),
@@ -58,36 +57,51 @@ def late_trees_of(nodes: DataFrame) -> DataFrame:
         f.col("done.complete_at").alias("complete_at"),
         f.col("done.sequence").alias("last"),
         (f.unix_micros("done.complete_at") - f.unix_micros("first_at")).alias("took_us"),
-        f.coalesce("start_outside", "top").alias("start"),
+        f.coalesce("start", "top").alias("start"),
         start_at.alias("start_at"),
         (f.unix_micros("done.complete_at") - f.unix_micros(start_at)).alias("critical_us"),
         (f.col("done.steps") + 1 + f.coalesce("steps_beyond", f.lit(0))).alias("steps"),
         f.when(f.col("last").isNotNull(), f.coalesce("steps_beyond", f.lit(0))).alias("outside"),
-        f.when(f.col("steps_beyond").isNotNull(), f.col("top")).alias("leaves_at"),
     )
 
 
-def critical_paths_of(nodes: DataFrame, trees: DataFrame) -> DataFrame:
+def critical_paths_of(nodes: DataFrame, crossings: DataFrame | None) -> DataFrame:
     """A row a step: ``tree`` (its root), ``step`` (1 is where the path begins), ``sequence``, ``id``, ``queue``,
     ``root`` of the message itself; ``accepted_at``, ``parents_at`` (when the parent before it on the path ended),
     ``first_attempt_at``,
     ``ended_at``, ``attempts``; and the durations of the module's text. Of the steps outside of the tree the last
     ``lineage_crossings.STEPS_MAX`` are there."""
-    some = trees.select(f.col("root").alias("tree"), "outside", "critical_us")
-    inside = nodes.where("critical").select(
-        f.col("root").alias("tree"), f.lit(None).cast("bigint").alias("before"), *_OF_NODES
-    )
-    leaving = trees.where("leaves_at is not null").select(f.col("root").alias("tree"), f.col("leaves_at").alias("top"))
-    listed = steps_outside(nodes, crossings_of(nodes), leaving)
-    elsewhere = nodes.join(listed, "sequence").select("tree", "before", *_OF_NODES)
-    return _timed(inside.unionByName(elsewhere).join(some, "tree"))
+    inside = nodes.where("critical").select(f.col("root").alias("tree"), "top", "top_at", "path_end_at", *_OF_NODES)
+    if crossings is None:
+        return _timed(inside.withColumns({"steps_beyond": f.lit(0), "start_at": f.col("top_at")}), _step_inside())
+    staying = inside.where("not leaves").withColumns({"steps_beyond": f.lit(0), "start_at": f.col("top_at")})
+    leaving = inside.where("leaves").join(beyond(crossings).drop("start"), "top")
+    tops = leaving.where("steps = 0").select("tree", "top", "start_at", "path_end_at", "steps_beyond")
+    listed = steps_outside(nodes, crossings, tops.select("tree", "top")).join(tops.drop("top"), "tree")
+    elsewhere = nodes.drop("path_end_at").join(listed, "sequence")
+    before_them = f.col("steps_beyond") - f.col("before")
+    return _timed(staying.unionByName(leaving), _step_inside()).unionByName(_timed(elsewhere, before_them))
 
 
-_OF_NODES = ("sequence", "id", "queue", "root", "steps", "accepted_at", "parents_at", "not_before", "first_attempt_at",
-             "complete_at", "ended_at", "attempts")  # fmt: skip
+_OF_NODES: Final = (
+    *("sequence", "id", "queue", "root", "steps", "leaves", "accepted_at", "parents_at", "not_before"),
+    *("first_attempt_at", "complete_at", "ended_at", "attempts"),
+)
 
 
-def _timed(steps: DataFrame) -> DataFrame:
+def _step_inside() -> Column:
+    return f.col("steps_beyond") + f.col("steps") + 1
+
+
+def _with_beyond(trees: DataFrame, crossings: DataFrame | None) -> DataFrame:
+    """With ``start``, ``start_at`` and ``steps_beyond``; null where the path stays in its tree."""
+    if crossings is not None:
+        return trees.join(beyond(crossings), "top", "left")
+    none = {"start": "bigint", "start_at": "timestamp", "steps_beyond": "bigint"}
+    return trees.withColumns({name: f.lit(None).cast(kind) for name, kind in none.items()})
+
+
+def _timed(steps: DataFrame, step: Column) -> DataFrame:
     ended = f.coalesce("complete_at", "ended_at")
     ready = f.greatest("accepted_at", "parents_at")  # a null counts for nothing
     due = f.least(ended, f.greatest(ready, "not_before"))
@@ -100,9 +114,7 @@ def _timed(steps: DataFrame) -> DataFrame:
     own = f.col("ended_us") - from_us
     return steps.select(
         "tree",
-        f.when(f.col("before").isNull(), f.col("outside") + f.col("steps") + 1)
-        .otherwise(f.col("outside") - f.col("before"))
-        .alias("step"),
+        step.alias("step"),
         *("sequence", "id", "queue", "root", "accepted_at", "parents_at", "first_attempt_at"),
         ended.alias("ended_at"),
         "attempts",
@@ -112,7 +124,7 @@ def _timed(steps: DataFrame) -> DataFrame:
         (f.col("began_us") - f.col("due_us")).alias("queued_us"),
         (f.col("ended_us") - f.col("began_us")).alias("attempts_us"),
         own.alias("own_us"),
-        (own / f.nullif(f.col("critical_us"), f.lit(0))).alias("share"),
+        (own / f.nullif(_us("start_at", "path_end_at"), f.lit(0))).alias("share"),
     )
 
 

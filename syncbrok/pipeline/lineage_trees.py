@@ -11,8 +11,9 @@ tree. What is found of each message:
                      that ended after its child (scope ``same``, an operator's replay) did not hold it up
 ``critical``         it stands on its tree's critical path: from the message of the tree that completed last (of several
                      the latest) up through each one's ``critical_parent``, as far as that stays in the tree
-``top``, ``steps``   where that way up ends in the tree, and how many steps up it is; ``crosses`` marks a message whose
-                     critical parent is in another tree, where the way goes on
+``top``, ``steps``   where that way up ends in the tree, and how many steps up it is (``top_at``: when it was accepted)
+``crosses``          its critical parent is in another tree, where the way goes on; ``leaves``: that is so of its top
+``path_end_at``      of a critical message: when the last of its tree was complete
 
 An end is when the last counted delivery was done, well or badly. All times are Unix microseconds, ``NEVER`` for none.
 """
@@ -56,6 +57,8 @@ _FOUND: Final = (
     ("top", pa.int64(), "bigint"),
     ("top_at", _TIME, "timestamp"),
     ("steps", pa.int64(), "bigint"),
+    ("leaves", pa.bool_(), "boolean"),
+    ("path_end_at", _TIME, "timestamp"),
 )
 NODES_DDL: Final = (
     "sequence bigint, id string, queue string, accepted_at timestamp, not_before timestamp, "
@@ -116,6 +119,10 @@ def nodes_of(trees: pa.Table) -> pa.Table:
     way = above(held_by)
     done = np.flatnonzero(complete != NEVER)
     last = done[greatest_of_each(root[done], complete[done], sequence[done])]
+    critical, path_end = upwards(held_by, last), np.full(len(sequence), NEVER)
+    on_path = np.flatnonzero(critical)
+    path_end[on_path] = complete[last][np.searchsorted(root[last], root[on_path])]
+    crosses = (critical_parent != NEVER) & (held_by == NONE)
     first_parents = _first_parents(waits)
     children = np.bincount(first_parents[first_parents != NONE], minlength=len(sequence))
     found: dict[str, pa.Array] = {
@@ -124,11 +131,13 @@ def nodes_of(trees: pa.Table) -> pa.Table:
         "descendants": pa.array(descendants(first_parents)),
         "critical_parent": _nullable(critical_parent, pa.int64()),
         "parents_at": _nullable(parents_at, _TIME),
-        "critical": pa.array(upwards(held_by, last)),
-        "crosses": pa.array((critical_parent != NEVER) & (held_by == NONE)),
+        "critical": pa.array(critical),
+        "crosses": pa.array(crosses),
         "top": pa.array(sequence[way.top]),
         "top_at": pa.array(accepted[way.top], _TIME),
         "steps": pa.array(way.steps),
+        "leaves": pa.array(crosses[way.top]),
+        "path_end_at": _nullable(path_end, _TIME),
     }
     passed = {name: trees[name] for name in _PASSED_ON}
     return pa.table({**passed, **{name: found[name] for name, _, _ in _FOUND}})

@@ -48,10 +48,13 @@ def select(
     messages: DataFrame,
     deliveries: DataFrame | None = None,
     facts: DataFrame | None = None,
+    replay: str | None = None,
 ) -> DataFrame:
     """The rows of ``messages`` that ``sql`` chooses, each once: a query over the views messages, deliveries and facts
-    with a column ``message`` (a sequence), ``id`` or ``sequence``. Raises ``BadSetting``; what is wrong with the SQL
-    says Spark."""
+    with a column ``message`` (a sequence), ``id`` or ``sequence``. What the replay of the name ``replay`` has published
+    is not chosen, or a second run would publish copies of its copies.
+
+    Raises ``BadSetting``; what is wrong with the SQL says Spark."""
     for name, frame in zip(_VIEWS, (messages, deliveries, facts), strict=True):
         if frame is not None:
             frame.createOrReplaceTempView(name)
@@ -64,7 +67,10 @@ def select(
                 "messages, as that of all columns of the view messages does"
             )
         keys = result.select(f.col(who).alias("id" if who == "id" else "sequence")).distinct()
-        return messages.where("only_subscriber is null").join(keys, keys.columns[0], "left_semi")
+        some = messages.where("only_subscriber is null")
+        if replay is not None:
+            some = some.where(~f.coalesce(f.col("idempotency_key"), f.lit("")).startswith(f"{replay}/"))
+        return some.join(keys, keys.columns[0], "left_semi")
     finally:
         for name in _VIEWS:
             spark.catalog.dropTempView(name)
