@@ -59,6 +59,7 @@ def command(options: SessionOptions, archive: str | None, since: datetime | None
         running.step("counting")
         source = str(options.storage) + (f" and the archive {archive}" if archive else "")
         written = job.write(found, options.out_or("pipeline"), source=source)
+        found.forget()
     _show(written)
 
 

@@ -236,7 +236,8 @@ def _by_message(ended: DataFrame) -> DataFrame:
     own = ended.where(f.col("counted") | f.col("subscriber").isNull())
     counted, closed = f.col("counted"), f.col("ended_record").isNotNull()
     bad = ~good(f.col("outcome"), f.col("reason"))
-    stands_bad = ~good(f.col("last_outcome"), f.col("last_reason")) & f.col("gone_record").isNull()
+    bad_now = ~good(f.col("last_outcome"), f.col("last_reason"))
+    stands_bad = bad_now & (f.col("gone_record").isNull() | (f.col("last_outcome") == "dropped"))
 
     def worst(outcome: str) -> Column:
         return f.max((f.col("last_outcome") == outcome) & stands_bad).alias(f"some_{outcome}")

@@ -1,9 +1,14 @@
 """Where a report is written: a folder of any file system that Hadoop's client knows."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+
+from syncbrok.pipeline.archive_write import set_for_now
+
+_SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""else times are written in a form of 96 bits that others read as nanoseconds without a zone"""
 
 
 class ReportPlace:
@@ -23,7 +28,8 @@ class ReportPlace:
         """Small: one file."""
         target = self._at(name)
         fresh, old = target.suffix(".new"), target.suffix(".old")
-        table.coalesce(1).write.mode("overwrite").parquet(fresh.toString())
+        with set_for_now(self._spark, _SETTINGS):
+            table.coalesce(1).write.mode("overwrite").parquet(fresh.toString())
         self._fs.delete(old, True)  # Hadoop's word for everything below
         if self._fs.exists(target):
             self._fs.rename(target, old)

@@ -1,0 +1,214 @@
+"""When deliveries ended and messages became complete: the same as the judge of the order finds, fact by fact."""
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from syncbrok.log.order import OrderChecker
+from syncbrok.log.standing import Standing
+from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason, SegmentOpened, SubscriberSet
+from syncbrok.model.message import ParentFailure, RetryPolicy, Scope, SubscriberSettings
+from syncbrok.model.names import SubscriberId, sequence_of
+from syncbrok.pipeline import completion, completion_declared
+from syncbrok.pipeline.completion_declared import RareFact, declared
+from tests.support.factlog import BROKEN, OK, FactLog
+from tests.support.pipeline_log import RealLog
+from tests.support.segment_files import facts_in, write_log
+from tests.support.story import Story
+
+ENDED = {"complete", "dead", "expired", "dropped"}
+SHORT = RetryPolicy((1.0,), 0.0)
+
+
+def frames(spark: SparkSession, storage: Path) -> tuple[DataFrame, DataFrame, DataFrame]:
+    kinds = {"messages": completion.MESSAGES, "deliveries": completion.DELIVERIES, "facts": completion.FACTS}
+    read = [
+        spark.read.format("syncbrok").option("kind", kind).option("columns", ",".join(columns)).load(str(storage))
+        for kind, columns in kinds.items()
+    ]
+    # Planning a Python source again takes longer than reading this.
+    return read[0].persist(), read[1].persist(), read[2]
+
+
+def found(spark: SparkSession, storage: Path) -> tuple[dict[int, Any], dict[tuple[int, int | None], Any]]:
+    """Completions by message, ends by message and subscriber."""
+    messages, deliveries, facts = frames(spark, storage)
+    tables = completion_declared.read(facts)
+    ends = completion.ends(messages, deliveries, tables).persist()
+    whole = completion.completions(messages, deliveries, tables, ends).toArrow().to_pylist()
+    each = ends.toArrow().to_pylist()
+    for frame in (ends, messages, deliveries):
+        frame.unpersist()
+    return {one["message"]: one for one in whole}, {(one["message"], one["subscriber"]): one for one in each}
+
+
+def judged(storage: Path) -> Standing:
+    checker = OrderChecker()
+    for fact in facts_in(storage):
+        checker.apply(fact)
+    assert not checker.violations
+    return checker._now
+
+
+def differences(now: Standing, whole: dict[int, Any], each: dict[tuple[int, int | None], Any]) -> list[str]:
+    """Where ends and completions are not what the judge says."""
+    said = []
+    assert whole.keys() == now.messages.keys()
+    for sequence, message in now.messages.items():
+        one = whole[sequence]
+        judge: tuple[object, ...] = (message.ended_at or None, message.complete_at or None)
+        mine: tuple[object, ...] = (one["ended_record"], one["complete_record"])
+        if not message.counted:  # the judge derives when it ended, the broker wrote it and is asked itself
+            judge, mine = (), ()
+        judge += (len(message.counted), len(message.open & message.counted))
+        mine += (one["subscribers"], one["open"])
+        if judge != mine:
+            said.append(f"message {sequence}: {judge} != {mine}")
+        for number in message.counted:
+            end, ended = each[sequence, number], message.ends(number)
+            records = (ended[0].record, ended[-1].record) if ended else (None, None)
+            last = None if number in message.open else records[1]
+            if (end["ended_record"], end["last_record"]) != (records[0], last):
+                said.append(f"delivery {sequence} at {number}: {records}, {last} != {end}")
+    return said
+
+
+# -- histories --------------------------------------------------------------------------------------------------------
+
+
+def history(chance: random.Random, steps: int) -> FactLog:
+    """Random publishes, answers, deletions, cancels and replays, told to the broker's own scheduler."""
+    log = FactLog(SHORT)
+    log.add(lambda sequence, now: SegmentOpened(sequence, now, (), (), (), ()))
+    for queue in (1, 2, 3):
+        log.queue(queue)
+    for number, queue in ((1, 1), (2, 1), (3, 2)):
+        log.subscriber(number, queue)
+    for step in range(steps):
+        chance.choices((_publish, _pump, _cancel, _replay), (12, 6, 1, 1))[0](log, chance)
+        if step == steps // 2:
+            log.unsubscribe(2)
+            log.subscriber(4, 1)
+        log.later(chance.choice((0, 0, 1, 3)))
+    _pump(log, chance)
+    return log
+
+
+def _publish(log: FactLog, chance: random.Random) -> None:
+    known = [message.sequence for message in log.messages()][-9:]
+    parents = chance.sample(known, min(len(known), chance.choice((0, 0, 1, 2))))
+    log.publish(
+        chance.choice((1, 1, 2, 3)),
+        *parents,
+        policy=chance.choice(list(ParentFailure)),
+        scope=chance.choice(list(Scope)),
+        delay_s=chance.choice((0, 0, 0, 2)),
+        expires_s=chance.choice((0, 0, 0, 9)),
+    )
+
+
+def _pump(log: FactLog, chance: random.Random) -> None:
+    log.pump(lambda _: BROKEN if chance.random() < 0.25 else OK)
+
+
+def _cancel(log: FactLog, chance: random.Random) -> None:
+    waiting = [one.sequence for one in log.messages() if not log.scheduler.ended(one.sequence)]
+    if waiting:
+        log.end_all(chance.choice(waiting), Outcome.DROPPED, Reason.CANCELLED)
+
+
+def _replay(log: FactLog, chance: random.Random) -> None:
+    number = chance.choice(sorted(log.scheduler.books.cursors))
+    dead = [one for one in sorted(log.scheduler.dead_letters(number)) if one not in log.scheduler.books.replays]
+    made = {fact.sequence: fact for fact in log.messages()}
+    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+    entries = []
+    for sequence in dead:
+        above = [sequence_of(parent) for parent in made[sequence].parents]
+        parents = tuple(one for one in above if one in dead or not log.scheduler.ended(one))
+        tried = [row.attempt for row in rows if row.message == sequence and row.subscriber == number]
+        entry = RearmedEntry(sequence, made[sequence].queue, (number,), parents, (max(tried, default=0),))
+        entries.append(entry._replace(parent_failure=made[sequence].parent_failure))
+    if entries:
+        log.rearm(len(log.facts), *entries)
+
+
+def test_the_judge_agrees_over_a_random_history(spark: SparkSession, tmp_path: Path) -> None:
+    """Counted subscribers, first and latest ends, and completion of every message are what ``log.order`` finds: late
+    and deleted subscribers, queues without any, cascades, expiries, cancels, both scopes and replays."""
+    seed = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"SYNCBROK_TEST_SEED={seed}")
+    told, log = Story(), history(random.Random(seed), 220)
+    told.facts = log.facts
+    write_log(tmp_path, told)
+    now = judged(tmp_path)
+    whole, each = found(spark, tmp_path)
+    assert not differences(now, whole, each)
+    nobody = {sequence for sequence, message in now.messages.items() if not message.counted}
+    for sequence in nobody:
+        state = log.scheduler.message_state(sequence)
+        below_waiting = any(one in nobody and not whole[one]["outcome"] for one in now.messages[sequence].parents)
+        if not below_waiting:  # the docstring of ``completions`` says so
+            assert whole[sequence]["outcome"] == (state if state in ENDED else None), sequence
+
+
+def test_the_judge_agrees_over_a_real_log(spark: SparkSession, real_log: RealLog) -> None:
+    """The same on a log that a broker wrote under failures, a replay and kill -9; and the broker says of each message
+    what its completion says."""
+    whole, each = found(spark, real_log.storage)
+    assert not differences(judged(real_log.storage), whole, each)
+    for sequence, one in real_log.answers.messages.items():
+        assert whole[sequence]["outcome"] == (one["state"] if one["state"] in ENDED else None), one
+
+
+def test_special_ends(spark: SparkSession, tmp_path: Path) -> None:
+    """A test message counts one subscriber; a row of a deleted subscriber changes nothing; a deleted queue drops what
+    waits in it, as failed; what retention carried along had ended as the carried record says; a subscriber that
+    catches up is not counted; attempts of all lives are told."""
+    story = Story(101)
+    story.snapshot()
+    queue, gone, older = story.queue("orders"), story.queue("closing"), story.queue("older")
+    settings = SubscriberSettings(endpoint="http://127.0.0.1:1/")
+    story.add(SubscriberSet, 99, older, SubscriberId("old"), 40, settings)
+    one, two = story.subscriber(queue), story.subscriber(queue)
+    lost = story.subscriber(gone)
+    test = story.publish(queue, only=two)
+    plain, dropped = story.publish(queue), story.publish(gone)
+    story.attempt(plain, one, Outcome.FAILED, attempt=1)
+    story.attempt(plain, one, attempt=2)
+    cut = story.unsubscribe(two)
+    story.attempt(plain, two)
+    closed = story.delete_queue(gone)
+    late = story.subscriber(queue, start=1)
+    story.attempt(plain, late)
+    carried = story.carry(story.message(50, older), ended=((99, Outcome.DEAD),))
+    write_log(tmp_path, story)
+
+    whole, each = found(spark, tmp_path)
+    assert [key for key in each if key[0] == test] == [(test, two)]
+    assert (each[plain, two]["outcome"], each[plain, two]["ended_record"]) == ("dropped", cut)
+    assert (each[plain, one]["attempts"], each[plain, one]["outcome"]) == (2, "delivered")
+    assert not each[plain, late]["counted"]
+    assert whole[plain]["complete_record"] == cut
+    assert (each[dropped, lost]["reason"], each[dropped, lost]["ended_record"]) == ("queue_deleted", closed)
+    assert (whole[dropped]["outcome"], whole[dropped]["complete_record"]) == ("dropped", None)
+    assert (each[50, 99]["outcome"], each[50, 99]["ended_record"]) == ("dead", carried)
+
+
+def test_a_subscriber_that_a_snapshot_no_longer_names_is_gone() -> None:
+    """What deleted it may have been lost with a part of the log."""
+    subscriber = {"number": 7, "queue": 1, "id": "crm", "since": 3, "settings": {"endpoint": "http://one/"}}
+    known = declared(
+        [
+            RareFact(3, 30, "subscriber_set", subscriber),
+            RareFact(9, 90, "segment_opened", {"queues": [], "subscribers": [subscriber]}),
+            RareFact(12, 120, "segment_opened", {"queues": [{"number": 1, "name": "orders"}], "subscribers": []}),
+            RareFact(15, 150, "subscriber_deleted", {"number": 7}),
+        ]
+    )
+    gone = known.subscribers[7]
+    assert (gone.gone_record, gone.gone_us, gone.gone_with_queue) == (12, 120, False)
+    assert known.queues == {1: "orders"}

@@ -1,0 +1,171 @@
+"""The job ``report``: its tables agree with what the broker itself says, and writing again changes nothing."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from syncbrok.cli.main import group
+from syncbrok.model.facts import Outcome, Outcomes
+from syncbrok.pipeline import report as job
+from syncbrok.pipeline.report import report
+from syncbrok.pipeline.report_latency import counted, percentiles
+from syncbrok.pipeline.report_place import ReportPlace
+from syncbrok.pipeline.whole import Whole
+from tests.support.pipeline_log import RealLog
+from tests.support.segment_files import facts_in
+
+Tables = Callable[[str], list[dict[str, Any]]]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(group, ["pipeline", "report", *arguments])
+
+
+@pytest.fixture(scope="module")
+def written(spark: SparkSession, real_log: RealLog, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """The report on the real log, by the command; where it is, and what the command said."""
+    assert spark is not None
+    out = tmp_path_factory.mktemp("report")
+    done = run("--storage", str(real_log.storage), "--out", str(out))
+    assert done.exit_code == 0, done.output
+    return out, done
+
+
+@pytest.fixture
+def table(written: tuple[Path, Result]) -> Tables:
+    return lambda name: pq.read_table(written[0] / "report" / name).to_pylist()
+
+
+def sums(rows: list[dict[str, Any]], by: tuple[str, ...], what: str) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for row in rows:
+        found[tuple(row[name] for name in by)] += row[what] or 0
+    return +found
+
+
+def at_end(rows: list[dict[str, Any]], by: tuple[str, ...], what: str) -> Counter[Any]:
+    last = max(row["hour"] for row in rows)
+    return sums([row for row in rows if row["hour"] == last], by, what)
+
+
+def test_queues_are_as_the_broker_says(table: Tables, real_log: RealLog) -> None:
+    """Accepted, not ended and dead letters of every queue are those of GET /v1/queues."""
+    said = {name: queue["statistics"] for name, queue in real_log.answers.queues.items()}
+    queues = table("queues")
+    assert sums(queues, ("queue",), "accepted") == +Counter({(name,): one["accepted"] for name, one in said.items()})
+    assert at_end(queues, ("queue",), "backlog") == +Counter({(name,): one["waiting"] for name, one in said.items()})
+    letters = sums(table("dead_letters"), ("queue",), "letters")
+    assert letters == +Counter({(name,): one["dead_letters"] for name, one in said.items()})
+    states = Counter((one["queue"],) for one in real_log.answers.messages.values() if one["state"] == "complete")
+    assert sums(queues, ("queue",), "completed") == states
+
+
+def test_subscribers_are_as_the_broker_says(table: Tables, real_log: RealLog) -> None:
+    """What each has still to get and its dead letters are those of GET /v1/queues/{q}/subscribers, the reasons those of
+    the dead letters themselves."""
+    said = {key: one["statistics"] for key, one in real_log.answers.subscribers.items()}
+    pending = {
+        key: sum(one[name] for name in ("backlog", "blocked", "in_flight", "retrying")) for key, one in said.items()
+    }
+    names = ("queue", "subscriber")
+    assert at_end(table("subscribers"), names, "backlog") == +Counter(pending)
+    letters = sums(table("dead_letters"), names, "letters")
+    assert letters == +Counter({key: one["dead_letters"] for key, one in said.items()})
+    each = Counter((one["queue"], one["subscriber"], one["reason"]) for one in real_log.answers.dead_letters)
+    assert sums(table("dead_letters"), (*names, "reason"), "letters") == each
+
+
+def test_attempts_are_those_of_the_log(table: Tables, real_log: RealLog) -> None:
+    """Every attempt is counted once, in the endpoints, by hour and, where it failed, by reason; latencies too."""
+    rows = [
+        row for fact in facts_in(real_log.storage) if isinstance(fact, Outcomes) for row in fact.rows if row.attempt
+    ]
+    failed = [row for row in rows if row.outcome not in {Outcome.DELIVERED, Outcome.LATE}]
+    assert sum(row["attempts"] for row in table("endpoints")) == len(rows)
+    assert sum(row["attempts"] for row in table("subscribers")) == len(rows)
+    assert sum(row["n"] for row in table("latencies") if row["what"] == "attempt") == len(rows)
+    reasons = Counter((row.reason.name.lower(), row.status) for row in failed)
+    assert sums(table("failures"), ("reason", "status"), "attempts") == reasons
+    assert max(row["attempt_max_us"] for row in table("endpoints")) == max(row.latency_us for row in rows)
+
+
+def test_blame_is_on_those_who_kept_others_waiting(table: Tables, real_log: RealLog) -> None:
+    """Who was down, paused or slow is blamed; a subscriber of a queue without children is not."""
+    blamed = sums(table("blame"), ("queue", "subscriber"), "waited_us")
+    assert blamed["notices", "mail"] > 0
+    assert blamed["exports", "warehouse"] > 0
+    assert not any(queue == "ticks" for queue, _ in blamed)
+    assert real_log.answers.queues.keys() >= {queue for queue, _ in blamed if queue}
+
+
+def test_the_statistics_since_the_restart(spark: SparkSession, real_log: RealLog) -> None:
+    """A report from a moment on counts what happened then, and the backlog all the same: deliveries and failures of
+    each subscriber since the restart are those of its statistics."""
+    facts = {fact.sequence: fact for fact in facts_in(real_log.storage)}
+    since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=facts[real_log.killed_at].time_us + 1)
+    whole = Whole(spark, real_log.storage)
+    kinds = {"messages": job.MESSAGES, "deliveries": job.DELIVERIES, "facts": job.FACTS}
+    frames = [whole.read(kind, ",".join(columns)) for kind, columns in kinds.items()]
+    made = report(frames[0], frames[1], frames[2], since=since)
+    rows = made.tables["subscribers"].toArrow().to_pylist()
+    made.forget()
+    said = {key: one["statistics"] for key, one in real_log.answers.subscribers.items()}
+    assert sums(rows, ("queue", "subscriber"), "delivered") == +Counter(
+        {key: one["delivered"] for key, one in said.items()}
+    )
+    assert sum(at_end(rows, ("queue",), "backlog").values()) > 0
+
+
+def test_the_command_says_the_most_telling(written: tuple[Path, Result], real_log: RealLog) -> None:
+    """Where the page is, dead letters, the slowest endpoint and who was waited for most; beside the page there are the
+    tables and nothing else."""
+    out, done = written
+    letters = sum(one["statistics"]["dead_letters"] for one in real_log.answers.queues.values())
+    told = (str(out / "report.html"), f"{letters:,}", "slowest", "most waited for")
+    assert all(one in done.output for one in told), done.output
+    assert {path.name for path in out.iterdir()} == {"report", "report.html"}
+    assert all(path.suffix == "" for path in (out / "report").iterdir())
+
+
+def test_writing_again_replaces(spark: SparkSession, tmp_path: Path) -> None:
+    """A table and a page are replaced as a whole, and nothing of an earlier or interrupted run stays."""
+    place = ReportPlace(spark, str(tmp_path))
+    (tmp_path / "report/hours.new/left").mkdir(parents=True)
+    for count in (3, 2):
+        place.write_table("report/hours", spark.range(count))
+        assert place.write_text("report.html", f"of {count}") == str(tmp_path / "report.html")
+        assert place.read_table("report/hours").count() == count
+    assert (tmp_path / "report.html").read_text() == "of 2"
+    assert [path.name for path in (tmp_path / "report").iterdir()] == ["hours"]
+    assert {path.name for path in tmp_path.iterdir()} == {"report", "report.html"}
+
+
+def test_mistakes_are_told(spark: SparkSession, real_log: RealLog, tmp_path: Path) -> None:
+    """No log, a time that is none, and a time in which nothing happened each end with what to mend."""
+    assert spark is not None
+    assert run("--storage", str(tmp_path)).exit_code == 3
+    wrong = run("--storage", str(real_log.storage), "--since", "yesterday")
+    assert wrong.exit_code == 2
+    assert "--since" in wrong.output
+    later = run("--storage", str(real_log.storage), "--out", str(tmp_path), "--since", "2100-01-01T00:00:00Z")
+    assert later.exit_code == 4
+    assert "the log ends at" in str(later.exception) + later.output
+
+
+def test_percentiles_are_right_to_a_percent(spark: SparkSession) -> None:
+    """Of counts in buckets, over whatever they are summed by; the maximum is exact, nothing is beyond it."""
+    rows = spark.range(1, 100_001).selectExpr("id * 17 us", "id % 4 hour")
+    buckets = counted(rows, ["hour"], rows["us"])
+    for keys in (["hour"], []):
+        for one in percentiles(buckets, keys, "a").collect():
+            assert one["a_n"] == (25_000 if keys else 100_000)
+            for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+                assert abs(one[f"a_{name}_us"] / (1_700_000 * share) - 1) < 0.0101
+            assert 1_699_900 <= one["a_max_us"] <= 1_700_000
