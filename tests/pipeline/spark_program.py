@@ -65,7 +65,7 @@ def retried(url: str, mark: str) -> None:
         assert context is not None
         for number, batch in enumerate(batches):
             if number == 8 and context.attemptNumber() == 0:
-                there = eventually_blocking(lambda: accepted(url, "orders"), "the first rows", 30)
+                there = eventually_blocking(lambda: accepted(url, "orders"), "the first rows", 60)
                 Path(mark).write_text(str(there))
                 raise RuntimeError("on purpose")
             yield batch

@@ -69,7 +69,7 @@ def user_session(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
     command = [sys.executable, "-m", "tests.pipeline.spark_program", "settings"]
     answer = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert answer.returncode == 0, answer.stderr
     return dict(json.loads(answer.stdout.splitlines()[-1]))

@@ -146,7 +146,7 @@ def test_a_task_that_fails_and_is_repeated_publishes_its_rows_once(
     every row is there once."""
     mark = tmp_path / "accepted-before"
     ran = subprocess.run(
-        program("retried", orders.url, str(mark)), cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        program("retried", orders.url, str(mark)), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.returncode == 0, ran.stderr
     assert 0 < int(mark.read_text()) < 3_000
@@ -173,10 +173,10 @@ def test_a_stream_killed_and_started_again_copies_every_message_once(spark: Spar
             program("stream", broker.url, str(broker.storage), checkpoint),
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True,
         ) as query:  # fmt: skip
-            eventually_blocking(lambda: last_sequence(broker, "to") > 0, "the first copies", 90)
+            eventually_blocking(lambda: last_sequence(broker, "to") > 0, "the first copies", 200)
             os.killpg(query.pid, 9)
         copied = start_copy(spark, broker.url, str(broker.storage), checkpoint, once=True)
-        assert copied.awaitTermination(90), "the stream did not catch up"
+        assert copied.awaitTermination(200), "the stream did not catch up"
         found = contents(spark, broker, "to")
     assert len(found) == 4_000
     assert set(found) == {f"copy of message {n}" for n in range(4_000)}
