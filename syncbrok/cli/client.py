@@ -114,6 +114,20 @@ class Client:
             if after is None:
                 return
 
+    def lines(self, path: str, query: Mapping[str, object]) -> Iterator[bytes]:
+        """The lines of an answer that goes on, until the broker ends it."""
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        try:
+            self._connection.request("GET", f"{self._base}{path}?{urlencode(query)}", headers=headers)
+            response = self._connection.getresponse()
+            if response.status != 200:
+                raise refusal(Answer(response.status, {}, response.read()))
+            while line := response.readline():
+                yield line.rstrip(b"\r\n")
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise self._unreachable(error) from error
+
     def _exchange(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], wait_s: float
     ) -> Answer:

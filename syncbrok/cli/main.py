@@ -13,7 +13,9 @@ from syncbrok.model.errors import SyncbrokError
 
 _COMMANDS: Final = {
     "serve": "Run the broker.",
-    "publish": "Publish a message; prints its id.",
+    "publish": "Publish a message, or one a line; prints their ids.",
+    "consume": "Take messages and print them.",
+    "tail": "Print what is accepted, as it is accepted.",
     "queues": "List, show, create, change, delete, purge queues.",
     "subscribers": "List, show, create, change, delete, test subscribers.",
     "messages": "List, show, find, cancel, replay messages.",

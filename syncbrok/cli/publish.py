@@ -1,6 +1,9 @@
 """``syncbrok publish``."""
 
-from typing import Any, BinaryIO
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final
 
 import click
 
@@ -24,12 +27,14 @@ Examples:
   syncbrok publish orders invoice.pdf --content-type application/pdf --wait 30
   parent=$(echo one | syncbrok publish orders) && echo two | syncbrok publish orders --parent $parent
   syncbrok publish orders --ndjson lines.ndjson
+  tail -f app.log | syncbrok publish logs --lines
 
 When the command fails without an answer (5), the message may or may not have been kept: repeat it with the same
 --idempotency-key, and it is kept once.
 
 {EXIT_CODES}
 """
+_READ_BYTES: Final = 64 * limits.KIB
 
 
 @click.command("publish", help=_HELP)
@@ -47,11 +52,19 @@ When the command fails without an answer (5), the message may or may not have be
 @click.option("--content-type", metavar="TYPE", help="Such as application/json.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Reaches subscribers. Repeatable.")
 @click.option("--ndjson", is_flag=True, help="FILE has a message a line; all are kept or none; prints their ids.")
+@click.option("--lines", is_flag=True, help="Each line of FILE is a message, published as it comes; prints their ids.")
 @as_json
 @speaks_to_broker
-def command(client: Client, queue: str, file: BinaryIO, ndjson: bool, json_wanted: bool, **given: Any) -> None:
+def command(
+    client: Client, queue: str, file: BinaryIO, ndjson: bool, lines: bool, json_wanted: bool, **given: Any
+) -> None:
     """See ``_HELP``."""
     path = f"/v1/queues/{segment(queue)}/messages"
+    if lines:
+        _refuse_flags("--lines", given | {"ndjson": ndjson})
+        for batch in _as_they_come(file):
+            _publish_batch(client, path, batch, json_wanted=json_wanted)
+        return
     if ndjson:
         _publish_lines(client, path, file.read(), given, json_wanted=json_wanted)
         return
@@ -71,9 +84,40 @@ def command(client: Client, queue: str, file: BinaryIO, ndjson: bool, json_wante
 
 
 def _publish_lines(client: Client, path: str, lines: bytes, given: dict[str, Any], *, json_wanted: bool) -> None:
+    _refuse_flags("--ndjson", given)
+    _publish_batch(client, path, lines, json_wanted=json_wanted)
+
+
+def _refuse_flags(flag: str, given: dict[str, Any]) -> None:
     named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     if named:
-        raise click.UsageError(f"--ndjson says everything in its lines; it does not go with {', '.join(named)}")
+        raise click.UsageError(f"{flag} says everything in its lines; it does not go with {', '.join(named)}")
+
+
+def _as_they_come(file: BinaryIO) -> Iterator[bytes]:
+    """Batches (NDJSON) of the lines of ``file``, as many in each as are there."""
+    rest = b""
+    read_some = getattr(file, "read1", file.read)  # what is there now, without waiting for more
+    while some := read_some(_READ_BYTES):
+        *lines, rest = (rest + some).split(b"\n")
+        for at in range(0, len(lines), limits.batch_lines_max):
+            yield _batch(lines[at : at + limits.batch_lines_max])
+    if rest:
+        yield _batch([rest])
+
+
+def _batch(lines: list[bytes]) -> bytes:
+    return b"\n".join([json.dumps(_content(line)).encode() for line in lines])
+
+
+def _content(line: bytes) -> dict[str, str]:
+    try:
+        return {"content": line.decode()}
+    except UnicodeDecodeError:
+        return {"content_base64": b64encode(line).decode()}
+
+
+def _publish_batch(client: Client, path: str, lines: bytes, *, json_wanted: bool) -> None:
     answer = client.ask("POST", f"{path}:batch", lines, {"Content-Type": "application/x-ndjson"}).json()
     if json_wanted:
         print_json(answer)

@@ -1,5 +1,6 @@
 """How commands show what they have read: a table for people, JSON for machines (``--json``)."""
 
+import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -51,6 +52,20 @@ def print_json_list(items: Iterable[Any]) -> None:
         click.echo(f"{lead}\n{json.dumps(item, ensure_ascii=False)}", nl=False)
         lead = ","
     click.echo("[]" if lead == "[" else "\n]")
+
+
+def print_json_line(value: Any) -> None:
+    """One line, at once: another program may be waiting for it."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+    sys.stdout.flush()
+
+
+def print_content(message: dict[str, Any]) -> None:
+    """The content of a message as the broker shows it, byte for byte, and a line feed, at once."""
+    content = message.get("content")
+    binary = base64.b64decode(message["content_base64"]) if content is None else content.encode()
+    click.echo(binary + b"\n", nl=False)
+    sys.stdout.flush()
 
 
 def print_rich(table: Table) -> None:

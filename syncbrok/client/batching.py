@@ -28,7 +28,7 @@ class Batching:
         self,
         transport: Transport,
         *,
-        lines_max: int = 1_000,
+        lines_max: int = 5_000,
         linger_s: float = 0.002,
         waiting_max: int = 20_000,
         idempotent: bool = True,

@@ -31,7 +31,7 @@ class Client:
         *,
         idempotent: bool = True,
         give_up_s: float = 60.0,
-        batch_lines_max: int = 1_000,
+        batch_lines_max: int = 5_000,
         linger_s: float = 0.002,
     ) -> None:
         self._transport = Transport(url, token, give_up_s)

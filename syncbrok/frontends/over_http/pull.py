@@ -52,7 +52,10 @@ def _shown(one: Lent) -> dict[str, Any]:
 
 
 def _duration(given: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
-    seconds = parse_duration_s(given.pop(name)) if name in given else default
+    try:
+        seconds = parse_duration_s(given.pop(name)) if name in given else default
+    except BadSetting as wrong:
+        raise BadSetting(f"{name}: {wrong.detail}", setting=name) from None
     if not low <= seconds <= high:
         raise BadSetting(f"{name}: expected from {low:g} to {high:g} seconds", setting=name)
     return seconds

@@ -1,0 +1,54 @@
+"""``syncbrok consume``."""
+
+from typing import Any
+
+import click
+
+from syncbrok.cli.client import Client, segment, speaks_to_broker
+from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.show import as_json, print_content, print_json_line
+
+_HELP = f"""Take messages of QUEUE and print their contents, one a line; each is acknowledged once it is printed.
+
+Those who consume under one --group share its messages, and what the group has not taken waits for it. A new group
+begins at the beginning of the queue, unless --start says otherwise. Without --count and --wait it goes on until it is
+stopped.
+
+\b
+Examples:
+  syncbrok consume orders
+  syncbrok consume orders --group audit --start now --json
+  syncbrok consume orders --count 1 --wait 5s
+
+{EXIT_CODES}
+"""
+_LONG_POLL = "20s"
+_TOGETHER = 100
+
+
+@click.command("consume", help=_HELP)
+@click.argument("queue")
+@click.option("--group", default="pull", metavar="NAME", help="Whose messages. Default: pull.")
+@click.option("--start", metavar="START", help="Where a new group begins: beginning (default), now, or a sequence.")
+@click.option("--count", default=0, metavar="N", help="End after so many.")
+@click.option("--wait", metavar="DURATION", help="End when none comes for so long.")
+@click.option("--lease", default="30s", metavar="DURATION", help="For how long each is lent. Default: 30s.")
+@as_json
+@speaks_to_broker
+def command(client: Client, queue: str, count: int, json_wanted: bool, **given: Any) -> None:
+    """See ``_HELP``."""
+    path = f"/v1/queues/{segment(queue)}/pull"
+    asked = {"group": given["group"], "lease": given["lease"], "wait": given["wait"] or _LONG_POLL}
+    if given["start"]:
+        asked["start"] = given["start"]
+    left = count or -1
+    while left:
+        most = _TOGETHER if left < 0 else min(left, _TOGETHER)
+        messages = client.ask("POST", path, {**asked, "max": most}, wait_s=60.0).json()["messages"]
+        for message in messages:
+            left -= 1
+            lease = message.pop("lease")
+            (print_json_line if json_wanted else print_content)(message)
+            client.ask("POST", f"/v1/leases/{lease}:ack")
+        if not messages and given["wait"]:
+            return

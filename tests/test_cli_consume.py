@@ -1,0 +1,94 @@
+"""``syncbrok publish --lines``, ``consume`` and ``tail`` against a real broker, as pipes use them.
+
+Broken by hand to see these fail: a message printed and not acknowledged; lines that wait for more lines; bytes taken
+for text.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.polling import eventually_blocking
+from tests.support.process import ROOT, BrokerProcess
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "storage") as running:
+        running.request("POST", "/v1/queues", {"name": "shop"})
+        yield running
+
+
+def started(broker: BrokerProcess, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "syncbrok", *arguments, "--url", broker.url]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def ran(broker: BrokerProcess, *arguments: str, given: bytes = b"") -> tuple[int, bytes, bytes]:
+    out, error = (process := started(broker, *arguments)).communicate(given, timeout=30)
+    return process.returncode, out, error
+
+
+def test_lines_in_lines_out(broker: BrokerProcess) -> None:
+    """INTERFACES 1: each line is a message, the last one with or without a line feed, and bytes stay what they are."""
+    code, ids, _ = ran(broker, "publish", "shop", "--lines", given=b"one\ntwo\n\xff\nlast")
+    assert (code, len(ids.split())) == (0, 4)
+    code, out, _ = ran(broker, "consume", "shop", "--count", "3", "--wait", "5s")
+    assert (code, out) == (0, b"one\ntwo\n\xff\n")
+    code, out, _ = ran(broker, "consume", "shop", "--wait", "100ms", "--json")
+    assert json.loads(out)["content"] == "last"
+    eventually_blocking(
+        lambda: broker.request("GET", "/v1/queues/shop").json()["statistics"]["waiting"] == 0, "all is acknowledged"
+    )
+    assert ran(broker, "consume", "shop", "--wait", "100ms") == (0, b"", b"")
+
+
+def test_lines_are_published_as_they_come(broker: BrokerProcess) -> None:
+    """INTERFACES 1: a pipe that stays open does not hold back what it has said."""
+    process = started(broker, "publish", "shop", "--lines")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for content in (b"first\n", b"second\n"):
+        process.stdin.write(content)
+        process.stdin.flush()
+        assert len(process.stdout.readline()) > 30
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_tail_prints_what_is_accepted(broker: BrokerProcess) -> None:
+    """INTERFACES 1: from the beginning, or from now on; nobody else gets less for it."""
+    broker.request("POST", "/v1/queues/shop/messages", b"old")
+    code, out, _ = ran(broker, "tail", "shop", "--start", "beginning", "--count", "1")
+    assert (code, out) == (0, b"old\n")
+    process = started(broker, "tail", "shop", "--json", "--count", "1")
+
+    def arrived() -> bool:
+        broker.request("POST", "/v1/queues/shop/messages", b"new")
+        return process.poll() is not None
+
+    eventually_blocking(arrived, "it has printed one", timeout_s=30)
+    out, _ = process.communicate()
+    assert json.loads(out)["content"] == "new"
+    assert broker.request("GET", "/v1/queues/shop/subscribers").json()["subscribers"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("consume", "nothing"), 3, b"nothing"),
+        (("tail", "nothing"), 3, b"nothing"),
+        (("consume", "shop", "--lease", "soon"), 4, b"lease"),
+        (("publish", "shop", "--lines", "--key", "k"), 2, b"--key"),
+    ],
+)
+def test_mistakes_are_told(broker: BrokerProcess, arguments: tuple[str, ...], code: int, words: bytes) -> None:
+    """CONTRIBUTING, errors: the exit code scripts rely on, and what to mend."""
+    found, _, error = ran(broker, *arguments)
+    assert found == code, error
+    assert words in error
+    assert b"Traceback" not in error
