@@ -20,12 +20,16 @@ _KNOWN = {
 }
 
 
+def may_know(query: Query) -> bool:
+    """Whether sidecars alone can answer the query, but for times at the edges."""
+    known = query.names <= _KNOWN[query.kind] and not query.conditions
+    return known and (query.kind == "messages" or query.queues is None)
+
+
 def from_index(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> pa.RecordBatch | None:
     """All rows of the slice; None where the index does not know enough, or there is none to be trusted."""
     within = one.segment.first_time_us >= query.since_us and one.segment.last_time_us < query.until_us
-    if not query.names <= _KNOWN[query.kind] or query.conditions or not within:
-        return None
-    if query.kind != "messages" and query.queues is not None:
+    if not may_know(query) or not within:
         return None
     index = index_of(one.segment, uuid)
     if index is None or (query.kind == "messages" and rule.through and len(index.compact().carried[0])):

@@ -15,12 +15,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from syncbrok.pipeline import log_files
+from syncbrok.pipeline.decode_index import may_know
 from syncbrok.pipeline.decode_plan import plan
 from syncbrok.pipeline.schema import ddl
 from syncbrok.pipeline.source_filters import take
 from syncbrok.pipeline.source_options import ReadOptions, read_options, stream_options
 from syncbrok.pipeline.source_partition import LogPartition, read_partition
 from syncbrok.pipeline.stream import SyncbrokStreamReader
+
+_INDEX_FACTOR = 16
+"""A task costs as long as counting so many more records by their sidecars as it could decode."""
 
 
 class SyncbrokReader(DataSourceReader):
@@ -34,7 +38,10 @@ class SyncbrokReader(DataSourceReader):
         """One look at the log, shared out. Raises ``LogCorrupt`` and ``BadSetting``."""
         log = log_files.look(log_files.directory_of(self._options.path))
         parts, rule = plan(log, self._query)
-        packed = log_files.share_out(parts, self._options.partition_bytes, self._options.least)
+        target_bytes = self._options.partition_bytes
+        if may_know(self._query):
+            target_bytes *= _INDEX_FACTOR
+        packed = log_files.share_out(parts, target_bytes, self._options.least)
         return [LogPartition(slices, log.uuid, rule) for slices in packed]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
