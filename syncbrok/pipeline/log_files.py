@@ -270,7 +270,7 @@ def share_out(parts: Iterable[Slice], target_bytes: int, least: int) -> list[lis
     for one in waiting:
         while True:
             border = share * len(packed)
-            if at + one.bytes <= border + slack or len(packed) == count:
+            if at + one.bytes <= border + min(slack, one.bytes / 2) or len(packed) == count:
                 packed[-1].append(one)
                 at += one.bytes
                 break
