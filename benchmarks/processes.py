@@ -135,13 +135,14 @@ class Nginx:
 
 
 class Broker:
-    """``syncbrok serve`` with the default configuration on the log in ``folder``; it may be ended and started again."""
+    """``syncbrok serve`` on the log in ``folder``, with the default configuration but for what ``config`` (YAML) says;
+    it may be ended and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: str = "") -> None:
         self._folder = folder
         (folder / "queues.yml").write_text("queues: {}\n")
         # A configuration of its own: one that stands in the working directory may ask for tokens.
-        (folder / "broker.yml").write_text("")
+        (folder / "broker.yml").write_text(config)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
