@@ -60,7 +60,7 @@ Examples:
 @session_options
 @click.option("--archive", metavar="DIR", help="Read this archive too, for what the log no longer has.")
 @click.option("--since", metavar="TIME", callback=_time,
-              help="Only what records written at or after this time break (RFC 3339); all before is read as well.")  # fmt: skip
+              help="Only what records written from then on break (RFC 3339); all before is read too.")  # fmt: skip
 @click.option("--settled", is_flag=True, help="The log is at rest: what waits must have a reason.")
 @click.option("--max-pending", "max_pending_us", metavar="AGE", callback=_age,
               help="So long may something wait without a reason (30m, 2h).")  # fmt: skip

@@ -65,8 +65,8 @@ def audit(
     messages: DataFrame, deliveries: DataFrame, facts: DataFrame, *, since_us: int | None = None,
     settled: bool = False, max_pending_us: int | None = None,
 ) -> DataFrame:  # fmt: skip
-    """The findings of a whole log: rule, sequence, message, subscriber, what. The three frames are those of the source's
-    kinds, with at least ``MESSAGE_COLUMNS``, ``DELIVERY_COLUMNS`` and ``FACT_COLUMNS``.
+    """The findings of a whole log: rule, sequence, message, subscriber, what. The three frames are those of the
+    source's kinds, with at least ``MESSAGE_COLUMNS``, ``DELIVERY_COLUMNS`` and ``FACT_COLUMNS``.
 
     What waits without a reason is a finding where the log is at rest (``settled``: the broker had nothing left to do),
     or once it has waited for longer than ``max_pending_us``; else it is not judged. With ``since_us`` (Unix
@@ -125,7 +125,7 @@ def prove(
     found = reduce(DataFrame.unionByName, [part.select(*Violation._fields) for part in parts])
     if since_us is not None:
         recent: Any = facts.where(f.unix_micros("time") >= since_us).agg(f.min("sequence").alias("first")).collect()
-        found = found.where(f.col("sequence") >= f.lit(recent[0].first if recent[0].first else extent.last + 1))
+        found = found.where(f.col("sequence") >= f.lit(recent[0].first or extent.last + 1))
     return Proof(_kept(found), waits, counts)
 
 

@@ -6,6 +6,7 @@ records looked at one by one. Of the segment that is written to, what stands bel
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -142,7 +143,7 @@ def _missing(seen: list[Seen], mark: watermark.Mark | None) -> list[Violation]:
     if mark is not None and seen and seen[0].base > mark.oldest:
         what = f"the segments of sequences {mark.oldest} to {seen[0].base - 1} are missing before it"
         found.append(Violation("checksum", seen[0].base, 0, 0, what))
-    for one, following in zip(seen, seen[1:], strict=False):
+    for one, following in pairwise(seen):
         if one.last and one.last != following.base - 1:
             what = f"the segments of sequences {one.last + 1} to {following.base - 1} are missing before it"
             found.append(Violation("checksum", following.base, 0, 0, what))

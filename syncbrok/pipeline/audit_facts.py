@@ -73,10 +73,8 @@ def declaration(kind: str, sequence: int, detail: str) -> Declaration:
                 return SubscriberDeleted(sequence, 0, int(said["number"]))
             case "segment_opened":
                 return _opened(said, sequence)
-            case "gap":
-                return Gap(sequence, 0, int(said["first"]), int(said["last"]), str(said["why"]))
             case _:
-                raise ValueError(f"{kind} declares nothing")
+                return Gap(sequence, 0, int(said["first"]), int(said["last"]), str(said["why"]))
     except (ValueError, TypeError, KeyError) as problem:
         raise NotAFact(
             f"the {kind} of sequence {sequence} cannot be read from {detail!r:.200} "

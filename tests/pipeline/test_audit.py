@@ -1,4 +1,4 @@
-"""The audit against doctored logs, one for each rule, and against ``log.order``, which proves the same record by record.
+"""The audit against doctored logs, one for each rule, and against ``log.order``, which proves it record by record.
 
 A Spark job costs seconds however little it reads: the stories of all these tests stand one behind the other in one log,
 which is audited once.

@@ -135,7 +135,7 @@ def moved(facts: Sequence[Fact], by: int, numbers_by: int) -> list[Fact]:
     return [_moved(fact, by, numbers_by) for fact in facts]
 
 
-def _moved(fact: Fact, by: int, numbers: int) -> Fact:
+def _moved(fact: Fact, by: int, numbers: int) -> Fact:  # noqa: C901  # a case for each kind
     own = fact.sequence + by
     match fact:
         case Published():
@@ -225,8 +225,8 @@ class OneLog(NamedTuple):
 
 
 def one_log(stories: Iterable[Sequence[Fact]]) -> OneLog:
-    """All stories, one behind the other; the first may be what retention has left of one. After each comes a snapshot of all that stands, so that what a story did to
-    the declarations (a gap, a snapshot that lies) ends with it."""
+    """All stories, one behind the other; the first may be what retention has left of one. After each comes a snapshot
+    of all that stands, so that what a story did to the declarations (a gap, a snapshot that lies) ends with it."""
     facts: list[Fact] = []
     queues: dict[int, QueueSet] = {}
     subscribers: dict[int, SubscriberSet] = {}

@@ -20,7 +20,7 @@ from syncbrok.model.names import sequence_of
 from tests.support.factlog import BROKEN, OK, FactLog
 
 
-def history(dice: random.Random, steps: int) -> list[Fact]:
+def history(dice: random.Random, steps: int) -> list[Fact]:  # noqa: C901  # a case for each thing that happens
     """Three queues, one of them without subscribers at first; everything an operator or an endpoint may do."""
     log = FactLog(RetryPolicy((5.0,), 0.0))
     for queue in (1, 2, 3):
