@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from pathlib import Path
 
+import pytest
 from standardwebhooks import Webhook
 
 from tests.support.polling import eventually_blocking
-from tests.support.process import free_port
+from tests.support.process import BrokerProcess, free_port
 from tests.test_tidy import ROOT
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of thirty-two bytes ...").decode()
@@ -81,10 +82,14 @@ def test_the_subscriber_fails_when_told_to(tmp_path: Path) -> None:
         assert [subscriber.post(b"x", {"webhook-id": ID})[0] for _ in range(3)] == [503, 503, 200]
 
 
-def test_only_what_was_signed_is_believed(tmp_path: Path) -> None:
+RECEIVERS = ("verify_webhook.py", "receive_aiohttp.py", "receive_fastapi.py", "receive_flask.py")
+
+
+@pytest.mark.parametrize("name", RECEIVERS)
+def test_only_what_was_signed_is_believed(tmp_path: Path, name: str) -> None:
     """A changed body, an old timestamp and a missing or broken signature are refused; two signatures may be there."""
     now = datetime.now(UTC)
-    with example(tmp_path, "verify_webhook.py") as receiver:
+    with example(tmp_path, name) as receiver:
         genuine = signed(b"content", now)
         both = {**genuine, "webhook-signature": "v1,AAAA " + genuine["webhook-signature"]}
         assert receiver.post(b"content", genuine)[0] == 204
@@ -96,3 +101,12 @@ def test_only_what_was_signed_is_believed(tmp_path: Path) -> None:
             (b"content", {**genuine, "webhook-signature": "v1,not base64"}),
         ]
         assert [receiver.post(body, headers)[0] for body, headers in forged] == [401] * 4
+
+
+def test_the_client_publishes_families_and_takes_them_parents_first(tmp_path: Path) -> None:
+    """As its first lines say: every child after its parents, and nothing is left waiting."""
+    with BrokerProcess(tmp_path / "storage") as broker:
+        command = [sys.executable, str(ROOT / "examples" / "client_family.py"), "--url", broker.url, "--families", "40"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stderr
+        assert "120 messages, every child after its parents" in ran.stdout

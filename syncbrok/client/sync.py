@@ -48,6 +48,10 @@ class SyncClient:
             raise RuntimeError("use the client as a context manager: with SyncClient(...) as broker")
         return self._client
 
+    def declare(self, queue: str, **settings: Any) -> None:
+        """See ``Client.declare``."""
+        self._do(self._open_client.declare(queue, **settings))
+
     def publish(self, queue: str, content: Content, **fields: Any) -> Published:
         """See ``Client.publish``."""
         return self._do(self._open_client.publish(queue, content, **fields))

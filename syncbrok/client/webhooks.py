@@ -4,17 +4,24 @@ import base64
 import binascii
 import hmac
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from typing import Protocol
 
 from syncbrok.client.errors import BadSignature
 
 _PREFIX = "whsec_"
 
 
+class Headers(Protocol):
+    """A mapping, or what a web framework has instead."""
+
+    def items(self) -> Iterable[tuple[str, str]]: ...
+
+
 def verify(
     body: bytes,
-    headers: Mapping[str, str],
+    headers: Headers,
     secrets: str | Sequence[str],
     *,
     tolerance_s: float = 300.0,

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Webhooks verified in a middleware of aiohttp. Needs ``pip install syncbrok``.
+
+export WEBHOOK_SECRET=whsec_...         the subscriber's secret, as the broker was given it
+python3 examples/receive_aiohttp.py     listen on http://127.0.0.1:20000/
+"""
+
+import argparse
+import os
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from syncbrok.client import BadSignature, verify
+
+SECRET = os.environ.get("WEBHOOK_SECRET", "")
+
+
+@web.middleware
+async def genuine(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """401 for whatever the broker has not signed; the body stays readable for the handler."""
+    try:
+        request["webhook-id"] = verify(await request.read(), request.headers, SECRET)
+    except BadSignature as forged:
+        print(f"forged   {forged}", flush=True)
+        raise web.HTTPUnauthorized from None
+    return await handler(request)
+
+
+async def receive(request: web.Request) -> web.Response:
+    """Acknowledged by any 2xx."""
+    print(f"genuine  {request['webhook-id']}  {(await request.read())[:60]!r}", flush=True)
+    return web.Response(status=204)
+
+
+async def ready(_: web.Application) -> None:
+    print("listening", flush=True)
+
+
+if __name__ == "__main__":
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--port", type=int, default=20_000)
+    app = web.Application(middlewares=[genuine])
+    app.router.add_post("/", receive)
+    app.on_startup.append(ready)
+    web.run_app(app, host="127.0.0.1", port=flags.parse_args().port, print=None)
