@@ -183,6 +183,25 @@ async def test_plain_messages_wait_for_a_change_of_their_queue(tmp_path: Path) -
         assert running.view.queue("q").settings.window == 7
 
 
+async def test_a_change_holds_up_its_own_queue_only(tmp_path: Path) -> None:
+    """Of messages that waited together only those for the changed queue wait for the next commit."""
+    heard = Heard()
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        await running.queue("other")
+        changed = running.space.channels.queues.put(ChangeQueue(Q, {"window": 7}))
+        for at in range(6):
+            kind = KIND if at % 3 == 1 else PlainKind(QueueName("other"), "")
+            running.space.channels.messages.put_plain(kind, b"content %d" % at, at, heard)
+        await changed
+        await eventually(lambda: len(heard.told) == 6, "told")
+        assert [one for one, _ in heard.told] == [0, 2, 3, 5, 1, 4]
+        for at, (_, id_) in heard.told:
+            assert (await running.view.content(id_)).content == b"content %d" % at
+        assert (running.view.queue("q").accepted, running.view.queue("other").accepted) == (2, 4)
+        assert running.space._committer.messages.records == 0
+
+
 async def test_a_listener_that_breaks_breaks_nobody_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A frontend's defect costs its own answers; the commit loop and the other frontends go on."""
     broken, heard = Heard(), Heard()

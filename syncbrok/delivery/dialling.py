@@ -61,7 +61,7 @@ class Dialler:
             host, port = addresses[0][4][:2]
             try:
                 _, connection = await loop.create_connection(protocol, str(host), int(port))
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError in places
                 raise DialFailed(Reason.CONNECT, f"{target.authority}: {_words(error)}") from error
             return connection
         if target.tls and self._tls is None:

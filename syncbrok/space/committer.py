@@ -268,14 +268,14 @@ class Committer:
                     self.append(partial(self._followers.disable, row)).add_done_callback(_heard)
 
     def _take(self, channel: BoundedChannel, draft: Draft) -> None:
-        later: list[Waiting] = []
         while draft.records < _records_wanted and draft.size_bytes < limits.commit_bytes_max // 2:
             waiting = channel.take()
             if waiting is None:
                 break
             if not draft.answer(waiting, self.steps.get(type(waiting.item), _run)):
-                later.append(waiting)
-        channel.put_back(later)
+                draft.later.append(waiting)
+        channel.put_back(draft.later)
+        draft.later.clear()
 
     # -- what can go wrong ----------------------------------------------------------------------------------------
 

@@ -68,8 +68,8 @@ class Draft:
     publishes cost the rest of the way what a batch does.
     """
 
-    __slots__ = ("_alike", "_contents", "_facts", "after", "before", "essential", "first", "ids", "keys", "rows",
-                 "sequence", "settled", "size_bytes", "time_us", "touched", "undo", "unit_ends")  # fmt: skip
+    __slots__ = ("_alike", "_contents", "_facts", "after", "before", "essential", "first", "ids", "keys", "later",
+                 "rows", "sequence", "settled", "size_bytes", "time_us", "touched", "undo", "unit_ends")  # fmt: skip
 
     def __init__(self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1) -> None:
         """``messages``: how many are expected."""
@@ -86,6 +86,8 @@ class Draft:
         self.size_bytes = 0
         self.settled: list[tuple[Waiting, Any]] = []
         self.touched: set[str] = set()
+        self.later: list[Waiting] = []
+        """items, and parts of items, that go back to the front of the channel being worked off"""
         self.keys: dict[tuple[int, str], First] = {}
         """idempotency keys of this batch's messages, by (queue number, key)"""
         self.before: list[Callable[[], None]] = []

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
 from syncbrok.space.acceptance import Acceptor, Wanted
@@ -108,11 +108,12 @@ class Intake:
 
     def _publish_plain(self, draft: Draft, waiting: Waiting) -> Any:
         item: PublishPlain = waiting.item
+        assert isinstance(waiting, WaitingPlain)
         if draft.touched and any(kind.queue in draft.touched for kind in item.kinds):
-            raise Later
+            draft.later.append(waiting.split_off(draft.touched))
         queues, refused = self._acceptor.plain.queues_of(item.kinds)
         if refused:
-            cast("WaitingPlain", waiting).refuse_some(refused)
+            waiting.refuse_some(refused)
         return self._acceptor.plain.accept_each(item, queues, draft) if queues else ELSEWHERE
 
     def _send_test(self, draft: Draft, waiting: Waiting) -> Any:
