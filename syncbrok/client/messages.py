@@ -37,15 +37,15 @@ Parent = Published | Pending | str
 
 
 class Draft(NamedTuple):
-    """A message to publish, for ``publish_many``. ``parents`` go first; ``key`` orders; ``delay`` is in seconds or with
-    a unit (``"5m"``); ``parent_failure`` is ``fail``, ``hold`` or ``deliver``."""
+    """A message to publish, for ``publish_many``. ``parents`` go first; ``key`` orders; ``delay_s`` counts from
+    acceptance; ``parent_failure`` is ``fail``, ``hold`` or ``deliver``."""
 
     content: Content
     parents: "tuple[Parent, ...]" = ()
     key: str = ""
     idempotency_key: str = ""
     headers: Mapping[str, str] | None = None
-    delay: float | str | None = None
+    delay_s: float | None = None
     parent_failure: str | None = None
 
     def line(self, parents: Iterable[str], idempotency_key: str) -> bytes:
@@ -60,8 +60,8 @@ class Draft(NamedTuple):
             fields["key"] = self.key
         if self.headers:
             fields["headers"] = dict(self.headers)
-        if self.delay is not None:
-            fields["delay"] = self.delay
+        if self.delay_s is not None:
+            fields["delay"] = self.delay_s
         if self.parent_failure is not None:
             fields["parent_failure"] = self.parent_failure
         return orjson.dumps(fields)

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from typing import Any
 
 from syncbrok.log import retention
@@ -26,7 +25,7 @@ def die_at(owner: Any, name: str, number: int, *, meanwhile: bool = False) -> No
         if next(calls) == number:
             if not meanwhile:
                 os.kill(os.getpid(), signal.SIGKILL)
-            threading.Thread(target=lambda: (time.sleep(0.3), os.kill(os.getpid(), signal.SIGKILL))).start()
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
         return real(*arguments, **named)
 
     setattr(owner, name, instead)
