@@ -62,11 +62,11 @@ Examples:
 @click.option("--since", metavar="TIME", callback=_time,
               help="Only what records written from then on break (RFC 3339); all before is read too.")  # fmt: skip
 @click.option("--settled", is_flag=True, help="The log is at rest: what waits must have a reason.")
-@click.option("--max-pending", "max_pending_us", metavar="AGE", callback=_age,
+@click.option("--max-pending", "pending_us_max", metavar="AGE", callback=_age,
               help="So long may something wait without a reason (30m, 2h).")  # fmt: skip
 @as_json
 def command(
-    options: SessionOptions, archive: str | None, since: int | None, settled: bool, max_pending_us: int | None,
+    options: SessionOptions, archive: str | None, since: int | None, settled: bool, pending_us_max: int | None,
     json_wanted: bool,
 ) -> None:  # fmt: skip
     """See ``help``."""
@@ -75,7 +75,7 @@ def command(
         running.step("checksums")
         bytes_ = checked(running.spark, options.storage)
         told = _damaged(running, options, bytes_) if bytes_.violations else _proved(
-            running, options, archive, bytes_, since_us=since, settled=settled, max_pending_us=max_pending_us
+            running, options, archive, bytes_, since_us=since, settled=settled, pending_us_max=pending_us_max
         )  # fmt: skip
     told |= {"storage": str(options.storage), "seconds": round((datetime.now(UTC) - began).total_seconds(), 1)}
     if json_wanted:
@@ -103,7 +103,7 @@ def _damaged(running: Job, options: SessionOptions, bytes_: Checked) -> dict[str
 
 def _proved(
     running: Job, options: SessionOptions, archive: str | None, bytes_: Checked, *, since_us: int | None,
-    settled: bool, max_pending_us: int | None,
+    settled: bool, pending_us_max: int | None,
 ) -> dict[str, Any]:  # fmt: skip
     whole = Whole(running.spark, options.storage, archive)
     proof = job.prove(
@@ -112,7 +112,7 @@ def _proved(
         whole.read("facts", ",".join(job.FACT_COLUMNS)),
         since_us=since_us,
         settled=settled,
-        max_pending_us=max_pending_us,
+        pending_us_max=pending_us_max,
         step=running.step,
     )
     running.step("writing")
@@ -121,7 +121,7 @@ def _proved(
     by_rule = {row["rule"]: row["count"] for row in proof.violations.groupBy("rule").count().collect()}
     shown = proof.violations.orderBy("sequence", "rule").limit(_SHOWN_MAX).collect()
     waits = proof.waiting.groupBy("why").agg({"*": "count", "message": "min"}).collect()
-    judged = [rule for rule in RULES if rule != "waiting" or settled or max_pending_us is not None]
+    judged = [rule for rule in RULES if rule != "waiting" or settled or pending_us_max is not None]
     return {
         "checked": {"segments": bytes_.segments, "bytes": bytes_.bytes} | proof.counts,
         "violations": sum(by_rule.values()),

@@ -63,22 +63,22 @@ class Proof(NamedTuple):
 
 def audit(
     messages: DataFrame, deliveries: DataFrame, facts: DataFrame, *, since_us: int | None = None,
-    settled: bool = False, max_pending_us: int | None = None,
+    settled: bool = False, pending_us_max: int | None = None,
 ) -> DataFrame:  # fmt: skip
     """The findings of a whole log: rule, sequence, message, subscriber, what. The three frames are those of the
     source's kinds, with at least ``MESSAGE_COLUMNS``, ``DELIVERY_COLUMNS`` and ``FACT_COLUMNS``.
 
     What waits without a reason is a finding where the log is at rest (``settled``: the broker had nothing left to do),
-    or once it has waited for longer than ``max_pending_us``; else it is not judged. With ``since_us`` (Unix
+    or once it has waited for longer than ``pending_us_max``; else it is not judged. With ``since_us`` (Unix
     microseconds) only what records written from then on break is answered; everything before is read all the same."""
     return prove(
-        messages, deliveries, facts, since_us=since_us, settled=settled, max_pending_us=max_pending_us
+        messages, deliveries, facts, since_us=since_us, settled=settled, pending_us_max=pending_us_max
     ).violations
 
 
 def prove(
     messages: DataFrame, deliveries: DataFrame, facts: DataFrame, *, since_us: int | None = None,
-    settled: bool = False, max_pending_us: int | None = None, step: Step = lambda _: None,
+    settled: bool = False, pending_us_max: int | None = None, step: Step = lambda _: None,
 ) -> Proof:  # fmt: skip
     """As ``audit``, with everything it saw. ``step`` is told what it is at."""
     spark = facts.sparkSession
@@ -120,8 +120,8 @@ def prove(
     ]
     if counts["keyed"]:
         parts.append(audit_keys.keys(stood))
-    if settled or max_pending_us is not None:
-        parts.append(audit_waiting.overdue(waits, facts, extent.end_us, None if settled else max_pending_us))
+    if settled or pending_us_max is not None:
+        parts.append(audit_waiting.overdue(waits, facts, extent.end_us, None if settled else pending_us_max))
     found = reduce(DataFrame.unionByName, [part.select(*Violation._fields) for part in parts])
     if since_us is not None:
         recent: Any = facts.where(f.unix_micros("time") >= since_us).agg(f.min("sequence").alias("first")).collect()

@@ -106,15 +106,15 @@ def _parents(met: DataFrame) -> DataFrame:
     )
 
 
-def overdue(found: DataFrame, facts: DataFrame, end_us: int, max_pending_us: int | None) -> DataFrame:
-    """The findings: what waits without a reason, for longer than ``max_pending_us``; None: for however short."""
+def overdue(found: DataFrame, facts: DataFrame, end_us: int, pending_us_max: int | None) -> DataFrame:
+    """The findings: what waits without a reason, for longer than ``pending_us_max``; None: for however short."""
     loose = found.where(f.col("why").isin(*NO_REASONS))
     since = f.lit("")
-    if max_pending_us is not None:
+    if pending_us_max is not None:
         times = facts.select(f.col("sequence").alias("since_record"), f.unix_micros("time").alias("record_us"))
         aged = loose.join(times, "since_record", "left")
         began = f.greatest(f.coalesce("record_us", "time_us"), "due_us")
-        loose = aged.withColumn("age_us", f.lit(end_us) - began).where(f.col("age_us") > max_pending_us)
+        loose = aged.withColumn("age_us", f.lit(end_us) - began).where(f.col("age_us") > pending_us_max)
         since = f.concat(f.lit(" for "), f.floor(f.col("age_us") / 1_000_000), f.lit(" s"))
     return loose.select(
         f.lit("waiting").alias("rule"), f.col("record").alias("sequence"), "message", "subscriber",
