@@ -15,7 +15,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
 
-.PHONY: help serve test lint format soak bench bench-peers docs clean
+.PHONY: help serve test test-pipeline lint format soak bench bench-peers docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -25,6 +25,9 @@ serve: $(VENV)/.installed  ## start the broker on queues.yml, with its log in st
 
 test: $(VENV)/.installed-dev  ## the whole test suite
 	@exec $(BIN)/python -m pytest $(ARGS)
+
+test-pipeline: $(VENV)/.installed-dev  ## the Spark jobs' own tests, minutes each, which make test leaves out
+	@exec $(BIN)/python -m pytest -m slow tests/pipeline $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## style, formatting, types, and which room may import which
 	$(BIN)/ruff check .

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from benchmarks.row import progress
-from syncbrok.pipeline.archive import archive
-from syncbrok.pipeline.completion import DELIVERIES, FACTS, completions
-from syncbrok.pipeline.lineage import lineage, trees_of, write
+from syncbrok.pipeline.archive.job import archive
+from syncbrok.pipeline.completion.ends import DELIVERIES, FACTS, completions
+from syncbrok.pipeline.lineage.job import lineage, trees_of, write
 from syncbrok.pipeline.session import session
 from syncbrok.pipeline.whole import Whole
 

@@ -10,7 +10,7 @@ from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_o
 from syncbrok.cli.show import as_json, print_fields, print_table
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_duration_s
-from syncbrok.pipeline.archive import KEEP_REPLACED_S, ArchiveResult, archive
+from syncbrok.pipeline.archive.job import KEEP_REPLACED_S, ArchiveResult, archive
 
 
 def _duration(_context: click.Context, _parameter: click.Parameter, given: str | None) -> float:

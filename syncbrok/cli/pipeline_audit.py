@@ -10,9 +10,9 @@ from syncbrok.cli.pipeline_session import Job, SessionOptions, job_session, sess
 from syncbrok.cli.show import as_json, print_json, print_table, printable
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_duration_s, parse_time_us
-from syncbrok.pipeline import audit as job
-from syncbrok.pipeline.audit_checksums import Checked, checked
-from syncbrok.pipeline.audit_rules import NO_REASONS, REASONS, RULES, VIOLATION, Violation, sentence
+from syncbrok.pipeline.audit import job
+from syncbrok.pipeline.audit.checksums import Checked, checked
+from syncbrok.pipeline.audit.rules import NO_REASONS, REASONS, RULES, VIOLATION, Violation, sentence
 from syncbrok.pipeline.whole import Whole
 
 if TYPE_CHECKING:

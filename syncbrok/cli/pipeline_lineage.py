@@ -8,10 +8,10 @@ import click
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
 from syncbrok.cli.show import moment, print_fields, print_table
-from syncbrok.pipeline import completion
-from syncbrok.pipeline import lineage as job
-from syncbrok.pipeline.lineage_drawing import duration
-from syncbrok.pipeline.lineage_picture import picture, root_of
+from syncbrok.pipeline.completion import ends as completion
+from syncbrok.pipeline.lineage import job
+from syncbrok.pipeline.lineage.drawing import duration
+from syncbrok.pipeline.lineage.picture import picture, root_of
 from syncbrok.pipeline.whole import Whole
 
 _SLOWEST: Final = 5
@@ -27,7 +27,7 @@ a picture of one tree, DIR/lineage/tree.svg: by default of the one that took lon
 
 A tree is what hangs below one root along first parents. Its critical path leads from the message that was complete
 last up to the beginning, at each message through the parent that was done last, in other trees too; on it is all the
-time that the tree took, each moment once. syncbrok.pipeline.lineage says what the columns mean.
+time that the tree took, each moment once. syncbrok.pipeline.lineage.job says what the columns mean.
 
 \b
 Examples:

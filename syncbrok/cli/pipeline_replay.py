@@ -7,11 +7,11 @@ import click
 from syncbrok.cli.exits import EXIT_CODES, REFUSED, CommandFailed
 from syncbrok.cli.pipeline_session import Job, SessionOptions, job_session, session_options
 from syncbrok.cli.show import moment, print_fields, print_table
-from syncbrok.pipeline import replay as job
-from syncbrok.pipeline.publisher import Publisher, Target
-from syncbrok.pipeline.replay_parents import unknown_to
-from syncbrok.pipeline.replay_writer import HEADER, Order
+from syncbrok.pipeline.replay import job
+from syncbrok.pipeline.replay.parents import unknown_to
+from syncbrok.pipeline.replay.writer import HEADER, Order
 from syncbrok.pipeline.schema import KINDS
+from syncbrok.pipeline.sink.publisher import Publisher, Target
 from syncbrok.pipeline.whole import Whole
 
 _ROWS: Final = 10

@@ -9,8 +9,8 @@ from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_o
 from syncbrok.cli.show import print_fields
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_time_us
-from syncbrok.pipeline import report as job
-from syncbrok.pipeline.report_words import count, duration, endpoint, share
+from syncbrok.pipeline.report import job
+from syncbrok.pipeline.report.words import count, duration, endpoint, share
 from syncbrok.pipeline.whole import Whole
 
 
@@ -28,7 +28,7 @@ def _time(_context: click.Context, parameter: click.Parameter, given: str | None
     help=f"""What was accepted, delivered, slow and dead, by queue, subscriber and hour, and who kept others waiting.
 
 Writes DIR/report.html, one page that needs nothing else, and its tables as Parquet below DIR/report, in place of what
-an earlier run wrote there. syncbrok.pipeline.report says what the tables and their columns mean.
+an earlier run wrote there. syncbrok.pipeline.report.job says what the tables and their columns mean.
 
 \b
 Examples:

@@ -5,7 +5,7 @@
     spark.read.format("syncbrok").option("kind", "messages").load("storage/")
 
 ``syncbrok.pipeline.session.session()`` is a Spark session with the right settings in which that is done already; each
-job is the function of its module: ``from syncbrok.pipeline.audit import audit``.
+job is a function: ``from syncbrok.pipeline.audit.job import audit``.
 
 Needs the extra ``syncbrok[spark]``. The broker imports nothing of this, and this imports of the broker only the model
 and the reading half of the log.
@@ -14,7 +14,7 @@ and the reading half of the log.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from syncbrok.pipeline.source import SyncbrokDataSource
+    from syncbrok.pipeline.source.data_source import SyncbrokDataSource
 
 __all__ = ["SyncbrokDataSource"]
 
@@ -23,6 +23,6 @@ def __getattr__(name: str) -> Any:
     """Loaded when it is asked for: finding a Java, for one, needs no Spark."""
     if name != "SyncbrokDataSource":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from syncbrok.pipeline.source import SyncbrokDataSource  # noqa: PLC0415
+    from syncbrok.pipeline.source.data_source import SyncbrokDataSource  # noqa: PLC0415
 
     return SyncbrokDataSource

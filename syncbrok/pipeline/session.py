@@ -89,7 +89,7 @@ def session(
         _complete(spark, dict(settings or {}))
     if not is_local(spark):
         _ship(spark)
-    from syncbrok.pipeline.source import SyncbrokDataSource  # noqa: PLC0415  # it needs Arrow too
+    from syncbrok.pipeline.source.data_source import SyncbrokDataSource  # noqa: PLC0415  # it needs Arrow too
 
     spark.dataSource.register(SyncbrokDataSource)
     return spark

@@ -22,13 +22,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_time_us
-from syncbrok.pipeline import archive_commit, archive_files, log_files, schema
-from syncbrok.pipeline.archive_commit import AnotherLog
-from syncbrok.pipeline.archive_manifest import Manifest, gaps
-from syncbrok.pipeline.archive_place import Place
-from syncbrok.pipeline.archive_plan import check_same, cut
-from syncbrok.pipeline.archive_source import read_log
-from syncbrok.pipeline.decode_query import TIME_MAX_US, TIME_MIN_US
+from syncbrok.pipeline import log_files, schema
+from syncbrok.pipeline.archive import commit as archive_commit
+from syncbrok.pipeline.archive import files as archive_files
+from syncbrok.pipeline.archive.commit import AnotherLog
+from syncbrok.pipeline.archive.manifest import Manifest, gaps
+from syncbrok.pipeline.archive.place import Place
+from syncbrok.pipeline.archive.plan import check_same, cut
+from syncbrok.pipeline.archive.source import read_log
+from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
 from syncbrok.pipeline.log_files import Log
 
 _LOOKS_MAX: Final = 5

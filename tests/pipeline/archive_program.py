@@ -11,8 +11,9 @@ import threading
 from typing import Any
 
 from syncbrok.log import retention
-from syncbrok.pipeline import archive, archive_write
-from syncbrok.pipeline.archive_place import Place
+from syncbrok.pipeline.archive import job as archive
+from syncbrok.pipeline.archive import write as archive_write
+from syncbrok.pipeline.archive.place import Place
 from syncbrok.pipeline.session import session
 from tests.pipeline.conftest import SETTINGS
 

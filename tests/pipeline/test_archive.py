@@ -15,16 +15,19 @@ from pyspark.sql import DataFrame, SparkSession
 from syncbrok.cli.main import group
 from syncbrok.log import retention
 from syncbrok.log.options import PIPELINE
-from syncbrok.pipeline import archive_commit, log_files, schema, whole
-from syncbrok.pipeline.archive import ArchiveBusy, ArchiveResult, _alone, archive
-from syncbrok.pipeline.archive_commit import AnotherLog
-from syncbrok.pipeline.archive_manifest import ArchiveDamaged, Gap
-from syncbrok.pipeline.archive_place import Place, PlaceFailed
-from syncbrok.pipeline.archive_plan import Group
-from syncbrok.pipeline.archive_source import read_log
-from syncbrok.pipeline.archive_write import ArchiveDiffers, write_group
+from syncbrok.pipeline import log_files, schema, whole
+from syncbrok.pipeline.archive import commit as archive_commit
+from syncbrok.pipeline.archive.commit import AnotherLog
+from syncbrok.pipeline.archive.job import ArchiveBusy, ArchiveResult, _alone, archive
+from syncbrok.pipeline.archive.manifest import ArchiveDamaged, Gap
+from syncbrok.pipeline.archive.place import Place, PlaceFailed
+from syncbrok.pipeline.archive.plan import Group
+from syncbrok.pipeline.archive.source import read_log
+from syncbrok.pipeline.archive.write import ArchiveDiffers, write_group
 from syncbrok.pipeline.schema import KINDS
 from tests.support.archive_log import WrittenLog
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.pipeline.archive_commit import (
-    FOLDER,
-    STAGING,
-    AnotherLog,
-    clean,
-    commit,
-    drop_replaced,
-    manifests,
-)
-from syncbrok.pipeline.archive_manifest import (
+from syncbrok.pipeline.archive.commit import FOLDER, STAGING, AnotherLog, clean, commit, drop_replaced, manifests
+from syncbrok.pipeline.archive.manifest import (
     ArchiveDamaged,
     DataFile,
     Gap,
@@ -31,8 +23,8 @@ from syncbrok.pipeline.archive_manifest import (
     load,
     parse_name,
 )
-from syncbrok.pipeline.archive_place import Entry
-from syncbrok.pipeline.archive_plan import check_same, cut, plan
+from syncbrok.pipeline.archive.place import Entry
+from syncbrok.pipeline.archive.plan import check_same, cut, plan
 from syncbrok.pipeline.log_files import Log
 from syncbrok.pipeline.log_files import Segment as LogSegment
 

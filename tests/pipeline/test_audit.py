@@ -19,14 +19,16 @@ from syncbrok.cli.main import group
 from syncbrok.log.order import OrderChecker
 from syncbrok.model.facts import Fact, Outcome, RearmedEntry, Reason, Tried
 from syncbrok.model.message import ParentFailure, Scope
-from syncbrok.pipeline.audit import prove
-from syncbrok.pipeline.audit_rules import RULES
+from syncbrok.pipeline.audit.job import prove
+from syncbrok.pipeline.audit.rules import RULES
 from tests.support.audit_frames import frames, judged, one_log
 from tests.support.histories import disturbed, history
 from tests.support.judged import Pair
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import flip, offsets, write_log
 from tests.support.story import Story, message_id
+
+pytestmark = pytest.mark.slow
 
 HISTORIES = 12
 STEPS = 45

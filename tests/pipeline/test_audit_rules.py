@@ -8,11 +8,11 @@ import numpy as np
 from syncbrok.model.facts import Gap, QueueSet, SegmentOpened, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX
-from syncbrok.pipeline.audit_chains import DELIVER, FAIL, HOLD, NEVER, ends_of
-from syncbrok.pipeline.audit_checksums import Task, look
-from syncbrok.pipeline.audit_declared import FOREVER, declared
-from syncbrok.pipeline.audit_rules import ALL, NO_REASONS, REASONS, RULES, Violation, sentence
-from syncbrok.pipeline.audit_sequences import Extent, Stretch, broken_stretches
+from syncbrok.pipeline.audit.chains import DELIVER, FAIL, HOLD, NEVER, ends_of
+from syncbrok.pipeline.audit.checksums import Task, look
+from syncbrok.pipeline.audit.declared import FOREVER, declared
+from syncbrok.pipeline.audit.rules import ALL, NO_REASONS, REASONS, RULES, Violation, sentence
+from syncbrok.pipeline.audit.sequences import Extent, Stretch, broken_stretches
 from tests.support.segment_files import flip, offsets, write_log
 from tests.support.story import Story
 

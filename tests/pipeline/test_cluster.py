@@ -13,6 +13,8 @@ from tests.support.cluster import SETTINGS, WORKERS, Cluster
 from tests.support.pipeline_log import RealLog
 from tests.support.process import ROOT
 
+pytestmark = pytest.mark.slow
+
 DRIVER = """
 import json, sys
 from syncbrok.cli.main import group

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.log.order import OrderChecker
@@ -12,12 +13,15 @@ from syncbrok.log.standing import Standing
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason, SegmentOpened, SubscriberSet
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope, SubscriberSettings
 from syncbrok.model.names import SubscriberId, sequence_of
-from syncbrok.pipeline import completion, completion_declared
-from syncbrok.pipeline.completion_declared import RareFact, declared
+from syncbrok.pipeline.completion import declared as completion_declared
+from syncbrok.pipeline.completion import ends as completion
+from syncbrok.pipeline.completion.declared import RareFact, declared
 from tests.support.factlog import BROKEN, OK, FactLog
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in, write_log
 from tests.support.story import Story
+
+pytestmark = pytest.mark.slow
 
 ENDED = {"complete", "dead", "expired", "dropped"}
 SHORT = RetryPolicy((1.0,), 0.0)

@@ -9,8 +9,9 @@ import pytest
 
 from syncbrok.log import sidecar
 from syncbrok.model.errors import BadSetting, Gone, LogCorrupt
-from syncbrok.pipeline import decode_plan, log_files, schema
-from syncbrok.pipeline.decode_query import CarriedRule, Condition, Query
+from syncbrok.pipeline import log_files, schema
+from syncbrok.pipeline.decode import plan as decode_plan
+from syncbrok.pipeline.decode.query import CarriedRule, Condition, Query
 from syncbrok.pipeline.log_files import Log
 from tests.support import expected_rows
 from tests.support.expected_rows import Rows

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from syncbrok.pipeline.lineage_drawing import Bar, Tree, draw, duration
+from syncbrok.pipeline.lineage.drawing import Bar, Tree, draw, duration
 
 T = 1_790_000_000_000_000
 

@@ -16,10 +16,12 @@ from pyspark.sql import functions as f
 
 from syncbrok.cli.pipeline import command as pipeline
 from syncbrok.model.errors import UnknownMessage
-from syncbrok.pipeline import lineage as job
-from syncbrok.pipeline.lineage_picture import picture, root_of
+from syncbrok.pipeline.lineage import job
+from syncbrok.pipeline.lineage.picture import picture, root_of
 from tests.pipeline.family_graph import Node, critical_parent, critical_path, descendants, end_of, random_graph
 from tests.support.pipeline_log import RealLog
+
+pytestmark = pytest.mark.slow
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MESSAGES = (

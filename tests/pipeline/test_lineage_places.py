@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from syncbrok.pipeline.lineage_places import Places
+from syncbrok.pipeline.lineage.places import Places
 from tests.pipeline.family_graph import Node, random_graph
 
 

@@ -9,8 +9,10 @@ from syncbrok.log.codec import encode_batch
 from syncbrok.log.journal import Journal
 from syncbrok.model.errors import BadSetting, LogCorrupt
 from syncbrok.model.facts import Carried
-from syncbrok.pipeline import decode, decode_plan, log_files, schema
-from syncbrok.pipeline.decode_query import Query
+from syncbrok.pipeline import log_files, schema
+from syncbrok.pipeline.decode import plan as decode_plan
+from syncbrok.pipeline.decode import records as decode
+from syncbrok.pipeline.decode.query import Query
 from syncbrok.pipeline.log_files import Slice, look, share_out, slices
 from tests.support.journals import message, open_journal, publish, roll
 from tests.support.segment_files import flip, offsets

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.publisher import BrokerGone, Publisher, Refused, Target, parse_url
+from syncbrok.pipeline.sink.publisher import BrokerGone, Publisher, Refused, Target, parse_url
 from tests.support.process import BrokerProcess, free_port
 
 LINE = b'{"content":"a","idempotency_key":"%d"}'

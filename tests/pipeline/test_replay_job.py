@@ -14,11 +14,13 @@ from pyspark.sql import SparkSession
 from syncbrok.cli.pipeline import command as pipeline
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.names import id_text, make_message_id
-from syncbrok.pipeline import replay as job
-from syncbrok.pipeline.publisher import Publisher, Target
-from syncbrok.pipeline.replay_parents import unknown_to
-from syncbrok.pipeline.replay_writer import HEADER, Order, Replaying
+from syncbrok.pipeline.replay import job
+from syncbrok.pipeline.replay.parents import unknown_to
+from syncbrok.pipeline.replay.writer import HEADER, Order, Replaying
+from syncbrok.pipeline.sink.publisher import Publisher, Target
 from tests.support.process import BrokerProcess
+
+pytestmark = pytest.mark.slow
 
 QUEUES = "queues: {orders: {}, cards: {}, again: {}}\n"
 FOREIGN = id_text(make_message_id(1_790_000_000_000, 7, bytes(16)))

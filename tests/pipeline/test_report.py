@@ -13,13 +13,15 @@ from pyspark.sql import SparkSession
 
 from syncbrok.cli.main import group
 from syncbrok.model.facts import Outcome, Outcomes
-from syncbrok.pipeline import report as job
-from syncbrok.pipeline.report import report
-from syncbrok.pipeline.report_latency import counted, percentiles
-from syncbrok.pipeline.report_place import ReportPlace
+from syncbrok.pipeline.report import job
+from syncbrok.pipeline.report.job import report
+from syncbrok.pipeline.report.latency import counted, percentiles
+from syncbrok.pipeline.report.place import ReportPlace
 from syncbrok.pipeline.whole import Whole
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in
+
+pytestmark = pytest.mark.slow
 
 Tables = Callable[[str], list[dict[str, Any]]]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from syncbrok.pipeline.report_blame import charge
+from syncbrok.pipeline.report.blame import charge
 
 Waiter = dict[str, Any]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from syncbrok.pipeline import report_svg
-from syncbrok.pipeline.report_gather import Page
-from syncbrok.pipeline.report_page import page
-from syncbrok.pipeline.report_svg import Series
-from syncbrok.pipeline.report_words import count, duration, endpoint, share
+from syncbrok.pipeline.report import svg as report_svg
+from syncbrok.pipeline.report.gather import Page
+from syncbrok.pipeline.report.page import page
+from syncbrok.pipeline.report.svg import Series
+from syncbrok.pipeline.report.words import count, duration, endpoint, share
 
 BEGAN = datetime(2026, 7, 1, 10, tzinfo=UTC)
 HOSTILE = '<script>alert("x")</script>'

@@ -18,6 +18,8 @@ from syncbrok.model.limits import MIB
 from syncbrok.pipeline.session import SparkFailed, active, is_local, memory_bytes, session, zipped
 from tests.pipeline.spark_program import told
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -135,8 +137,8 @@ def test_what_goes_to_a_cluster_is_enough_and_no_more(tmp_path: Path) -> None:
     names = zipfile.ZipFile(made).namelist()
     assert {name.split("/")[1] for name in names} == {"__init__.py", "log", "model", "pipeline"}
     code = (
-        f"import sys; sys.path.insert(0, {str(made)!r}); import syncbrok.pipeline.source as source, "
-        "syncbrok.pipeline.sink, syncbrok; print(source.__file__, syncbrok.pipeline.SyncbrokDataSource.name())"
+        f"import sys; sys.path.insert(0, {str(made)!r}); import syncbrok.pipeline.source.data_source as source, "
+        "syncbrok.pipeline.sink.writers, syncbrok; print(source.__file__, syncbrok.pipeline.SyncbrokDataSource.name())"
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert told.split() == [f"{made}/syncbrok/pipeline/source.py", "syncbrok"]
+    assert told.split() == [f"{made}/syncbrok/pipeline/source/data_source.py", "syncbrok"]

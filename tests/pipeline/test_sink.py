@@ -25,6 +25,8 @@ from tests.pipeline.spark_program import start_copy
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

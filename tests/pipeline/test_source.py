@@ -12,10 +12,10 @@ from pyspark.sql.types import _parse_datatype_string
 
 from syncbrok.log import segment
 from syncbrok.pipeline import log_files, schema
-from syncbrok.pipeline.decode_query import Query
-from syncbrok.pipeline.source import FilteringReader, SyncbrokDataSource
-from syncbrok.pipeline.source_filters import take
-from syncbrok.pipeline.source_options import read_options
+from syncbrok.pipeline.decode.query import Query
+from syncbrok.pipeline.source.data_source import FilteringReader, SyncbrokDataSource
+from syncbrok.pipeline.source.filters import take
+from syncbrok.pipeline.source.options import read_options
 from tests.support import expected_rows
 from tests.support.journals import open_journal, publish, roll
 from tests.support.pipeline_log import RealLog

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from syncbrok.log.journal import Journal
 from syncbrok.model.errors import BadSetting, Gone
 from syncbrok.model.facts import Carried, Published
-from syncbrok.pipeline.source_options import stream_options
-from syncbrok.pipeline.stream import SyncbrokStreamReader
+from syncbrok.pipeline.source.options import stream_options
+from syncbrok.pipeline.source.stream import SyncbrokStreamReader
 from tests.support.journals import open_journal, publish, roll
 
 ALL = ReadAllAvailable()

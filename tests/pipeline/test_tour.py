@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import click
+import pytest
 
 from syncbrok.cli.main import group
 from syncbrok.pipeline.schema import KINDS, columns_of
 from tests.support.process import ROOT
+
+pytestmark = pytest.mark.slow
 
 PAGE = (ROOT / "docs" / "pipeline.md").read_text()
 TOUR = ROOT / "examples" / "pipeline_tour.py"

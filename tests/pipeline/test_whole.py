@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from syncbrok.log.segment import segment_bases
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.archive import archive
-from syncbrok.pipeline.archive_commit import FOLDER, AnotherLog
-from syncbrok.pipeline.archive_manifest import Stretch
-from syncbrok.pipeline.archive_rows import Borders, tallies, tally
+from syncbrok.pipeline.archive.commit import FOLDER, AnotherLog
+from syncbrok.pipeline.archive.job import archive
+from syncbrok.pipeline.archive.manifest import Stretch
+from syncbrok.pipeline.archive.rows import Borders, tallies, tally
 from syncbrok.pipeline.failures import explained
 from syncbrok.pipeline.schema import KINDS
 from syncbrok.pipeline.whole import Whole, read
@@ -23,6 +23,8 @@ from tests.support.journals import START_US
 from tests.support.pipeline_log import RealLog
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

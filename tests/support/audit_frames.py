@@ -24,7 +24,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.names import MessageId, id_text, make_message_id, sequence_of, time_ms_of
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.decode_facts import said
+from syncbrok.pipeline.decode.facts import said
 
 KEY = bytes(range(16))
 _KINDS = {"Published": "message", "Outcomes": "outcomes", "Carried": "carried_message"}

@@ -22,8 +22,9 @@ from syncbrok.model.facts import (
     SubscriberSet,
 )
 from syncbrok.model.names import id_text, sequence_of
-from syncbrok.pipeline import decode, log_files, schema
-from syncbrok.pipeline.decode_query import CarriedRule, Query
+from syncbrok.pipeline import log_files, schema
+from syncbrok.pipeline.decode import records as decode
+from syncbrok.pipeline.decode.query import CarriedRule, Query
 from syncbrok.pipeline.log_files import Log, Slice
 
 Rows = list[dict[str, Any]]

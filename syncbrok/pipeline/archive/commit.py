@@ -1,0 +1,146 @@
+"""How an archive changes from one state to the next, whatever happens in between. Pure but for the place it is given.
+
+1. rows are written below ``_syncbrok/staging`` and read back
+2. the manifest is written as ``NAME.pending``: it names the files that are about to appear
+3. the files are renamed from the staging folder to where they belong
+4. ``NAME.pending`` is renamed to ``NAME``: from now on they are part of the archive
+
+A run that was killed leaves a staging folder, a ``.pending`` and files that no manifest names. Nobody reads those, and
+the next run removes them before it does anything else. Only one run at a time may change an archive.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.pipeline.archive.manifest import ArchiveDamaged, DataFile, Manifest, Name, current, dump, load, parse_name
+
+FOLDER: Final = "_syncbrok"
+STAGING: Final = f"{FOLDER}/staging"
+_PENDING: Final = ".pending"
+
+
+class Written(Protocol):
+    """A file that a place has."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def written_ms(self) -> int: ...
+
+
+class Folder(Protocol):
+    """What is needed of a place (``archive_place.Place``)."""
+
+    def full(self, path: str) -> str: ...
+
+    def names(self, folder: str) -> list[str]: ...
+
+    def walk(self, folder: str) -> Iterator[Written]: ...
+
+    def read_text(self, path: str) -> str: ...
+
+    def write_text(self, path: str, text: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def rename_all(self, pairs: Iterable[tuple[str, str]]) -> None: ...
+
+    def delete_all(self, paths: Iterable[str]) -> None: ...
+
+    def delete_folder(self, folder: str) -> None: ...
+
+    def sync_folders(self, folders: Iterable[str]) -> None: ...
+
+
+class AnotherLog(SyncbrokError):
+    """The archive is that of another log, or of another past of this one."""
+
+    slug = "another-log"
+
+
+class Swept(NamedTuple):
+    """What an interrupted run had left, and what was compacted away long enough ago."""
+
+    files: int
+    manifests: int
+
+
+def manifests(place: Folder) -> list[Manifest]:
+    """Those that count now, by their ranges. Raises ``ArchiveDamaged`` and what the place raises."""
+    found = [load_at(place, name) for name in current(_names(place))]
+    logs = sorted({one.log for one in found})
+    if len(logs) > 1:
+        raise ArchiveDamaged(
+            f"{place.full(FOLDER)} has manifests of several logs ({', '.join(logs)}); each log needs an archive of "
+            "its own: move those of the others away"
+        )
+    return found
+
+
+def load_at(place: Folder, name: Name) -> Manifest:
+    path = f"{FOLDER}/{name.file}"
+    return load(name, place.read_text(path), place.full(path))
+
+
+def commit(place: Folder, manifest: Manifest, staged: Sequence[str]) -> None:
+    """Make ``manifest`` part of the archive; its file number n is in the staging folder as ``staged[n]``, empty where
+    it is at its place already."""
+    path = f"{FOLDER}/{manifest.name.file}"
+    place.write_text(path + _PENDING, dump(manifest))
+    place.rename_all((source, file.path) for source, file in zip(staged, manifest.files, strict=True) if source)
+    place.rename(path + _PENDING, path)
+    place.sync_folders([FOLDER])
+
+
+def clean(place: Folder) -> int:
+    """Remove what interrupted runs have left; how many files were between staging and commit."""
+    place.delete_folder(STAGING)
+    pending = [name for name in place.names(FOLDER) if name.endswith(_PENDING)]
+    if not pending:
+        return 0
+    kept = {file.path for name in _names(place) for file in load_at(place, name).files}
+    removed = 0
+    for file in pending:
+        path = f"{FOLDER}/{file}"
+        left = [one.path for one in _pending_files(place, file) if one.path not in kept]
+        place.delete_all(left)
+        place.delete_all([path])
+        removed += len(left)
+    return removed
+
+
+def _pending_files(place: Folder, file: str) -> tuple[DataFile, ...]:
+    name = parse_name(file.removesuffix(_PENDING))
+    if name is None:
+        return ()
+    path = f"{FOLDER}/{file}"
+    try:
+        return load(name, place.read_text(path), place.full(path)).files
+    except ArchiveDamaged:
+        return ()  # killed while it was written: nothing had been renamed by then
+
+
+def drop_replaced(place: Folder, now_ms: int, keep_s: float) -> Swept:
+    """Remove the manifests that were replaced at least ``keep_s`` ago, and the files that only they name. Whoever
+    began to read before that and still does loses its files: ``keep_s`` must be longer than any job takes."""
+    written = {name: one.written_ms for one in place.walk(FOLDER) if (name := parse_name(one.path.rpartition("/")[2]))}
+    living = set(current(written))
+    replaced = []
+    for name in written.keys() - living:
+        since_ms = min(at for other, at in written.items() if other.generation > name.generation and other.holds(name))
+        if now_ms - since_ms >= keep_s * 1000:
+            replaced.append(name)
+    if not replaced:
+        return Swept(0, 0)
+    kept = {file.path for name in written.keys() - set(replaced) for file in load_at(place, name).files}
+    gone = {file.path for name in replaced for file in load_at(place, name).files} - kept
+    place.delete_all(sorted(gone))
+    # Only now: a crash in between leaves the manifest, and the files it names are looked for once more.
+    place.delete_all(f"{FOLDER}/{name.file}" for name in replaced)
+    return Swept(len(gone), len(replaced))
+
+
+def _names(place: Folder) -> list[Name]:
+    return [name for file in place.names(FOLDER) if (name := parse_name(file))]

@@ -1,0 +1,160 @@
+"""Few large files for many small ones: the rows of a queue and a day that lie in several small files are written again
+into as few as their size asks for.
+
+Readers are not harmed: the new files appear under new names, one manifest of a higher generation names them instead of
+the old ones and everything else as before, and the old files stay until nobody can be reading them
+(``archive_commit.drop_replaced``). Rows are counted and their checksums compared, before against after, for each queue
+and day. Manifests that follow each other become one on the way.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from syncbrok.model.limits import MIB
+from syncbrok.pipeline.archive import files as archive_files
+from syncbrok.pipeline.archive import rows as archive_rows
+from syncbrok.pipeline.archive.commit import commit, manifests
+from syncbrok.pipeline.archive.manifest import DataFile, Manifest, Name, Tally
+from syncbrok.pipeline.archive.place import Place
+from syncbrok.pipeline.archive.rows import Borders, FileRows
+from syncbrok.pipeline.archive.write import ArchiveDiffers, new_folder, now, read_back, write_rows
+
+_BATCH_BYTES: Final = 8_192 * MIB
+"""compacted with one commit"""
+
+
+class Sizes(NamedTuple):
+    """Files below ``small_bytes`` are put together, into files of about ``target_bytes``."""
+
+    small_bytes: int = 64 * MIB
+    target_bytes: int = 256 * MIB
+
+
+class Compacted(NamedTuple):
+    """So many files, of so many bytes, became so many others."""
+
+    files_before: int = 0
+    bytes_before: int = 0
+    files_after: int = 0
+    bytes_after: int = 0
+
+
+class Batch(NamedTuple):
+    """Small files of one kind, all those of each queue and day."""
+
+    kind: str
+    files: tuple[DataFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.files)
+
+
+def compact_all(
+    spark: SparkSession, place: Place, progress: Callable[[str], None], sizes: Sizes | None = None
+) -> Compacted:
+    """Compact the archive. Raises as ``archive`` does; what was committed before stays."""
+    chosen = sizes or Sizes()
+    done = Compacted()
+    for run in _runs(manifests(place)):
+        now_are = run
+        for batch in batches([one for manifest in run for one in manifest.files], chosen.small_bytes):
+            progress(f"compacting {len(batch.files)} files of {batch.kind}")
+            made, after = _compact(spark, place, now_are, batch, chosen)
+            now_are = [made]
+            done = Compacted(
+                done.files_before + len(batch.files),
+                done.bytes_before + batch.bytes,
+                done.files_after + len(after),
+                done.bytes_after + sum(one.bytes for one in after),
+            )
+        if len(now_are) > 1:
+            files = [one for manifest in now_are for one in manifest.files]
+            commit(place, _joined(now_are, files), [""] * len(files))
+    return done
+
+
+def batches(files: Sequence[DataFile], small_bytes: int, batch_bytes: int = _BATCH_BYTES) -> Iterator[Batch]:
+    """What is worth it: queues and days with two small files or more, as many together as ``batch_bytes`` allow."""
+    by_folder: dict[tuple[str, str | None, str], list[DataFile]] = {}
+    for one in files:
+        if one.bytes < small_bytes:
+            by_folder.setdefault((one.kind, one.queue, one.day), []).append(one)
+    waiting: dict[str, list[DataFile]] = {}
+    for (kind, _, _), small in sorted(by_folder.items(), key=lambda item: tuple(map(str, item[0]))):
+        if len(small) < 2:
+            continue
+        together = waiting.setdefault(kind, [])
+        if together and sum(one.bytes for one in (*together, *small)) > batch_bytes:
+            yield Batch(kind, tuple(together))
+            together.clear()
+        together += small
+    yield from (Batch(kind, tuple(together)) for kind, together in waiting.items() if together)
+
+
+def _runs(found: Sequence[Manifest]) -> list[list[Manifest]]:
+    """Manifests that follow each other without a gap: one over a gap would hide it."""
+    runs: list[list[Manifest]] = []
+    for one in found:
+        if runs and runs[-1][-1].name.last + 1 == one.name.first:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def _joined(found: Sequence[Manifest], files: Sequence[DataFile]) -> Manifest:
+    """One manifest over all of ``found``, with these files."""
+    generation = 1 + max(one.name.generation for one in found)
+    return Manifest(
+        Name(found[0].name.first, found[-1].name.last, generation),
+        found[0].log,
+        now(),
+        tuple(segment for one in found for segment in one.segments),
+        tuple(stretch for one in found for stretch in one.stretches),
+        tuple(files),
+    )
+
+
+def _compact(
+    spark: SparkSession, place: Place, found: Sequence[Manifest], batch: Batch, sizes: Sizes
+) -> tuple[Manifest, list[DataFile]]:
+    """The manifest that was committed, and the files that are new in it."""
+    name = _joined(found, []).name
+    folder, kind = new_folder(name), batch.kind
+    parts = -(-batch.bytes // sizes.target_bytes)
+    rows = archive_files.rows_of(spark, place, kind, batch.files)
+    ranged = archive_rows.with_day(rows, kind).repartitionByRange(parts, *archive_rows.order_of(kind))
+    write_rows(spark, ranged, kind, place.full(f"{folder}/{kind}"))
+    everything = Borders([], name.last)
+    staged, after = read_back(spark, place, folder, name, everything)
+    uris = [place.full(one.path) for one in batch.files]
+    frame = archive_rows.files(spark, kind, place.full(kind), uris)
+    before = archive_rows.file_tallies(archive_rows.tally_files(frame, kind, everything), everything)
+    _compare(kind, _by_folder(before), _by_folder(after))
+    replaced = {one.path for one in batch.files}
+    kept = [one for manifest in found for one in manifest.files if one.path not in replaced]
+    made = _joined(found, [*kept, *(one.file for one in staged)])
+    commit(place, made, [*[""] * len(kept), *(one.path for one in staged)])
+    place.delete_folder(folder)
+    return made, [one.file for one in staged]
+
+
+def _by_folder(found: Sequence[FileRows]) -> dict[tuple[str, str], Tally]:
+    tallies: dict[tuple[str, str], Tally] = {}
+    for one in found:
+        key = (one.queue or "", one.day)
+        tallies[key] = tallies.get(key, Tally()).with_(one.rows.tally)
+    return tallies
+
+
+def _compare(kind: str, before: dict[tuple[str, str], Tally], after: dict[tuple[str, str], Tally]) -> None:
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            queue, day = key
+            raise ArchiveDiffers(
+                f"{kind} of queue {queue or 'none'} and {day} were not compacted: {before.get(key, Tally()).rows} "
+                f"rows became {after.get(key, Tally()).rows}, or others. Nothing was changed; check the archive's disk"
+            )

@@ -1,0 +1,67 @@
+"""Reading an archive: the rows of the files that its manifests name, and nothing else that lies there."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the name that everybody knows them by
+
+from syncbrok.pipeline import schema
+from syncbrok.pipeline.archive import rows as archive_rows
+from syncbrok.pipeline.archive.manifest import DataFile, Gap, Manifest
+from syncbrok.pipeline.archive.place import Place
+from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
+
+
+def read(
+    spark: SparkSession,
+    place: Place,
+    manifests: Sequence[Manifest],
+    kind: str,
+    since_us: int = TIME_MIN_US,
+    until_us: int = TIME_MAX_US,
+) -> DataFrame:
+    """All columns of ``kind``, of rows with a time from ``since_us`` on and before ``until_us``. Files of another time
+    are not opened."""
+    wanted = [
+        one
+        for manifest in manifests
+        for one in manifest.files
+        if one.kind == kind and one.to_us >= since_us and one.from_us < until_us
+    ]
+    found = rows_of(spark, place, kind, wanted)
+    if since_us > TIME_MIN_US:
+        found = found.where(F.col("time") >= F.timestamp_micros(F.lit(since_us)))
+    if until_us < TIME_MAX_US:
+        found = found.where(F.col("time") < F.timestamp_micros(F.lit(until_us)))
+    return found
+
+
+def rows_of(spark: SparkSession, place: Place, kind: str, files: Sequence[DataFile]) -> DataFrame:
+    """The rows of these files, with the columns of ``kind`` in their order."""
+    if not files:
+        return spark.createDataFrame([], schema.ddl(schema.columns_of(kind)))
+    uris = [place.full(one.path) for one in files]
+    return archive_rows.files(spark, kind, place.full(kind), uris).select(*archive_rows.names(kind))
+
+
+def without_known(
+    spark: SparkSession,
+    place: Place,
+    manifests: Sequence[Manifest],
+    lost: Sequence[Gap],
+    messages: DataFrame,
+    first: int,
+) -> DataFrame:
+    """Of messages read from the log, those with sequences from ``first`` on, and of the older ones, which were carried
+    along, those that the archive does not have: their own segments are ``lost``, and they were not archived from where
+    they had been carried to before."""
+    old = F.lit(False)
+    for gap in lost:
+        old = old | F.col("sequence").between(gap.first, gap.last)
+    wanted = messages.where((F.col("sequence") >= first) | old)
+    last = max((gap.last for gap in lost), default=0)
+    files = [one for manifest in manifests for one in manifest.files if one.kind == "messages" and one.first <= last]
+    if not files:
+        return wanted
+    known = rows_of(spark, place, "messages", files).where(old).select("sequence")
+    return wanted.join(known, "sequence", "left_anti").select(*wanted.columns)

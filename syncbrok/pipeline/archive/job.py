@@ -1,0 +1,218 @@
+"""The job ``archive``: sealed segments of a log become Parquet, exactly once, and retention is told.
+
+    OUT/messages/queue=QUEUE/day=DAY/{first}-{last}-00000.parquet      all that was published, sorted by sequence
+    OUT/deliveries/queue=QUEUE/day=DAY/...                             every attempt and every end
+    OUT/facts/day=DAY/...                                              every record: what was declared, carried, sealed
+    OUT/_syncbrok/{first}-{last}.000000.json                           the manifest: what counts, with checksums
+
+Whatever happens, each row of the log is in the archive once: a run may be killed at any point and repeated, segments
+may be sealed and dropped meanwhile (a run takes one look at the log and archives what was sealed then). A segment that
+is archived is noted in the file ``archived`` beside the log, and a broker with ``storage.archive: pipeline`` drops only
+such segments.
+"""
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from syncbrok.log import retention
+from syncbrok.log.retention import Copy
+from syncbrok.log.segment import segment_path
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.limits import MIB
+from syncbrok.pipeline import log_files
+from syncbrok.pipeline.archive import commit as archive_commit
+from syncbrok.pipeline.archive import files as archive_files
+from syncbrok.pipeline.archive.compact import Compacted, compact_all
+from syncbrok.pipeline.archive.manifest import ArchiveDamaged, Gap, Manifest, Segment, gaps
+from syncbrok.pipeline.archive.place import Place
+from syncbrok.pipeline.archive.plan import Group, plan
+from syncbrok.pipeline.archive.source import read_log
+from syncbrok.pipeline.archive.write import write_group
+from syncbrok.pipeline.log_files import Log
+from syncbrok.pipeline.schema import KINDS
+
+KEEP_REPLACED_S: Final = 86_400.0
+"""how long files that were compacted stay for those who read them"""
+_GROUP_BYTES_MIN: Final = 2_048 * MIB
+_GROUP_BYTES_EACH: Final = 1_024 * MIB
+"""for each core: a commit costs some seconds, however much it holds"""
+
+
+class ArchiveBusy(SyncbrokError):
+    """Another run archives this log, or this process may not write beside it."""
+
+    slug = "archive-busy"
+
+
+class Written(NamedTuple):
+    """What was archived of one kind."""
+
+    rows: int
+    files: int
+    bytes: int
+
+
+class ArchiveResult(NamedTuple):
+    """What a run has done.
+
+    ``log`` is the log's uuid, ``out`` the archive's URI. ``segments`` with sequences from ``first`` to ``last`` (0:
+    none) and ``log_bytes`` were archived, ``written`` by kind; ``noted`` segments are new in retention's list. The
+    archive ends with sequence ``through``; ``gaps`` are what neither it nor the log has any more; ``waiting`` segments
+    are not sealed yet. ``removed_files`` had been compacted long enough ago."""
+
+    log: str
+    out: str
+    segments: int
+    first: int
+    last: int
+    log_bytes: int
+    written: dict[str, Written]
+    noted: int
+    through: int
+    gaps: tuple[Gap, ...]
+    waiting: int
+    compacted: Compacted
+    removed_files: int
+    seconds: float
+
+    @property
+    def messages_per_s(self) -> float:
+        return self.written["messages"].rows / self.seconds
+
+
+def archive(
+    spark: SparkSession,
+    storage: Path | str,
+    out: str,
+    *,
+    compact: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+    keep_replaced_s: float = KEEP_REPLACED_S,
+    group_bytes: int | None = None,
+) -> ArchiveResult:
+    """Archive what is sealed in the log at ``storage`` and not yet in the archive at ``out`` (a path or URI of any
+    Hadoop file system). ``progress`` is told what it is at. ``group_bytes`` of the log are committed together.
+
+    Raises ``ArchiveBusy``, ``AnotherLog``, ``ArchiveDamaged``, ``ArchiveDiffers``, ``PlaceFailed``, ``LogCorrupt``,
+    and what Spark raises; what was committed before stays, and the next run goes on from there."""
+    started_s = time.monotonic()
+    directory = log_files.directory_of(str(storage))
+    with _alone(directory):
+        place = Place(spark, out)
+        progress("looking")
+        log = log_files.look(directory)
+        before = archive_commit.manifests(place)
+        planned = plan(log, before, group_bytes or _group_bytes(spark))
+        archive_commit.clean(place)  # only now: it is this log's archive, so nobody else is at work here
+        noted = _note_known(place, directory, before, planned.known)
+        made: list[Manifest] = []
+        for number, group in enumerate(planned.groups, 1):
+            progress(f"segments {group.segments[0].base} to {group.segments[-1].last} ({number}/{len(planned.groups)})")
+            read = _reader(spark, place, log, group, [*before, *made])
+            made.append(write_group(spark, place, group, log.uuid, read))
+            noted += _note(directory, place, made[-1].segments)
+        compacted = Compacted()
+        if compact:
+            compacted = compact_all(spark, place, progress)
+        swept = archive_commit.drop_replaced(place, int(time.time() * 1000), keep_replaced_s)
+    segments = [one for manifest in made for one in manifest.segments]
+    return ArchiveResult(
+        log=log.uuid.hex(),
+        out=place.uri,
+        segments=len(segments),
+        first=segments[0].base if segments else 0,
+        last=segments[-1].last if segments else 0,
+        log_bytes=sum(one.bytes for one in segments),
+        written={kind: _written(kind, made) for kind in KINDS},
+        noted=noted,
+        through=max((one.name.last for one in (*before, *made)), default=0),
+        gaps=planned.gaps,
+        waiting=planned.waiting,
+        compacted=compacted,
+        removed_files=swept.files,
+        seconds=time.monotonic() - started_s,
+    )
+
+
+def _written(kind: str, made: Sequence[Manifest]) -> Written:
+    files = [one for manifest in made for one in manifest.files if one.kind == kind]
+    return Written(sum(one.rows for one in files), len(files), sum(one.bytes for one in files))
+
+
+def _group_bytes(spark: SparkSession) -> int:
+    return max(_GROUP_BYTES_MIN, _GROUP_BYTES_EACH * spark.sparkContext.defaultParallelism)
+
+
+def _reader(
+    spark: SparkSession, place: Place, log: Log, group: Group, archived: Sequence[Manifest]
+) -> Callable[[str], DataFrame]:
+    """The rows of a group. Messages that were carried along count where nobody has them otherwise: their own segment
+    was dropped before it was archived, and no group before this one has met them."""
+    name = group.name
+    lost = gaps(sorted(one.name for one in archived), log.oldest)
+
+    def read(kind: str) -> DataFrame:
+        if kind != "messages" or not lost:
+            return read_log(spark, log.directory, kind, name.first, name.last)
+        found = read_log(spark, log.directory, kind, name.first, name.last, log.oldest)
+        return archive_files.without_known(spark, place, archived, lost, found, name.first)
+
+    return read
+
+
+def _note(directory: Path, place: Place, segments: Sequence[Segment]) -> int:
+    """Tell retention that these may go; how many were not noted before."""
+    known = set(retention.copies(directory))
+    lines = [Copy(segment_path(directory, one.base).name, one.bytes, one.crc, place.uri) for one in segments]
+    new = [line for line in lines if line not in known]
+    if new:
+        retention.note(directory, new)
+    return len(new)
+
+
+def _note_known(place: Place, directory: Path, archived: Sequence[Manifest], known: Sequence[Segment]) -> int:
+    """The same for what an earlier run has committed: it may have been killed before it could say so."""
+    noted = {(copy.name, copy.crc) for copy in retention.copies(directory) if copy.place == place.uri}
+    new = [one for one in known if (segment_path(directory, one.base).name, one.crc) not in noted]
+    if not new:
+        return 0
+    for manifest in archived:
+        if any(manifest.name.first <= one.base <= manifest.name.last for one in new):
+            _check_files(place, manifest)
+    return _note(directory, place, new)
+
+
+def _check_files(place: Place, manifest: Manifest) -> None:
+    """That the files are there which were, before anything is dropped in their favour."""
+    for file, size in zip(manifest.files, place.sizes([one.path for one in manifest.files]), strict=True):
+        if size != file.bytes:
+            raise ArchiveDamaged(
+                f"{place.full(file.path)}, which {manifest.name.file} names with {file.bytes} bytes, "
+                f"{'is missing' if size is None else f'has {size}'}; restore it from a copy, or move the manifest away "
+                "to archive its sequences again, while the log has them"
+            )
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Only one run at a time changes the archive of a log."""
+    path = directory / retention.MARKER
+    try:
+        marker = path.open("ab")
+    except OSError as problem:
+        raise ArchiveBusy(
+            f"{path} cannot be written: {problem.strerror}. What is archived is noted there for retention: run this as "
+            "the user that the broker runs as"
+        ) from problem
+    with marker:
+        try:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as problem:
+            raise ArchiveBusy(f"another run archives the log in {directory}; wait until it has ended") from problem
+        yield

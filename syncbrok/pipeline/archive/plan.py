@@ -1,0 +1,113 @@
+"""What of a log is to be archived, and what of it an archive has already. Pure: two looks are compared.
+
+A log and its archive must tell one story: the same uuid, and where both have a segment, the same bytes. They part where
+a storage directory was restored from a backup and went on from there: the archive then has another future of the same
+past. Nothing is archived there, since a row for each of two facts of one sequence could never be told apart.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from syncbrok.pipeline.archive.commit import AnotherLog
+from syncbrok.pipeline.archive.manifest import Gap, Manifest, Name, gaps
+from syncbrok.pipeline.archive.manifest import Segment as Archived
+from syncbrok.pipeline.log_files import Log, Segment
+
+
+class Group(NamedTuple):
+    """Segments that follow each other and become part of the archive with one commit."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def name(self) -> Name:
+        return Name(self.segments[0].base, self.segments[-1].last)
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.end for one in self.segments)
+
+
+class Plan(NamedTuple):
+    """``known``: segments of the log that the archive has; ``gaps``: what neither has any more; ``waiting`` segments
+    are not sealed yet."""
+
+    groups: tuple[Group, ...]
+    known: tuple[Archived, ...]
+    gaps: tuple[Gap, ...]
+    waiting: int
+
+
+def plan(log: Log, archive: Sequence[Manifest], group_bytes: int) -> Plan:
+    """Sealed segments that the archive lacks, in groups of about ``group_bytes``. Raises ``AnotherLog``."""
+    check_same(log, archive)
+    ranges = [one.name for one in archive]
+    sealed = [one for one in log.segments if one.sealed]
+    new = [one for one in sealed if not _covered(one, ranges)]
+    archived = {one.base: one for manifest in archive for one in manifest.segments}
+    return Plan(
+        tuple(_groups(new, group_bytes)),
+        tuple(archived[one.base] for one in sealed if one.base in archived),
+        tuple(gaps(ranges, log.oldest)),
+        len(log.segments) - len(sealed),
+    )
+
+
+def check_same(log: Log, archive: Sequence[Manifest]) -> None:
+    """Raise ``AnotherLog`` where the archive is not one of this log, or of another past of it."""
+    for manifest in archive:
+        if manifest.log != log.uuid.hex():
+            raise AnotherLog(
+                f"the archive is that of log {manifest.log}, {log.directory} is log {log.uuid.hex()}; give each log "
+                "(a salvaged one too) an archive of its own"
+            )
+    archived = {one.base: one for manifest in archive for one in manifest.segments}
+    ranges = [manifest.name for manifest in archive]
+    for one in log.segments:
+        same = archived.get(one.base)
+        inside = next((name for name in ranges if name.first <= one.last and one.base <= name.last), None)
+        if inside is None:
+            continue
+        if same is None or not one.sealed or (same.last, same.bytes, same.seal_crc) != (one.last, one.end, one.crc):
+            raise _another_past(log, one.base, min(one.last, inside.last))
+    if ranges and log.segments and log.durable < ranges[-1].last:
+        raise _another_past(log, log.durable + 1, ranges[-1].last)
+
+
+def cut(log: Log, archive: Sequence[Manifest]) -> int:
+    """Up to which sequence a reader of both takes the archive's rows; beyond it the log has all there is. Not simply
+    the end of the archive: where a manifest is missing in the middle, the log may still have what it named."""
+    ranges = [one.name for one in archive]
+    missing = next((one.base for one in log.segments if not _covered(one, ranges)), None)
+    return missing - 1 if missing is not None else log.durable
+
+
+def borders(group: Group, stretches_max: int = 64) -> list[int]:
+    """First sequences of the stretches for which rows are counted apart: each segment, or several at a time."""
+    each = -(-len(group.segments) // stretches_max)
+    return [one.base for one in group.segments[::each]]
+
+
+def _covered(one: Segment, ranges: Iterable[Name]) -> bool:
+    return any(name.first <= one.base and one.last <= name.last for name in ranges)
+
+
+def _groups(new: Sequence[Segment], group_bytes: int) -> Iterable[Group]:
+    together: list[Segment] = []
+    for one in new:
+        apart = together and together[-1].last + 1 != one.base
+        if together and (apart or sum(other.end for other in together) + one.end > group_bytes):
+            yield Group(tuple(together))
+            together = []
+        together.append(one)
+    if together:
+        yield Group(tuple(together))
+
+
+def _another_past(log: Log, first: int, last: int) -> AnotherLog:
+    return AnotherLog(
+        f"sequences {first} to {last} in {log.directory} are not those that the archive has of this log; was the "
+        "storage directory restored from a backup? Use another archive for what has happened since",
+        first=first,
+        last=last,
+    )

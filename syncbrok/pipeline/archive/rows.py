@@ -1,0 +1,187 @@
+"""Rows of an archive as data frames: what is written into files, what is read from them, and their checksums.
+
+A file has all columns of its kind but ``queue``, which stands in its path beside ``day``: the UTC day of ``time``
+(``recorded`` of a delivery). Rows without a queue lie in Hive's ``__HIVE_DEFAULT_PARTITION__``, which no queue can be
+called. Facts lie by day alone.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the name that everybody knows them by
+
+from syncbrok.pipeline import schema
+from syncbrok.pipeline.archive.manifest import Stretch, Tally
+
+_NO_QUEUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_DAY_US: Final = 86_400_000_000
+_MASK32: Final = (1 << 32) - 1
+_MASK64: Final = (1 << 64) - 1
+_DAY_OF: Final = {"messages": "time", "deliveries": "recorded", "facts": "time"}
+PARTITIONED_BY: Final = {"messages": ("queue", "day"), "deliveries": ("queue", "day"), "facts": ("day",)}
+
+
+def names(kind: str) -> list[str]:
+    """The columns of a kind."""
+    return [one.name for one in schema.columns_of(kind)]
+
+
+def with_day(rows: DataFrame, kind: str) -> DataFrame:
+    """With the column ``day``, whatever the session's time zone is."""
+    days = F.expr(f"cast(floor(unix_micros({_DAY_OF[kind]}) / {_DAY_US}) as int)")
+    return rows.withColumn("day", F.date_from_unix_date(days))
+
+
+def order_of(kind: str) -> tuple[str, ...]:
+    """How rows are sorted where they are written: by folder, then by their place in the log."""
+    return (*PARTITIONED_BY[kind], "sequence", *(("position",) if kind == "deliveries" else ()))
+
+
+def folder_of(path: str, kind: str) -> tuple[str | None, str]:
+    """Queue and day of the folder that a file of ``kind`` lies in."""
+    values = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+    queue = values.get("queue", _NO_QUEUE) if "queue" in PARTITIONED_BY[kind] else _NO_QUEUE
+    return (None if queue == _NO_QUEUE else unquote(queue)), values["day"]
+
+
+def folder(queue: str | None, day: str, kind: str) -> str:
+    """The folder, relative to the archive, of a kind's rows of a queue and a day."""
+    by_queue = f"queue={queue or _NO_QUEUE}/" if "queue" in PARTITIONED_BY[kind] else ""
+    return f"{kind}/{by_queue}day={day}"
+
+
+def files(spark: SparkSession, kind: str, base: str, uris: Sequence[str]) -> DataFrame:
+    """The rows of these files below ``base``, with Spark's hidden ``_metadata``; ``uris`` is not empty."""
+    by = PARTITIONED_BY[kind]
+    inside = [f"`{one.name}` {one.spark}" for one in schema.columns_of(kind) if one.name not in by]
+    in_path = [f"`{name}` {'date' if name == 'day' else 'string'}" for name in by]
+    # A name is a name: without the option a "[" or "*" in the archive's path would be taken for a pattern.
+    reader = spark.read.schema(", ".join(inside + in_path)).option("basePath", base).option("__globPaths__", "false")
+    return reader.parquet(*uris)
+
+
+# -- counts and checksums ---------------------------------------------------------------------------------------------
+
+
+class FileRows(NamedTuple):
+    """What a file holds of one stretch of sequences; ``file`` is its name without folders."""
+
+    queue: str | None
+    day: str
+    file: str
+    rows: Stretch
+    first: int
+    last: int
+    from_us: int
+    to_us: int
+
+
+class Borders:
+    """Cuts sequences into stretches: those below the first border (messages that were carried along from older
+    segments), and from each border to the next one, the last up to ``last``."""
+
+    def __init__(self, starts: Sequence[int], last: int) -> None:
+        assert list(starts) == sorted(set(starts)), "borders rise"
+        self._starts = list(starts)
+        self._edges = [0, *starts, last + 1]
+
+    def index(self) -> Column:
+        """The number of a row's stretch; a tree of comparisons, since there may be many."""
+        return self._tree(0, len(self._starts))
+
+    def _tree(self, low: int, high: int) -> Column:
+        if low == high:
+            return F.lit(low)
+        middle = (low + high) // 2
+        above = F.col("sequence") >= F.lit(self._starts[middle])
+        return F.when(above, self._tree(middle + 1, high)).otherwise(self._tree(low, middle))
+
+    def stretch(self, kind: str, number: int, tally: Tally) -> Stretch:
+        return Stretch(kind, self._edges[number], self._edges[number + 1] - 1, tally)
+
+    def number_of(self, sequence: int) -> int:
+        return bisect_right(self._starts, sequence)
+
+
+def tally(rows: DataFrame, kind: str, borders: Borders) -> DataFrame:
+    """Count and checksum of rows, for each stretch. May be united with those of other kinds; see ``tallies``."""
+    return _hashed(rows, kind, {"stretch": borders.index()}).groupBy("stretch").agg(*_aggregates(kind))
+
+
+def tally_files(rows: DataFrame, kind: str, borders: Borders) -> DataFrame:
+    """The same for each file of ``files``, and the extremes of sequence and time; see ``file_tallies``."""
+    queue = F.col("queue") if "queue" in PARTITIONED_BY[kind] else F.lit(None).cast("string")
+    by = {
+        "of_queue": queue,
+        "of_day": F.col("day").cast("string"),
+        "file": F.col("_metadata.file_name"),
+        "stretch": borders.index(),
+    }
+    more = {"sequence": F.col("sequence"), "time_us": F.expr("unix_micros(time)")}
+    extremes = [
+        F.min("sequence").alias("first"),
+        F.max("sequence").alias("last"),
+        F.min("time_us").alias("from_us"),
+        F.max("time_us").alias("to_us"),
+    ]
+    return _hashed(rows, kind, by | more).groupBy(*by).agg(*_aggregates(kind), *extremes)
+
+
+def tallies(frame: DataFrame, borders: Borders) -> list[Stretch]:
+    """The answer to ``tally``."""
+    return sorted(borders.stretch(row["kind"], row["stretch"], _tally_of(row)) for row in frame.collect())
+
+
+def file_tallies(frame: DataFrame, borders: Borders) -> list[FileRows]:
+    """The answer to ``tally_files``."""
+    return [
+        FileRows(
+            row["of_queue"],
+            row["of_day"],
+            row["file"],
+            borders.stretch(row["kind"], row["stretch"], _tally_of(row)),
+            row["first"],
+            row["last"],
+            row["from_us"],
+            row["to_us"],
+        )
+        for row in frame.collect()
+    ]
+
+
+def merged(parts: Iterable[Stretch]) -> list[Stretch]:
+    """One for each kind and stretch."""
+    found: dict[tuple[str, int, int], Tally] = {}
+    for one in parts:
+        key = (one.kind, one.first, one.last)
+        found[key] = found.get(key, Tally()).with_(one.tally)
+    return sorted(Stretch(*key, tally) for key, tally in found.items())
+
+
+def _aggregates(kind: str) -> list[Column]:
+    return [
+        F.first(F.lit(kind)).alias("kind"),
+        F.count(F.lit(1)).alias("rows"),
+        F.bit_xor("hash").alias("xor"),
+        # In two halves: the sum of 64-bit numbers would overflow, which is an error in ANSI mode.
+        F.sum(F.expr(f"hash & {_MASK32}L")).alias("low"),
+        F.sum(F.expr(f"shiftrightunsigned(hash, 32) & {_MASK32}L")).alias("high"),
+    ]
+
+
+def _hashed(rows: DataFrame, kind: str, more: dict[str, Column]) -> DataFrame:
+    """``hash``: of all columns of a row, nulls told from what is empty. Maps have no hash, their entries do."""
+    columns = schema.columns_of(kind)
+    nulls = F.expr(" + ".join(f"if(`{one.name}` is null, {1 << number}L, 0L)" for number, one in enumerate(columns)))
+    values = [
+        F.array_sort(F.map_entries(one.name)) if one.spark.startswith("map") else F.col(one.name) for one in columns
+    ]
+    named = [column.alias(name) for name, column in more.items()]
+    return rows.select(F.xxhash64(nulls, *values).alias("hash"), *named)
+
+
+def _tally_of(row: Any) -> Tally:
+    return Tally(row["rows"], row["xor"] & _MASK64, ((row["high"] << 32) + row["low"]) & _MASK64)

@@ -1,0 +1,226 @@
+"""One group of segments becomes part of the archive: written, read back, compared, committed.
+
+What is compared, for each segment and each kind of rows: how many there are and a checksum over all their columns, read
+from the log once more and from the files that were written; the number of facts with the seal's; messages and outcomes
+with what the facts say of them; and the bytes of each segment with the checksum of its seal. So a task that ran twice,
+a file that a store lost or a disk that turned a bit is found before the archive names anything of it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from crc32c import crc32c
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the name that everybody knows them by
+
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.pipeline.archive import rows
+from syncbrok.pipeline.archive.commit import STAGING, commit
+from syncbrok.pipeline.archive.manifest import DataFile, Manifest, Name, Segment, Stretch
+from syncbrok.pipeline.archive.place import Entry, Place
+from syncbrok.pipeline.archive.plan import Group, borders
+from syncbrok.pipeline.archive.rows import Borders, FileRows
+from syncbrok.pipeline.decode.segment import OpenSegment
+from syncbrok.pipeline.log_files import Segment as LogSegment
+from syncbrok.pipeline.schema import KINDS
+
+SETTINGS: Final = {
+    # Else times are written in a form of 96 bits that has no statistics and that others read as nanoseconds.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # One open file for each task: with many queues the buffers of many would not fit into memory.
+    "spark.sql.maxConcurrentOutputFileWriters": "0",
+}
+Read = Callable[[str], DataFrame]
+"""the rows of a kind"""
+
+
+class ArchiveDiffers(SyncbrokError):
+    """What was read back is not what stands in the log; nothing was committed."""
+
+    slug = "archive-differs"
+
+
+class Staged(NamedTuple):
+    """A file in the staging folder, and what it is to become."""
+
+    path: str
+    file: DataFile
+
+
+def write_group(spark: SparkSession, place: Place, group: Group, uuid: bytes, read: Read) -> Manifest:
+    """Archive the segments of ``group``; ``read`` gives the rows of them. Raises ``ArchiveDiffers``, ``PlaceFailed``
+    and what Spark raises; nothing of the group is part of the archive then."""
+    name = group.name
+    folder = new_folder(name)
+    cuts = Borders(borders(group), name.last)
+    checked = checksums(spark, group.segments, uuid)
+    for kind in KINDS:
+        write_rows(spark, read(kind), kind, place.full(f"{folder}/{kind}"))
+    staged, by_file = read_back(spark, place, folder, name, cuts)
+    found = rows.merged(one.rows for one in by_file)
+    expected = rows.tallies(_united([rows.tally(read(kind), kind, cuts) for kind in KINDS]), cuts)
+    compare(expected, found, f"sequences {name.first} to {name.last}")
+    _check_facts(spark, place, folder, group, found)
+    manifest = Manifest(name, uuid.hex(), now(), checked, tuple(found), tuple(one.file for one in staged))
+    commit(place, manifest, [one.path for one in staged])
+    place.delete_folder(folder)
+    return manifest
+
+
+def new_folder(name: Name) -> str:
+    """Where the files of a manifest are written first. Never the same twice: the workers of a run that was killed may
+    go on writing for a while."""
+    return f"{STAGING}/{name.stem}-{uuid4().hex}"
+
+
+def now() -> str:
+    """The time, RFC 3339."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+# -- writing and reading back -----------------------------------------------------------------------------------------
+
+
+def write_rows(spark: SparkSession, frame: DataFrame, kind: str, uri: str) -> None:
+    """Files below ``uri``, each with the rows of one queue and day that a Spark partition has, sorted."""
+    ordered = rows.with_day(frame, kind).sortWithinPartitions(*rows.order_of(kind))
+    with set_for_now(spark, SETTINGS):
+        writer = ordered.write.mode("errorifexists").option("compression", "zstd")
+        writer.partitionBy(*rows.PARTITIONED_BY[kind]).parquet(uri)
+
+
+def read_back(
+    spark: SparkSession, place: Place, folder: str, name: Name, cuts: Borders
+) -> tuple[list[Staged], list[FileRows]]:
+    """What Spark has written below ``folder``, from the disk: the files as the manifest will name them, and counts and
+    checksums of their rows."""
+    entries = [one for one in place.walk(folder) if one.path.endswith(".parquet")]
+    place.settle(one.path for one in entries)
+    kinds = sorted({one.path.removeprefix(f"{folder}/").partition("/")[0] for one in entries})
+    if not kinds:
+        return [], []
+    uris = {kind: place.full(f"{folder}/{kind}") for kind in kinds}
+    frames = [rows.tally_files(rows.files(spark, kind, uri, [uri]), kind, cuts) for kind, uri in uris.items()]
+    found = rows.file_tallies(_united(frames), cuts)
+    return _named(entries, folder, name, found), found
+
+
+def _named(entries: Sequence[Entry], folder: str, name: Name, found: Sequence[FileRows]) -> list[Staged]:
+    """Names that the next attempt gives again: by the range of the manifest and a number in the folder."""
+    by_file: dict[tuple[str, str | None, str, str], list[FileRows]] = {}
+    for one in found:
+        by_file.setdefault((one.rows.kind, one.queue, one.day, one.file), []).append(one)
+    numbers: dict[str, int] = {}
+    staged = []
+    for entry in sorted(entries):
+        relative = entry.path.removeprefix(f"{folder}/")
+        kind, file = relative.partition("/")[0], relative.rpartition("/")[2]
+        queue, day = rows.folder_of(relative, kind)
+        parts = by_file.get((kind, queue, day, file), [])
+        if not parts:
+            continue  # a file without rows: nothing to name
+        target = rows.folder(queue, day, kind)
+        numbers[target] = numbers.get(target, -1) + 1
+        path = f"{target}/{name.stem}-{numbers[target]:05d}.parquet"
+        staged.append(Staged(entry.path, _data_file(kind, queue, day, path, entry.bytes, parts)))
+    return staged
+
+
+def _data_file(
+    kind: str, queue: str | None, day: str, path: str, size_bytes: int, parts: Sequence[FileRows]
+) -> DataFile:
+    return DataFile(
+        kind,
+        queue,
+        day,
+        path,
+        sum(one.rows.tally.rows for one in parts),
+        size_bytes,
+        min(one.first for one in parts),
+        max(one.last for one in parts),
+        min(one.from_us for one in parts),
+        max(one.to_us for one in parts),
+    )
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def compare(expected: Sequence[Stretch], found: Sequence[Stretch], what: str) -> None:
+    """Raise ``ArchiveDiffers`` where the two are not the same, naming the first difference."""
+    wanted = {one[:3]: one.tally for one in expected}
+    written = {one[:3]: one.tally for one in found}
+    for key in sorted(wanted.keys() | written.keys()):
+        one, other = wanted.get(key), written.get(key)
+        if one != other:
+            kind, first, last = key
+            raise ArchiveDiffers(
+                f"{what} were not archived: of {kind} with sequences {first} to {last} there should be "
+                f"{one.rows if one else 0} rows and {other.rows if other else 0} were written"
+                f"{', which differ in content' if one and other and one.rows == other.rows else ''}. Nothing was "
+                "committed; run it again, and if it stays, check the archive's disk and syncbrok log verify"
+            )
+
+
+def _check_facts(spark: SparkSession, place: Place, folder: str, group: Group, found: Sequence[Stretch]) -> None:
+    """That messages and deliveries are as many as the facts say, and the facts as many as the seals say."""
+    uri = place.full(f"{folder}/facts")
+    counted = rows.files(spark, "facts", uri, [uri]).agg(
+        F.count(F.lit(1)).alias("facts"),
+        F.count_if(F.col("kind") == "message").alias("messages"),
+        F.sum(F.when(F.col("kind") == "outcomes", F.col("items")).otherwise(0)).alias("deliveries"),
+    )
+    said = counted.collect()[0].asDict()
+    sealed = sum(one.records for one in group.segments)
+    own = {
+        kind: sum(one.tally.rows for one in found if one.kind == kind and one.first >= group.name.first)
+        for kind in ("messages", "deliveries")
+    }
+    if said != {"facts": sealed, **own}:
+        raise ArchiveDiffers(
+            f"sequences {group.name.first} to {group.name.last} were not archived: the seals count {sealed} records, "
+            f"the facts read from them are {said['facts']}, with {said['messages']} messages and {said['deliveries']} "
+            f"deliveries, where {own['messages']} and {own['deliveries']} were read. Check the log: syncbrok log verify"
+        )
+
+
+def checksums(spark: SparkSession, segments: Sequence[LogSegment], uuid: bytes) -> tuple[Segment, ...]:
+    """Each segment with the checksum of its file, whose records were compared with the seal; a few at a time on each
+    worker. Raises what Spark raises, with ``LogCorrupt`` in it where a segment is damaged."""
+    context = spark.sparkContext
+    parts = min(len(segments), 4 * context.defaultParallelism)
+    pairs = context.parallelize([(one, uuid) for one in segments], parts)
+    return tuple(pairs.map(_checksum).collect())
+
+
+def _checksum(pair: tuple[LogSegment, bytes]) -> Segment:
+    one, uuid = pair
+    opened = OpenSegment(one, uuid, verify=True)
+    return Segment(one.base, one.last, one.end, crc32c(opened.view), one.crc)
+
+
+# -- how --------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The session with these settings, and afterwards as it was."""
+    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def _united(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, frames)

@@ -1,0 +1,1 @@
+"""When each delivery ended and each message became complete, from the facts alone."""

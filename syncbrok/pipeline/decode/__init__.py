@@ -1,0 +1,1 @@
+"""Bytes of the log as Arrow record batches, thousands of records at once. No Spark."""

@@ -1,0 +1,134 @@
+"""The rows of outcomes records as Arrow columns. Pure, no Spark."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from syncbrok.log.codec import gather
+from syncbrok.log.layout import HEADER_BYTES, ROW, ROW_BYTES
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.pipeline import schema
+from syncbrok.pipeline.decode.gather import Array, Lookup, cut, gather_field, numbers, spread
+from syncbrok.pipeline.decode.names import Names
+from syncbrok.pipeline.decode.segment import OpenSegment
+
+_OUTCOMES = Lookup({int(outcome): outcome.name.lower() for outcome in Outcome})
+_REASONS = Lookup({int(reason): reason.name.lower() for reason in Reason})
+_DETAIL_BYTES_AT = 44
+"""where a row says how long its detail is"""
+
+
+class Rows:
+    """Where rows stand: each one's offset, its record's (number in ``heads``), its position there, its detail's
+    offset. They go up."""
+
+    def __init__(self, opened: OpenSegment, records: Array) -> None:
+        """Of the outcomes records that begin at ``records``."""
+        self.heads = gather(opened.view, records)
+        items_bytes = self.heads["items"].astype(np.int64) * ROW_BYTES
+        rows_fit = (items_bytes == self.heads["meta_bytes"]) & (items_bytes <= self.heads["body_bytes"])
+        opened.check(records, rows_fit, "rows and meta differ in length")
+        self.whose, self.positions = spread(self.heads["items"])
+        bodies = records + HEADER_BYTES
+        self.offsets = bodies[self.whose] + self.positions * ROW_BYTES
+        lengths = gather_field(opened.view, self.offsets + _DETAIL_BYTES_AT, "<u2").astype(np.int64)
+        contents_bytes = self.heads["body_bytes"] - self.heads["meta_bytes"]
+        details_fit = np.bincount(self.whose, lengths, len(records)).astype(np.int64) == contents_bytes
+        opened.check(records, details_fit, "details and body differ in length")
+        before = np.cumsum(lengths) - lengths
+        firsts = np.flatnonzero(self.positions == 0)
+        contents = (bodies + self.heads["meta_bytes"])[self.whose[firsts]]
+        counts = np.diff(firsts, append=len(self.positions))
+        self.details = before + np.repeat(contents - before[firsts], counts)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def keep(self, wanted: Array) -> None:
+        """Only these."""
+        self.whose, self.positions = self.whose[wanted], self.positions[wanted]
+        self.offsets, self.details = self.offsets[wanted], self.details[wanted]
+
+
+class Deliveries:
+    """Those of ``rows`` from number ``start`` to ``stop``."""
+
+    def __init__(self, opened: OpenSegment, names: Names, rows: Rows, start: int, stop: int) -> None:
+        self._view = opened.view
+        self.names = names
+        self.heads = rows.heads
+        self.whose = rows.whose[start:stop]
+        self.positions = rows.positions[start:stop]
+        self.offsets = rows.offsets[start:stop]
+        self.details = rows.details[start:stop]
+
+    def column(self, name: str) -> pa.Array:
+        return _COLUMNS[name](self)
+
+    def of_queues(self, wanted: frozenset[str]) -> Array:
+        """Whether each is for a subscriber of one of the queues."""
+        numbers = self.subscribers
+        return self.names.queues_of_subscribers.among(numbers, wanted)
+
+    def number(self, name: str) -> Array:
+        """A column of numbers, for conditions: a time is microseconds."""
+        found: Array = self.rows[_OF_ROW[name]] if name in _OF_ROW else self.heads[_OF_RECORD[name]][self.whose]
+        return found
+
+    @cached_property
+    def rows(self) -> Array:
+        return gather_field(self._view, self.offsets, ROW)
+
+    @cached_property
+    def subscribers(self) -> Array:
+        """Their numbers; all that have a name are known by it then."""
+        found = np.ascontiguousarray(self.rows["subscriber"])
+        self.names.know(subscribers=found)
+        return found
+
+    def as_subscriber(self) -> pa.Array:
+        numbers = self.subscribers  # first: it makes the names known
+        return self.names.subscribers.take(numbers)
+
+    def as_queue(self) -> pa.Array:
+        numbers = self.subscribers
+        return self.names.queues_of_subscribers.take(numbers)
+
+    def as_detail(self) -> pa.Array:
+        return cut(pa.py_buffer(self._view), self.details, self.details + self.rows["detail_bytes"])
+
+    def as_due(self) -> pa.Array:
+        due_us = self.rows["due_us"]
+        return numbers(due_us, schema.TIME, due_us != 0)
+
+
+_OF_RECORD = {"sequence": "sequence", "recorded": "time_us"}
+_OF_ROW = {
+    "message": "message",
+    "subscriber_number": "subscriber",
+    "attempt": "attempt",
+    "status": "status",
+    "time": "time_us",
+    "after": "after",
+    "latency_us": "latency_us",
+}
+_COLUMNS: dict[str, Callable[[Deliveries], pa.Array]] = {
+    "sequence": lambda one: numbers(one.number("sequence"), schema.LONG),
+    "position": lambda one: numbers(one.positions, schema.INT),
+    "recorded": lambda one: numbers(one.number("recorded"), schema.TIME),
+    "message": lambda one: numbers(one.rows["message"], schema.LONG),
+    "subscriber_number": lambda one: numbers(one.rows["subscriber"], schema.LONG),
+    "subscriber": Deliveries.as_subscriber,
+    "queue": Deliveries.as_queue,
+    "attempt": lambda one: numbers(one.rows["attempt"], schema.INT),
+    "outcome": lambda one: _OUTCOMES.take(one.rows["outcome"]),
+    "reason": lambda one: _REASONS.take(one.rows["reason"]),
+    "status": lambda one: numbers(one.rows["status"], schema.INT),
+    "time": lambda one: numbers(one.rows["time_us"], schema.TIME),
+    "due": Deliveries.as_due,
+    "after": lambda one: numbers(one.rows["after"], schema.LONG),
+    "latency_us": lambda one: numbers(one.rows["latency_us"], schema.LONG),
+    "detail": Deliveries.as_detail,
+}

@@ -1,0 +1,83 @@
+"""Rows that a sidecar knows without its segment: of messages the sequence and the queue, of deliveries where each row
+stands and its message, of facts the sequence. So a count reads one hundredth of the bytes. No Spark.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from syncbrok.log.index import SegmentIndex
+from syncbrok.pipeline import schema
+from syncbrok.pipeline.decode.gather import numbers
+from syncbrok.pipeline.decode.names import Names
+from syncbrok.pipeline.decode.query import CarriedRule, Query
+from syncbrok.pipeline.decode.segment import OpenSegment, index_of, snapshot_of
+from syncbrok.pipeline.log_files import Slice
+
+_KNOWN = {
+    "messages": frozenset({"sequence", "queue"}),
+    "deliveries": frozenset({"sequence", "position", "message"}),
+    "facts": frozenset({"sequence"}),
+}
+
+
+def may_know(query: Query) -> bool:
+    """Whether sidecars alone can answer the query, but for times at the edges."""
+    known = query.names <= _KNOWN[query.kind] and not query.conditions
+    return known and (query.kind == "messages" or query.queues is None)
+
+
+def from_index(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> pa.RecordBatch | None:
+    """All rows of the slice; None where the index does not know enough, or there is none to be trusted."""
+    within = one.segment.first_time_us >= query.since_us and one.segment.last_time_us < query.until_us
+    if not may_know(query) or not within:
+        return None
+    index = index_of(one.segment, uuid)
+    if index is None or (query.kind == "messages" and rule.through and len(index.compact().carried[0])):
+        return None
+    if query.kind == "messages":
+        found = _messages(one, uuid, query, index)
+    elif query.kind == "deliveries":
+        found = _deliveries(one, index)
+    else:
+        if index.jumps:
+            return None
+        found = {"sequence": numbers(np.arange(one.first, one.last + 1), schema.LONG)}
+    return pa.record_batch([found[column.name] for column in query.columns], schema.arrow_schema(query.columns))
+
+
+def _messages(one: Slice, uuid: bytes, query: Query, index: SegmentIndex) -> dict[str, pa.Array]:
+    queues, places = index.compact().queues
+    skipped, size = one.first - one.segment.base, one.last - one.first + 1
+    if size < one.segment.last - one.segment.base + 1:
+        inside = (places >= skipped) & (places < skipped + size)
+        queues, places = queues[inside], places[inside]
+    names: Names | None = None
+    if "queue" in query.names or query.queues is not None:
+        names = Names(snapshot_of(one.segment), lambda: OpenSegment(one.segment, uuid, verify=query.verify).declared())
+        names.know(queues=queues)
+    if names is not None and query.queues is not None:
+        wanted = names.queues.among(queues, query.queues)
+        queues, places = queues[wanted], places[wanted]
+    # The table is sorted by queue; the rows come in the order of the log.
+    of_place = np.zeros(size, dtype=np.uint32)
+    is_message = np.zeros(size, dtype=np.bool_)
+    of_place[places - np.uint32(skipped)] = queues
+    is_message[places - np.uint32(skipped)] = True
+    rows = np.flatnonzero(is_message)
+    found = {"sequence": numbers(rows + one.first, schema.LONG)}
+    if names is not None:
+        found["queue"] = names.queues.take(of_place[rows])
+    return found
+
+
+def _deliveries(one: Slice, index: SegmentIndex) -> dict[str, pa.Array]:
+    messages, places, positions = index.compact().rows
+    sequences = places.astype(np.int64) + one.segment.base
+    inside = (sequences >= one.first) & (sequences <= one.last)
+    if not inside.all():
+        messages, sequences, positions = messages[inside], sequences[inside], positions[inside]
+    return {
+        "sequence": numbers(sequences, schema.LONG),
+        "position": numbers(positions, schema.INT),
+        "message": numbers(messages, schema.LONG),
+    }

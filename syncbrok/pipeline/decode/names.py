@@ -1,0 +1,66 @@
+"""The names of queues and subscribers, which records know by numbers. A number is given once, so a name holds wherever
+it is found: in the segment's snapshot, or where that does not know a number, in what the segment declares after it.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Fact, QueueSet, SegmentOpened, SubscriberSet
+from syncbrok.pipeline.decode.gather import Array, Lookup
+
+
+class Names:
+    """Of one segment."""
+
+    def __init__(self, snapshot: Fact, declared: Callable[[], Iterable[Fact]]) -> None:
+        """``declared``: all that the segment declares, for when the snapshot is not enough."""
+        self._declared = declared
+        self._queues: dict[int, str] = {}
+        self._subscribers: dict[int, tuple[str, int]] = {}
+        self._complete = False
+        self._add(snapshot)
+
+    def know(self, *, queues: Array | None = None, subscribers: Array | None = None) -> None:
+        """Look further where one of the numbers has no name yet."""
+        if self._complete:
+            return
+        missing = queues is not None and not self.queues.has(queues)
+        if subscribers is not None:
+            single = subscribers[subscribers != ALL_SUBSCRIBERS]
+            missing |= not (self.subscribers.has(single) and self.queues_of_subscribers.has(single))
+        if missing:
+            self._complete = True
+            for fact in self._declared():
+                self._add(fact)
+            for table in ("queues", "subscribers", "queues_of_subscribers"):
+                self.__dict__.pop(table, None)
+
+    @cached_property
+    def queues(self) -> Lookup:
+        """Queues by their numbers."""
+        return Lookup(self._queues)
+
+    @cached_property
+    def subscribers(self) -> Lookup:
+        """Subscribers' ids by their numbers."""
+        return Lookup({number: known[0] for number, known in self._subscribers.items()})
+
+    @cached_property
+    def queues_of_subscribers(self) -> Lookup:
+        """The names of subscribers' queues, by the subscribers' numbers."""
+        known = {number: self._queues.get(queue) for number, (_, queue) in self._subscribers.items()}
+        return Lookup({number: name for number, name in known.items() if name is not None})
+
+    def _add(self, fact: Fact) -> None:
+        match fact:
+            case SegmentOpened():
+                for queue in fact.queues:
+                    self._add(queue)
+                for subscriber in fact.subscribers:
+                    self._add(subscriber)
+            case QueueSet():
+                self._queues[fact.number] = fact.name
+            case SubscriberSet():
+                self._subscribers[fact.number] = (fact.id, fact.queue)
+            case _:
+                pass

@@ -1,0 +1,148 @@
+"""What reading a query takes: the slices that may hold its rows, and which carried messages are rows. No Spark.
+
+A message that had not ended when retention dropped its segment stands in the log again, as a record of another sequence
+with its own sequence inside (and again, when that segment goes). It is a row where its own record is gone, and only by
+the last of the records that carry it. That is decided here, from the sidecars' tables of carried messages, since no
+segment knows it of itself.
+"""
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from syncbrok.log import sidecar
+from syncbrok.log.layout import Kind
+from syncbrok.pipeline.decode.gather import Array, gather_header
+from syncbrok.pipeline.decode.messages import own_sequences
+from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, CarriedRule, Query
+from syncbrok.pipeline.decode.segment import OpenSegment, index_of
+from syncbrok.pipeline.log_files import Log, Segment, Slice, slices
+
+_AFTER_US = 86_400_000_000
+_BEFORE_US = 3_600_000_000
+"""A row of a delivery is recorded after its attempt began, by a day at most; a clock set back may make it an hour
+before."""
+_SIDECAR_HEAD = struct.Struct("<4s2xH16sQ")
+_SIDECAR_ENTRY = struct.Struct("<24s4sI8x")
+_SIDECAR_HEAD_BYTES = 96
+
+
+class Plan(NamedTuple):
+    """``parts`` may hold rows; ``rule`` says which carried messages are among them."""
+
+    parts: list[Slice]
+    rule: CarriedRule
+
+
+def plan(log: Log, query: Query) -> Plan:
+    """How to read all of the log that may be read. Raises ``LogCorrupt``."""
+    rule, carrying = CarriedRule(), frozenset[int]()
+    if query.kind == "messages" and log.oldest > 1:
+        rule, carrying = carried(log, 0, log.oldest, log.durable)
+    return Plan(narrowed(slices(log), query, carrying), rule)
+
+
+# -- carried messages --------------------------------------------------------------------------------------------------
+
+
+def carried(log: Log, low: int, below: int, through: int) -> tuple[CarriedRule, frozenset[int]]:
+    """The rule for messages with own sequences from ``low`` to before ``below``, carried by records up to ``through``;
+    and the bases of the segments that have such records."""
+    owns, records, bases = [np.empty(0, np.int64)], [np.empty(0, np.int64)], set()
+    for one in log.segments:
+        if one.base > through:
+            break
+        own, record = _carried_in(one, log.uuid)
+        wanted = (own >= low) & (own < below) & (record <= through)
+        if wanted.any():
+            owns.append(own[wanted])
+            records.append(record[wanted])
+            bases.add(one.base)
+    if not bases:
+        return CarriedRule(), frozenset()
+    own, record = np.concatenate(owns), np.concatenate(records)
+    order = np.lexsort((record, own))
+    own, record = own[order], record[order]
+    superseded = np.sort(record[:-1][own[:-1] == own[1:]])
+    return CarriedRule(low, below, through, tuple(superseded.tolist())), frozenset(bases)
+
+
+def _carried_in(one: Segment, uuid: bytes) -> tuple[Array, Array]:
+    """Own sequence and sequence of the record of each carried message of a segment."""
+    nothing = np.empty(0, np.int64)
+    if one.sealed and _has_none(one, uuid):
+        return nothing, nothing
+    index = index_of(one, uuid)
+    if index is not None:
+        own, places, _ = index.compact().carried
+        return own.astype(np.int64), places.astype(np.int64) + one.base
+    opened = OpenSegment(one, uuid, verify=True)
+    every = opened.every_offset()
+    moved = every[gather_header(opened.view, every, "kind") == Kind.CARRIED]
+    if not len(moved):
+        return nothing, nothing
+    return own_sequences(opened, moved), gather_header(opened.view, moved, "sequence").astype(np.int64)
+
+
+def _has_none(one: Segment, uuid: bytes) -> bool:
+    """Whether the directory of the sidecar says that no message was carried here: most have none, and a look at its
+    first KiB spares reading it."""
+    try:
+        with sidecar.path_of(Path(one.path).parent, one.base).open("rb") as file:
+            head = file.read(1024)
+    except OSError:
+        return False
+    if len(head) < _SIDECAR_HEAD_BYTES or _SIDECAR_HEAD.unpack_from(head)[2:] != (uuid, one.base):
+        return False
+    for number in range(_SIDECAR_HEAD.unpack_from(head)[1]):
+        at = _SIDECAR_HEAD_BYTES + number * (_SIDECAR_ENTRY.size)
+        if at + _SIDECAR_ENTRY.size > len(head):
+            return False
+        name, _, length = _SIDECAR_ENTRY.unpack_from(head, at)
+        if name.rstrip(b"\0") == b"carried.sequence":
+            return bool(length == 0)
+    return False
+
+
+# -- what need not be read ---------------------------------------------------------------------------------------------
+
+
+def narrowed(parts: list[Slice], query: Query, carrying: frozenset[int] = frozenset()) -> list[Slice]:
+    """The parts that may hold rows of the query, cut down to the sequences that may. ``carrying``: the bases of
+    segments with carried messages, whose sequences and times are of another part of the log."""
+    first, last = _bounds(query, "sequence", -(1 << 62), 1 << 62)
+    since_us, until_us = _times(query)
+    found: list[Slice] = []
+    for one in parts:
+        if one.segment.base in carrying:
+            found.append(one)
+        elif one.segment.last_time_us >= since_us and one.segment.first_time_us <= until_us:
+            cut = one._replace(first=max(one.first, first), last=min(one.last, last))
+            if cut.first <= cut.last:
+                found.append(cut)
+    return found
+
+
+def _times(query: Query) -> tuple[int, int]:
+    """The times between which the records of its rows were written."""
+    since_us, until_us = _bounds(query, "time", TIME_MIN_US, TIME_MAX_US)
+    if query.kind != "deliveries":
+        return since_us, until_us
+    recorded = _bounds(query, "recorded", TIME_MIN_US, TIME_MAX_US)
+    return max(since_us - _BEFORE_US, recorded[0]), min(until_us + _AFTER_US, recorded[1])
+
+
+def _bounds(query: Query, column: str, low: int, high: int) -> tuple[int, int]:
+    """The smallest and the greatest value that the conditions leave a column, both possible."""
+    for condition in query.everything():
+        if condition.column != column:
+            continue
+        if not condition.values:
+            return 1, 0
+        if condition.operation in ("=", ">", ">=", "in"):
+            low = max(low, min(condition.values) + (condition.operation == ">"))
+        if condition.operation in ("=", "<", "<=", "in"):
+            high = min(high, max(condition.values) - (condition.operation == "<"))
+    return low, high

@@ -1,0 +1,255 @@
+"""The bytes of one segment, verified, and where its records begin in them. No Spark.
+
+A sealed segment is mapped: nobody cuts it, and what retention takes out of the log stays readable under its other
+name until it is unlinked. It is verified as a whole by the checksum of its seal, which takes 4 ms for 64 MiB, and its
+records are found from the sparse offsets of the sidecar, all gaps at once; where there is no sidecar, or it does not
+lead from one record to the next up to the seal, by walking from record to record. The segment that is written to is
+read, up to where it is known to be on the disk, and verified record by record.
+"""
+
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from crc32c import crc32c
+
+from syncbrok.log import files, segment, sidecar
+from syncbrok.log.codec import Decoded, Header, Kind, decode, gather, lockstep, read_header, walk, walk_verified
+from syncbrok.log.index import SegmentIndex
+from syncbrok.log.layout import HEADER_BYTES
+from syncbrok.log.retention import DROPPED
+from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, corrupt_error
+from syncbrok.log.stream import indexed_offsets
+from syncbrok.model import limits
+from syncbrok.model.errors import Gone, LogCorrupt
+from syncbrok.model.facts import Fact
+from syncbrok.pipeline.decode.gather import Array, gather_header
+from syncbrok.pipeline.log_files import Segment
+
+_DECLARING = (Kind.SEGMENT_OPENED, Kind.QUEUE_SET, Kind.SUBSCRIBER_SET)
+
+
+class OpenSegment:
+    """``view`` are the bytes of the file from ``shift`` on, up to the end of what may be read."""
+
+    def __init__(self, one: Segment, uuid: bytes, *, verify: bool, hint: tuple[int, int] | None = None) -> None:
+        """Raises ``LogCorrupt``, and ``Gone`` where retention has unlinked the file. ``hint``: see ``Slice``."""
+        self.segment = one
+        self.shift = 0
+        self._uuid = uuid
+        self._verify = verify
+        self._index: SegmentIndex | None = None
+        self._index_looked_for = False
+        self._all: Array | None = None
+        self._first = one.base
+        self._bytes = b""
+        with _open(one) as descriptor:
+            if one.sealed:
+                self.view = self._map(descriptor)
+            else:
+                self.view = self._read(descriptor, hint)
+
+    # -- bytes ---------------------------------------------------------------------------------------------------------
+
+    def _map(self, descriptor: int) -> memoryview:
+        one = self.segment
+        size = os.fstat(descriptor).st_size
+        if size != one.end:
+            raise self.damaged(
+                min(size, one.end), one.base, f"the file has {size} bytes, not {one.end} as it was sealed"
+            )
+        view = memoryview(mmap.mmap(descriptor, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ))
+        if self._verify and crc32c(view[SEGMENT_HEADER_BYTES : size - SEAL_BYTES]) != one.crc:
+            damage = segment.scrub_bytes(view)
+            offset, why = (damage.offset, damage.why) if damage else (SEGMENT_HEADER_BYTES, "the seal has changed")
+            before, _ = walk(view, SEGMENT_HEADER_BYTES, offset)
+            first = int(gather(view, before[-1:])["sequence"][0]) + 1 if len(before) else one.base
+            raise self.damaged(offset, first, why)
+        return view
+
+    def _read(self, descriptor: int, hint: tuple[int, int] | None) -> memoryview:
+        one = self.segment
+        if hint is not None and self._fits(descriptor, hint):
+            self._first, self.shift = hint
+        data = files.read_at(descriptor, one.end - self.shift, self.shift)
+        if len(data) < one.end - self.shift:
+            raise self.damaged(
+                self.shift + len(data), self._first, "the file ends before records that were on the disk"
+            )
+        self._bytes = data
+        return memoryview(data)
+
+    def _fits(self, descriptor: int, hint: tuple[int, int]) -> bool:
+        """Whether the record of that sequence stands at that offset."""
+        sequence, offset = hint
+        if not SEGMENT_HEADER_BYTES <= offset < self.segment.end:
+            return False
+        header = read_header(files.read_at(descriptor, HEADER_BYTES, offset))
+        return isinstance(header, Header) and header.sequence == sequence
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def offsets(self, first: int, last: int) -> Array:
+        """Where in ``view`` the records from sequence ``first`` to ``last`` begin."""
+        one = self.segment
+        if self._all is None and one.sealed and one.records == one.last - one.base + 1:
+            found = self._indexed(first - one.base, last - one.base + 1)
+            if found is not None:
+                return found
+        every = self.every_offset()
+        if first <= self._first and last >= one.last:
+            return every
+        sequences = gather(self.view, every)["sequence"]
+        low, high = sequences.searchsorted(np.array([first, last + 1], dtype=sequences.dtype)).tolist()
+        return every[low:high]
+
+    def _indexed(self, start: int, stop: int) -> Array | None:
+        """Those of the records from number ``start`` to ``stop`` of the segment, by its sidecar; None where it does
+        not lead from each to the next."""
+        every, one = limits.offsets_every, self.segment
+        index = self.index
+        if index is None or len(index.sparse) != -(-one.records // every):
+            return None
+        sparse = np.append(index.sparse.astype(np.int64), one.end)
+        low, high = start // every, -(-stop // every)
+        if sparse[0] != SEGMENT_HEADER_BYTES or (sparse[:-1] > one.end - HEADER_BYTES).any():
+            return None
+        count = min(high * every, one.records) - low * every
+        found = lockstep(self.view, sparse[low:high], every, count)
+        ends = np.append(found[every - 1 : -1 : every], found[-1])
+        lengths = gather_header(self.view, ends, "body_bytes").astype(np.int64)
+        if (ends + HEADER_BYTES + lengths != sparse[low + 1 : high + 1]).any():
+            return None
+        return found[start - low * every : stop - low * every]
+
+    @property
+    def index(self) -> SegmentIndex | None:
+        """What the sidecar says of the sealed segment; None where there is none to be trusted."""
+        if not self._index_looked_for:
+            self._index, self._index_looked_for = index_of(self.segment, self._uuid), True
+        return self._index
+
+    def every_offset(self) -> Array:
+        """Where in ``view`` its records begin, all of them. Raises ``LogCorrupt``."""
+        if self._all is None:
+            self._all = self._every()
+        return self._all
+
+    def _every(self) -> Array:
+        one = self.segment
+        end = len(self.view)
+        if one.sealed:
+            found = self._indexed(0, one.records)
+            if found is not None:
+                return found
+            found, stopped = walk(self.view, SEGMENT_HEADER_BYTES, end)
+        else:
+            start = 0 if self.shift else SEGMENT_HEADER_BYTES
+            closed = self._closed()
+            if closed is not None:
+                return closed
+            found, stopped = walk_verified(self._bytes, start, end) if self._verify else walk(self.view, start, end)
+        self._check(found, stopped)
+        return found
+
+    def _closed(self) -> Array | None:
+        """The offsets by the sidecar that was written when the log was closed, where nothing came after."""
+        if self.shift or not sidecar.path_of(Path(self.segment.path).parent, self.segment.base).exists():
+            return None
+        end = len(self.view)
+        known = sidecar.Sealed(self._uuid, self.segment.base, end, crc32c(self.view[SEGMENT_HEADER_BYTES:end]))
+        index = sidecar.read(Path(self.segment.path).parent, known)
+        if index is None:
+            return None
+        return indexed_offsets(self.view, index.sparse, index.records, SEGMENT_HEADER_BYTES, end)
+
+    def _check(self, found: Array, stopped: int) -> None:
+        """That the walk came to the end, by records that follow each other."""
+        heads = gather(self.view, found)
+        sequences = heads["sequence"].astype(np.int64)
+        fits = (np.diff(sequences, prepend=self._first - 1) == 1) | (heads["kind"] == Kind.GAP)
+        if not fits.all():
+            at = int(np.argmin(fits))
+            expected = int(sequences[at - 1]) + 1 if at else self._first
+            raise self.damaged(self.shift + int(found[at]), expected, f"sequence {sequences[at]} cannot follow here")
+        if stopped != len(self.view):
+            expected = int(sequences[-1]) + 1 if len(sequences) else self._first
+            raise self.damaged(self.shift + stopped, expected, "a record is damaged: it cannot be read")
+
+    def check(self, places: Array, fits: Array, why: str) -> None:
+        """That something holds of all records at ``places``; else the error for the first of which it does not. What
+        was not verified could lead anywhere."""
+        if not fits.all():
+            at = int(places[int(np.argmin(fits))])
+            raise self.damaged(self.shift + at, int(gather(self.view, np.array([at]))["sequence"][0]), why)
+
+    def damaged(self, offset: int, first: int, why: str) -> LogCorrupt:
+        """The error for what stands at ``offset`` of the file, where sequence ``first`` should be."""
+        return corrupt_error(Path(self.segment.path), offset, first, self.segment.last, why)
+
+    # -- what is declared ----------------------------------------------------------------------------------------------
+
+    def declared(self) -> Iterator[Fact]:
+        """All that the segment declares, its snapshot first."""
+        if self.shift:
+            yield from OpenSegment(self.segment, self._uuid, verify=self._verify).declared()
+            return
+        every = self.every_offset()
+        kinds = gather_header(self.view, every, "kind")
+        for offset in every[np.isin(kinds, _DECLARING)].tolist():
+            found = decode(self.view, offset, verify=self._verify)
+            if not isinstance(found, Decoded):
+                raise self.damaged(offset, self.segment.base, getattr(found, "why", "the record is cut short"))
+            yield found.fact
+
+
+class _open:  # noqa: N801  # a context manager of one use, named as what it does
+    """The descriptor of a segment's file, by the name that it has now."""
+
+    def __init__(self, one: Segment) -> None:
+        self._segment = one
+
+    def __enter__(self) -> int:
+        for path in (self._segment.path, self._segment.path + DROPPED):
+            try:
+                self._descriptor = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            return self._descriptor
+        raise gone(self._segment)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+def snapshot_of(one: Segment) -> Fact:
+    """The first record of a segment: the queues and subscribers as they stood when it was begun. Raises ``LogCorrupt``
+    and ``Gone``."""
+    at = SEGMENT_HEADER_BYTES
+    with _open(one) as descriptor:
+        first = read_header(files.read_at(descriptor, HEADER_BYTES, at))
+        size = first.record_bytes if isinstance(first, Header) else HEADER_BYTES
+        found = decode(files.read_at(descriptor, size, at))
+    if not isinstance(found, Decoded):
+        raise corrupt_error(Path(one.path), at, one.base, one.base, "the segment's snapshot cannot be read")
+    return found.fact
+
+
+def gone(one: Segment) -> Gone:
+    """The error for a segment that was there when the reading was planned."""
+    return Gone(
+        f"{one.path}, sequences {one.base} to {one.last}: retention dropped the segment while the log was read. Read "
+        "again; where that happens often, keep the log for longer (storage.retention) or read from the archive",
+        file=Path(one.path).name,
+        first=one.base,
+        last=one.last,
+    )
+
+
+def index_of(one: Segment, uuid: bytes) -> SegmentIndex | None:
+    """The index beside a sealed segment; None where there is none to be trusted."""
+    if not one.sealed:
+        return None
+    return sidecar.read(Path(one.path).parent, sidecar.Sealed(uuid, one.base, one.end, one.crc))

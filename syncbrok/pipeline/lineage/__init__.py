@@ -1,0 +1,1 @@
+"""The job ``lineage``: trees, descendants, critical paths, one tree as a picture."""

@@ -1,0 +1,194 @@
+"""Whole trees in, what each message's place in them says out: Arrow tables and numpy, no Spark and no loop.
+
+A tree is the messages of one root, each below its **first** parent (the root is that of the first parent, so the first
+parent stands in the same tree or is missing from the data). Further parents are edges too; they may lead into another
+tree. What is found of each message:
+
+``children``         how many messages name it as a parent, as the first or another, in whichever tree
+``descendants``      how many messages stand below it in its tree, along first parents. Who depends on it through
+                     another parent only is not counted: a message with two parents would count twice on the way up
+``critical_parent``  of the parents that had ended before it, the one that ended last: the one it waited for. A parent
+                     that ended after its child (scope ``same``, an operator's replay) did not hold it up
+``critical``         it stands on its tree's critical path: from the message of the tree that completed last (of several
+                     the latest) up through each one's ``critical_parent``, as far as that stays in the tree
+``top``, ``steps``   where that way up ends in the tree, and how many steps up it is (``top_at``: when it was accepted)
+``crosses``          its critical parent is in another tree, where the way goes on; ``leaves``: that is so of its top
+``path_end_at``      of a critical message: when the last of its tree was complete
+
+An end is when the last counted delivery was done, well or badly. All times are Unix microseconds, ``NEVER`` for none.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from syncbrok.pipeline.lineage.forest import (
+    NONE,
+    Flags,
+    Longs,
+    above,
+    descendants,
+    greatest_of_each,
+    places_of,
+    upwards,
+)
+
+NEVER: Final = int(np.iinfo(np.int64).min)
+BLOCK_ROWS: Final = 1 << 20
+"""trees are looked at together, about so many messages at once; a tree that has more is looked at alone"""
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_PARENT: Final = pa.struct([("sequence", pa.int64()), ("ended_at", _TIME), ("in_tree", pa.bool_())])
+_PASSED_ON: Final = (
+    *("sequence", "id", "queue", "accepted_at", "not_before", "first_attempt_at", "complete_at", "ended_at"),
+    *("attempts", "root", "depth"),
+)
+_FOUND: Final = (
+    ("parents", pa.list_(_PARENT), "array<struct<sequence:bigint,ended_at:timestamp,in_tree:boolean>>"),
+    ("children", pa.int64(), "bigint"),
+    ("descendants", pa.int64(), "bigint"),
+    ("critical_parent", pa.int64(), "bigint"),
+    ("parents_at", _TIME, "timestamp"),
+    ("critical", pa.bool_(), "boolean"),
+    ("crosses", pa.bool_(), "boolean"),
+    ("top", pa.int64(), "bigint"),
+    ("top_at", _TIME, "timestamp"),
+    ("steps", pa.int64(), "bigint"),
+    ("leaves", pa.bool_(), "boolean"),
+    ("path_end_at", _TIME, "timestamp"),
+)
+NODES_DDL: Final = (
+    "sequence bigint, id string, queue string, accepted_at timestamp, not_before timestamp, "
+    "first_attempt_at timestamp, complete_at timestamp, ended_at timestamp, attempts bigint, root bigint, depth int, "
+    + ", ".join(f"{name} {spark}" for name, _, spark in _FOUND)
+)
+
+
+class _Waits(NamedTuple):
+    """Every edge of a block, in the order of the children: whose, to which parent, when that ended."""
+
+    counts: Longs
+    """how many of them each message has"""
+    further: Flags
+    """whether an edge is to a second or later parent"""
+    child: Longs
+    parent: Longs
+    ended: Longs
+    place: Longs
+    """of the parent in the block where it is in the child's tree, else ``NONE``"""
+
+
+def whole_trees(batches: Iterable[pa.RecordBatch], rows_max: int = BLOCK_ROWS) -> Iterator[pa.Table]:
+    """``batches``, in which the messages of a root stand together, cut between two roots into tables of about
+    ``rows_max`` rows. What is held is one table and one batch."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if rows + batch.num_rows > rows_max and held:
+            roots = batch.column("root").to_numpy()
+            new = np.flatnonzero(roots != held[-1].column("root")[-1].as_py())
+            if len(new):
+                held.append(batch.slice(0, new[0]))
+                yield pa.Table.from_batches(held)
+                batch, held, rows = batch.slice(new[0]), [], 0
+        held.append(batch)
+        rows += batch.num_rows
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def nodes_of(trees: pa.Table) -> pa.Table:
+    """The columns of ``NODES_DDL`` for a table of whole trees, in the same order."""
+    trees = trees.combine_chunks()
+    sequence, root = longs(trees["sequence"]), longs(trees["root"])
+    accepted, complete = longs(trees["accepted_at"]), longs(trees["complete_at"])
+    ended = np.where(complete == NEVER, longs(trees["ended_at"]), complete)
+    waits = _waits(trees, sequence, root, ended)
+    chosen = _last_parents(waits, ended)
+    critical_parent = np.full(len(sequence), NEVER)
+    parents_at = np.full(len(sequence), NEVER)
+    held_by = np.full(len(sequence), NONE, np.int64)
+    child = waits.child[chosen]
+    critical_parent[child], parents_at[child] = waits.parent[chosen], waits.ended[chosen]
+    held_by[child] = waits.place[chosen]
+    way = above(held_by)
+    done = np.flatnonzero(complete != NEVER)
+    last = done[greatest_of_each(root[done], complete[done], sequence[done])]
+    critical, path_end = upwards(held_by, last), np.full(len(sequence), NEVER)
+    on_path = np.flatnonzero(critical)
+    path_end[on_path] = complete[last][np.searchsorted(root[last], root[on_path])]
+    crosses = (critical_parent != NEVER) & (held_by == NONE)
+    first_parents = _first_parents(waits)
+    children = np.bincount(first_parents[first_parents != NONE], minlength=len(sequence))
+    found: dict[str, pa.Array] = {
+        "parents": _parents(waits),
+        "children": pa.array(children + longs(trees["named"], 0)),
+        "descendants": pa.array(descendants(first_parents)),
+        "critical_parent": _nullable(critical_parent, pa.int64()),
+        "parents_at": _nullable(parents_at, _TIME),
+        "critical": pa.array(critical),
+        "crosses": pa.array(crosses),
+        "top": pa.array(sequence[way.top]),
+        "top_at": pa.array(accepted[way.top], _TIME),
+        "steps": pa.array(way.steps),
+        "leaves": pa.array(crosses[way.top]),
+        "path_end_at": _nullable(path_end, _TIME),
+    }
+    passed = {name: trees[name] for name in _PASSED_ON}
+    return pa.table({**passed, **{name: found[name] for name, _, _ in _FOUND}})
+
+
+def longs(column: pa.ChunkedArray | pa.Array, missing: int = NEVER) -> Longs:
+    """Numbers or times as int64, ``missing`` where there are none."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _waits(trees: pa.Table, sequence: Longs, root: Longs, ended: Longs) -> _Waits:
+    """First parents end within the block; when the others ended came along, in the order of the parents."""
+    lists = _list(trees["parent_sequences"])
+    counts = longs(pc.list_value_length(lists), 0)
+    child = np.repeat(np.arange(len(sequence)), counts)
+    further = np.ones(len(child), np.bool_)
+    further[(np.cumsum(counts) - counts)[counts > 0]] = False
+    parent = longs(pc.list_flatten(lists))
+    place = places_of(sequence, parent)
+    place = np.where((place != NONE) & (root[place] == root[child]), place, NONE)
+    when = np.where(place != NONE, ended[place], NEVER)
+    others = longs(pc.list_flatten(_list(trees["others_ended_us"])))
+    if len(others):
+        when[further] = others
+    return _Waits(counts, further, child, parent, when, place)
+
+
+def _last_parents(waits: _Waits, ended: Longs) -> Longs:
+    """The edge to the critical parent, for each child that has one."""
+    own = ended[waits.child]
+    counted = np.flatnonzero((waits.ended != NEVER) & ((own == NEVER) | (waits.ended <= own)))
+    return counted[greatest_of_each(waits.child[counted], waits.ended[counted], waits.parent[counted])]
+
+
+def _first_parents(waits: _Waits) -> Longs:
+    first = np.full(len(waits.counts), NONE, np.int64)
+    first[waits.child[~waits.further]] = waits.place[~waits.further]
+    return first
+
+
+def _parents(waits: _Waits) -> pa.ListArray:
+    offsets = np.concatenate(([0], np.cumsum(waits.counts))).astype(np.int32)
+    columns = [pa.array(waits.parent), _nullable(waits.ended, _TIME), pa.array(waits.place != NONE)]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=list(_PARENT)))
+
+
+def _list(column: pa.ChunkedArray) -> pa.ListArray:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _nullable(values: Longs, kind: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=values == NEVER).cast(kind)

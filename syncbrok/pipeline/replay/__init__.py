@@ -1,0 +1,1 @@
+"""The job ``replay``: messages chosen by SQL go out again as new ones."""

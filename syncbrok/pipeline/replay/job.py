@@ -1,0 +1,116 @@
+"""Messages of a log, chosen by SQL and published again, as new messages, in causal order.
+
+    chosen = select(spark, "SELECT * FROM messages WHERE queue = 'orders'", messages, deliveries, facts)
+    plan(chosen).levels.show()
+    publish(chosen, Order(Target(url), name, None, frozenset())).count()
+
+A selected message whose parents are selected too waits for their **new** copies; a parent outside of the selection
+stays the old one. This is another thing than the broker's own replay (``POST /v1/messages/{id}/replay``), which sends
+the same message again, under its old id, to the subscribers it had: here the broker gets a new message, for the
+subscribers the queue has now, with new attempts, also in another queue or broker.
+
+Carried over are content, content type, headers, key and ``parent_failure``; the original's id goes along as the header
+``replay-of``. Delay and expiry are not: they are past. Test messages (for one subscriber) are left out.
+"""
+
+import hashlib
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from syncbrok.model.errors import BadSetting
+from syncbrok.pipeline.lineage.places import with_places
+from syncbrok.pipeline.replay.writer import COLUMNS, RESULT_DDL, Order, published
+
+NAME_CHARS_MAX: Final = 200
+_VIEWS: Final = ("messages", "deliveries", "facts")
+_WHO: Final = ("message", "id", "sequence")
+"""which column of a query's result says the message, the first that is there: rows of deliveries have a sequence of
+their own"""
+
+
+class Plan(NamedTuple):
+    """What a replay would do, as tables."""
+
+    queues: DataFrame
+    """``queue``, ``messages``, ``bytes``"""
+    levels: DataFrame
+    """``depth`` in the selection (0: waits for nothing in it), ``messages``"""
+    outside: DataFrame
+    """``id`` of each parent that is not selected, ``children`` of it that are, ``in_log``: whether it is in what was
+    read"""
+
+
+def select(
+    spark: SparkSession,
+    sql: str,
+    messages: DataFrame,
+    deliveries: DataFrame | None = None,
+    facts: DataFrame | None = None,
+    replay: str | None = None,
+) -> DataFrame:
+    """The rows of ``messages`` that ``sql`` chooses, each once: a query over the views messages, deliveries and facts
+    with a column ``message`` (a sequence), ``id`` or ``sequence``. What the replay of the name ``replay`` has published
+    is not chosen, or a second run would publish copies of its copies.
+
+    Raises ``BadSetting``; what is wrong with the SQL says Spark."""
+    for name, frame in zip(_VIEWS, (messages, deliveries, facts), strict=True):
+        if frame is not None:
+            frame.createOrReplaceTempView(name)
+    try:
+        result = spark.sql(sql)
+        who = next((name for name in _WHO if name in result.columns), None)
+        if who is None:
+            raise BadSetting(
+                f"the query has the columns {', '.join(result.columns)}: one of {', '.join(_WHO)} must say which "
+                "messages, as that of all columns of the view messages does"
+            )
+        keys = result.select(f.col(who).alias("id" if who == "id" else "sequence")).distinct()
+        some = messages.where("only_subscriber is null")
+        if replay is not None:
+            some = some.where(~f.coalesce(f.col("idempotency_key"), f.lit("")).startswith(f"{replay}/"))
+        return some.join(keys, keys.columns[0], "left_semi")
+    finally:
+        for name in _VIEWS:
+            spark.catalog.dropTempView(name)
+
+
+def default_name(sql: str, queue: str | None) -> str:
+    """The same for the same question, so that asking it again publishes only what is new to it."""
+    words = " ".join(sql.split())
+    return "replay-" + hashlib.sha256(f"{queue or ''}\n{words}".encode()).hexdigest()[:16]
+
+
+def plan(chosen: DataFrame, messages: DataFrame, queue: str | None = None) -> Plan:
+    """What ``publish`` would do with ``chosen``."""
+    to = f.lit(queue) if queue else f.col("queue")
+    sizes = chosen.groupBy(to.alias("queue")).agg(
+        f.count("*").alias("messages"), f.sum(f.length("content")).alias("bytes")
+    )
+    levels = (
+        with_places(chosen.select("sequence", "parent_sequences")).groupBy("depth").agg(f.count("*").alias("messages"))
+    )
+    edges = chosen.select(f.explode("parents").alias("id"))
+    outside = edges.join(chosen.select("id"), "id", "left_anti").groupBy("id").agg(f.count("*").alias("children"))
+    there = messages.select("id", f.lit(True).alias("there"))
+    known = outside.join(there, "id", "left").select(
+        "id", "children", f.coalesce("there", f.lit(False)).alias("in_log")
+    )
+    return Plan(sizes.orderBy("queue"), levels.orderBy("depth"), known)
+
+
+def publish(chosen: DataFrame, order: Order) -> DataFrame:
+    """Publishes when it is computed; a row for each message: ``sequence``, ``id``, ``queue``, ``new_id``, and
+    ``known``: the broker had its whole batch already. Computing it again publishes nothing twice, within the broker's
+    idempotency window.
+
+    One task sends everything, whatever the depth: order is what this is about, and one broker takes it."""
+    if not order.name or len(order.name) > NAME_CHARS_MAX or not order.name.isprintable():
+        raise BadSetting(
+            f"the name of a replay has 1 to {NAME_CHARS_MAX} printable characters, not {order.name[:80]!r}"
+        )
+    parents = chosen.select(f.explode("parents").alias("id")).distinct().withColumn("is_parent", f.lit(True))
+    rows = chosen.join(parents, "id", "left").withColumn("is_parent", f.col("is_parent").isNotNull())
+    in_order = rows.select(*COLUMNS).repartition(1).sortWithinPartitions("sequence")
+    return in_order.mapInArrow(lambda batches: published(order, batches), RESULT_DDL)

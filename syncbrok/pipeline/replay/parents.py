@@ -1,0 +1,72 @@
+"""Which messages a broker still knows, asked one by one over kept-alive connections: a parent it does not know would
+have the publish refused (RULES 2)."""
+
+import http.client
+import ssl
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Final
+
+from syncbrok.model.errors import BrokerFault, ClientFault
+from syncbrok.pipeline.sink.publisher import Target, parse_url
+
+_CONNECTIONS: Final = 8
+_SLICE: Final = 500
+_TRIES: Final = 3
+_KNOWN: Final = frozenset({200, 410})
+"""410: retention has dropped it, and the broker still takes it as a parent"""
+_UNKNOWN: Final = frozenset({400, 404, 422})
+
+
+class CannotAsk(ClientFault):
+    """The broker does not answer what it knows: no permission, or no broker."""
+
+    slug = "cannot-ask"
+
+
+def unknown_to(target: Target, ids: Sequence[str]) -> frozenset[str]:
+    """Those of ``ids`` that the broker has never issued. Raises ``CannotAsk`` and ``BrokerFault``."""
+    rest = iter(ids)
+    slices = list(iter(lambda: list(islice(rest, _SLICE)), []))
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        return frozenset(one for found in pool.map(lambda some: list(_unknown(target, some)), slices) for one in found)
+
+
+def _unknown(target: Target, ids: Sequence[str]) -> Iterator[str]:
+    """Over one connection, dialled again where it breaks."""
+    connection: http.client.HTTPConnection | None = None
+    headers = {"Authorization": f"Bearer {target.token}"} if target.token else {}
+    base = parse_url(target.url)[3]
+    try:
+        for id_ in ids:
+            for tried in range(_TRIES):
+                connection = connection or _connected(target)
+                try:
+                    connection.request("GET", f"{base}/v1/messages/{id_}", headers=headers)
+                    response = connection.getresponse()
+                    response.read()
+                    break
+                except (OSError, http.client.HTTPException) as error:
+                    connection.close()
+                    connection = None
+                    if tried == _TRIES - 1:
+                        raise BrokerFault(f"no broker answers at {target.url}: {error}") from None
+            if response.status in _UNKNOWN:
+                yield id_
+            elif response.status not in _KNOWN:
+                raise CannotAsk(
+                    f"the broker answers {response.status} when it is asked for message {id_}: looking for parents "
+                    "outside of the selection needs a token that may read (or select the parents too)"
+                )
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def _connected(target: Target) -> http.client.HTTPConnection:
+    scheme, host, port, _ = parse_url(target.url)
+    if scheme == "https":
+        context = ssl.create_default_context()
+        return http.client.HTTPSConnection(host, port, timeout=target.answer_timeout_s, context=context)
+    return http.client.HTTPConnection(host, port, timeout=target.answer_timeout_s)

@@ -1,0 +1,1 @@
+"""Rows published to a broker: the writing half of the data source."""

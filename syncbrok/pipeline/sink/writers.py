@@ -1,0 +1,203 @@
+"""``df.write.format("syncbrok")`` and ``df.writeStream.format("syncbrok")``: publishes rows to a broker.
+
+    df.select("content", "key").write.format("syncbrok").mode("append")
+        .option("url", "http://127.0.0.1:10000").option("queue", "orders").save()
+
+``sink_lines`` says what the columns are, ``sink_options`` what the options are.
+
+**Nothing twice.** Every row goes out with an idempotency key, so a task that is repeated, a query that starts again at
+its checkpoint, a request without an answer publish again what the broker knows already, and it adds nothing (RULES 4).
+A row's key is that of its key column; where it has none, it is made of its position: query, batch, partition and number
+of the row (for a write that is no stream: ``run``, else a name made for this write, instead of query and batch). Then
+the rows must come in the same order each time: from a source that is read in order (files, this format) through
+``select``, ``filter``, ``withColumn``, ``map`` they do; behind a shuffle (``groupBy``, ``join``, ``repartition``,
+``distinct``) they need not, and a key column is needed. And the repetition must fall into the queue's idempotency
+window (24 h unless the queue says otherwise): later the broker has forgotten the keys.
+
+A task sends one request at a time, so the broker sees as many at once as there are tasks running (``coalesce`` bounds
+them), and the rows of a partition and queue are accepted in their order. A partition is not one unit: what was accepted
+before a row that is refused stays accepted, and running the mended rows again with the same keys publishes the rest.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import orjson
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.limits import MIB
+from syncbrok.pipeline.sink.lines import BadRow, Line, Lines, check_schema
+from syncbrok.pipeline.sink.options import SinkOptions, read_options
+from syncbrok.pipeline.sink.publisher import Publisher, Refused
+
+log = logging.getLogger(__name__)
+
+_BYTES_WAITING_MAX: Final = 32 * MIB
+_TOO_LARGE: Final = 413
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+
+class Sent(WriterCommitMessage):
+    """What one task did. ``rows_known``: of requests in which the broker knew every row already."""
+
+    def __init__(self, partition: int, rows: int, rows_known: int, requests: int, retries: int) -> None:
+        self.partition = partition
+        self.rows = rows
+        self.rows_known = rows_known
+        self.requests = requests
+        self.retries = retries
+
+
+class SyncbrokArrowWriter(DataSourceArrowWriter):
+    """Made once, on the driver, and sent to every task and every repetition of one: ``run`` is the same in all."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:
+        self._options = _checked(options, schema, overwrite)
+        self._run = self._options.run or str(uuid.uuid4())
+        if self._options.queue is not None:
+            with Publisher(self._options.target) as publisher:
+                publisher.check_queue(self._options.queue)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        return _publish(self._options, self._run, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _log_sent("syncbrok.pipeline.published", self._run, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _log_sent("syncbrok.pipeline.publish_failed", self._run, messages)
+
+
+class SyncbrokStreamArrowWriter(DataSourceStreamArrowWriter):
+    """Made anew for each batch of the query, in other processes: it has nothing of its own to remember."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool = False) -> None:
+        self._options = _checked(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        return _publish(self._options, self._run_of_batch(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        _log_sent("syncbrok.pipeline.published", str(batchId), messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        _log_sent("syncbrok.pipeline.publish_failed", str(batchId), messages)
+
+    def _run_of_batch(self) -> str:
+        """Query and batch, which are the same after a restart. Where Spark does not say them (it does, but promises
+        nothing), only keys from a column are safe."""
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY_ID) if context else None
+        batch = context.getLocalProperty(_BATCH_ID) if context else None
+        if query and batch:
+            return f"{self._options.run or query}-{batch}"
+        if self._options.key_column is None:
+            raise BadSetting(
+                "this Spark does not tell its tasks which query and batch they belong to, so rows can have no keys "
+                "from their positions: name a column of keys with the option keyColumn"
+            )
+        return ""
+
+
+def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+    if overwrite:
+        raise BadSetting('a queue is only added to: .mode("append"), or .outputMode("append") of a stream')
+    read = read_options(options)
+    check_schema(schema, read.queue, read.key_column)
+    return read
+
+
+def _publish(options: SinkOptions, run: str, batches: Iterator[pa.RecordBatch]) -> Sent:
+    """Publish the rows of the partition of this task."""
+    context = TaskContext.get()
+    partition = context.partitionId() if context else 0
+    lines = Lines(options.queue, options.key_column, run, partition)
+    with Publisher(options.target) as publisher:
+        sending = _Sending(options, publisher, partition)
+        for batch in batches:
+            for line in lines.of(batch):
+                sending.add(line)
+        sending.flush()
+        return Sent(partition, lines.rows, sending.rows_known, sending.requests, publisher.retries)
+
+
+class _Sending:
+    """Rows that wait for a request of their own queue, and what was sent."""
+
+    def __init__(self, options: SinkOptions, publisher: Publisher, partition: int) -> None:
+        self._options = options
+        self._publisher = publisher
+        self._partition = partition
+        self._waiting: dict[str, list[Line]] = {}
+        self._bytes_waiting: dict[str, int] = {}
+        self._rows_accepted = 0
+        self.rows_known = 0
+        self.requests = 0
+
+    def add(self, line: Line) -> None:
+        size = len(line.text) + 1
+        if self._bytes_waiting.get(line.queue, 0) + size > self._options.batch_bytes:
+            self._send(line.queue)
+        self._waiting.setdefault(line.queue, []).append(line)
+        self._bytes_waiting[line.queue] = self._bytes_waiting.get(line.queue, 0) + size
+        if len(self._waiting[line.queue]) >= self._options.batch_rows:
+            self._send(line.queue)
+        elif sum(self._bytes_waiting.values()) > _BYTES_WAITING_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        for queue in list(self._waiting):
+            self._send(queue)
+
+    def _send(self, queue: str) -> None:
+        lines = self._waiting.pop(queue, [])
+        self._bytes_waiting.pop(queue, None)
+        if lines:
+            self._request(queue, lines)
+
+    def _request(self, queue: str, lines: list[Line]) -> None:
+        try:
+            published = self._publisher.publish(queue, [line.text for line in lines])
+        except Refused as refused:
+            if refused.status == _TOO_LARGE and refused.line is None and len(lines) > 1:  # this broker takes less
+                self._request(queue, lines[: len(lines) // 2])
+                self._request(queue, lines[len(lines) // 2 :])
+                return
+            raise self._told(refused, lines) from None
+        self.requests += 1
+        self._rows_accepted += len(lines)
+        if published.was_known:
+            self.rows_known += len(lines)
+
+    def _told(self, refused: Refused, lines: list[Line]) -> BadRow:
+        """The refusal, naming the row."""
+        where = f"partition {self._partition}"
+        if refused.line is not None and refused.line < len(lines):
+            line = lines[refused.line]
+            key = orjson.loads(line.text)["idempotency_key"]
+            where = f"row {line.position} of {where} (idempotency_key {key!r})"
+        return BadRow(
+            f"{where} is refused: {refused.detail}. {self._rows_accepted} rows of this partition were accepted before; "
+            "with the same keys they may be published again"
+        )
+
+
+def _log_sent(event: str, run: str, messages: list[WriterCommitMessage | None]) -> None:
+    """Of tasks that ended; ``messages`` has nothing of those that did not."""
+    sent = [message for message in messages if isinstance(message, Sent)]
+    told = {
+        "run": run,
+        "tasks": len(sent),
+        "rows": sum(one.rows for one in sent),
+        "rows_known": sum(one.rows_known for one in sent),
+        "requests": sum(one.requests for one in sent),
+        "retries": sum(one.retries for one in sent),
+    }
+    log.info(event, extra=told)

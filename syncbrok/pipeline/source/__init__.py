@@ -1,0 +1,1 @@
+"""The log as a Spark data source, batch and stream."""

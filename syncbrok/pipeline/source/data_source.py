@@ -1,0 +1,84 @@
+"""The log as a data source of Spark: ``spark.read.format("syncbrok")`` and ``readStream``; its sink is ``sink``.
+
+Options: ``kind`` (messages, deliveries, facts), ``columns`` (a comma list: Spark prunes none for a source in Python),
+``queue`` (a name or a comma list), ``since`` and ``until`` (on ``time``; RFC 3339 or Unix seconds; from and before),
+``verify`` (checksums; true), ``pushdown`` (filters are handed down, where ``spark.sql.python.filterPushdown.enabled``
+is on; false), ``partitionBytes`` (256 MiB) and ``minPartitions`` (as many as this machine has cores). A batch is one
+look at the log: what was on the disk when it was planned.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from syncbrok.pipeline import log_files
+from syncbrok.pipeline.decode.index import may_know
+from syncbrok.pipeline.decode.plan import plan
+from syncbrok.pipeline.schema import ddl
+from syncbrok.pipeline.source.filters import take
+from syncbrok.pipeline.source.options import ReadOptions, read_options, stream_options
+from syncbrok.pipeline.source.partition import LogPartition, read_partition
+from syncbrok.pipeline.source.stream import SyncbrokStreamReader
+
+_INDEX_FACTOR = 16
+"""A task costs as long as counting so many more records by their sidecars as it could decode."""
+
+
+class SyncbrokReader(DataSourceReader):
+    """Reads a log once."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._query = options.query
+
+    def partitions(self) -> list[InputPartition]:
+        """One look at the log, shared out. Raises ``LogCorrupt`` and ``BadSetting``."""
+        log = log_files.look(log_files.directory_of(self._options.path))
+        parts, rule = plan(log, self._query)
+        target_bytes = self._options.partition_bytes
+        if may_know(self._query):
+            target_bytes *= _INDEX_FACTOR
+        packed = log_files.share_out(parts, target_bytes, self._options.least)
+        return [LogPartition(slices, log.uuid, rule) for slices in packed]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition, self._query)
+
+
+class FilteringReader(SyncbrokReader):
+    """The same, which takes filters; Spark refuses such a reader where handing down is switched off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        self._query, left = take(self._query, filters)
+        return left
+
+
+class SyncbrokDataSource(DataSource):
+    """Register it once: ``spark.dataSource.register(SyncbrokDataSource)``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "syncbrok"
+
+    def schema(self) -> str:
+        return ddl(read_options(self.options).query.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = read_options(self.options, schema.names)
+        return FilteringReader(options) if options.pushdown else SyncbrokReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+        return SyncbrokStreamReader(stream_options(self.options, schema.names))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        from syncbrok.pipeline.sink.writers import SyncbrokArrowWriter  # noqa: PLC0415  # who only reads needs none of it
+
+        return SyncbrokArrowWriter(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802  # Spark's name
+        from syncbrok.pipeline.sink.writers import SyncbrokStreamArrowWriter  # noqa: PLC0415  # who only reads needs none of it
+
+        return SyncbrokStreamArrowWriter(dict(self.options), schema, overwrite)

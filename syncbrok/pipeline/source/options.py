@@ -1,0 +1,101 @@
+"""What a person may say with ``.option(...)``, and what it means. No Spark."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.units import parse_bytes, parse_time_us
+from syncbrok.pipeline import schema
+from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, Query
+from syncbrok.pipeline.log_files import PARTITION_BYTES
+
+TRIGGER_BYTES = 2 * PARTITION_BYTES
+
+
+class ReadOptions(NamedTuple):
+    """How to read: ``query`` what, of the log at ``path``; into partitions of about ``partition_bytes`` and at least
+    ``least`` of them, where there is enough to read. ``pushdown``: filters may be handed down."""
+
+    path: str
+    query: Query
+    partition_bytes: int
+    least: int
+    pushdown: bool
+
+
+def read_options(options: Mapping[str, str], columns: Sequence[str] | None = None) -> ReadOptions:
+    """Of the options of a reader, batch or stream; ``columns``: those of a schema that was given. Raises
+    ``BadSetting``."""
+    if not options.get("path"):
+        raise BadSetting("no path: give the broker's storage directory, as in .load('storage/')")
+    kind = options.get("kind", "messages")
+    wanted = options.get("columns") if columns is None else ",".join(columns)
+    queues = options.get("queue")
+    query = Query(
+        kind,
+        schema.columns_of(kind, wanted),
+        None if queues is None else frozenset(name.strip() for name in queues.split(",") if name.strip()),
+        parsed(parse_time_us, options, "since", TIME_MIN_US),
+        parsed(parse_time_us, options, "until", TIME_MAX_US),
+        (),
+        flag(options, "verify", default=True),
+    )
+    return ReadOptions(
+        options["path"],
+        query,
+        max(1, size(options, "partitionBytes", PARTITION_BYTES)),
+        max(1, size(options, "minPartitions", os.cpu_count() or 1)),
+        flag(options, "pushdown", default=False),
+    )
+
+
+class StreamOptions(NamedTuple):
+    """How to follow: ``read`` what, from ``starting`` on (earliest, latest, or a sequence), by at most ``bytes_max``
+    and ``records_max`` (None: any number) each trigger."""
+
+    read: ReadOptions
+    starting: str
+    bytes_max: int
+    records_max: int | None
+    fail_on_data_loss: bool
+
+
+def stream_options(options: Mapping[str, str], columns: Sequence[str] | None = None) -> StreamOptions:
+    """Of the options of a stream. Raises ``BadSetting``."""
+    starting = options.get("startingSequence", "earliest").strip().lower()
+    if starting not in ("earliest", "latest") and not (starting.isdecimal() and int(starting) > 0):
+        raise BadSetting(f"startingSequence is {starting!r}; it must be earliest, latest or a sequence from 1 on")
+    return StreamOptions(
+        read_options(options, columns),
+        starting,
+        max(1, size(options, "maxBytesPerTrigger", TRIGGER_BYTES)),
+        max(1, size(options, "maxRecordsPerTrigger", 1)) if options.get("maxRecordsPerTrigger") else None,
+        flag(options, "failOnDataLoss", default=True),
+    )
+
+
+def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """An option that is true or false."""
+    value = options.get(name)
+    if value is None:
+        return default
+    if value.strip().lower() not in ("true", "false"):
+        raise BadSetting(f"{name} is {value!r}; it must be true or false", option=name)
+    return value.strip().lower() == "true"
+
+
+def size(options: Mapping[str, str], name: str, default: int) -> int:
+    """An option that is a number, or bytes with a unit."""
+    return parsed(lambda value: parse_bytes(int(value) if value.isdecimal() else value), options, name, default)
+
+
+def parsed(parse: Callable[[str], int], options: Mapping[str, str], name: str, default: int) -> int:
+    """What ``parse`` makes of an option. Raises ``BadSetting`` naming it."""
+    value = options.get(name)
+    if value is None:
+        return default
+    try:
+        return parse(value.strip())
+    except BadSetting as problem:
+        raise BadSetting(f"{name}: {problem.detail}", option=name) from problem

@@ -1,0 +1,104 @@
+"""The log as a stream of Spark: follows what a broker writes, trigger by trigger.
+
+Options beside those of a batch (``source``): ``startingSequence`` (``earliest``, the default, ``latest``, or a
+sequence; for a new query only), ``maxBytesPerTrigger`` (512 MiB), ``maxRecordsPerTrigger`` (records of the log of any
+kind), ``failOnDataLoss`` (true: what retention dropped unread is an error; false: the stream goes on behind it).
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from syncbrok.pipeline import log_files
+from syncbrok.pipeline.decode.plan import carried, narrowed
+from syncbrok.pipeline.decode.query import CarriedRule
+from syncbrok.pipeline.log_files import Log
+from syncbrok.pipeline.source import position as stream_position
+from syncbrok.pipeline.source.options import StreamOptions
+from syncbrok.pipeline.source.partition import LogPartition, read_partition
+from syncbrok.pipeline.source.position import Position
+
+
+class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a log. The last look is kept, so that the next one opens only what is new."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._log: Log | None = None
+        self._target: int | None = None
+
+    # -- where -------------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Where a new query begins."""
+        log, starting = self._look(), self._options.starting
+        if starting == "earliest":
+            return stream_position.earliest(log).as_json()
+        if starting == "latest":
+            return stream_position.latest(log).as_json()
+        return stream_position.at_sequence(log, int(starting)).as_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        records_max = self._options.records_max
+        return ReadMaxBytes(self._options.bytes_max) if records_max is None else ReadMaxRows(records_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Nothing that comes later is read."""
+        self._target = self._look().durable
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """How far the next trigger goes. Raises ``Gone``, ``BadSetting`` and ``LogCorrupt``."""
+        here, log = Position.of_json(start), self._look()
+        self._check(here, log)
+        bytes_max, records_max = self._limits(limit)
+        through = log.durable if self._target is None else self._target
+        end = stream_position.forward(here, log, bytes_max=bytes_max, records_max=records_max, through=through)
+        return end.as_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+        return None if self._log is None else stream_position.latest(self._log).as_json()
+
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        if isinstance(limit, ReadAllAvailable):
+            return None, None
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_max
+        records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.records_max
+        return bytes_max, records_max
+
+    # -- what --------------------------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """What stands between two positions, shared out. Raises as ``latestOffset``."""
+        here, there, log = Position.of_json(start), Position.of_json(end), self._look()
+        self._check(here, log)
+        if there.next <= here.next:
+            return []
+        read, query = self._options.read, self._options.read.query
+        parts = [
+            one._replace(hint=stream_position.hint(here, one.segment))
+            for one in log_files.slices(log, here.next, there.next - 1)
+        ]
+        rule, carrying = CarriedRule(), frozenset[int]()
+        if query.kind == "messages" and there.carried_through >= here.next:
+            rule, carrying = carried(log, there.carried_low, there.carried_below, there.carried_through)
+        packed = log_files.share_out(narrowed(parts, query, carrying), read.partition_bytes, read.least)
+        return [LogPartition(slices, log.uuid, rule) for slices in packed]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition, self._options.read.query)
+
+    def _look(self) -> Log:
+        self._log = log_files.look(log_files.directory_of(self._options.read.path), self._log)
+        return self._log
+
+    def _check(self, here: Position, log: Log) -> None:
+        stream_position.check(here, log, fail_on_data_loss=self._options.fail_on_data_loss)
