@@ -60,7 +60,8 @@ def every_error() -> Iterator[type[SyncbrokError]]:
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        yield kind
+        if not kind.__module__.startswith("syncbrok.pipeline"):  # never raised in a broker, which does not import it
+            yield kind
 
 
 def test_every_error_has_its_row() -> None:

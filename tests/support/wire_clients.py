@@ -6,7 +6,6 @@ import base64
 import json
 import struct
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final
 
 import msgpack
@@ -27,10 +26,12 @@ def framed_frame(kind: int, topic: str, data: bytes, key: str = "") -> bytes:
 async def _send_all(port: int, data: bytes) -> None:
     """One connection; returns when the broker has closed its side: then all of it is durable."""
     client = await Client.connect(port)
-    await client.send(data)
-    client.writer.write_eof()
-    await client.rest()
-    await client.close()
+    try:
+        await client.send(data)
+        client.writer.write_eof()
+        await client.rest()
+    finally:
+        await client.close()
 
 
 async def publish_framed(port: int, queue: str, content: bytes) -> None:
@@ -65,7 +66,7 @@ async def take_framed(port: int, queue: str, seen: list[bytes]) -> None:
             else:
                 await asyncio.wait((asyncio.get_running_loop().create_future(),), timeout=_PAUSE_S)
     finally:
-        client.writer.close()
+        await client.close()
 
 
 async def take_topics(port: int, queue: str, seen: list[bytes]) -> None:
@@ -81,7 +82,7 @@ async def take_topics(port: int, queue: str, seen: list[bytes]) -> None:
             seen.append(await client.receive(length))
             await client.send(struct.pack(">H", 4))
     finally:
-        client.writer.close()
+        await client.close()
 
 
 async def take_multiplexed(port: int, queue: str, seen: list[bytes]) -> None:
@@ -93,7 +94,7 @@ async def take_multiplexed(port: int, queue: str, seen: list[bytes]) -> None:
             (length,) = struct.unpack("<I", await _patiently(client, 4))
             seen.append(base64.b64decode(json.loads(await client.receive(length))["Body"]))
     finally:
-        client.writer.close()
+        await client.close()
 
 
 async def take_msgpack(port: int, queue: str, seen: list[bytes]) -> None:
@@ -103,9 +104,7 @@ async def take_msgpack(port: int, queue: str, seen: list[bytes]) -> None:
             await client.send(queue.encode() + b"\n")
             seen += (await client.rest()).splitlines()
         finally:
-            client.writer.close()
-            with suppress(ConnectionError):
-                await client.writer.wait_closed()
+            await client.close()
 
 
 async def _patiently(client: Client, size: int) -> bytes:
