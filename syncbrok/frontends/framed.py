@@ -8,7 +8,7 @@ share; it is answered with a consume frame, or a consume-empty where there is no
 
 import struct
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,7 @@ from syncbrok.frontends.over_tcp.desk import Desk, Desks
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
 from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.pieces import Pieces
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
 from syncbrok.model.message import Message
@@ -55,40 +56,17 @@ class Goodbye(NamedTuple):
 Command = Publish | Consume | Goodbye | PeerFault
 
 
-class Codec:
+class Codec(Pieces):
     """Frames from bytes in any split. At most one frame of ``content_bytes_max`` is kept."""
 
     def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
-        self._rest = b""
+        super().__init__()
         self._content_bytes_max = content_bytes_max
-        self._broken = False
 
-    @property
-    def partial(self) -> bool:
-        return bool(self._rest)
-
-    def feed(self, data: bytes) -> Sequence[Command]:
-        """See ``conversation.Codec``."""
-        if self._broken:
-            return ()
-        commands: list[Command] = []
-        data = self._rest + data if self._rest else data
-        at, end = 0, len(data)
-        try:
-            while end - at >= _HEAD.size:
-                following = self._frame(data, at, end, commands)
-                if not following:
-                    break
-                at = following
-        except PeerFault as fault:
-            self._broken = True
-            self._rest = b""
-            return [*commands, fault]
-        self._rest = data[at:]
-        return commands
-
-    def _frame(self, data: bytes, at: int, end: int, commands: list[Command]) -> int:
-        """Take in the frame at ``at``; where the next begins, 0 where it is not whole yet."""
+    def take(self, data: bytes, at: int, commands: list[Command]) -> int:
+        """See ``Pieces``."""
+        if len(data) - at < _HEAD.size:
+            return 0
         length: int
         length, kind, _ = _HEAD.unpack_from(data, at)
         if length < _AFTER_LENGTH:
@@ -99,7 +77,7 @@ class Codec:
         following = at + 4 + length
         if kind in (PUBLISH, CONSUME):
             following += 2
-        if following > end:
+        if following > len(data):
             return 0
         if kind in (PUBLISH, CONSUME):
             _addressed(kind, data, body_at, following, commands)
@@ -164,7 +142,7 @@ class _Peer(Conversation):
     def __init__(self, owner: Listener, desks: Desks, publisher: "partial[Unanswered]") -> None:
         super().__init__(owner, Codec())
         self._desks = desks
-        self._publisher = publisher(lambda error: self.send_away(str(error)))
+        self._publisher = publisher(self.refused)
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, Publish):

@@ -116,8 +116,7 @@ class _Producer(Conversation):
     def __init__(self, owner: Listener, doors: Doors) -> None:
         self._message = ProducerCodec()
         super().__init__(owner, self._message)
-        refused = lambda error: self.send_away(str(error))  # noqa: E731
-        self._publisher = Unanswered(doors.queues, doors.channels.messages, refused)
+        self._publisher = Unanswered(doors.queues, doors.channels.messages, self.refused)
 
     def handle(self, command: Any) -> Awaitable[None]:
         assert command is END

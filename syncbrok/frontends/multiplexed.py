@@ -20,6 +20,7 @@ from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFaul
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
 from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.pieces import Pieces
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault
@@ -66,37 +67,25 @@ class Wrong(NamedTuple):
 Command = Assert | Published | Wrong | PeerFault
 
 
-class Codec:
+class Codec(Pieces):
     """Messages from bytes in any split. At most one is kept."""
 
     def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
-        self._rest = b""
+        super().__init__()
         self._frame_bytes_max = content_bytes_max * 4 // 3 + 4 * limits.KIB
-        self._broken = False
 
-    @property
-    def partial(self) -> bool:
-        return bool(self._rest)
-
-    def feed(self, data: bytes) -> Sequence[Command]:
-        """See ``conversation.Codec``."""
-        if self._broken:
-            return ()
-        commands: list[Command] = []
-        data = self._rest + data if self._rest else data
-        at = 0
-        while len(data) - at >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(data, at)
-            if length > self._frame_bytes_max:
-                self._broken, self._rest = True, b""
-                return [*commands, PeerFault(f"a message of {length} bytes; at most {self._frame_bytes_max} are taken")]
-            end = at + _LENGTH.size + length
-            if end > len(data):
-                break
-            _command(data[at + _LENGTH.size : end], commands)
-            at = end
-        self._rest = data[at:]
-        return commands
+    def take(self, data: bytes, at: int, commands: list[Command]) -> int:
+        """See ``Pieces``."""
+        if len(data) - at < _LENGTH.size:
+            return 0
+        (length,) = _LENGTH.unpack_from(data, at)
+        if length > self._frame_bytes_max:
+            raise PeerFault(f"a message of {length} bytes; at most {self._frame_bytes_max} are taken")
+        end: int = at + _LENGTH.size + length
+        if end > len(data):
+            return 0
+        _command(data[at + _LENGTH.size : end], commands)
+        return end
 
 
 def _command(written: bytes, commands: list[Command]) -> None:
@@ -247,8 +236,7 @@ class _Peer(Conversation):
     def __init__(self, owner: Listener, frontend: Multiplexed, doors: Doors) -> None:
         super().__init__(owner, Codec())
         self._frontend = frontend
-        refused = lambda error: self.send_away(str(error))  # noqa: E731
-        self._publisher = Unanswered(doors.queues, doors.channels.messages, refused)
+        self._publisher = Unanswered(doors.queues, doors.channels.messages, self.refused)
         self._streams: set[tuple[_Hub, str]] = set()
         self._waiting: set[_Hub] = set()
 

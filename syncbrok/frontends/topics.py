@@ -19,6 +19,7 @@ from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.pieces import Pieces
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.frontends.passing import Guest, Passing
 from syncbrok.model import limits
@@ -84,40 +85,19 @@ class Answered(NamedTuple):
 Command = Subscribe | Unwanted | Published | Answered | PeerFault
 
 
-class Codec:
+class Codec(Pieces):
     """Actions from bytes in any split."""
 
     def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
-        self._rest = b""
+        super().__init__()
         self._content_bytes_max = content_bytes_max
         self._publishing = False
-        self._broken = False
 
-    @property
-    def partial(self) -> bool:
-        return bool(self._rest)
-
-    def feed(self, data: bytes) -> Sequence[Command]:
-        """See ``conversation.Codec``."""
-        if self._broken:
-            return ()
-        commands: list[Command] = []
-        data = self._rest + data if self._rest else data
-        at = 0
-        try:
-            while at < len(data):
-                following = self._message(data, at, commands) if self._publishing else self._action(data, at, commands)
-                if not following:
-                    break
-                at = following
-        except PeerFault as fault:
-            self._broken, self._rest = True, b""
-            return [*commands, fault]
-        self._rest = data[at:]
-        return commands
+    def take(self, data: bytes, at: int, commands: list[Command]) -> int:
+        """See ``Pieces``."""
+        return self._message(data, at, commands) if self._publishing else self._action(data, at, commands)
 
     def _action(self, data: bytes, at: int, commands: list[Command]) -> int:
-        """Take in what begins at ``at``; where the next begins, 0 where it is not whole yet."""
         if len(data) - at < 2:
             return 0
         (action,) = _U16.unpack_from(data, at)
@@ -251,8 +231,7 @@ class _Peer(Conversation):
         super().__init__(owner, Codec())
         self._doors = doors
         self._guests = guests
-        refused = lambda error: self.send_away(str(error))  # noqa: E731
-        self._publisher = Unanswered(doors.queues, doors.channels.messages, refused)
+        self._publisher = Unanswered(doors.queues, doors.channels.messages, self.refused)
         self._seats: dict[str, _Seat] = {}  # bounded by _TOPICS_MAX
         self._out: tuple[_Seat, int] | None = None
         """the message that the client is to answer"""

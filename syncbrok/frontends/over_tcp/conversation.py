@@ -190,6 +190,10 @@ class Conversation(asyncio.Protocol):
             self.transport.write(self.farewell(words))
             self.close()
 
+    def refused(self, error: BaseException) -> None:
+        """What it published was not taken: a peer that hears no answers hears this."""
+        self.send_away(str(error))
+
     def close(self) -> None:
         """Close once what was written has gone out."""
         self.over = True

@@ -1,0 +1,41 @@
+"""Bytes in any split: what every codec does with the frame that is not whole yet."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from syncbrok.frontends.over_tcp.conversation import PeerFault
+
+
+class Pieces:
+    """The reading half of a wire format derives from it; pure. It keeps what ``take`` has not taken: a frame at most,
+    where ``take`` refuses one that is too long as soon as its length is known."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._broken = False
+
+    @property
+    def partial(self) -> bool:
+        """See ``conversation.Codec``."""
+        return bool(self._rest)
+
+    def take(self, data: bytes, at: int, commands: list[Any]) -> int:
+        """Take in what begins at ``at``, which is inside ``data``; where the next begins, 0 where it is not whole yet.
+        Raises ``PeerFault``."""
+        raise NotImplementedError
+
+    def feed(self, data: bytes) -> Sequence[Any]:
+        """See ``conversation.Codec``."""
+        if self._broken:
+            return ()
+        commands: list[Any] = []
+        data = self._rest + data if self._rest else data
+        at = 0
+        try:
+            while at < len(data) and (following := self.take(data, at, commands)):
+                at = following
+        except PeerFault as fault:
+            self._broken, self._rest = True, b""
+            return [*commands, fault]
+        self._rest = data[at:]
+        return commands
