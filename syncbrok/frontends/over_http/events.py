@@ -25,7 +25,7 @@ _IDLE_S: Final = 15.0
 """after so long without an event a comment is sent: proxies keep the stream open, and a listener that has gone shows"""
 _WRITE_TIMEOUT_S: Final = 30.0
 """how long a listener may leave a full socket unread"""
-_HEADERS: Final = {
+HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",
@@ -39,13 +39,13 @@ async def stream(surface: Surface, request: web.Request) -> web.StreamResponse:
         _after(request),
         query.number(request, "rate", 0, 0, _RATE_MAX),
     )
-    response = web.StreamResponse(headers=_HEADERS)
+    response = web.StreamResponse(headers=HEADERS)
     with listener:
         await response.prepare(request)
         if request.method == "HEAD":
             return response
         try:
-            await _write(response, b"retry: 2000\n\n")
+            await write(response, b"retry: 2000\n\n")
             await _copy(listener, response)
         except (ConnectionError, TimeoutError):
             # The listener has gone, or has stopped reading. There is nobody to tell.
@@ -59,10 +59,11 @@ async def stream(surface: Surface, request: web.Request) -> web.StreamResponse:
 async def _copy(listener: Listener, response: web.StreamResponse) -> None:
     async with aclosing(listener.batches(_IDLE_S)) as batches:
         async for batch in batches:
-            await _write(response, _text(batch) if batch else b": still here\n\n")
+            await write(response, _text(batch) if batch else b": still here\n\n")
 
 
-async def _write(response: web.StreamResponse, text: bytes) -> None:
+async def write(response: web.StreamResponse, text: bytes) -> None:
+    """A piece of an event stream. Raises ``TimeoutError`` where nobody reads it."""
     async with asyncio.timeout(_WRITE_TIMEOUT_S):
         await response.write(text)
 

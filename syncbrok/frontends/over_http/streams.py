@@ -12,7 +12,7 @@ from aiohttp import WSMsgType, web
 
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Delivery
-from syncbrok.frontends.over_http import query, render, socket_frames
+from syncbrok.frontends.over_http import events, query, render, socket_frames
 from syncbrok.frontends.over_http.gate import GATE
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.queues import queue_name
@@ -219,25 +219,24 @@ class _Socket:
 async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web.StreamResponse:
     """Every message accepted, in the order accepted, which is a causal order; nobody waits for who reads it."""
     after = _after(surface, request, queue)
-    headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store"}
-    response = web.StreamResponse(headers={**headers, "X-Accel-Buffering": "no"})
+    response = web.StreamResponse(headers=events.HEADERS)
     await response.prepare(request)
     if request.method == "HEAD":
         return response
     idle_s = 0.0
     try:
-        await _write(response, b"retry: 2000\n\n")
+        await events.write(response, b"retry: 2000\n\n")
         while surface.view.state == "serving":
             messages = await surface.view.read(queue, after, _TAIL_TOGETHER)
             if messages:
                 after, idle_s = messages[-1].sequence, 0.0
-                await _write(response, b"".join(_event(render.stored(message, queue)) for message in messages))
+                await events.write(response, b"".join(_event(render.stored(message, queue)) for message in messages))
                 continue
             await asyncio.sleep(_TAIL_LOOK_S)
             idle_s += _TAIL_LOOK_S
             if idle_s >= _TAIL_IDLE_S:
                 idle_s = 0.0
-                await _write(response, b": still here\n\n")
+                await events.write(response, b": still here\n\n")
     except (ConnectionError, TimeoutError):
         if request.transport is not None:
             request.transport.abort()
@@ -248,11 +247,6 @@ async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web
 
 def _event(message: dict[str, Any]) -> bytes:
     return b"id: %d\nevent: message\ndata: %s\n\n" % (message["sequence"], orjson.dumps(message))
-
-
-async def _write(response: web.StreamResponse, text: bytes) -> None:
-    async with asyncio.timeout(_WRITE_TIMEOUT_S):
-        await response.write(text)
 
 
 def _after(surface: Surface, request: web.Request, queue: QueueName) -> int:
