@@ -1,4 +1,4 @@
-"""A run of plain messages means what its messages mean one by one: drafted, written, applied, and after a crash.
+"""A run of messages that are alike means what they mean one by one: drafted, written, applied, and after a crash.
 
 Broken by hand to see these fail: the unit ends of a run shifted by one; checksums of headers made too early; the rows
 of a second chunk begun at the place of the first; the ring of the lineage not closed; neighbours of two queues in one
@@ -18,13 +18,14 @@ from syncbrok.log import codec, segment, watermark
 from syncbrok.log.columns import TABLES
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES
+from syncbrok.model.errors import IdempotencyConflict
 from syncbrok.model.facts import Fact, FactOrRun, Published, PublishedRun, QueueSet, SubscriberSet, last_sequence
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
 from syncbrok.space.acceptance import Acceptor
-from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
+from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishKeyed, PublishPlain
 from syncbrok.space.draft import Draft
-from syncbrok.space.idempotency import KeyIndex
+from syncbrok.space.idempotency import KeyIndex, key_hashes, plain_fingerprints
 from syncbrok.space.lineage import Lineage
 from syncbrok.space.queue import Registry
 from tests.support.facts import facts, texts
@@ -41,6 +42,13 @@ def run_of(count: int, first: int = 1, queue: int = 1, contents: list[bytes] | N
     ids = b"".join(make_message_id(NOW_US // 1_000, sequence, KEY) for sequence in range(first, first + count))
     contents = contents or [b"content %d" % sequence for sequence in range(first, first + count)]
     return PublishedRun(first, NOW_US, ids, queue, Scope.ALL, ParentFailure.FAIL, "text/plain", contents)
+
+
+def keyed(run: PublishedRun) -> PublishedRun:
+    """The same with idempotency keys, each of its own length."""
+    keys = [f"key {sequence}" * (sequence % 3 + 1) for sequence in range(run.sequence, run.sequence + run.size)]
+    prints = plain_fingerprints(run.content_type, run.contents)
+    return run._replace(idempotency_keys=keys, fingerprints=prints, key_hashes=key_hashes(run.queue, keys))
 
 
 def one_by_one(many: list[FactOrRun]) -> list[Fact]:
@@ -62,7 +70,7 @@ runs = st.builds(
 
 
 @settings(max_examples=200)
-@given(st.lists(runs | facts, min_size=1, max_size=4), st.data())
+@given(st.lists(runs | runs.map(keyed) | facts, min_size=1, max_size=4), st.data())
 def test_a_run_is_written_as_its_records(many: list[FactOrRun], data: st.DataObject) -> None:
     """The log knows no runs: byte for byte its records are those of the messages alone, wherever units end."""
     single = one_by_one(many)
@@ -116,6 +124,8 @@ def told(kinds: list[tuple[str, int, int]]) -> list[FactOrRun]:
         run = run_of(size, sequence, queue)
         if kind == "run":
             made.append(run)
+        elif kind == "keyed run":
+            made.append(keyed(run))
         else:
             changes = {"key": f"k{size}"} if kind == "keyed" else {"parents": (run_of(1, sequence - 1).ids,)}
             made += [one._replace(**changes) for one in run.messages()]
@@ -126,7 +136,9 @@ def told(kinds: list[tuple[str, int, int]]) -> list[FactOrRun]:
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["run", "run", "keyed", "child"]), st.integers(1, 300), st.integers(1, 3)),
+        st.tuples(
+            st.sampled_from(["run", "run", "keyed run", "keyed", "child"]), st.integers(1, 300), st.integers(1, 3)
+        ),
         min_size=1,
         max_size=12,
     ),
@@ -312,6 +324,28 @@ def test_last_sequence_of_a_run() -> None:
 
 
 # -- as a whole -------------------------------------------------------------------------------------------------------
+
+
+async def test_keys_of_a_batch_are_known_by_the_next_process(tmp_path: Path) -> None:
+    """RULES 4: a batch with keys that came in as one run is recognised line by line, also after a restart, and its
+    messages are found by their keys."""
+    contents, keys = [b"line %d" % number for number in range(40)], [f"k{number}" for number in range(40)]
+    unit = PublishKeyed(PlainKind(Q, "text/x"), contents, keys, 400)
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        first = await running.put(unit)
+        again = await running.put(unit)
+        assert (first.new, again.new, again.ids) == ((True,) * 40, (False,) * 40, first.ids)
+        (found,) = await running.view.find(None, "k7", 9)
+        assert found.id == first.ids[7]
+    async with running_space(tmp_path) as running:
+        again = await running.put(unit._replace(keys=["new", *keys[1:]]))
+        assert (again.new, again.ids[1:]) == ((True, *(False,) * 39), first.ids[1:])
+        with pytest.raises(IdempotencyConflict) as refused:
+            await running.put(unit._replace(contents=[*contents[:39], b"other"]))
+        assert refused.value.members["line"] == 39
+        (found,) = await running.view.find(None, "k7", 9)
+        assert found.id == first.ids[7]
 
 
 async def test_a_batch_goes_through_the_broker(tmp_path: Path) -> None:

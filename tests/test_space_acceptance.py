@@ -3,11 +3,11 @@
 import pytest
 
 from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooLarge, UnknownParent, UnknownQueue
-from syncbrok.model.facts import Published, QueueSet
+from syncbrok.model.facts import Published, PublishedRun, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope
 from syncbrok.model.names import MessageId, QueueName, make_message_id
 from syncbrok.space.acceptance import Acceptor, Found, OldKey, Wanted, merge
-from syncbrok.space.channels import Accepted, Publish
+from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishKeyed
 from syncbrok.space.draft import Draft
 from syncbrok.space.idempotency import KeyIndex
 from syncbrok.space.identity import make_message_ids
@@ -39,10 +39,13 @@ class Bench:
     def commit(self, draft: Draft) -> None:
         """As the Space does once it is durable."""
         for fact in draft.facts:
-            assert isinstance(fact, Published)
-            self.lineage.note(fact)
-            self.keys.note(fact)
-            self.cached[fact.sequence] = fact
+            assert isinstance(fact, Published | PublishedRun)
+            if isinstance(fact, PublishedRun):
+                self.keys.note_run(fact)
+            for message in fact.messages() if isinstance(fact, PublishedRun) else (fact,):
+                self.lineage.note(message)
+                self.keys.note(message)
+                self.cached[message.sequence] = message
         self.sequence = draft.sequence
 
     def publish(self, *messages: Message, queue: str = "q", found: Found | None = None) -> Accepted:
@@ -51,6 +54,17 @@ class Bench:
         assert isinstance(result, Accepted)
         self.commit(draft)
         return result
+
+    def keyed(self, *pairs: tuple[bytes, str], queue: str = "q") -> Accepted | None:
+        """Content and key of each line; None where it is not for one look to decide."""
+        contents, keys = zip(*pairs, strict=True)
+        draft = self.draft()
+        item = PublishKeyed(PlainKind(QueueName(queue), "t/p"), contents, keys, 10)
+        accepted = self.acceptor.plain.accept_keyed(item, draft)
+        if accepted is None:
+            assert (draft.facts, draft.sequence, draft.keys) == ([], self.sequence, {})
+        self.commit(draft)
+        return accepted
 
     def refused(self, error: type[Exception], *messages: Message, queue: str = "q") -> Exception:
         """Accepting these raises, and nothing of it stays."""
@@ -205,6 +219,49 @@ def test_parents_belong_to_the_fingerprint_and_are_looked_at_after_the_key():
     assert bench.publish(Message(b"a", idempotency_key="k", parents=(parent,))).ids == first.ids
     never = make_message_id(NOW_US // 1000, 10_000, KEY)
     bench.refused(IdempotencyConflict, Message(b"a", idempotency_key="k", parents=(never,)))
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 300])
+def test_new_keys_are_accepted_in_one_look_as_one_by_one(count: int):
+    """RULES 4: the short way makes the facts and the receipt that each line alone would have made."""
+    pairs = [(b"content %d" % number, f"key {number}") for number in range(count)]
+    short, long = Bench(), Bench()
+    accepted = short.keyed(*pairs)
+    assert accepted == long.publish(*[Message(content, "t/p", idempotency_key=key) for content, key in pairs])
+    assert short.cached == long.cached
+    assert short.keys.save() == long.keys.save()
+    for bench in (short, long):
+        again = bench.publish(Message(b"content 0", "t/p", idempotency_key="key 0"))
+        assert (again.new, again.ids) == ((False,), accepted.ids[:1])
+        bench.refused(IdempotencyConflict, Message(b"content 0", "t/other", idempotency_key="key 0"))
+
+
+def test_what_may_be_known_is_decided_line_by_line():
+    """RULES 4: one key that is known, twice in the batch, or no longer in the index is enough."""
+    bench = Bench()
+    assert bench.keyed((b"a", "1"), (b"b", "2")) is not None
+    for known in ("1", "2"):
+        assert bench.keyed((b"c", "3"), (b"a", known)) is None
+    assert bench.keyed((b"c", "3"), (b"c", "3")) is None
+    assert bench.keyed((b"c", "1"), queue="other") is not None
+    assert bench.keyed((b"c", "3")) is not None
+    bench.keys.save()  # folds what is recent into columns
+    assert bench.keyed((b"c", "4"), (b"c", "3")) is None
+    bench.keys.complete_since_us = NOW_US
+    assert bench.keyed((b"c", "5")) is None
+
+
+def test_keys_of_one_draft_are_known_to_the_next_unit_of_it():
+    """RULES 4: a duplicate of one that is not durable yet is recognised whichever way both came."""
+    bench = Bench()
+    draft = bench.draft()
+    keyed = PublishKeyed(PlainKind(QueueName("q"), "t/p"), [b"a", b"b"], ["1", "2"], 2)
+    first = bench.acceptor.plain.accept_keyed(keyed, draft)
+    assert first is not None
+    assert bench.acceptor.plain.accept_keyed(keyed, draft) is None
+    again = bench.acceptor.accept(keyed.unit(), draft, None)
+    assert isinstance(again, Accepted)
+    assert (again.ids, again.new) == (first.ids, (False, False))
 
 
 def test_known_lines_of_a_batch_return_their_first_ids():

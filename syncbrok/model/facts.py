@@ -140,9 +140,9 @@ class Published(NamedTuple):
 
 
 class PublishedRun(NamedTuple):
-    """Messages accepted one after the other at one time, as columns: nothing tells them apart but id and content. They
-    are plain: no parents, no keys, no times of their own, no headers, for every subscriber; root and depth are those
-    of a message without parents.
+    """Messages accepted one after the other at one time, as columns: nothing tells them apart but id, content and the
+    idempotency key, which all of them have or none. Else they are plain: no parents, no key to order by, no times of
+    their own, no headers, for every subscriber; root and depth are those of a message without parents.
 
     A run is no record. It stands for as many ``Published`` facts in memory, from acceptance until it is applied, and
     is written as their records, byte for byte; who reads the log meets those. ``contents`` is empty where only facts
@@ -159,6 +159,11 @@ class PublishedRun(NamedTuple):
     parent_failure: ParentFailure
     content_type: str
     contents: Sequence[bytes] = ()
+    idempotency_keys: Sequence[str] = ()
+    """one for each message, or none at all; so too the next two"""
+    fingerprints: Sequence[bytes] = ()
+    key_hashes: Sequence[int] = ()
+    """of queue and idempotency key, as whoever looks for them later wants them: made once, at acceptance"""
 
     @property
     def size(self) -> int:
@@ -185,8 +190,8 @@ class PublishedRun(NamedTuple):
                 self.parent_failure,
                 (),
                 "",
-                "",
-                b"",
+                self.idempotency_keys[at] if self.idempotency_keys else "",
+                self.fingerprints[at] if self.fingerprints else b"",
                 0,
                 0,
                 self.content_type,

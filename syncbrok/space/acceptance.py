@@ -105,8 +105,8 @@ class Acceptor:
         self._cached = cached
         self._closing = closing
         self._sync = sync
-        self.plain = PlainAcceptor(self._queue, sync)
-        """of messages that are nothing but their contents: there is nothing to look for"""
+        self.plain = PlainAcceptor(self._queue, keys, sync)
+        """of messages that are nothing but their contents, or have a new key: there is nothing to look for"""
 
     def accept(self, unit: Publish, draft: Draft, found: Found | None, only: int = 0) -> Accepted | Wanted:
         """Puts what is new into the draft. Raises ``UnknownQueue``, ``UnknownParent``, ``IdempotencyConflict``,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, Draining, LogFull, LogUnavailable, Overloaded, SyncbrokError
-from syncbrok.space.channels import Listener, PlainKind, Publish, PublishBatch, PublishPlain
+from syncbrok.space.channels import Listener, PlainKind, Publish, PublishBatch, PublishKeyed, PublishPlain
 
 _log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class BoundedChannel:
             size_bytes = 0
             for message in item.messages:
                 size_bytes += len(message.content)
-        elif type(item) is PublishBatch:
+        elif type(item) is PublishBatch or type(item) is PublishKeyed:
             records, size_bytes = len(item.contents), item.size_bytes
         else:
             records, size_bytes = 1, _command_bytes

@@ -69,6 +69,23 @@ class PublishBatch(NamedTuple):
     """of all contents, or a little more"""
 
 
+class PublishKeyed(NamedTuple):
+    """Messages with nothing but content and idempotency key, as one unit. Receipt: ``Accepted``."""
+
+    kind: PlainKind
+    contents: Sequence[bytes]
+    keys: Sequence[str]
+    """one for each"""
+    size_bytes: int
+    """of all contents, or a little more"""
+
+    def unit(self) -> Publish:
+        """The same, one by one."""
+        queue, content_type = self.kind
+        pairs = zip(self.contents, self.keys, strict=True)
+        return Publish(queue, tuple([Message(content, content_type, idempotency_key=key) for content, key in pairs]))
+
+
 class Cancel(NamedTuple):
     """End what has not been delivered of a message as ``dropped``. Receipt: how many deliveries that were (int)."""
 

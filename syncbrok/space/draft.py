@@ -56,6 +56,14 @@ class Alike(NamedTuple):
     content_type: str
 
 
+class Keyed(NamedTuple):
+    """The idempotency keys of a run, one for each message, and what goes with them."""
+
+    keys: Sequence[str]
+    fingerprints: Sequence[bytes]
+    hashes: Sequence[int]
+
+
 Step = Callable[["Draft", Waiting], Any]
 """Puts the facts of an item into the draft and returns its receipt's result, or ``ELSEWHERE``. Raises ``ClientFault``
 or ``BrokerFault`` having changed nothing, or ``Later``."""
@@ -143,6 +151,17 @@ class Draft:
             self.unit_ends.append(self.records - 1)
         else:
             self.unit_ends.extend(range(before, self.records))
+
+    def add_keyed(self, alike: Alike, contents: Sequence[bytes], keys: Keyed) -> None:
+        """As ``add_plain`` for one unit of messages that have an idempotency key each."""
+        facts, first = self.facts, self.sequence
+        run = PublishedRun(first, self.time_us, self.ids.joined(first, len(contents)), *alike, contents, *keys)
+        if len(contents) < RUN_MIN:
+            facts.extend(run.messages())
+        else:
+            facts.append(run)
+        self.sequence += len(contents)
+        self.unit_ends.append(self.records - 1)
 
     def _end_run(self) -> None:
         contents, alike = self._contents, self._alike

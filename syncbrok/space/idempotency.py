@@ -7,13 +7,13 @@ enough for a queue's window, the log's own index is asked (``Found.older``).
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from syncbrok.model.facts import Published
+from syncbrok.model.facts import Published, PublishedRun
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId
 
@@ -28,15 +28,41 @@ Column = npt.NDArray[np.uint64]
 
 
 def key_hash(queue: int, key: str) -> int:
-    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, salt=queue.to_bytes(8, "little"))
-    return int.from_bytes(digest.digest(), "little")
+    return key_hashes(queue, (key,))[0]
+
+
+def key_hashes(queue: int, keys: Iterable[str]) -> list[int]:
+    """``key_hash`` of each: 64 bits of (queue, key)."""
+    begun = hashlib.blake2b(digest_size=8, salt=queue.to_bytes(8, "little"))
+    digests = _digests(begun, [key.encode("utf-8", "surrogatepass") for key in keys])
+    hashes: list[int] = np.frombuffer(b"".join(digests), "<u8").tolist()
+    return hashes
+
+
+def _digests(begun: "hashlib.blake2b", ends: Iterable[bytes]) -> list[bytes]:
+    """What each makes of the digest that was begun: a copy of it costs half of what another does."""
+    made = []
+    for end in ends:
+        digest = begun.copy()
+        digest.update(end)
+        made.append(digest.digest())
+    return made
 
 
 def fingerprint(message: Message, parents: Iterable[MessageId | int]) -> bytes:
     """16 bytes over body, content type, parents and settings. ``parents`` are ids, or for a line of the same batch
     without an idempotency key its distance: repeated, that line has another id, and the same place. The moment a
     message expires is often counted from the publish, so only whether it does is covered."""
-    digest = hashlib.blake2b(digest_size=16)
+    return _digests(_fingerprint_begun(message, parents), (message.content,))[0]
+
+
+def plain_fingerprints(content_type: str, contents: Iterable[bytes]) -> list[bytes]:
+    """``fingerprint`` of messages that have nothing but their content and a key."""
+    return _digests(_fingerprint_begun(Message(b"", content_type), ()), contents)
+
+
+def _fingerprint_begun(message: Message, parents: Iterable[MessageId | int]) -> "hashlib.blake2b":
+    """All but the content."""
     parts = [
         message.content_type,
         message.key,
@@ -50,11 +76,10 @@ def fingerprint(message: Message, parents: Iterable[MessageId | int]) -> bytes:
             parts += [name, value]
     settings = "".join([f"{len(part)}:{part}" for part in parts])
     related = b"".join([b"#%d." % one if isinstance(one, int) else b"=" + one for one in parents])
-    digest.update(b"%d:%d:" % (len(settings), len(related)))
+    digest = hashlib.blake2b(b"%d:%d:" % (len(settings), len(related)), digest_size=16)
     digest.update(settings.encode("utf-8", "surrogatepass"))
     digest.update(related)
-    digest.update(message.content)
-    return digest.digest()
+    return digest
 
 
 class _Run(NamedTuple):
@@ -91,6 +116,13 @@ class KeyIndex:
         if len(self._recent) >= self._recent_max:
             self._fold()
 
+    def note_run(self, run: PublishedRun) -> None:
+        """As ``note`` for each message of the run."""
+        self._recent.update(zip(run.key_hashes, range(run.sequence, run.last + 1), strict=True))
+        self._recent_us = max(self._recent_us, run.time_us)
+        if len(self._recent) >= self._recent_max:
+            self._fold()
+
     def find(self, hash_: int) -> int | None:
         """Sequence of the newest message with a key of this hash."""
         found = self._recent.get(hash_)
@@ -102,6 +134,18 @@ class KeyIndex:
             if at < len(run.hashes) and run.hashes[at] == wanted:
                 return int(run.sequences[at])
         return None
+
+    def none_of(self, hashes: Sequence[int]) -> bool:
+        """Whether no message has a key with one of these hashes: a tenth of the time of asking ``find`` for each."""
+        if not self._recent.keys().isdisjoint(hashes):
+            return False
+        wanted = np.sort(np.array(hashes, np.uint64))  # neighbours are looked for in neighbouring memory
+        for run in self._runs:
+            at = run.hashes.searchsorted(wanted)
+            at[at == len(run.hashes)] = 0
+            if (run.hashes[at] == wanted).any():
+                return False
+        return True
 
     def forget_before(self, time_us: int) -> None:
         """No window reaches back so far any more: let go of the runs that are wholly older."""

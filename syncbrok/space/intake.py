@@ -22,6 +22,7 @@ from syncbrok.space.channels import (
     DeleteQueue,
     Publish,
     PublishBatch,
+    PublishKeyed,
     PublishPlain,
     PurgeQueue,
     Replay,
@@ -63,6 +64,7 @@ class Intake:
             Publish: self._publish,
             PublishPlain: self._publish_plain,
             PublishBatch: self._publish_batch,
+            PublishKeyed: self._publish_keyed,
             SendTest: self._send_test,
             DeclareQueue: _about("name", declarations.declare_queue),
             ChangeQueue: _about("name", declarations.change_queue),
@@ -94,7 +96,10 @@ class Intake:
         unit: Publish = waiting.item
         if unit.queue in draft.touched:
             raise Later
-        result = self._acceptor.accept(unit, draft, waiting.found)
+        return self._decide(unit, draft, waiting)
+
+    def _decide(self, unit: Publish, draft: Draft, waiting: Waiting, only: int = 0) -> Any:
+        result = self._acceptor.accept(unit, draft, waiting.found, only)
         if type(result) is Wanted:
             self._lookups.ask(waiting, result)
             return ELSEWHERE
@@ -105,6 +110,13 @@ class Intake:
         if item.kind.queue in draft.touched:
             raise Later
         return self._acceptor.plain.accept_batch(item, draft)
+
+    def _publish_keyed(self, draft: Draft, waiting: Waiting) -> Any:
+        item: PublishKeyed = waiting.item
+        if item.kind.queue in draft.touched:
+            raise Later
+        accepted = self._acceptor.plain.accept_keyed(item, draft) if waiting.found is None else None
+        return self._decide(item.unit(), draft, waiting) if accepted is None else accepted
 
     def _publish_plain(self, draft: Draft, waiting: Waiting) -> Any:
         item: PublishPlain = waiting.item
@@ -122,11 +134,7 @@ class Intake:
             raise Later
         only = self._registry.subscriber(item.queue, item.id).number
         unit = Publish(item.queue, (item.message,))
-        result = self._acceptor.accept(unit, draft, waiting.found, only)
-        if type(result) is Wanted:
-            self._lookups.ask(waiting, result)
-            return ELSEWHERE
-        return result
+        return self._decide(unit, draft, waiting, only)
 
     def _job(self, work: Callable[[Any], Awaitable[Any]], draft: Draft, waiting: Waiting) -> Any:
         queue = getattr(waiting.item, "name", None)

@@ -1,17 +1,20 @@
 """From plain messages, which are nothing but their contents, to facts and runs. Reads no disk and no clock.
 
 They come as a batch, which is one unit, or as many single ones that waited together, each to the queue it was put for.
+A batch whose messages have an idempotency key each is decided here too, in one look, where all of them are new.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from syncbrok.model.errors import Malformed, SyncbrokError
 from syncbrok.model.facts import Published
 from syncbrok.model.message import Queue
 from syncbrok.model.names import QueueName
-from syncbrok.space.channels import AcceptedPlain, PlainKind, PublishBatch, PublishPlain
-from syncbrok.space.draft import RUN_MIN, Alike, Draft
+from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, PublishBatch, PublishKeyed, PublishPlain
+from syncbrok.space.draft import RUN_MIN, Alike, Draft, First, Keyed
+from syncbrok.space.idempotency import KeyIndex, key_hashes, plain_fingerprints
 
 _new: Final[Callable[..., Any]] = tuple.__new__
 """makes a named tuple from its fields in order, in a third of the time"""
@@ -20,8 +23,9 @@ _new: Final[Callable[..., Any]] = tuple.__new__
 class PlainAcceptor:
     """``queue`` gives a queue by its name, and raises ``UnknownQueue`` and ``Conflict``."""
 
-    def __init__(self, queue: Callable[[QueueName], Queue], sync: str) -> None:
+    def __init__(self, queue: Callable[[QueueName], Queue], keys: KeyIndex, sync: str) -> None:
         self._queue = queue
+        self._keys = keys
         self._sync = sync
 
     def accept_batch(self, item: PublishBatch, draft: Draft) -> AcceptedPlain:
@@ -35,6 +39,33 @@ class PlainAcceptor:
         draft.add_plain(_alike(queue, item.kind), contents, one_unit=True)
         draft.size_bytes += sum(map(len, contents))
         return AcceptedPlain(first, ids, self._sync)
+
+    def accept_keyed(self, item: PublishKeyed, draft: Draft) -> Accepted | None:
+        """All of them, where each key is new and memory knows that it is. None, with nothing changed, where they must
+        be decided one by one."""
+        queue = self._queue(item.kind.queue)
+        keys, contents = item.keys, item.contents
+        hashes = key_hashes(queue.number, keys)
+        if not self._all_new(queue, keys, hashes, draft):
+            return None
+        first, count = draft.sequence, len(contents)
+        prints = plain_fingerprints(item.kind.content_type, contents)
+        ids = draft.ids.take(first, count)
+        sequences = tuple(range(first, first + count))
+        draft.add_keyed(_alike(queue, item.kind), contents, Keyed(keys, prints, hashes))
+        draft.size_bytes += sum(map(len, contents))
+        made = map(_new, repeat(First), zip(prints, ids, sequences, strict=True))
+        draft.keys.update(zip(zip(repeat(queue.number), keys), made, strict=True))
+        return Accepted(tuple(ids), sequences, (True,) * count, ((),) * count, self._sync)
+
+    def _all_new(self, queue: Queue, keys: Sequence[str], hashes: Sequence[int], draft: Draft) -> bool:
+        since_us = draft.time_us - int(queue.settings.idempotency_window_s * 1e6)
+        return (
+            since_us >= self._keys.complete_since_us
+            and len(set(keys)) == len(keys)
+            and (not draft.keys or draft.keys.keys().isdisjoint(zip(repeat(queue.number), keys)))
+            and self._keys.none_of(hashes)
+        )
 
     def queues_of(self, kinds: Sequence[PlainKind]) -> tuple[list[Queue], dict[int, SyncbrokError]]:
         """The queue of each message that can be accepted, in order; and by place why the others cannot."""

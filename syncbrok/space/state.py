@@ -55,6 +55,8 @@ class State:
             for fact in facts:
                 if isinstance(fact, PublishedRun):
                     self.lineage.note_run(fact)
+                    if fact.idempotency_keys:
+                        self.keys.note_run(fact)
                 elif not isinstance(fact, Published | Outcomes):
                     self._declared(fact)
         tell = self.scheduler.apply

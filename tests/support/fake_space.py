@@ -31,6 +31,7 @@ from syncbrok.space.channels import (
     PlainKind,
     Publish,
     PublishBatch,
+    PublishKeyed,
     Replay,
     ReplayPlan,
     SendTest,
@@ -120,6 +121,8 @@ class FakeSpace:
                 messages = tuple(Message(content, kind.content_type) for content in contents)
                 accepted = self._publish(Publish(kind.queue, messages))
                 return AcceptedPlain(accepted.sequences[0], b"".join(accepted.ids), accepted.sync)
+            case PublishKeyed():
+                return self._publish(item.unit())
             case SendTest():
                 return self._publish(Publish(item.queue, (item.message,)))
             case DeclareQueue():

@@ -18,7 +18,7 @@ from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, parse_queue_name
-from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, Publish, PublishBatch
+from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, Publish, PublishBatch, PublishKeyed
 
 NDJSON: Final = "application/x-ndjson"
 CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
@@ -54,14 +54,20 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
             return await _put_plain(surface, queue, plain, len(body))
     else:
         messages = await _events(body, surface)
-    accepted = await _put(surface, Publish(queue, messages))
-    return _told(201 if True in accepted.new else 200, b"".join(accepted.ids), accepted.sync)
+    return _told_each(await _put(surface, Publish(queue, messages)))
 
 
 async def _put_plain(surface: Surface, queue: QueueName, plain: Plain, size_bytes: int) -> web.Response:
-    unit = PublishBatch(PlainKind(queue, plain.content_type), plain.contents, size_bytes)
+    kind = PlainKind(queue, plain.content_type)
+    if plain.keys:
+        return _told_each(await _put(surface, PublishKeyed(kind, plain.contents, plain.keys, size_bytes)))
+    unit = PublishBatch(kind, plain.contents, size_bytes)
     accepted: AcceptedPlain = await surface.channels.messages.put(unit)
     return _told(201, accepted.ids, accepted.sync)
+
+
+def _told_each(accepted: Accepted) -> web.Response:
+    return _told(201 if True in accepted.new else 200, b"".join(accepted.ids), accepted.sync)
 
 
 def _told(status: int, ids: bytes, sync: str) -> web.Response:
@@ -90,7 +96,7 @@ def _refuse_headers(request: web.Request) -> None:
             raise Malformed(f"{name[:80]} is for one message; in a batch each line says it", header=name[:80])
 
 
-async def _put(surface: Surface, unit: Publish) -> Accepted:
+async def _put(surface: Surface, unit: Publish | PublishKeyed) -> Accepted:
     """Publish; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
     try:
         accepted: Accepted = await surface.channels.messages.put(unit)
