@@ -55,11 +55,14 @@ class Shop:
     def join(self, inbox: Inbox, window: int) -> Member:
         return self.consumers.join(self.running.space.consumed_by("shop", "desk"), inbox, window)
 
+    def join_with_hand(self, inbox: Inbox, window: int, in_hand_s: float) -> Member:
+        return self.consumers.join(self.running.space.consumed_by("shop", "desk"), inbox, window, in_hand_s)
+
 
 @asynccontextmanager
 async def shop(directory: Path, queue: QueueSettings = NEVER_AGAIN, timeout_s: float = 9.0) -> AsyncIterator[Shop]:
     async with running_space(directory, drain_s=0.1) as running:
-        consumers = Consumers(running.space.offer)
+        consumers = Consumers(running.space.offer, running.space.awaited)
         running.space.handle(CONSUMER_SCHEME, consumers)
         await running.queue("shop", queue)
         settings = SubscriberSettings("consumer:test", name=SubscriberId("desk"), timeout_s=timeout_s)
@@ -150,6 +153,44 @@ async def test_what_was_not_begun_is_no_attempt(tmp_path: Path) -> None:
         await place.running.ended(id_)
 
 
+async def test_what_is_in_hand_is_no_attempt_until_it_begins(tmp_path: Path) -> None:
+    """DESIGN 1: a consumer may have messages in hand that its peer is not told of yet. Their attempts begin when it is,
+    and so does the time for an answer; what has not begun in a moment is given back, and no attempt is counted."""
+    async with shop(tmp_path) as place:
+        inbox = Inbox()
+        member = place.join_with_hand(inbox, 2, 0.2)
+        ids = [await place.running.publish("shop", b"%d" % number) for number in range(2)]
+        await eventually(lambda: len(inbox.deliveries) == 2, "the messages come")
+        first, second = inbox.messages
+        began_us = inbox.deliveries[0].attempt.started_us
+        member.begin(first)
+        await eventually(lambda: inbox.late == [second], "what has not begun is given back")
+        assert began_us <= member.leases[first].delivery.attempt.started_us
+        await eventually(lambda: len(inbox.deliveries) == 3, "it comes again")
+        assert inbox.deliveries[2].attempt[:3] == inbox.deliveries[1].attempt[:3]
+        member.begin(second)
+        assert member.acknowledge((first, second), in_company=True) == 2
+        await place.running.ended(*ids)
+        assert await place.running.states(*ids) == ["complete", "complete"]
+
+
+async def test_who_leaves_gives_back_what_was_only_in_hand(tmp_path: Path) -> None:
+    """DESIGN 1: with a single attempt allowed, what its peer was told of is a dead letter and the rest is delivered."""
+    async with shop(tmp_path) as place:
+        inbox = Inbox()
+        member = place.join_with_hand(inbox, 3, 9.0)
+        ids = [await place.running.publish("shop", b"%d" % number) for number in range(3)]
+        await eventually(lambda: len(inbox.deliveries) == 3, "the messages come")
+        member.begin(inbox.messages[0])
+        member.leave()
+        other = Inbox()
+        again = place.join(other, 3)
+        await eventually(lambda: other.contents == [b"1", b"2"], "the messages come")
+        again.acknowledge(other.messages)
+        await place.running.ended(*ids)
+        assert await place.running.states(*ids) == ["dead", "complete", "complete"]
+
+
 async def test_who_leaves_is_offered_nothing_more(tmp_path: Path) -> None:
     """DESIGN 1: what a consumer had when it went away has failed once, and goes to the one that stays."""
     async with shop(tmp_path, AT_ONCE) as place:
@@ -190,7 +231,7 @@ async def test_a_restart_loses_nothing_that_was_not_acknowledged(tmp_path: Path)
         await place.running.ended(ids[0])
     assert inbox.over
     async with running_space(tmp_path, drain_s=0.1) as running:
-        consumers = Consumers(running.space.offer)
+        consumers = Consumers(running.space.offer, running.space.awaited)
         running.space.handle(CONSUMER_SCHEME, consumers)
         after = Inbox()
         consumers.join(running.space.consumed_by("shop", "desk"), after, 9)

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import pytest
+
 from syncbrok.delivery.courier import ATTEMPTS_PER_TURN, READ_RUN_MAX, Courier
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Done
 from syncbrok.model import limits
@@ -112,6 +114,9 @@ class World:
         self.read_most = 1 << 20
         """messages that one read answers with"""
         self.now_us = TIME_US
+        self.endpoint = "http://h/"
+        self.held: set[int] | None = None
+        """whose reads wait for ``reading``; None: all"""
         self.reading = asyncio.Event()
         self.reading.set()
         self.courier = Courier(
@@ -128,14 +133,15 @@ class World:
 
     async def read(self, sequences: Sequence[int]) -> list[Published | None]:
         self.reads.append(list(sequences))
-        await self.reading.wait()
+        if self.held is None or self.held & set(sequences):
+            await self.reading.wait()
         some = sequences[: self.read_most]
         return [None if sequence in self.lost else message(sequence, self.content) for sequence in some]
 
     def lookup(self, number: int) -> tuple[Subscriber, str, float]:
         if number in self.unknown:
             raise UnknownSubscriber("it is gone")
-        return subscriber("http://h/", number=number), "orders", 15.0
+        return subscriber(self.endpoint, number=number), "orders", 15.0
 
     @property
     def recorded(self) -> list[tuple[int, Outcome]]:
@@ -255,6 +261,49 @@ async def test_a_handler_that_changes_is_used_from_then_on() -> None:
             world.courier.wake()
             await eventually(lambda many=sequence - 6: len(world.recorded) == many, "delivered")
         assert (before.calls, after.calls) == ([[7], [8]], [[9], [10]])
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "first", "calls"), [("consumer:test", [], [[100, 101, 1]]), ("http://h/", [[101], [1]], [[100]])]
+)
+async def test_consumers_get_what_is_read_in_the_order_taken(
+    endpoint: str, first: list[list[int]], calls: list[list[int]]
+) -> None:
+    """docs/frontends.md, order: what the second reader has first, or what is in memory, waits for what was taken before
+    it. Endpoints that are called do not wait for that."""
+    async with running(World()) as world:
+        world.endpoint, world.held = endpoint, {100}
+        world.reading.clear()
+        for sequence in (100, 101, 1):
+            await taken(world, sequence)
+        await eventually(lambda: len(world.reads) == 2 and len(world.post.calls) == len(first), "both are read")
+        assert world.post.calls == first
+        world.reading.set()
+        await eventually(lambda: len(world.recorded) == 3, "all of them")
+        assert world.post.calls == first + calls
+
+
+async def test_what_waits_for_its_turn_at_the_end_was_never_begun() -> None:
+    """RULES 9: it stays pending, and the courier does not wait for it."""
+    async with running(World()) as world:
+        world.endpoint = "consumer:test"
+        world.reading.clear()
+        for sequence in (100, 1):
+            await taken(world, sequence)
+        assert world.courier.in_flight == 2
+        drained = asyncio.create_task(world.courier.drain(10.0))
+        await asyncio.sleep(0)
+        world.reading.set()
+        await drained
+        assert (world.courier.in_flight, world.post.calls, world.recorded) == (0, [], [])
+
+
+async def taken(world: World, sequence: int) -> None:
+    """The scheduler has handed it out in a turn of its own, and a reader has begun to read it where it must."""
+    reads = len(world.reads) + (sequence > 99)
+    world.schedule.give(sequence)
+    world.courier.wake()
+    await eventually(lambda: not world.schedule.ready and len(world.reads) == reads, "it is taken")
 
 
 async def test_a_read_that_is_cut_short_is_taken_up_again() -> None:

@@ -34,7 +34,7 @@ def stream_routes(leases: Leases) -> tuple[Route, ...]:
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     space = FakeSpace()
-    leases = Leases(space.channels.subscribers, Consumers(lambda *_: None), lambda *_: 1)
+    leases = Leases(space.channels.subscribers, Consumers(lambda *_: None, lambda _: False), lambda *_: 1)
     async with served(space.channels, space, EXTRA, *pull.routes(leases), *stream_routes(leases)) as running:
         yield running
 
@@ -53,7 +53,7 @@ def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
 async def test_every_route_is_described_and_every_description_routed(document: Any) -> None:
     """INTERFACES 3: OpenAPI 3.1 of all the above."""
     space = FakeSpace()
-    leases = Leases(space.channels.subscribers, Consumers(lambda *_: None), lambda *_: 1)
+    leases = Leases(space.channels.subscribers, Consumers(lambda *_: None, lambda _: False), lambda *_: 1)
     app = make_app(space.channels, space, HttpOptions(), (EXTRA, *pull.routes(leases), *stream_routes(leases)))  # type: ignore[arg-type]
     registered = {
         (route.method, route.resource.canonical) for route in app.router.routes() if route.resource is not None

@@ -167,6 +167,40 @@ def test_a_subscriber_that_starts_in_the_past_catches_up_in_causal_order() -> No
     assert log.scheduler.message_state(parent) == "complete"
 
 
+def test_consumers_that_start_in_the_past_get_what_is_new_after_it() -> None:
+    """RULES 14, docs/frontends.md: whoever names the place it has come to counts from there, so what came before comes
+    first. An endpoint does not wait for that, and nobody waits for old messages that wait for others."""
+    log = log_with(1)
+    old = [log.publish(1) for _ in range(2)]
+    log.pump()
+    log.subscriber(2, 1, start=1, endpoint="consumer:test")
+    log.subscriber(3, 1, start=1)
+    log.scheduler.offer(2, 64)
+    new = [log.publish(1) for _ in range(2)]
+    assert to(log.pump()) == [(message, number) for number in (1, 3) for message in new]
+    log.scheduler.feed_history(2, [(old[0], ())], finished=False)
+    assert to(log.pump()) == [(old[0], 2)]
+    log.scheduler.feed_history(2, [(old[1], ())], finished=True)
+    assert to(log.pump()) == [(message, 2) for message in (old[1], *new)]
+
+
+def test_old_messages_that_wait_for_others_do_not_hold_up_new_ones() -> None:
+    """DESIGN 1: a consumer whose past holds more that is blocked than is kept goes on with what is new."""
+    log = log_with(1)
+    log.queue(2)
+    parent = log.publish(1)
+    blocked = [log.publish(2, parent) for _ in range(limits.window_max)]
+    log.subscriber(3, 2, start=1, endpoint="consumer:test")
+    log.scheduler.offer(3, 64)
+    new = log.publish(2)
+    log.scheduler.feed_history(3, [(child, (parent,)) for child in blocked[1:]], finished=False)
+    assert to(log.take()) == [(parent, 1)]
+    assert log.scheduler.needs_history() == [(3, 2, blocked[-1])]
+    log.scheduler.feed_history(3, [(blocked[0], (parent,))], finished=False)
+    assert log.scheduler.needs_history() == []
+    assert to(log.take()) == [(new, 3)]
+
+
 def test_who_catches_up_gets_what_nobody_else_was_to_get() -> None:
     """RULES 14, 17: a message of a queue without subscribers, which waits for a parent elsewhere, is complete as soon
     as the parent is; one that came late and passed it while it waited gets it then."""

@@ -1,9 +1,11 @@
 """The topics wire format: its codec, its recorded clients, acknowledgement, and where a subscription starts.
 
 Broken by hand to see these fail: two deliveries out at once on a connection; an answer that came too late taken for the
-next message; subscribers of a connection that was cut left behind.
+next message; subscribers of a connection that was cut left behind; a hand that is never given back; an index that is
+not there yet taken for "now".
 """
 
+import asyncio
 import json
 import random
 import struct
@@ -14,15 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncbrok.delivery.consumers import Member
 from syncbrok.frontends import topics
 from syncbrok.frontends.over_tcp.conversation import PeerFault
 from syncbrok.frontends.topics import Answered, Codec, Published, Subscribe, Topics, Unwanted, encode_message
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.space.channels import Cancel
 from syncbrok.space.channels import Subscribe as Declare
 from tests.support.polling import eventually
+from tests.support.process import BrokerProcess, free_port
 from tests.support.spaces import running_space
-from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
+from tests.support.wire import HOST, HOW, Client, Replayed, contents, frontend_on, play, recorded, said, split
 
 topics_on = partial(frontend_on, make=lambda doors: Topics(doors, HOST, 0))
 ACK, NACK = struct.pack(">H", topics.ACK), struct.pack(">H", topics.NACK)
@@ -57,6 +62,11 @@ async def next_message(client: Client) -> tuple[str, bytes]:
     topic = (await client.receive(length)).decode()
     (length,) = struct.unpack(">Q", await client.receive(8))
     return topic, await client.receive(length)
+
+
+def members(broker: Replayed) -> list[Member]:
+    """Those who consume now."""
+    return [member for some in broker.doors.consumers._members.values() for member in some]
 
 
 # -- the codec --------------------------------------------------------------------------------------------------------
@@ -149,9 +159,86 @@ async def test_one_delivery_at_a_time_over_all_topics(tmp_path: Path) -> None:
         got = []
         for _ in range(4):
             got.append(await next_message(client))
-            assert sum(len(m.leases) for ms in broker.doors.consumers._members.values() for m in ms) == 1
+            assert sum(lease.started_s > 0 for member in members(broker) for lease in member.leases.values()) == 1
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await client.reader.read(1)
             await client.send(ACK)
         assert sorted(got) == [("a", b"0"), ("a", b"2"), ("b", b"1"), ("b", b"3")]
+        await client.close()
+
+
+async def test_a_quick_client_gets_all_of_it_in_order(tmp_path: Path) -> None:
+    """DESIGN 5: its next messages are in hand when its answer comes; each topic's come as they were accepted, each
+    once, and all of them are recorded as delivered in one attempt."""
+    async with topics_on(tmp_path) as broker:
+        for queue in "ab":
+            await broker.running.queue(queue)
+        for number in range(400):
+            await broker.running.publish("ab"[number % 2], b"%d" % number)
+        client = await subscribed(broker.port, "a", "b", start=topics.BEGINNING)
+        ids = [await broker.running.publish("ab"[number % 2], b"%d" % number) for number in range(400, 800)]
+        got: dict[str, list[bytes]] = {"a": [], "b": []}
+        most = 0
+        for _ in range(800):
+            topic, content = await next_message(client)
+            got[topic].append(content)
+            most = max(most, sum(len(member.leases) for member in members(broker)))
+            await client.send(ACK)
+        assert got == {"a": [b"%d" % n for n in range(0, 800, 2)], "b": [b"%d" % n for n in range(1, 800, 2)]}
+        assert 8 < most <= 64
+        await broker.running.ended(*ids)
+        reports = [await broker.running.view.message(id_) for id_ in ids]
+        assert {report.state for report in reports} == {"complete"}
+        await client.close()
+
+
+async def test_nothing_stays_in_the_hand_of_a_client_that_stops(tmp_path: Path) -> None:
+    """DESIGN 1, bounded: what a client has not been sent goes back as it pauses, with no attempt counted: it can be
+    cancelled, and whoever comes for the rest gets it in order."""
+    async with topics_on(tmp_path) as broker:
+        client = await subscribed(broker.port, "a")
+        ids = [await broker.running.publish("a", b"%d" % number) for number in range(60)]
+        for number in range(20):
+            assert await next_message(client) == ("a", b"%d" % number)
+            await client.send(ACK)
+        assert await next_message(client) == ("a", b"20")
+        (member,) = members(broker)
+        assert len(member.leases) > 1
+        await eventually(lambda: len(member.leases) == 1, "only what was sent is out")
+        await broker.running.put(Cancel(ids[21]))
+        await client.send(ACK)
+        for number in range(22, 60):
+            assert await next_message(client) == ("a", b"%d" % number)
+            await client.send(ACK)
+        await broker.running.ended(*ids)
+        assert await broker.running.states(*ids[20:23]) == ["complete", "dropped", "complete"]
+        await client.close()
+
+
+async def test_the_answer_to_an_unwanted_topic_is_not_the_next_ones(tmp_path: Path) -> None:
+    """INTERFACES 4: answers carry no names. One that was owed when its topic was unsubscribed is still that message's,
+    and the other topics go on when it has come, or is not to be expected any more."""
+    async with topics_on(tmp_path) as broker:
+        client = await subscribed(broker.port, "a", "b")
+        for _ in range(2):
+            await broker.running.publish("a", b"unwanted")
+            assert await next_message(client) == ("a", b"unwanted")
+            kept = await broker.running.publish("b", b"kept")
+            await client.send(wants_no_more(["a"]))
+            assert await client.receive(2) == struct.pack(">H", topics.UNSUBSCRIBED)
+            await client.send(NACK)
+            assert await next_message(client) == ("b", b"kept")
+            await client.send(ACK)
+            await broker.running.ended(kept)
+            await client.send(asks(["a"]))
+            assert await client.receive(2) == struct.pack(">H", topics.SUBSCRIBED)
+        await broker.running.publish("a", b"never answered")
+        assert await next_message(client) == ("a", b"never answered")
+        await client.send(wants_no_more(["a"]))
+        assert await client.receive(2) == struct.pack(">H", topics.UNSUBSCRIBED)
+        await broker.running.publish("b", b"goes on")
+        assert await next_message(client) == ("b", b"goes on")
         await client.close()
 
 
@@ -177,8 +264,7 @@ async def test_an_answer_after_two_seconds_is_about_nothing(tmp_path: Path) -> N
         id_ = await broker.running.publish("a", b"slow")
         for _ in range(2):
             assert await next_message(client) == ("a", b"slow")
-        members = [m for some in broker.doors.consumers._members.values() for m in some]
-        await eventually(lambda: not any(m.leases for m in members), "it has lapsed")
+        await eventually(lambda: not any(member.leases for member in members(broker)), "it has lapsed")
         await client.send(ACK)
         assert await next_message(client) == ("a", b"slow")
         assert await broker.running.states(id_) == ["pending"]
@@ -201,6 +287,54 @@ async def test_where_a_subscription_starts(tmp_path: Path) -> None:
         for client, expected in ((beginning, b"0"), (third, b"3"), (beyond, b"new"), (now, b"new")):
             assert await next_message(client) == ("a", expected)
             await client.close()
+
+
+async def test_an_index_that_is_not_there_yet_is_the_next_message(tmp_path: Path) -> None:
+    """INTERFACES 4: a client that has had everything names the index after it. What is accepted while it subscribes has
+    that index, and is not missed."""
+    async with topics_on(tmp_path) as broker:
+        await broker.running.queue("a")
+        for number in range(40):
+            publishing = asyncio.create_task(broker.running.publish("a", b"%d" % number))
+            client = await subscribed(broker.port, "a", start=topics.FROM, position=number)
+            assert await next_message(client) == ("a", b"%d" % number)
+            await publishing
+            await client.close()
+
+
+async def test_a_position_survives_a_crash(tmp_path: Path, seed: int) -> None:
+    """INTERFACES 4: a client that comes back after kill -9 and names the index it has come to gets exactly the messages
+    from there on, in order, those accepted since among them."""
+    chance = random.Random(seed)
+    port = free_port()
+    broker = BrokerProcess(tmp_path / "storage", config=f"frontends: {{topics: {{port: {port}}}}}\n")
+
+    async def publish(first: int, count: int) -> None:
+        lines = "".join(f'{{"content": "{number}"}}\n' for number in range(first, first + count)).encode()
+        sent = ("POST", "/v1/queues/a/messages:batch", lines, {"Content-Type": "application/x-ndjson"})
+        assert (await asyncio.to_thread(broker.request, *sent)).status == 201
+
+    with broker:
+        broker.request("POST", "/v1/queues", {"name": "a"})
+        position = 0
+        for first in (0, 400, 800):
+            await publish(first, 400)
+            client = await subscribed(port, "a", start=topics.FROM, position=position)
+            enough = position + chance.randint(50, 350)
+            while position < enough:
+                assert await next_message(client) == ("a", b"%d" % position)
+                position += 1
+                await client.send(ACK)
+            broker.kill()
+            await client.close()
+            broker.start()
+        client = await subscribed(port, "a", start=topics.FROM, position=position)
+        await publish(1_200, 100)
+        while position < 1_300:
+            assert await next_message(client) == ("a", b"%d" % position)
+            position += 1
+            await client.send(ACK)
+        await client.close()
 
 
 async def test_a_child_comes_after_its_parent_is_acknowledged_everywhere(tmp_path: Path) -> None:

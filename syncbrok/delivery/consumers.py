@@ -4,19 +4,28 @@ A subscriber has members: whoever consumes for it now, each with a window of its
 offered to the scheduler, which hands out no more; so nothing waits here, and a message that nobody has room for stays
 where it is. A member acknowledges, refuses, or lets the time run out; when it leaves, what it was given fails, and what
 it was never told of is given back.
+
+A member that tells its peer of one message at a time may have the next ones in its hand before the peer is ready for
+them: then a turn of the courier hands out many, and between two messages lies nothing but the peer's answer. What is in
+hand is no attempt yet. ``begin`` makes it one, and what has not begun in a moment is given back.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.handler import Answer, Attempt, Delivery, Done
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
 
 TICK_S: Final = 0.05
 """one coarse timer for all deadlines: a lease that is over is noticed at most this much late"""
+TOGETHER_S: Final = 0.004
+"""acknowledgements may wait so long for others to be settled with them, where whoever gave them has more to do
+meanwhile and nobody waits for their rows, which would linger as long (RULES 24)"""
+TOGETHER_MAX: Final = 256
+_NOT_BEGUN: Final = 0.0
 
 
 class Consumer(Protocol):
@@ -26,31 +35,40 @@ class Consumer(Protocol):
         """Never more than the member's window leaves room for."""
 
     def lapsed(self, messages: Sequence[int]) -> None:
-        """These (sequences) were not answered in time: they have failed, and no answer is heard any more."""
+        """These (sequences) were not answered in time: they have failed, and no answer is heard any more. Those that
+        were in hand and had not begun have not failed; they go out again."""
 
     def dismissed(self) -> None:
         """The subscriber was deleted, or the broker ends: nothing more will come, and no answer is heard."""
 
 
-class Lease(NamedTuple):
-    """A delivery that a member has not answered yet. ``deadline_s`` is of the monotonic clock."""
+class Lease:
+    """A delivery that a member has not answered yet. Both times are of the monotonic clock; ``started_s`` is 0 while
+    it is only in hand."""
 
-    delivery: Delivery
-    done: Done
-    started_s: float
-    deadline_s: float
+    __slots__ = ("deadline_s", "delivery", "done", "started_s")
+
+    def __init__(self, delivery: Delivery, done: Done, started_s: float, deadline_s: float) -> None:
+        self.delivery = delivery
+        self.done = done
+        self.started_s = started_s
+        self.deadline_s = deadline_s
 
 
 class Member:
     """One that consumes for a subscriber. Made by ``Consumers.join``."""
 
-    __slots__ = ("_consumers", "consumer", "leases", "subscriber", "window")
+    __slots__ = ("_consumers", "consumer", "in_hand_s", "leases", "subscriber", "window")
 
-    def __init__(self, consumers: "Consumers", subscriber: int, consumer: Consumer, window: int) -> None:
+    def __init__(
+        self, consumers: "Consumers", subscriber: int, consumer: Consumer, window: int, in_hand_s: float
+    ) -> None:
         self._consumers = consumers
         self.subscriber = subscriber
         self.consumer = consumer
         self.window = window
+        self.in_hand_s = in_hand_s
+        """how long what it is given may wait for ``begin``; 0: an attempt begins as it is handed over"""
         self.leases: dict[int, Lease] = {}  # by the message's sequence; bounded by the window
 
     @property
@@ -62,9 +80,30 @@ class Member:
         self.window = window
         self._consumers.offer(self.subscriber)
 
-    def acknowledge(self, messages: Iterable[int]) -> int:
-        """These (sequences) are done; how many of them it had."""
-        return sum([self._answer(message, Reason.NONE) for message in messages])
+    def begin(self, message: int) -> None:
+        """The peer is told of a message that was in hand: this is the attempt, and its time runs from here on."""
+        lease = self.leases[message]
+        (sequence, number, count, after, handed_over_us, replay), content, queue, timeout_s = lease.delivery
+        now_s = time.monotonic()
+        begun_us = handed_over_us + int((now_s - lease.deadline_s + self.in_hand_s) * 1e6)
+        new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
+        attempt = new(Attempt, (sequence, number, count, after, begun_us, replay))
+        lease.delivery = new(Delivery, (attempt, content, queue, timeout_s))
+        lease.started_s, lease.deadline_s = now_s, now_s + timeout_s
+
+    def acknowledge(self, messages: Iterable[int], *, in_company: bool = False) -> int:
+        """These (sequences) are done; how many of them it had. ``in_company``: it has more to do before it needs
+        others, so this may wait a moment to be settled with more, unless somebody waits for it."""
+        count = 0
+        now_s = time.monotonic()
+        for message in messages:
+            lease = self.leases.pop(message, None)
+            if lease is not None:
+                count += 1
+                latency_us = int((now_s - lease.started_s) * 1e6)
+                answer = tuple.__new__(Answer, (Reason.NONE, 0, None, latency_us, b""))  # as in ``begin``
+                self._consumers.answer(lease, answer, in_company=in_company)
+        return count
 
     def refuse(self, message: int, words: bytes = b"", retry_after_s: float | None = None) -> bool:
         """A failed attempt; the subscriber's schedule says when the next is. Whether it had the message."""
@@ -81,16 +120,23 @@ class Member:
         """It has so long from now on. Whether it had the message."""
         lease = self.leases.get(message)
         if lease is not None:
-            self.leases[message] = lease._replace(deadline_s=time.monotonic() + lease_s)
+            lease.deadline_s = time.monotonic() + lease_s
         return lease is not None
 
     def leave(self, words: bytes = b"the consumer went away") -> None:
         """It takes nothing more; what it has not answered has failed."""
         for message in list(self.leases):
-            self._answer(message, Reason.CONNECT, words)
+            self._end(message, Reason.CONNECT, words)
         self._consumers.left(self)
 
-    def _answer(self, message: int, reason: Reason, words: bytes = b"", retry_after_s: float | None = None) -> bool:
+    def _end(self, message: int, reason: Reason, words: bytes) -> None:
+        """No answer to it will come. What was only in hand has not failed by that."""
+        if self.leases[message].started_s == _NOT_BEGUN:
+            self.give_back(message)
+        else:
+            self._answer(message, reason, words)
+
+    def _answer(self, message: int, reason: Reason, words: bytes, retry_after_s: float | None = None) -> bool:
         lease = self.leases.pop(message, None)
         if lease is None:
             return False
@@ -102,25 +148,30 @@ class Member:
         """What has not been answered in time has failed."""
         late = [message for message, lease in self.leases.items() if lease.deadline_s <= now_s]
         for message in late:
-            self._answer(message, Reason.TIMEOUT, b"no answer in time")
+            self._end(message, Reason.TIMEOUT, b"no answer in time")
         if late:
             self.consumer.lapsed(late)
 
 
 class Consumers:
     """The ``Handler`` of endpoints ``consumer:NAME``. ``offer_room`` tells the scheduler, for a subscriber (number),
-    how many deliveries its members have room for, those they have included."""
+    how many deliveries its members have room for, those they have included; ``awaited`` asks it whether somebody waits
+    for the end of a message."""
 
-    def __init__(self, offer_room: Callable[[int, int], None]) -> None:
+    def __init__(self, offer_room: Callable[[int, int], None], awaited: Callable[[int], bool]) -> None:
         self._offer_room = offer_room
+        self._awaited = awaited
         self._members: dict[int, list[Member]] = {}
         self._answers: list[tuple[Lease, Answer | None]] = []
+        self._telling: asyncio.Handle | None = None
+        self._telling_soon = False
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
 
-    def join(self, subscriber: int, consumer: Consumer, window: int) -> Member:
-        """``consumer`` takes messages of the subscriber (number), at most ``window`` at once."""
-        member = Member(self, subscriber, consumer, window)
+    def join(self, subscriber: int, consumer: Consumer, window: int, in_hand_s: float = 0.0) -> Member:
+        """``consumer`` takes messages of the subscriber (number), at most ``window`` at once. With ``in_hand_s`` it has
+        to ``begin`` each of them, within that time."""
+        member = Member(self, subscriber, consumer, window, in_hand_s)
         if self._ended:
             consumer.dismissed()
             return member
@@ -144,8 +195,10 @@ class Consumers:
             some = deliveries[at : at + max(0, member.room)]
             at += len(some)
             if some:
+                started_s = _NOT_BEGUN if member.in_hand_s else now_s
                 for one in some:
-                    member.leases[one.attempt.message] = Lease(one, done, now_s, now_s + one.timeout_s)
+                    deadline_s = now_s + (member.in_hand_s or one.timeout_s)
+                    member.leases[one.attempt.message] = Lease(one, done, started_s, deadline_s)
                 member.consumer.receive(some)
         for one in deliveries[at:]:
             self.answer(Lease(one, done, now_s, now_s), None)
@@ -155,14 +208,24 @@ class Consumers:
     def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
         """See ``Handler``: there is nothing to make."""
 
-    def answer(self, lease: Lease, answer: Answer | None) -> None:
-        """Told at the end of the turn, all of it together, and never from inside ``deliver``."""
-        if not self._answers:
-            asyncio.get_running_loop().call_soon(self._tell)
+    def answer(self, lease: Lease, answer: Answer | None, *, in_company: bool = False) -> None:
+        """Told at the end of the turn or, ``in_company``, a moment later; all of it together, and never from inside
+        ``deliver``."""
         self._answers.append((lease, answer))
+        if self._telling_soon:
+            return
+        loop = asyncio.get_running_loop()
+        if not in_company or len(self._answers) >= TOGETHER_MAX or self._awaited(lease.delivery.attempt.message):
+            if self._telling is not None:
+                self._telling.cancel()
+            self._telling_soon = True
+            self._telling = loop.call_soon(self._tell)
+        elif self._telling is None:
+            self._telling = loop.call_later(TOGETHER_S, self._tell)
 
     def _tell(self) -> None:
         answers, self._answers = self._answers, []
+        self._telling, self._telling_soon = None, False
         for lease, answer in answers:
             lease.done(lease.delivery, answer)
 
@@ -203,4 +266,6 @@ class Consumers:
             self._timer = None
         for subscriber in list(self._members):
             self.forget(subscriber)
+        if self._telling is not None:
+            self._telling.cancel()
         self._tell()

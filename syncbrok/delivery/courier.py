@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Handler
+from syncbrok.delivery.in_order import InOrder
 from syncbrok.delivery.read_ahead import ReadAhead
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
@@ -102,6 +103,7 @@ class Courier:
         self._unread: deque[Attempt] = deque()
         self._unread_some = asyncio.Event()
         self._ahead = ReadAhead()
+        self._order = InOrder(lookup)
         self._content_bytes = READ_RUN_BYTES // READ_RUN_MAX
         """how large the largest messages read lately were"""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,7 +160,7 @@ class Courier:
         """No new attempts; wait for those in flight, at most ``timeout_s``; then ``run`` returns. What has not been
         answered by then stays pending and is not recorded."""
         self._draining = True
-        self.in_flight -= len(self._unread)  # never begun
+        self.in_flight -= len(self._unread) + self._order.clear()  # never begun
         self._unread.clear()
         if self._loop is not None and self.in_flight:
             self._idle = self._loop.create_future()
@@ -282,7 +284,7 @@ class Courier:
 
     def _hand_out(self, attempts: list[Attempt]) -> None:
         """To the handlers what is in memory, to the readers the rest."""
-        ahead, cached, unread = self._ahead.messages, self._cached, self._unread
+        ahead, cached, unread, order = self._ahead.messages, self._cached, self._unread, self._order
         self.in_flight += len(attempts)
         found: dict[int, list[tuple[Attempt, Published]]] = {}
         known: dict[int, Published] = {}  # what goes to several subscribers is looked up once
@@ -294,8 +296,12 @@ class Courier:
                 message = ahead.get(sequence) or cached(sequence)
                 if message is None:
                     unread.append(attempt)
+                    order.read(attempt)
                     continue
                 known[sequence] = message
+            if order.lines and attempt[1] in order.lines:
+                order.follow(attempt, message)
+                continue
             if attempt[1] != number:  # those of one subscriber come together
                 number = attempt[1]
                 pairs = found.setdefault(number, [])
@@ -378,13 +384,16 @@ class Courier:
                 self._unread.append(attempt)  # the run was cut short
                 continue
             message = messages[attempt.message]
+            pairs = found.setdefault(attempt.subscriber, [])
             if message is None:
+                pairs += self._order.arrived(attempt, None)
                 self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
                 self.wake()
             elif room > 0:
                 room -= len(message.content)
-                found.setdefault(attempt.subscriber, []).append((attempt, message))
+                pairs += self._order.arrived(attempt, message)
             else:
                 self._unread.append(attempt)  # larger than expected; read again when there is room
         for number, pairs in found.items():
-            self._deliver(number, pairs)
+            if pairs:  # else all of its are behind others
+                self._deliver(number, pairs)

@@ -126,6 +126,12 @@ class Cursor:
         return self.position >= backlog.offset + len(backlog.sequences) and not self.ready.count and not self.due.count
 
     @property
+    def in_past(self) -> bool:
+        """What is new waits: consumers that start in the past get all in order, that which came before them first. An
+        endpoint has new messages at once, and so have consumers where many of the old ones wait for others."""
+        return not self.history_done and self.subscriber.consumed and len(self.parked) < limits.window_max
+
+    @property
     def retries_room(self) -> int:
         """How many new ones may be begun; with too many in retry none, until they clear (RULES 15)."""
         return limits.retrying_per_subscriber_max - len(self.tried) - len(self.flight)
@@ -191,17 +197,18 @@ class Cursor:
         if self.tried and self.tried.pop(sequence, None) is not None:
             self.due.discard(sequence)
         self.unconfirmed.discard(sequence)
-        self._remember(sequence)
+        self.remember(sequence)
 
     def trying_again(self, sequence: int, tried: TriedState) -> None:
         """A failed attempt, learned from the log at a restart."""
         self.tried[sequence] = tried
         self.ready.discard(sequence)
         self.parked.discard(sequence)
-        self._remember(sequence)
+        self.remember(sequence)
 
-    def _remember(self, sequence: int) -> None:
-        """What has been taken up before the cursor came to it, which happens at a restart only."""
+    def remember(self, sequence: int) -> None:
+        """What has been taken up before the cursor came to it, which happens at a restart only; and what has been of
+        that which it catches up on."""
         if sequence > self.seen:
             self.ahead.add(sequence)
         elif not self.history_done and not self.counts(sequence):

@@ -102,7 +102,7 @@ class Line:
             sequence = cursor.ready.pop_first()
             if self._may_go(sequence, cursor):
                 return sequence
-        return self._advance(cursor)
+        return None if cursor.in_past else self._advance(cursor)
 
     def _may_go(self, sequence: int, cursor: Cursor) -> bool:
         """Whether what was found in one of the cursor's sets has not ended in between."""
@@ -192,8 +192,7 @@ class Line:
                 or flight.get(message) != 1
                 or replay
                 or cursor is None
-                or chunk is None
-                or chunk.state[message & CHUNK_MASK] != _PENDING
+                or (message > cursor.since and (chunk is None or chunk.state[message & CHUNK_MASK] != _PENDING))
                 or (replays and message in replays)
             ):
                 self._acknowledged(cursor, acknowledged, status, now_us)

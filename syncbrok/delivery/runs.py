@@ -14,6 +14,7 @@ from syncbrok.delivery.lifecycle import MessageState
 
 NOT_PLAIN: Final = PER_SUBSCRIBER | ONLY | ENDING
 _PENDING: Final = int(MessageState.PENDING)
+_COMPLETE: Final = int(MessageState.COMPLETE)
 _TRIM_SHIFT: Final = 12
 """so many messages, as a power of two, a cursor goes on before its queue is asked to forget"""
 
@@ -44,6 +45,7 @@ class Runs:
             or cursor.due.count
             or cursor.ahead.count
             or cursor.tried
+            or cursor.in_past
             or self._books.replays
             or cursor.retries_room <= 0
         ):
@@ -60,7 +62,7 @@ class Runs:
     def _released(self, cursor: Cursor, most: int) -> list[int]:
         """Those whose gate has opened after the cursor had passed them, lowest first."""
         waiting = cursor.ready.pop_some(most)
-        run = waiting[: self._plain(waiting)]
+        run = waiting[: self._plain(waiting, cursor.since)]
         for at, sequence in enumerate(run):
             if sequence in cursor.tried:
                 run = run[:at]
@@ -71,17 +73,18 @@ class Runs:
 
     def _following(self, cursor: Cursor, most: int) -> list[int]:
         """Those that come next in the queue."""
-        if cursor.ahead.count:
+        if cursor.ahead.count or cursor.in_past:
             return []
         following = cursor.backlog.following(cursor.position, most)
-        run = list(following[: self._plain(following)])
+        run = list(following[: self._plain(following, cursor.since)])
         if run:
             self.step(cursor, cursor.position + len(run))
             cursor.seen = run[-1]
         return run
 
-    def _plain(self, sequences: Iterable[int]) -> int:
-        """How many of them, from the first on, are pending and plain."""
+    def _plain(self, sequences: Iterable[int], since: int) -> int:
+        """How many of them, from the first on, are pending and plain, or have ended for all others before the cursor's
+        time (up to ``since``), where it catches up."""
         chunks = self._books.ledger.chunks
         number, chunk, count = -1, None, 0
         for sequence in sequences:
@@ -90,7 +93,9 @@ class Runs:
                 chunk = chunks.get(number)
             i = sequence & CHUNK_MASK
             if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & NOT_PLAIN:
-                break
+                ended = chunk is None or chunk.state[i] >= _COMPLETE or not chunk.state[i]  # see ``Ledger.state``
+                if sequence > since or not ended:
+                    break
             count += 1
         return count
 

@@ -305,6 +305,15 @@ class Scheduler(Standing):
                 return True
         return False
 
+    def awaited(self, message: int) -> bool:
+        """Whether somebody waits for the message's end, as in ``urgent``."""
+        books = self.books
+        return bool(
+            books.ledger.first_child(message)
+            or (books.watched and message in books.watched)
+            or (books.followers and message in books.followers)
+        )
+
     # -- history for subscribers that start in the past ---------------------------------------------------------------
 
     @property
@@ -319,7 +328,8 @@ class Scheduler(Standing):
             for cursor in self.books.cursors.values()
             if not cursor.history_done
             and not cursor.stopped
-            and len(cursor.ready) + len(cursor.parked) < limits.window_max
+            and len(cursor.ready) < limits.history_ahead_max
+            and len(cursor.parked) < limits.window_max
         ]
 
     def feed_history(self, subscriber: int, messages: Iterable[tuple[int, tuple[int, ...]]], *, finished: bool) -> None:
@@ -327,11 +337,17 @@ class Scheduler(Standing):
         cursor = self.books.cursors.get(subscriber)
         if cursor is None:
             return
+        bad, chunk, taken = self.books.ledger.bad, self.books.ledger.chunk, cursor.history_taken
+        plain: list[int] = []
         for sequence, parents in messages:
             if sequence > cursor.subscriber.since:
                 finished = True
                 break
             cursor.history_after = sequence
-            self._line.catch_up(cursor, sequence, parents)
+            if parents or chunk(sequence) is not None or sequence in bad or sequence in taken:
+                self._line.catch_up(cursor, sequence, parents)
+            else:
+                plain.append(sequence)
+        cursor.ready.update(plain)
         cursor.history_done = finished
         self.books.activate(cursor)

@@ -93,12 +93,12 @@ class SequenceSet:
         for number in sorted(self._blocks):
             block, base = self._blocks[number], number << _SHIFT
             while block and len(found) < most:
-                found += _numbers(block & _WORD, base)
+                found += _numbers(block & _WORD, base, most - len(found))
                 block >>= 64
                 base += 64
             if len(found) >= most:
                 break
-        return found[:most]
+        return found
 
     def pop_some(self, most: int) -> list[int]:
         """Take out and return the lowest, at most ``most``, in order: some that lie close together, at least one where
@@ -109,7 +109,7 @@ class SequenceSet:
         block = self._blocks[number]
         lowest = (block & -block).bit_length() - 1
         word, base = block >> lowest & _WORD, (number << _SHIFT) + lowest
-        found = _numbers(word, base)[:most]
+        found = _numbers(word, base, most)
         block ^= (word & (1 << found[-1] - base + 1) - 1) << lowest
         self.count -= len(found)
         if block:
@@ -189,11 +189,12 @@ def _blocks_of(sequences: Iterable[int]) -> dict[int, int]:
     return {number: int.from_bytes(bits, "little") for number, bits in blocks.items()}
 
 
-def _numbers(word: int, base: int) -> list[int]:
-    """``base`` and the place of each bit that is set, in order."""
+def _numbers(word: int, base: int, most: int) -> list[int]:
+    """``base`` and the place of each bit that is set, in order, at most so many."""
     found: list[int] = []
-    while word:
+    while word and most > 0:
         lowest = word & -word
         found.append(base + lowest.bit_length() - 1)
         word ^= lowest
+        most -= 1
     return found

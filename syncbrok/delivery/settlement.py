@@ -56,6 +56,8 @@ class Settlement:
                 self._count_down(number, places)
                 number = message >> CHUNK_SHIFT
                 chunk = chunks.get(number)
+            if message <= since and cursor is not None and self._of_the_past(row, cursor):
+                continue
             i = message & CHUNK_MASK
             plain = (
                 row[3] is _DELIVERED
@@ -83,6 +85,22 @@ class Settlement:
                 self.apply(row)
                 chunk = chunks.get(number)
         self._count_down(number, places)
+
+    def _of_the_past(self, row: Row, cursor: Cursor) -> bool:
+        """A message from before the subscriber's time does not count it: where an attempt of this process was
+        acknowledged, and nobody waits for that, the delivery has ended and that is all. Whether it is so."""
+        message = row.message
+        if (
+            row.outcome is not _DELIVERED
+            or message not in cursor.unconfirmed
+            or self._books.replays
+            or self._books.ledger.first_child(message)
+        ):
+            return False
+        cursor.unconfirmed.remove(message)
+        self._line.unconfirmed -= 1
+        cursor.remember(message)
+        return True
 
     def _count_down(self, number: int, places: list[int]) -> None:
         """Deliveries of these messages (places in the chunk of that number) have ended well; ``places`` is emptied."""

@@ -6,6 +6,7 @@ answer. A consume with neither key nor data asks for the next message of the top
 share; it is answered with a consume frame, or a consume-empty where there is nothing.
 """
 
+import asyncio
 import struct
 import time
 from collections.abc import Awaitable
@@ -143,6 +144,7 @@ class _Peer(Conversation):
         super().__init__(owner, Codec())
         self._desks = desks
         self._publisher = publisher(self.refused)
+        self._reads = asyncio.Event()
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, Publish):
@@ -150,10 +152,22 @@ class _Peer(Conversation):
                 return self._publisher.publish(command.topic, Message(command.contents[0], key=command.key))
             return self._publisher.publish_plain(command.topic, command.contents)
         if isinstance(command, Consume):
-            return self._consume(command.topic)
+            return None if self._consume_at_once(command.topic) else self._consume(command.topic)
         return self._leave(b"Goodbye" if command is not END else b"")
 
+    def _consume_at_once(self, topic: str) -> bool:
+        """Whether the next message was at hand, and no task had to wait for it."""
+        desk = self._desks.opened(topic) if self.writable and not self.all_sent else None
+        delivery = None if desk is None else desk.take()
+        if desk is None or delivery is None:
+            return False
+        self._hand_over(desk, delivery)
+        return True
+
     async def _consume(self, topic: str) -> None:
+        while not self.writable:  # it asks and asks, and reads nothing of what it gets
+            self._reads.clear()
+            await self._reads.wait()
         desk = await self._desks.of(topic)
         delivery = await desk.next()
         if delivery is None:
@@ -167,6 +181,9 @@ class _Peer(Conversation):
         message = delivery.message
         self.write(encode_message(delivery.queue, message.key[:255], message.content, time.time_ns()))
         desk.acknowledge((delivery,))
+
+    def writable_again(self) -> None:
+        self._reads.set()
 
     async def _leave(self, words: bytes) -> None:
         """All that was published is durable when the connection closes."""

@@ -8,6 +8,7 @@ Big-endian. The first ``u16 action``: 1 subscribe (``u32 n, JSON list of topics[
 Each topic of a connection is a subscriber of its own, there as long as the connection is.
 """
 
+import asyncio
 import struct
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final, NamedTuple
@@ -18,9 +19,11 @@ from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.doors import Doors
+from syncbrok.frontends.over_tcp.hand import IN_HAND_S, Hand
 from syncbrok.frontends.over_tcp.listener import Listener
 from syncbrok.frontends.over_tcp.pieces import Pieces
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.frontends.over_tcp.writes import Writes
 from syncbrok.frontends.passing import Guest, Passing
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
@@ -84,6 +87,9 @@ class Answered(NamedTuple):
 
 Command = Subscribe | Unwanted | Published | Answered | PeerFault
 
+_ACKNOWLEDGEMENT: Final = _U16.pack(ACK)
+_ACKNOWLEDGED: Final = (Answered(well=True),)
+
 
 class Codec(Pieces):
     """Actions from bytes in any split."""
@@ -92,6 +98,12 @@ class Codec(Pieces):
         super().__init__()
         self._content_bytes_max = content_bytes_max
         self._publishing = False
+
+    def feed(self, data: bytes) -> Sequence[Any]:
+        """See ``conversation.Codec``. An acknowledgement nearly always comes alone."""
+        if data == _ACKNOWLEDGEMENT and not (self._rest or self._publishing or self._broken):
+            return _ACKNOWLEDGED
+        return super().feed(data)
 
     def take(self, data: bytes, at: int, commands: list[Command]) -> int:
         """See ``Pieces``."""
@@ -194,7 +206,8 @@ class Topics:
 
     def __init__(self, doors: Doors, host: str, port: int) -> None:
         self._guests = Passing(doors.channels.subscribers, doors.view, doors.number_of, NAME)
-        self.listener = Listener(host, port, lambda owner: _Peer(owner, doors, self._guests))
+        writes = Writes()
+        self.listener = Listener(host, port, lambda owner: _Peer(owner, doors, self._guests, writes))
 
     async def start(self) -> None:
         await self._guests.delete_leftovers()
@@ -224,17 +237,22 @@ class _Seat:
     def dismissed(self) -> None:
         """See ``Consumer``."""
         self.member = None
+        self._peer.ends(self)
 
 
 class _Peer(Conversation):
-    def __init__(self, owner: Listener, doors: Doors, guests: Passing) -> None:
+    def __init__(self, owner: Listener, doors: Doors, guests: Passing, writes: Writes) -> None:
         super().__init__(owner, Codec())
         self._doors = doors
+        self._writes = writes
         self._guests = guests
         self._publisher = Unanswered(doors.queues, doors.channels.messages, self.refused)
         self._seats: dict[str, _Seat] = {}  # bounded by _TOPICS_MAX
-        self._out: tuple[_Seat, int] | None = None
+        self._out: tuple[_Seat, Delivery] | None = None
         """the message that the client is to answer"""
+        self._hand: Hand[_Seat] = Hand()
+        self._share = 0
+        """of the room in the hand, for each topic"""
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, Answered):
@@ -248,7 +266,8 @@ class _Peer(Conversation):
             return self._leave()
         for topic in command.topics:
             self._stand_up(topic)
-        self.write(_U16.pack(UNSUBSCRIBED))
+        self._writes.write(self, _U16.pack(UNSUBSCRIBED))
+        self._open()
         return None
 
     async def _subscribe(self, command: Subscribe) -> None:
@@ -261,58 +280,80 @@ class _Peer(Conversation):
         except SyncbrokError as error:
             for topic in wanted:
                 self._stand_up(topic)
-            self.write(encode_error(str(error)))
+            self._writes.write(self, encode_error(str(error)))
             return
-        self.write(_U16.pack(SUBSCRIBED))
+        self._writes.write(self, _U16.pack(SUBSCRIBED))
         for topic in wanted:
             seat = self._seats[topic]
             assert seat.guest is not None
-            seat.member = self._doors.consumers.join(seat.guest.number, seat, 0)
+            seat.member = self._doors.consumers.join(seat.guest.number, seat, 0, IN_HAND_S)
         self._open()
 
     async def _sit_down(self, topic: str, command: Subscribe) -> None:
         queue = await self._doors.queues.queue(topic)
         start = {BEGINNING: "beginning", NOW: "now"}.get(command.start, "")
         if not start:
+            newest = self._doors.view.queue(queue).last_sequence
             sequence = await self._doors.view.sequence_of(queue, command.position)
-            start = "now" if sequence is None else str(sequence)
+            # Not "now", which is later: what is accepted until then has this index, or comes after it.
+            start = str(newest + 1 if sequence is None else sequence)
         seat = self._seats[topic] = _Seat(self)
         seat.guest = await self._guests.welcome(queue, start, timeout_s=ANSWER_S, retry=RETRY)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def push(self, seat: _Seat, delivery: Delivery) -> None:
-        """To the client. It has answered what it got before: else no topic had room for this one."""
-        assert self._out is None
-        self._out = seat, delivery.attempt.message
-        self._open()
-        self.write(encode_message(delivery.queue, delivery.message.content))
+        """To the client, when it has answered all that came before."""
+        self._hand.put(seat, delivery)
+        self._send_next()
+
+    def _send_next(self) -> None:
+        taken = self._hand.take() if self._out is None and self.writable else None
+        if taken is None:
+            return
+        seat, delivery = self._out = taken
+        assert seat.member is not None
+        seat.member.begin(delivery.attempt.message)
+        if not self._share:
+            self._open()
+        self._writes.write(self, encode_message(delivery.queue, delivery.message.content))
 
     def _answered(self, *, well: bool) -> None:
         if self._out is None:
             return  # too late: it has failed already
-        (seat, message), self._out = self._out, None
+        (seat, delivery), self._out = self._out, None
+        message = delivery.attempt.message
+        plenty = self._hand.plenty
         if seat.member is not None and well:
-            seat.member.acknowledge((message,))
+            seat.member.acknowledge((message,), in_company=plenty)
         elif seat.member is not None:
             seat.member.refuse(message, b"nack")
-        self._open()
-
-    def lapsed(self, messages: Sequence[int]) -> None:
-        """The client has not answered in time; whatever it says now is about nothing."""
-        if self._out is not None and self._out[1] in messages:
-            self._out = None
+        self._send_next()
+        if not plenty and (self._hand.runs_low(len(delivery.message.content)) or not self._share):
             self._open()
 
+    def lapsed(self, messages: Sequence[int]) -> None:
+        """What was in hand is the broker's again; what was out has not been answered in time, and whatever the client
+        says now is about nothing."""
+        self._hand.stayed(messages)
+        if self._out is not None and self._out[1].attempt.message in messages:
+            self._out = None
+            self._send_next()
+        self._open()
+
     def _open(self) -> None:
-        """Every topic has room for one while nothing is out, then only the one it came from: for that one."""
+        """Every topic has room for one while nothing is out, then only the one it came from: for that one. Where the
+        client is quick each has its share of the hand besides, whatever is out."""
+        self._share = share = self._hand.room // max(len(self._seats), 1)
         for seat in self._seats.values():
             if seat.member is not None:
-                window = 1 if self.writable and (self._out is None or self._out[0] is seat) else 0
+                has_turn = share or self._out is None or self._out[0] is seat
+                window = 1 + share if self.writable and has_turn else 0
                 if seat.member.window != window:
                     seat.member.open(window)
 
     def writable_again(self) -> None:
+        self._send_next()
         self._open()
 
     def pause_writing(self) -> None:
@@ -333,12 +374,25 @@ class _Peer(Conversation):
         seat = self._seats.pop(topic, None)
         if seat is None:
             return
-        if self._out is not None and self._out[0] is seat:
-            self._out = None
-        if seat.member is not None:
-            seat.member.leave()
+        member, seat.member = seat.member, None
+        self.ends(seat)
+        if member is not None:
+            member.leave()
         if seat.guest is not None:
             self._guests.farewell(seat.guest)
+
+    def ends(self, seat: _Seat) -> None:
+        """No more of its messages go out. One that is out will be answered all the same, and that answer is not to be
+        taken for the next one's."""
+        self._hand.drop(seat)
+        if self._out is not None and self._out[0] is seat and not self.over:
+            asyncio.get_running_loop().call_later(ANSWER_S, self._answered_no_more, self._out)
+
+    def _answered_no_more(self, out: tuple[_Seat, Delivery]) -> None:
+        if self._out is out:
+            self._out = None
+            self._send_next()
+            self._open()
 
     def farewell(self, words: str) -> bytes:
         return encode_error(words)

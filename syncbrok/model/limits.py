@@ -45,6 +45,7 @@ outcomes_waiting_max = 100_000
 # -- delivery ---------------------------------------------------------------------------------------------------------
 window_default = 64
 window_max = 10_000
+history_ahead_max = 2_048
 attempts_in_flight_max = 20_000
 bytes_in_flight_max = 256 * MIB
 retrying_per_subscriber_max = 10_000

@@ -200,6 +200,10 @@ class Space:
         self._state.scheduler.offer(subscriber, room)
         self.courier.wake()
 
+    def awaited(self, message: int) -> bool:
+        """Whether somebody waits for the message (a sequence) to end: a child, a publisher; for ``Consumers``."""
+        return self._state.scheduler.awaited(message)
+
     def signing_keys(self, subscriber: int) -> tuple[bytes, ...]:
         """Raw bytes to sign with now, the newest first; for the webhook."""
         return self._vault.keys(subscriber, self._clock_us)

@@ -64,7 +64,8 @@ class FactLog:
 
     def subscriber(self, number: int, queue: int, **settings: object) -> None:
         known = [f for f in self.facts if isinstance(f, SubscriberSet) and f.number == number]
-        given = SubscriberSettings(endpoint=f"http://s{number}/", **settings)  # type: ignore[arg-type]
+        settings.setdefault("endpoint", f"http://s{number}/")
+        given = SubscriberSettings(**settings)  # type: ignore[arg-type]
         self.add(
             lambda sequence, now: SubscriberSet(
                 sequence, now, number, queue, SubscriberId(f"s{number}"), known[0].since if known else sequence, given

@@ -168,7 +168,7 @@ async def contents(running: Running, queue: str) -> list[bytes]:
 def doors_of(running: Running) -> Doors:
     """What a frontend is given of this Space, which delivers to those who come for their messages from now on."""
     space = running.space
-    consumers = Consumers(space.offer)
+    consumers = Consumers(space.offer, space.awaited)
     space.handle(CONSUMER_SCHEME, consumers)
     queues = FirstUse(space.channels, space.consumed_by)
     return Doors(space.channels, space.view, queues, consumers, space.consumed_by)

@@ -1,0 +1,69 @@
+"""Consumers get messages in the order in which they were taken, though some are in memory and others are read, by two
+readers at once. Pure.
+
+The order of parents and children does not depend on it: a child is taken when its parent is complete. But whoever reads
+a queue from its beginning expects it as it was written. Endpoints that are called many at once could not tell.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from syncbrok.delivery.handler import Attempt
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.facts import Published
+
+Pair = tuple[Attempt, Published]
+
+
+class InOrder:
+    """The attempts for consumers that are being read, and those behind them. ``lookup`` as the courier's."""
+
+    def __init__(self, lookup: Callable[[int], tuple[Any, ...]]) -> None:
+        self._lookup = lookup
+        self.lines: dict[int, deque[Attempt]] = {}
+        """by subscriber, as they were taken; bounded by its window"""
+        self._expected: set[Attempt] = set()
+        """of those the ones that are being read"""
+        self._here: dict[Attempt, Published] = {}
+        """of those the ones that wait only for others"""
+
+    def read(self, attempt: Attempt) -> None:
+        """Its message is to be read: what is taken later for the same consumers goes out after it."""
+        try:
+            consumed = self._lookup(attempt.subscriber)[0].consumed
+        except (LookupError, SyncbrokError):  # deleted: there is nobody to get it in any order
+            return
+        if consumed:
+            self.lines.setdefault(attempt.subscriber, deque()).append(attempt)
+            self._expected.add(attempt)
+
+    def follow(self, attempt: Attempt, message: Published) -> None:
+        """It is here, but others for the same consumers are not, that were taken before it."""
+        self.lines[attempt.subscriber].append(attempt)
+        self._here[attempt] = message
+
+    def arrived(self, attempt: Attempt, message: Published | None) -> list[Pair]:
+        """It has been read, or (None) never will be: those that go out now."""
+        if attempt not in self._expected:
+            return [] if message is None else [(attempt, message)]
+        self._expected.remove(attempt)
+        line = self.lines[attempt.subscriber]
+        if message is None:
+            line.remove(attempt)
+        else:
+            self._here[attempt] = message
+        ready: list[Pair] = []
+        while line and (here := self._here.pop(line[0], None)) is not None:
+            ready.append((line.popleft(), here))
+        if not line:
+            del self.lines[attempt.subscriber]
+        return ready
+
+    def clear(self) -> int:
+        """Nothing goes out any more; how many had only others to wait for."""
+        count = len(self._here)
+        self.lines.clear()
+        self._expected.clear()
+        self._here.clear()
+        return count

@@ -1,0 +1,68 @@
+"""The messages that a connection has in its hand: lent to it before its peer is ready for them. Pure.
+
+A peer that takes one message at a time would wait for a turn of the courier after each of its answers; with the next
+ones in hand they go out as the answer comes. How many depends on the peer: as long as it empties the hand quickly there
+is room for twice as many, and when one has stayed too long (``Consumers`` takes it back) it is one at a time again.
+So a peer that is slow, or gone, keeps nothing from anybody for longer than a moment.
+"""
+
+from collections import deque
+from collections.abc import Collection
+from typing import Final, Generic, TypeVar
+
+from syncbrok.delivery.handler import Delivery
+from syncbrok.model import limits
+
+IN_HAND_S: Final = 0.1
+"""longer than that nothing stays: what expires, is cancelled or is paused meanwhile would still go out"""
+MESSAGES_MAX: Final = limits.window_default - 1
+BYTES_MAX: Final = 128 * limits.KIB
+
+S = TypeVar("S")
+
+
+class Hand(Generic[S]):
+    """Each message with its seat, the oldest first; ``room`` says for how many the seats together may ask beyond the
+    one that is out."""
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[S, Delivery]] = deque()  # bounded by the windows of the seats
+        self.room = 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def plenty(self) -> bool:
+        """There is no hurry to ask for more."""
+        return 2 * len(self._messages) > self.room
+
+    def put(self, seat: S, delivery: Delivery) -> None:
+        self._messages.append((seat, delivery))
+
+    def take(self) -> tuple[S, Delivery] | None:
+        """The one that came first."""
+        return self._messages.popleft() if self._messages else None
+
+    def runs_low(self, content_bytes: int) -> bool:
+        """The peer could soon have had more, and what it had last was so large. Whether there is more room now."""
+        before = self.room
+        self.room = min(2 * before + 1, MESSAGES_MAX, BYTES_MAX // max(content_bytes, 1))
+        return self.room > before
+
+    def stayed(self, messages: Collection[int]) -> bool:
+        """These (sequences) were taken back. Whether any of them was here: then there is no room any more."""
+        kept = [one for one in self._messages if one[1].attempt.message not in messages]
+        if len(kept) == len(self._messages):
+            return False
+        self._messages = deque(kept)
+        self.room = 0
+        return True
+
+    def close(self) -> None:
+        """Nobody is in a hurry: no room until somebody is."""
+        self.room = 0
+
+    def drop(self, seat: S) -> None:
+        """All that is for a seat; it gives them back itself."""
+        self._messages = deque([one for one in self._messages if one[0] is not seat])

@@ -1,0 +1,88 @@
+"""The order in which consumers get what was read: that in which it was taken, whichever reader is first.
+
+Broken by hand to see these fail: what is in memory overtakes what is being read; a message that is lost holds up those
+behind it; attempts that were waiting when the courier stops still counted.
+"""
+
+import random
+
+from syncbrok.delivery.handler import Attempt
+from syncbrok.delivery.in_order import InOrder
+from syncbrok.model.errors import UnknownSubscriber
+from syncbrok.model.facts import Published
+from tests.support.endpoint import TIME_US, message, subscriber
+
+CONSUMED, CALLED, GONE = 1, 2, 3
+
+
+def lookup(number: int) -> tuple[object, ...]:
+    if number == GONE:
+        raise UnknownSubscriber("deleted")
+    return (subscriber(endpoint="consumer:test" if number == CONSUMED else "http://127.0.0.1:1/"), "queue", 1.0)
+
+
+def attempt(sequence: int, number: int = CONSUMED) -> Attempt:
+    return Attempt(sequence, number, 1, 0, TIME_US, 0)
+
+
+def published(sequence: int) -> Published:
+    return message(sequence)
+
+
+def test_what_was_taken_first_goes_first(seed: int) -> None:
+    """docs/frontends.md, order: in whatever order the readers are done, and whatever was in memory meanwhile."""
+    chance = random.Random(seed)
+    for _ in range(50):
+        order = InOrder(lookup)
+        reading: list[Attempt] = []
+        out: list[int] = []
+        sequence = 0
+        while sequence < 60 or reading:
+            if sequence < 60 and chance.random() < 0.6:
+                sequence += 1
+                one = attempt(sequence)
+                if chance.random() < 0.5:
+                    order.read(one)
+                    reading.append(one)
+                elif CONSUMED in order.lines:
+                    order.follow(one, published(sequence))
+                else:
+                    out.append(sequence)
+            elif reading:
+                one = reading.pop(chance.randrange(len(reading)))
+                out += [pair[0].message for pair in order.arrived(one, published(one.message))]
+        assert out == list(range(1, 61))
+        assert not order.lines
+
+
+def test_what_is_lost_holds_up_nothing() -> None:
+    """DESIGN 1: a record that cannot be read ends as a dead letter, and those behind it go out."""
+    order = InOrder(lookup)
+    for sequence in (1, 2):
+        order.read(attempt(sequence))
+    order.follow(attempt(3), published(3))
+    assert order.arrived(attempt(2), published(2)) == []
+    assert [pair[0].message for pair in order.arrived(attempt(1), None)] == [2, 3]
+    assert not order.lines
+
+
+def test_endpoints_that_are_called_do_not_wait() -> None:
+    """DESIGN 1: order beyond parents and keys is for consumers; an endpoint takes many at once, and whoever is deleted
+    waits for nothing."""
+    order = InOrder(lookup)
+    for number in (CALLED, GONE):
+        order.read(attempt(1, number))
+        order.read(attempt(2, number))
+        assert not order.lines
+        assert order.arrived(attempt(2, number), published(2)) == [(attempt(2, number), published(2))]
+        assert order.arrived(attempt(1, number), None) == []
+
+
+def test_what_waits_is_counted_when_nothing_goes_out_any_more() -> None:
+    """RULES 9: what was never begun stays pending; the courier must know how many those are."""
+    order = InOrder(lookup)
+    order.read(attempt(1))
+    order.follow(attempt(2), published(2))
+    order.follow(attempt(3), published(3))
+    assert order.clear() == 2
+    assert order.arrived(attempt(1), published(1)) == [(attempt(1), published(1))]
