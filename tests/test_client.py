@@ -8,6 +8,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
@@ -22,6 +23,7 @@ from syncbrok.client import (
     Unreachable,
     verify,
 )
+from syncbrok.client.messages import Content
 from tests.support.polling import eventually
 from tests.support.process import BrokerProcess, free_port
 from tests.support.recorder import Recorder
@@ -44,6 +46,11 @@ async def client(broker: BrokerProcess) -> AsyncIterator[Client]:
 
 def accepted(broker: BrokerProcess) -> int:
     return int(broker.request("GET", "/v1/queues/shop").json()["statistics"]["accepted"])
+
+
+def subscribers(broker: BrokerProcess) -> list[str]:
+    shown = broker.request("GET", "/v1/queues/shop/subscribers").json()["subscribers"]
+    return [one["id"] for one in shown]
 
 
 async def everything(client: Client) -> list[Received]:
@@ -109,6 +116,112 @@ async def test_a_broker_that_is_killed_gets_each_message_once(broker: BrokerProc
         assert [message.text() for message in await everything(client)] == [str(number) for number in range(3_000)]
 
 
+class AnswerLost:
+    """A way to the broker on which the first answer to a batch gets lost: as it begins the broker is killed, and
+    started again; so the batch is durable and nobody was told."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+        self.lost = 0
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        self._serving: set[asyncio.Task[Any]] = set()
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await asyncio.wait(self._serving)  # the client has closed its connections
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        back = writer
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._broker.port)
+            asking = asyncio.create_task(self._pass_on(reader, back))
+            await self._answer(there, writer)
+            writer.close()
+            await asking
+        except OSError:
+            pass  # the broker is not there yet
+        finally:
+            for one in (writer, back):
+                one.close()
+
+    async def _answer(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while answer := await there.read(65_536):
+            if not self.lost and b'"ids"' in answer:
+                self.lost += 1
+                await asyncio.to_thread(self._broker.kill)
+                await asyncio.to_thread(self._broker.start)
+                return
+            writer.write(answer)
+
+    @staticmethod
+    async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while some := await reader.read(65_536):
+            writer.write(some)
+        writer.close()
+
+
+@pytest.mark.parametrize("content", ["x", b"\xff", {"a": "\n"}])
+async def test_a_batch_whose_answer_was_lost_is_published_once(broker: BrokerProcess, content: Content) -> None:
+    """RULES 4: kill -9 between the fsync and the answer; the client repeats the batch, and the next process knows every
+    line of it."""
+    async with AnswerLost(broker) as way, Client(way.url) as client:
+        published = await client.publish_many("shop", [content] * 700)
+        assert way.lost == 1
+        assert len({one.id for one in published}) == 700
+        assert accepted(broker) == 700
+        (first, *_), last = await everything(client), published[-1]
+        assert first.id == published[0].id
+        assert (await client.message(last))["state"] in ("pending", "complete")
+
+
+async def test_without_keys_a_lost_answer_is_told(broker: BrokerProcess) -> None:
+    """INTERFACES 3: no answer means unknown; without keys it is not repeated, and whoever published hears of it."""
+    async with AnswerLost(broker) as way, Client(way.url, idempotent=False) as client:
+        with pytest.raises(Unreachable, match="not known whether"):
+            await client.publish("shop", "x")
+        assert accepted(broker) == 1
+
+
+async def test_parents_in_two_queues_do_not_wait_for_each_other(broker: BrokerProcess, client: Client) -> None:
+    """DESIGN 1, causal: families over two queues, nothing awaited in between: each batch goes as soon as it can."""
+    assert broker.request("POST", "/v1/queues", {"name": "bills"}).status == 201
+    first = await client.post("bills", "first")
+    second = await client.post("shop", Draft("second", parents=(first,)))
+    third = await client.post("shop", "third")
+    fourth = await client.post("bills", Draft("fourth", parents=(third, second)))
+    async with asyncio.timeout(20):
+        shown = await client.message(await fourth)
+    assert shown["parents"] == [(await third).id, (await second).id]
+
+
+async def test_what_cannot_be_written_is_told_and_harms_nobody(broker: BrokerProcess, client: Client) -> None:
+    """CONTRIBUTING, errors: content that is no JSON, a parent that is no message: who gave it is told at once."""
+    fine = await client.post("shop", "fine")
+    number: Any = 7
+    wrong = [Draft({"a": object()}), Draft("x", parents=(number,)), Draft({"not": {1, 2}})]
+    for draft in wrong:
+        with pytest.raises(TypeError):
+            await client.post("shop", draft)
+    assert (await fine).queue == "shop"
+    assert accepted(broker) == 1
+
+
+async def test_another_server_is_found_out() -> None:
+    """CONTRIBUTING, errors: an address where something else answers 200."""
+    with Recorder() as other:
+        async with Client(other.url) as client:
+            with pytest.raises(Refused, match="is not Syncbrok"):
+                await client.publish("shop", "x")
+
+
 async def test_a_broker_that_is_not_there_is_told() -> None:
     """CONTRIBUTING, errors: where it is, how long it was tried and what happened."""
     async with Client(f"http://127.0.0.1:{free_port()}", give_up_s=0.2) as client:
@@ -150,6 +263,84 @@ async def test_a_consumer_handles_refuses_and_fails(client: Client) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_a_consumer_that_stops_has_answered_everything(client: Client) -> None:
+    """INTERFACES 3: what was handled is acknowledged before ``run`` returns, over both ways; the rest waits for the
+    next of the group."""
+    for way, register in (("pull", client.consumer("shop", "pullers", concurrency=2)),
+                          ("stream", client.stream("shop", "streamers", start="beginning", window=2))):  # fmt: skip
+        handled: list[str] = []
+
+        async def handle(message: Received, handled: list[str] = handled) -> None:
+            handled.append(message.id)
+            if len(handled) >= 10:
+                client.stop()
+            await asyncio.sleep(0)
+
+        register(handle)
+        published = await client.publish_many("shop", [f"{way} {number}" for number in range(50)])
+        async with asyncio.timeout(30):
+            await client.run()
+        assert 10 <= len(handled) < len(published)
+        group = {"pull": "pullers", "stream": "streamers"}[way]
+        rest = []
+        while some := await client.pull("shop", group, most=100, wait_s=1):
+            rest += some
+        assert not set(handled) & {message.id for message in rest if message.attempt == 1}
+        assert {message.id for message in rest} >= {one.id for one in published} - set(handled)
+        client._consumptions.clear()
+        client._subscriptions.clear()
+
+
+async def test_a_stream_handles_refuses_and_survives_the_broker(broker: BrokerProcess) -> None:
+    """INTERFACES 3: over a WebSocket as by pull: returning acknowledges, raising refuses; a broker that is killed is
+    found again, and a group goes on where it was."""
+    seen: list[tuple[str, int]] = []
+    async with Client(broker.url) as client:
+
+        @client.stream("shop", group="watchers", start="beginning", window=4)
+        async def handle(message: Received) -> None:
+            seen.append((message.text(), message.attempt))
+            if message.text() == "refuse" and message.attempt == 1:
+                raise Refuse("not yet")
+            if message.text() == "fail" and message.attempt < 3:
+                raise ValueError("a mistake of the handler")
+
+        running = asyncio.create_task(client.run())
+        await eventually(lambda: subscribers(broker) == ["watchers"], "it listens")
+        published = await client.publish_many("shop", ["fine", "refuse", "fail", *map(str, range(40))])
+        assert [await client.wait(one) for one in published] == ["complete"] * 43
+        assert {one for one in seen if not one[0].isdigit()} == {
+            ("fine", 1), ("refuse", 1), ("refuse", 2), ("fail", 1), ("fail", 2), ("fail", 3),
+        }  # fmt: skip
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
+        assert await client.wait(await client.publish("shop", "after")) == "complete"
+        assert ("after", 1) in seen
+        client.stop()
+        await running
+
+
+async def test_a_stream_without_a_group_begins_where_it_says(broker: BrokerProcess, client: Client) -> None:
+    """INTERFACES 3: ``start`` is now, beginning or a sequence; nothing of it stays behind."""
+    published = await client.publish_many("shop", [str(number) for number in range(5)])
+    sequence = (await client.message(published[3]))["sequence"]
+    seen: dict[str, list[str]] = {"beginning": [], "sequence": [], "now": []}
+    for name, start in (("beginning", "beginning"), ("sequence", sequence), ("now", "now")):
+
+        @client.stream("shop", start=start)
+        async def handle(message: Received, seen: list[str] = seen[name]) -> None:
+            seen.append(message.text())
+
+    running = asyncio.create_task(client.run())
+    await eventually(lambda: len(subscribers(broker)) == 3, "all three listen")
+    await client.publish("shop", "5")
+    expected = {"beginning": [*"012345"], "sequence": [*"345"], "now": ["5"]}
+    await eventually(lambda: seen == expected, "each has what it asked for")
+    client.stop()
+    await running
+    await eventually(lambda: subscribers(broker) == [], "they leave nothing behind")
+
+
 async def test_leases_by_hand(client: Client) -> None:
     """INTERFACES 3: extend, refuse, acknowledge; a lease that is over is told."""
     await client.pull("shop", wait_s=0)
@@ -183,6 +374,34 @@ def test_without_asyncio(broker: BrokerProcess) -> None:
         messages = client.pull("shop", most=10, wait_s=5)
         assert client.acknowledge(*messages) == 10
         assert client.wait(parent) == "complete"
+
+
+def test_functions_consume_without_asyncio(broker: BrokerProcess) -> None:
+    """INTERFACES 3: the decorators for programs without asyncio: a function handles each message in a thread, may
+    publish, and lets ``run`` return."""
+    with SyncClient(broker.url) as client:
+        seen: list[tuple[str, str]] = []
+
+        def saw(who: str, message: Received) -> None:
+            seen.append((who, message.text()))
+            if len(seen) == 4:
+                client.stop()
+
+        @client.consumer("shop", group="workers", concurrency=4)
+        def work(message: Received) -> None:
+            if message.text() == "question":
+                client.publish("shop", "answer", parents=[message.id])
+            saw("worker", message)
+
+        @client.stream("shop", group="watchers", start="beginning")
+        def watch(message: Received) -> None:
+            saw("watcher", message)
+
+        client.pull("shop", "workers", wait_s=0)
+        client.publish("shop", "question")
+        client.run()
+        for who in ("worker", "watcher"):
+            assert [text for one, text in seen if one == who] == ["question", "answer"]
 
 
 def test_webhooks_of_the_broker_are_verified(broker: BrokerProcess) -> None:

@@ -6,7 +6,7 @@ acknowledges before it has written.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,16 @@ from typing import Any
 import aiohttp
 
 from tests.support import wire_clients
+from tests.support.http_ways import Ways
 from tests.support.polling import eventually
 from tests.support.process import BrokerProcess, free_port
 from tests.support.recorder import Recorder
-from tests.support.wire_clients import Take
 
 QUEUE = "orders"
 TCP = ("framed", "topics", "multiplexed", "msgpack")
+HTTP_IN = ("http", "original", "batch", "event", "events", "socket", "client")
+HTTP_OUT = ("pull", "socket", "events", "client", "client_stream")
+Publish = Callable[..., Awaitable[Any]]
 
 
 def broker_with_all(storage: Path) -> tuple[BrokerProcess, dict[str, int]]:
@@ -36,31 +39,29 @@ frontends:
     return BrokerProcess(storage, config=config), ports
 
 
-def entrances(broker: BrokerProcess, ports: dict[str, int]) -> dict[str, Callable[[bytes], Awaitable[Any]]]:
-    """Each publishes one content in ``orders`` and returns when it is durable."""
+def entrances(ways: Ways, ports: dict[str, int]) -> dict[str, Publish]:
+    """Each publishes one content in ``orders`` and returns when it is durable; those over HTTP can name parents."""
 
-    async def http(content: bytes) -> None:
-        await asyncio.to_thread(broker.request, "POST", f"/v1/queues/{QUEUE}/messages", content)
-
-    async def original(content: bytes) -> None:
-        await asyncio.to_thread(broker.request, "POST", "/msg", content, {"queue": QUEUE})
-
-    def over(name: str) -> Callable[[bytes], Awaitable[None]]:
+    def over(name: str) -> Publish:
         publish = getattr(wire_clients, f"publish_{name}")
-        return lambda content: publish(ports[name], QUEUE, content)
+        return lambda content, *_: publish(ports[name], QUEUE, content)
 
-    return {"http": http, "original": original, **{name: over(name) for name in TCP}}
+    return {name: getattr(ways, f"publish_{name}") for name in HTTP_IN} | {name: over(name) for name in TCP}
+
+
+def takes(ways: Ways, ports: dict[str, int], seen: dict[str, list[bytes]]) -> list[Coroutine[Any, Any, None]]:
+    """Every consumer that comes for its messages, taking what there is until the end."""
+    over_http = [getattr(ways, f"take_{name}")(seen[name]) for name in HTTP_OUT]
+    return over_http + [
+        getattr(wire_clients, f"take_{name}")(ports["msgpack-out" if name == "msgpack" else name], QUEUE, seen[name])
+        for name in TCP
+    ]
 
 
 @asynccontextmanager
-async def exits(ports: dict[str, int], seen: dict[str, list[bytes]]) -> AsyncIterator[None]:
-    """Every TCP frontend's consumer, taking what comes until the end."""
-    takes: dict[str, Take] = {name: getattr(wire_clients, f"take_{name}") for name in TCP}
+async def exits(ways: Ways, ports: dict[str, int], seen: dict[str, list[bytes]]) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(take(ports["msgpack-out" if name == "msgpack" else name], QUEUE, seen[name]))
-            for name, take in takes.items()
-        ]
+        tasks = [group.create_task(take) for take in takes(ways, ports, seen)]
         yield
         for task in tasks:
             task.cancel()
@@ -78,28 +79,32 @@ async def find(session: aiohttp.ClientSession, broker: BrokerProcess, content: b
 
 
 async def test_in_by_any_out_by_any_parents_first(tmp_path: Path) -> None:
-    """DESIGN 1, causal, INTERFACES 4: what is published over one frontend is delivered over all of them, and a child
-    comes after its parent wherever either came in."""
+    """DESIGN 1, causal, INTERFACES 3 and 4: what is published over one frontend is delivered over all of them, and a
+    child comes after its parent wherever either came in: every pair of ways in, at every way out."""
     broker, ports = broker_with_all(tmp_path / "storage")
+    ways = Ways(broker, QUEUE)
     with Recorder() as webhook, broker:
         broker.request("POST", "/v1/queues", {"name": QUEUE})
         broker.request("POST", f"/v1/queues/{QUEUE}/subscribers", {"endpoint": webhook.url})
-        seen: dict[str, list[bytes]] = {name: [] for name in TCP}
-        async with exits(ports, seen), aiohttp.ClientSession() as session:
+        seen: dict[str, list[bytes]] = {name: [] for name in (*HTTP_OUT, *TCP)}
+        async with exits(ways, ports, seen), aiohttp.ClientSession() as session:
             subscribers = f"/v1/queues/{QUEUE}/subscribers"
-            everybody = lambda: len(broker.request("GET", subscribers).json()["subscribers"]) == 1 + len(TCP)  # noqa: E731
+            wanted = len(seen)  # the webhook is one more, the reader of events is none
+            everybody = lambda: len(broker.request("GET", subscribers).json()["subscribers"]) == wanted  # noqa: E731
             await eventually(everybody, "all consumers are there")
             family: dict[bytes, bytes] = {}
-            for name, publish in entrances(broker, ports).items():
-                parent, child = f"parent by {name}".encode(), f"child of {name}".encode()
-                await publish(parent)
-                headers = {"Syncbrok-Parent": await find(session, broker, parent)}
-                async with session.post(f"{broker.url}/v1/queues/{QUEUE}/messages", data=child, headers=headers) as got:
-                    assert got.status == 201, await got.text()
-                family[child] = parent
+            publish = entrances(ways, ports)
+            for above in publish:
+                parent = f"parent by {above}".encode()
+                await publish[above](parent)
+                id_ = await find(session, broker, parent)
+                for below in HTTP_IN:
+                    child = f"child by {below} of {above}".encode()
+                    await publish[below](child, [id_])
+                    family[child] = parent
             everything = {*family, *family.values()}
             everywhere = lambda: all(everything == set(contents) for contents in seen.values())  # noqa: E731
-            await eventually(everywhere, "all of it arrives everywhere", timeout_s=30)
+            await eventually(everywhere, "all of it arrives everywhere", timeout_s=60)
         seen["webhook"] = [request.body for request in webhook.wait_for(len(everything))]
     for name, contents in seen.items():
         for child, parent in family.items():
@@ -109,35 +114,36 @@ async def test_in_by_any_out_by_any_parents_first(tmp_path: Path) -> None:
 async def test_a_crash_in_the_middle_loses_nothing(tmp_path: Path, seed: int) -> None:
     """DESIGN 1, durable and at least once: kill -9 while all frontends publish and take. What was durable (a living
     broker has answered, or closed a TCP peer's connection) is received over every frontend that keeps messages for
-    absent consumers."""
+    absent consumers, or can be read from the beginning."""
     chance = random.Random(seed)
     broker, ports = broker_with_all(tmp_path / "storage")
-    keeping = [name for name in TCP if name != "topics"]
-    seen: dict[str, list[bytes]] = {name: [] for name in TCP}
+    ways = Ways(broker, QUEUE, give_up_s=0.3)
+    keeping = [name for name in (*HTTP_OUT, *TCP) if name != "topics"]
+    seen: dict[str, list[bytes]] = {name: [] for name in (*HTTP_OUT, *TCP)}
     durable: set[bytes] = set()
     with broker:
-        broker.request("POST", "/v1/queues", {"name": QUEUE})
+        broker.request("POST", "/v1/queues", {"name": QUEUE, "retry": ["0s"] * 20})
         for round_ in range(3):
             enough = 40 + chance.randint(0, 60)
-            with_consumers = asyncio.create_task(_take_until_cut(ports, seen))
+            with_consumers = [asyncio.create_task(take) for take in takes(ways, ports, seen)]
             publishers = [
                 asyncio.create_task(_publish_until_cut(broker, publish, f"{round_} {name}", durable))
-                for name, publish in entrances(broker, ports).items()
+                for name, publish in entrances(ways, ports).items()
             ]
             before = len(durable)
-            await eventually(lambda: len(durable) >= before + enough, "messages are published", timeout_s=30)  # noqa: B023
+            await eventually(lambda: len(durable) >= before + enough, "messages are published", timeout_s=60)  # noqa: B023
             broker.kill()
             await asyncio.gather(*publishers)
-            await with_consumers
+            for task in with_consumers:
+                task.cancel()  # those of the client would wait for the broker
+            await asyncio.gather(*with_consumers, return_exceptions=True)
             broker.start()
-        async with exits(ports, seen):
+        async with exits(ways, ports, seen):
             missing = lambda: {name: durable - set(seen[name]) for name in keeping}  # noqa: E731
-            await eventually(lambda: not any(missing().values()), "nothing is missing", timeout_s=40)
+            await eventually(lambda: not any(missing().values()), "nothing is missing", timeout_s=60)
 
 
-async def _publish_until_cut(
-    broker: BrokerProcess, publish: Callable[[bytes], Awaitable[Any]], name: str, durable: set[bytes]
-) -> None:
+async def _publish_until_cut(broker: BrokerProcess, publish: Publish, name: str, durable: set[bytes]) -> None:
     number = 0
     try:
         while True:
@@ -149,11 +155,3 @@ async def _publish_until_cut(
             number += 1
     except (OSError, EOFError):
         pass
-
-
-async def _take_until_cut(ports: dict[str, int], seen: dict[str, list[bytes]]) -> None:
-    takes = {name: getattr(wire_clients, f"take_{name}") for name in TCP}
-    await asyncio.gather(
-        *(take(ports["msgpack-out" if name == "msgpack" else name], QUEUE, seen[name]) for name, take in takes.items()),
-        return_exceptions=True,
-    )

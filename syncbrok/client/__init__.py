@@ -9,9 +9,9 @@ of a webhook. It needs nothing of the broker but its address.
 """
 
 from syncbrok.client.client import Client
-from syncbrok.client.consuming import Received, Refuse
 from syncbrok.client.errors import BadSignature, ClientError, Refused, Unreachable
 from syncbrok.client.messages import Draft, Pending, Published
+from syncbrok.client.received import Received, Refuse
 from syncbrok.client.sync import SyncClient
 from syncbrok.client.webhooks import verify
 

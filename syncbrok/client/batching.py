@@ -1,18 +1,19 @@
 """Publishes gathered into batches: one request, one fsync and one answer for hundreds of messages.
 
 What is published while a batch is being sent goes into the next one; the first waits ``linger_s`` for company. The
-messages of a queue stay in the order given. A parent that is in the same batch is named by its line; one that is in an
-earlier batch is waited for.
+messages of a queue stay in the order given. A parent that is in the same batch is named by its line; one that is in
+another batch is waited for.
 """
 
 import asyncio
-import uuid
+import secrets
 from collections import deque
+from collections.abc import Container
 from itertools import count
 from typing import Final
 
 from syncbrok.client.errors import ClientError, Refused
-from syncbrok.client.messages import Draft, Pending, Published
+from syncbrok.client.messages import Draft, Parent, Pending, Published, with_parents
 from syncbrok.client.transport import Transport
 
 _NDJSON: Final = "application/x-ndjson"
@@ -38,7 +39,7 @@ class Batching:
         self._linger_s = linger_s
         self._waiting_max = waiting_max
         self._idempotent = idempotent
-        self._key = uuid.uuid4().hex
+        self._key = secrets.token_urlsafe(12)
         self._numbers = count()
         self._lines: dict[str, deque[Pending]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
@@ -55,8 +56,12 @@ class Batching:
         await self._room.wait()
 
     def put(self, queue: str, draft: Draft) -> Pending:
-        """Hand it over."""
-        pending = Pending(queue, draft, asyncio.get_running_loop().create_future())
+        """Hand it over. It is written as it is now, while the batch before is on its way. Raises ``TypeError`` where
+        it cannot be."""
+        # The key is given once, so that every repeat has the same.
+        key = draft.idempotency_key or (f"{self._key}-{next(self._numbers)}" if self._idempotent else "")
+        loop = asyncio.get_running_loop()
+        pending = Pending(queue, draft.line(key), draft.parents, loop.create_future())
         line = self._lines.get(queue)
         if line is None:
             line = self._lines[queue] = deque()
@@ -65,7 +70,7 @@ class Batching:
         if self._waiting >= self._waiting_max:
             self._room.clear()
         if queue not in self._senders:
-            self._senders[queue] = asyncio.get_running_loop().create_task(self._send_all(queue, line))
+            self._senders[queue] = loop.create_task(self._send_all(queue, line))
         return pending
 
     async def finished(self) -> None:
@@ -84,28 +89,33 @@ class Batching:
             del self._senders[queue]
 
     def _take(self, line: deque[Pending]) -> list[Pending]:
-        taken: list[Pending] = []
+        """The next batch. It ends before a message whose parent is on its way elsewhere: that may wait, but not hold up
+        those before it, which others may wait for in their turn."""
+        taken: dict[Pending, None] = {}
         size_bytes = 0
         while line and len(taken) < self._lines_max and size_bytes < _BATCH_BYTES:
-            taken.append(line.popleft())
-            content = taken[-1].draft.content
-            size_bytes += len(content) if isinstance(content, str | bytes) else 200
-        return taken
+            pending = line[0]
+            if pending.parents and taken and _waits(pending, taken):
+                break
+            taken[line.popleft()] = None
+            size_bytes += len(pending.line)
+        return list(taken)
 
     async def _send(self, queue: str, batch: list[Pending]) -> None:
         try:
             body = await self._body(batch)
             path = f"/v1/queues/{queue}/messages:batch"
             answer = await self._transport.request("POST", path, body, kind=_NDJSON, again=self._idempotent)
+            for pending, id_ in zip(batch, answer["ids"], strict=True):
+                if not pending.future.done():
+                    pending.future.set_result(Published(id_, queue))
         except ClientError as error:
             if isinstance(error, Refused) and len(batch) > 1:
                 await self._send_halves(queue, batch)  # one of them is wrong: the others are not to suffer
             else:
                 _fail(batch, error)
-        else:
-            for pending, id_ in zip(batch, answer["ids"], strict=True):
-                if not pending.future.done():
-                    pending.future.set_result(Published(id_, queue))
+        except Exception as error:  # noqa: BLE001 (whatever it is, nobody must wait for ever)
+            _fail(batch, error)
         finally:
             self._waiting -= len(batch)
             if self._waiting < self._waiting_max:
@@ -117,26 +127,27 @@ class Batching:
             self._waiting += len(half)
             await self._send(queue, half)
 
-    async def _body(self, batch: list[Pending]) -> bytes:
-        at = {pending: number for number, pending in enumerate(batch, 1)}
+    @staticmethod
+    async def _body(batch: list[Pending]) -> bytes:
+        at: dict[Pending, int] = {}
         lines: list[bytes] = []
-        for pending in batch:
-            draft = pending.draft
-            parents = [await _named(parent, at) for parent in draft.parents] if draft.parents else ()
-            lines.append(draft.line(parents, self._key_of(pending)))
+        for number, pending in enumerate(batch, 1):
+            line = pending.line
+            if pending.parents:
+                line = with_parents(line, [await _named(parent, at) for parent in pending.parents])
+            lines.append(line)
+            at[pending] = number
         return b"\n".join(lines)
 
-    def _key_of(self, pending: Pending) -> str:
-        """The same for every repeat of a message."""
-        given = pending.draft.idempotency_key
-        if given or not self._idempotent:
-            return given
-        key = f"{self._key}-{next(self._numbers)}"
-        pending.draft = pending.draft._replace(idempotency_key=key)
-        return key
+
+def _waits(pending: Pending, batch: Container[Pending]) -> bool:
+    """Whether the id of a parent is not known yet, and it stands in another batch."""
+    return any(
+        isinstance(parent, Pending) and parent not in batch and not parent.future.done() for parent in pending.parents
+    )
 
 
-async def _named(parent: Published | Pending | str, at: dict[Pending, int]) -> str:
+async def _named(parent: Parent, at: dict[Pending, int]) -> str:
     if isinstance(parent, str):
         return parent
     if isinstance(parent, Published):
@@ -144,7 +155,7 @@ async def _named(parent: Published | Pending | str, at: dict[Pending, int]) -> s
     return f"#{at[parent]}" if parent in at else (await parent.future).id
 
 
-def _fail(batch: list[Pending], error: ClientError) -> None:
+def _fail(batch: list[Pending], error: Exception) -> None:
     for pending in batch:
         if not pending.future.done():
             pending.future.set_exception(error)

@@ -7,10 +7,12 @@ from typing import Any, Final, Self
 
 import orjson
 
-from syncbrok.client import consuming
+from syncbrok.client import consuming, streaming
 from syncbrok.client.batching import Batching
-from syncbrok.client.consuming import Consumption, Handle, Received
+from syncbrok.client.consuming import Consumption
 from syncbrok.client.messages import Content, Draft, Parent, Pending, Published
+from syncbrok.client.received import Handle, Received
+from syncbrok.client.streaming import Subscription
 from syncbrok.client.transport import Transport
 
 _ENDED: Final = frozenset({"complete", "dead", "expired", "dropped"})
@@ -37,6 +39,8 @@ class Client:
         self._transport = Transport(url, token, give_up_s)
         self._batching = Batching(self._transport, lines_max=batch_lines_max, linger_s=linger_s, idempotent=idempotent)
         self._consumptions: list[Consumption] = []
+        self._subscriptions: list[Subscription] = []
+        self._stopping = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
@@ -138,8 +142,30 @@ class Client:
 
         return register
 
+    def stream(
+        self, queue: str, group: str | None = None, *, start: str | int = "now", window: int = 64
+    ) -> Callable[[Handle], Handle]:
+        """As ``consumer``, over a WebSocket: what is accepted is sent at once, ``window`` messages handled together.
+        Each is to be handled within the queue's ``timeout``. Without a ``group`` the consumer begins at ``start``
+        (``now``, ``beginning`` or a sequence) and nothing is kept for it while it is away; a group is the one that is
+        pulled for too, and ``start`` says where a new one begins."""
+
+        def register(handle: Handle) -> Handle:
+            self._subscriptions.append(Subscription(queue, group, start, window, handle))
+            return handle
+
+        return register
+
     async def run(self) -> None:
-        """Consume with all that was registered, until cancelled."""
+        """Consume with all that was registered, until ``stop`` is called and what is being handled is answered, or
+        until cancelled, which cancels the handlers."""
+        self._stopping.clear()
         async with asyncio.TaskGroup() as tasks:
             for consumption in self._consumptions:
-                tasks.create_task(consuming.run(self._transport, consumption))
+                tasks.create_task(consuming.run(self._transport, consumption, self._stopping))
+            for subscription in self._subscriptions:
+                tasks.create_task(streaming.run(self._transport, subscription, self._stopping))
+
+    def stop(self) -> None:
+        """Let ``run`` return."""
+        self._stopping.set()

@@ -1,71 +1,25 @@
 """Consuming: messages lent by the broker, handled by a coroutine, answered in batches."""
 
 import asyncio
-import base64
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 import orjson
 
 from syncbrok.client.errors import ClientError
+from syncbrok.client.received import Handle, Received, Refuse, received
 from syncbrok.client.transport import Transport
 
 log = logging.getLogger(__name__)
 
-Handle = Callable[["Received"], Awaitable[object]]
 _WAIT_S: Final = 20
 _PAUSE_S: Final = 1.0
 _LINGER_S: Final = 0.002
+_LAST_WORDS_S: Final = 5.0
 _MOST: Final = 1_000
 """the broker lends, and takes answers for, so many at once"""
-
-
-class Refuse(Exception):
-    """Raised by a handler: this message was not handled. ``delay_s``: not again before."""
-
-    def __init__(self, reason: str = "", delay_s: float | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.delay_s = delay_s
-
-
-class Received(NamedTuple):
-    """A message lent to this consumer. It must be acknowledged while the lease lasts; else it goes to another."""
-
-    id: str
-    queue: str
-    sequence: int
-    attempt: int
-    parents: tuple[str, ...]
-    key: str
-    content_type: str
-    headers: dict[str, str]
-    content: bytes
-    lease: str
-
-    def text(self) -> str:
-        return self.content.decode()
-
-    def json(self) -> Any:
-        return orjson.loads(self.content)
-
-
-def received(shown: dict[str, Any]) -> Received:
-    """From the broker's JSON."""
-    content = shown["content"].encode() if "content" in shown else base64.b64decode(shown["content_base64"])
-    return Received(
-        shown["id"],
-        shown["queue"],
-        shown["sequence"],
-        shown["attempt"],
-        tuple(shown["parents"]),
-        shown["key"] or "",
-        shown["content_type"] or "",
-        shown["headers"],
-        content,
-        shown.get("lease", ""),
-    )
 
 
 class Consumption(NamedTuple):
@@ -105,18 +59,30 @@ async def each(transport: Transport, queue: str, group: str, lease_s: float) -> 
             yield message
 
 
-async def run(transport: Transport, consumption: Consumption) -> None:
-    """For ever: pull, handle, acknowledge. A handler that raises has refused its message."""
+async def run(transport: Transport, consumption: Consumption, stopping: asyncio.Event) -> None:
+    """Pull, handle, acknowledge, until ``stopping`` and what was pulled is answered. A handler that raises has refused
+    its message."""
     answers = _Answers(transport)
-    handling: set[asyncio.Task[None]] = set()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(answers.send())
-        while True:
-            while len(handling) >= consumption.concurrency:
-                _, handling = await asyncio.wait(handling, return_when=asyncio.FIRST_COMPLETED)
-            for message in await _some(transport, consumption, consumption.concurrency - len(handling)):
-                handling.add(tasks.create_task(_handle(consumption.handle, message, answers)))
-            handling = {task for task in handling if not task.done()}
+        sending = tasks.create_task(answers.send())
+        async with asyncio.TaskGroup() as handling:
+            pulling = handling.create_task(_pull_on(transport, consumption, answers, handling))
+            await stopping.wait()
+            pulling.cancel()
+        sending.cancel()
+
+
+async def _pull_on(
+    transport: Transport, consumption: Consumption, answers: "_Answers", tasks: asyncio.TaskGroup
+) -> None:
+    """For ever."""
+    handling: set[asyncio.Task[None]] = set()
+    while True:
+        while len(handling) >= consumption.concurrency:
+            _, handling = await asyncio.wait(handling, return_when=asyncio.FIRST_COMPLETED)
+        for message in await _some(transport, consumption, consumption.concurrency - len(handling)):
+            handling.add(tasks.create_task(_handle(consumption.handle, message, answers)))
+        handling = {task for task in handling if not task.done()}
 
 
 async def _some(transport: Transport, consumption: Consumption, most: int) -> list[Received]:
@@ -155,17 +121,27 @@ class _Answers:
         self._some.set()
 
     async def send(self) -> None:
-        """For ever."""
-        while True:
-            await self._some.wait()
-            await asyncio.sleep(_LINGER_S)
-            leases, self._leases = self._leases[:_MOST], self._leases[_MOST:]
-            if not self._leases:
-                self._some.clear()
-            try:
-                await acknowledge(self._transport, leases)
-            except ClientError as error:
-                log.warning("syncbrok.client.answer_failed", extra={"leases": len(leases), "error": str(error)})
+        """Until cancelled; what was handled by then is acknowledged all the same."""
+        try:
+            while True:
+                await self._some.wait()
+                await asyncio.sleep(_LINGER_S)
+                await self._send()
+        finally:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_WORDS_S):
+                    while self._leases:
+                        await self._send()
+
+    async def _send(self) -> None:
+        leases = self._leases[:_MOST]
+        try:
+            await acknowledge(self._transport, leases)
+        except ClientError as error:
+            log.warning("syncbrok.client.answer_failed", extra={"leases": len(leases), "error": str(error)})
+        del self._leases[: len(leases)]
+        if not self._leases:
+            self._some.clear()
 
     async def refuse(self, message: Received, reason: str, delay_s: float | None) -> None:
         try:

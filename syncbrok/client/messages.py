@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -21,11 +21,15 @@ class Published(NamedTuple):
 class Pending:
     """A message on its way. Awaiting it gives the ``Published``; give it as a parent without awaiting."""
 
-    __slots__ = ("draft", "future", "queue")
+    __slots__ = ("future", "line", "parents", "queue")
 
-    def __init__(self, queue: str, draft: "Draft", future: "asyncio.Future[Published]") -> None:
+    def __init__(
+        self, queue: str, line: bytes, parents: "tuple[Parent, ...]", future: "asyncio.Future[Published]"
+    ) -> None:
         self.queue = queue
-        self.draft = draft
+        self.line = line
+        """as it stands in a batch, but for its parents"""
+        self.parents = parents
         self.future = future
 
     def __await__(self) -> Any:
@@ -48,23 +52,29 @@ class Draft(NamedTuple):
     delay_s: float | None = None
     parent_failure: str | None = None
 
-    def line(self, parents: Iterable[str], idempotency_key: str) -> bytes:
-        """The line of a batch (NDJSON), without the line feed."""
-        fields: dict[str, Any] = _content(self.content)
-        written = list(parents)
-        if written:
-            fields["parents"] = written
+    def line(self, idempotency_key: str) -> bytes:
+        """The line of a batch (NDJSON) without parents and line feed. Raises ``TypeError``."""
+        content, parents, key, _, headers, delay_s, parent_failure = self
+        fields: dict[str, Any] = {"content": content} if content.__class__ is str else _content(content)
         if idempotency_key:
             fields["idempotency_key"] = idempotency_key
-        if self.key:
-            fields["key"] = self.key
-        if self.headers:
-            fields["headers"] = dict(self.headers)
-        if self.delay_s is not None:
-            fields["delay"] = self.delay_s
-        if self.parent_failure is not None:
-            fields["parent_failure"] = self.parent_failure
+        if key:
+            fields["key"] = key
+        if headers:
+            fields["headers"] = dict(headers)
+        if delay_s is not None:
+            fields["delay"] = delay_s
+        if parent_failure is not None:
+            fields["parent_failure"] = parent_failure
+        for parent in parents:
+            if not isinstance(parent, Published | Pending | str):
+                raise TypeError(f"a parent is a message or the id of one, not {type(parent).__name__}")
         return orjson.dumps(fields)
+
+
+def with_parents(line: bytes, parents: list[str]) -> bytes:
+    """The same line, its parents named."""
+    return b'%s,"parents":%s}' % (line[:-1], orjson.dumps(parents))
 
 
 def _content(content: Content) -> dict[str, Any]:

@@ -2,14 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Self, TypeVar
 
 from syncbrok.client.client import Client
-from syncbrok.client.consuming import Received
 from syncbrok.client.messages import Content, Draft, Published
+from syncbrok.client.received import Received
 
 T = TypeVar("T")
+Handle = Callable[[Received], object]
+Register = Callable[[Handle], Handle]
+_THREADS_MAX: Final = 64
+"""in which handlers run: no more messages are handled at once, whatever the concurrency"""
 
 
 class SyncClient:
@@ -25,6 +30,7 @@ class SyncClient:
         self._client: Client | None = None
 
     def __enter__(self) -> Self:
+        self._loop.set_default_executor(ThreadPoolExecutor(_THREADS_MAX, "syncbrok handler"))
         self._thread.start()
         self._client = self._do(self._open())
         return self
@@ -32,6 +38,7 @@ class SyncClient:
     def __exit__(self, *_: object) -> None:
         assert self._client is not None
         self._do(self._client.__aexit__())
+        self._do(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -88,3 +95,32 @@ class SyncClient:
     def extend(self, message: Received, lease_s: float = 30.0) -> None:
         """See ``Client.extend``."""
         self._do(self._open_client.extend(message, lease_s))
+
+    def consumer(self, queue: str, group: str = "pull", **settings: Any) -> Register:
+        """As ``Client.consumer``, for a function: it is called in a thread of its own for each message."""
+        return self._registered(self._open_client.consumer(queue, group, **settings))
+
+    def stream(self, queue: str, group: str | None = None, **settings: Any) -> Register:
+        """As ``Client.stream``, for a function: it is called in a thread of its own for each message."""
+        return self._registered(self._open_client.stream(queue, group, **settings))
+
+    @staticmethod
+    def _registered(register: Callable[[Callable[[Received], Coroutine[Any, Any, object]]], object]) -> Register:
+        def registered(handle: Handle) -> Handle:
+            register(lambda message: asyncio.to_thread(handle, message))
+            return handle
+
+        return registered
+
+    def run(self) -> None:
+        """Consume with all that was registered, until ``stop`` is called (by a handler, or another thread) and what is
+        being handled is answered."""
+        running = asyncio.run_coroutine_threadsafe(self._open_client.run(), self._loop)
+        try:
+            running.result()
+        finally:
+            running.cancel()  # where this thread was interrupted
+
+    def stop(self) -> None:
+        """Let ``run`` return."""
+        self._loop.call_soon_threadsafe(self._open_client.stop)

@@ -71,11 +71,21 @@ class Transport:
                 raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}; {what}") from error
             return f"{type(error).__name__}: {error}", 0.0
         if answer.status < 300:
-            return None, orjson.loads(written) if written else {}
+            return None, self._document(answer.status, written)
         problem = _problem(written)
         if answer.status in LATER:
             return problem.get("detail", answer.reason), _seconds(answer.headers.get("Retry-After", ""))
         raise Refused(answer.status, problem)
+
+    def _document(self, status: int, written: bytes) -> dict[str, Any]:
+        try:
+            found = orjson.loads(written)
+        except orjson.JSONDecodeError:
+            found = None
+        if not isinstance(found, dict):
+            detail = f"what answers at {self.url} is not Syncbrok; is the address right?"
+            raise Refused(status, {"detail": detail})
+        return found
 
 
 def _problem(written: bytes) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""What a consumer receives, and what it says where it does not take it."""
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import orjson
+
+Handle = Callable[["Received"], Awaitable[object]]
+
+
+class Refuse(Exception):
+    """Raised by a handler: this message was not handled. ``delay_s``: not again before."""
+
+    def __init__(self, reason: str = "", delay_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.delay_s = delay_s
+
+
+class Received(NamedTuple):
+    """A message given to this consumer. It must be acknowledged in time; else it goes to another."""
+
+    id: str
+    queue: str
+    sequence: int
+    attempt: int
+    parents: tuple[str, ...]
+    key: str
+    content_type: str
+    headers: dict[str, str]
+    content: bytes
+    lease: str
+    """its name, where it was pulled; empty where it came over a stream"""
+
+    def text(self) -> str:
+        return self.content.decode()
+
+    def json(self) -> Any:
+        return orjson.loads(self.content)
+
+
+def received(shown: dict[str, Any]) -> Received:
+    """From the broker's JSON."""
+    content = shown["content"].encode() if "content" in shown else base64.b64decode(shown["content_base64"])
+    return Received(
+        shown["id"],
+        shown["queue"],
+        shown["sequence"],
+        shown["attempt"],
+        tuple(shown["parents"]),
+        shown["key"] or "",
+        shown["content_type"] or "",
+        shown["headers"],
+        content,
+        shown.get("lease", ""),
+    )

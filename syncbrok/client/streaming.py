@@ -1,0 +1,145 @@
+"""Consuming over a WebSocket: the broker sends as soon as it may, no more than the window unanswered.
+
+A connection that breaks is made again. A group goes on where it was. Without a group the broker forgets the consumer
+with its connection; then the next one begins with what was not acknowledged, or behind the last that came.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+import orjson
+
+from syncbrok.client.received import Handle, Received, Refuse, received
+from syncbrok.client.transport import Transport
+
+log = logging.getLogger(__name__)
+
+_HEARTBEAT_S: Final = 20.0
+_LINGER_S: Final = 0.002
+_PAUSE_S: Final = 1.0
+
+
+class Subscription(NamedTuple):
+    """What a consumer takes and how: ``window`` messages handled at once."""
+
+    queue: str
+    group: str | None
+    start: str | int
+    window: int
+    handle: Handle
+
+
+async def run(transport: Transport, subscription: Subscription, stopping: asyncio.Event) -> None:
+    """Receive, handle, acknowledge, until ``stopping`` and what was received is answered. A handler that raises has
+    refused its message."""
+    start = subscription.start
+    while not stopping.is_set():
+        conversation = _Conversation(subscription, start, stopping)
+        try:
+            await conversation.hold(transport)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            extra = {"queue": subscription.queue, "error": f"{type(error).__name__}: {error}"}
+            log.warning("syncbrok.client.stream_failed", extra=extra)
+        start = conversation.resume
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PAUSE_S):
+                await stopping.wait()
+
+
+class _Conversation:
+    """One connection."""
+
+    def __init__(self, subscription: Subscription, start: str | int, stopping: asyncio.Event) -> None:
+        self._subscription = subscription
+        self._start = start
+        self._stopping = stopping
+        self._owed: set[int] = set()  # received and not answered yet; bounded by the window
+        self._handled: list[int] = []  # so is this
+        self._some = asyncio.Event()
+        self._none = asyncio.Event()  # owed
+        self._none.set()
+        self._last = 0
+
+    @property
+    def resume(self) -> str | int:
+        """Where the next connection begins, if there is no group whose place the broker keeps."""
+        if self._owed:
+            return min(self._owed)
+        return self._last + 1 if self._last else self._start
+
+    async def hold(self, transport: Transport) -> None:
+        """Until it breaks and what was under way is handled; that comes again all the same, where there is a group."""
+        queue, group, _, window, _ = self._subscription
+        asked = {"start": str(self._start), "window": str(window), **({"group": group} if group else {})}
+        url = f"{transport.url}/v1/queues/{queue}/stream"
+        async with (
+            transport.session.ws_connect(url, params=asked, heartbeat=_HEARTBEAT_S, max_msg_size=0) as socket,
+            asyncio.TaskGroup() as tasks,
+        ):
+            beside = [tasks.create_task(self._answer(socket)), tasks.create_task(self._end(socket))]
+            async for frame in socket:
+                if frame.type is not aiohttp.WSMsgType.TEXT:
+                    break
+                self._take(orjson.loads(frame.data), socket, tasks)
+            for task in beside:
+                task.cancel()
+
+    def _take(self, frame: dict[str, Any], socket: aiohttp.ClientWebSocketResponse, tasks: asyncio.TaskGroup) -> None:
+        if frame["type"] == "message":
+            message = received(frame)
+            self._last = max(self._last, message.sequence)
+            self._owed.add(message.sequence)
+            self._none.clear()
+            tasks.create_task(self._handle(message, socket))
+        elif frame["type"] == "problem":
+            log.warning("syncbrok.client.stream_problem", extra={"problem": frame["problem"]})
+
+    async def _handle(self, message: Received, socket: aiohttp.ClientWebSocketResponse) -> None:
+        try:
+            await self._subscription.handle(message)
+        except Refuse as refusal:
+            await _refuse(socket, message, refusal.reason, refusal.delay_s)
+        except Exception as error:
+            log.exception("syncbrok.client.handler_failed", extra={"id": message.id})
+            await _refuse(socket, message, f"{type(error).__name__}: {error}", None)
+        else:
+            self._handled.append(message.sequence)
+            self._some.set()
+        self._owed.discard(message.sequence)
+        if not self._owed:
+            self._none.set()
+
+    async def _answer(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Acknowledgements, gathered, for ever."""
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(_LINGER_S)
+            await self._acknowledge(socket)
+
+    async def _acknowledge(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._some.clear()
+        handled, self._handled = self._handled, []
+        await _send(socket, {"type": "ack", "sequences": handled})
+
+    async def _end(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Take no more, answer what is here, close."""
+        await self._stopping.wait()
+        await _send(socket, {"type": "window", "size": 0})
+        await self._none.wait()
+        await self._acknowledge(socket)
+        await socket.close()
+
+
+async def _refuse(
+    socket: aiohttp.ClientWebSocketResponse, message: Received, reason: str, delay_s: float | None
+) -> None:
+    frame = {"type": "nack", "sequence": message.sequence, "reason": reason}
+    await _send(socket, frame if delay_s is None else {**frame, "delay": delay_s})
+
+
+async def _send(socket: aiohttp.ClientWebSocketResponse, frame: dict[str, Any]) -> None:
+    with suppress(ConnectionError, aiohttp.ClientError):  # it is broken: whoever reads it hears of that
+        await socket.send_str(orjson.dumps(frame).decode())
