@@ -71,7 +71,7 @@ def _bare(what: str) -> Iterator[int]:
 ROW = Row(
     "frontends",
     "Framed publishers over 8 connections until all is durable; a backlog to 8 acknowledging topics connections, one "
-    "topic each; the Python client, one process, without idempotency keys. Each until the last message.",
+    "topic each; the Python client, one process, a key for each message. Each until the last message.",
     {
         "framed": Aim(
             "framed publish, 8 connections", "msg/s", "the same senders to a server that reads and throws away", 60_000

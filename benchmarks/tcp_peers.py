@@ -121,7 +121,7 @@ async def serve(port: int, protocol: type[asyncio.Protocol]) -> None:
 
 async def publish(url: str, count: int) -> float:
     text = content().decode()
-    async with Client(url, idempotent=False) as client:
+    async with Client(url) as client:
         began = time.perf_counter()
         sent = [await client.post("bench", text) for _ in range(count)]
         for one in sent:
