@@ -255,6 +255,17 @@ def files(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
 
 
+async def test_catching_up_goes_past_test_messages(tmp_path: Path) -> None:
+    """RULES 14: what was for others is passed by, however much of it there is, and the rest is delivered."""
+    async with running_space(tmp_path) as running:
+        await running.queue("q", subscribers=("a",))
+        await asyncio.gather(*(running.put(SendTest(Q, SubscriberId("a"), Message(b"test"))) for _ in range(600)))
+        await running.publish("q", b"real")
+        await running.subscribe("q", "late", start="beginning")
+        await eventually(lambda: (b"real", "late") in running.consumer.seen, "what was not a test arrives")
+        assert [content for content, name in running.consumer.seen if name == "late"] == [b"real"]
+
+
 async def test_secrets_are_in_their_file_and_nowhere_else(tmp_path: Path):
     """RULES 19: a 0600 file, written before the fact; not in the log, not in settings; in force after a restart."""
     async with running_space(tmp_path) as running:

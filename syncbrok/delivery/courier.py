@@ -102,7 +102,7 @@ class Courier:
         self._answers: deque[tuple[Attempt, Answer]] = deque()
         self._unread: deque[Attempt] = deque()
         self._unread_some = asyncio.Event()
-        self._ahead = ReadAhead()
+        self.ahead = ReadAhead()  # others may put by what they have read
         self._order = InOrder(lookup)
         self._content_bytes = READ_RUN_BYTES // READ_RUN_MAX
         """how large the largest messages read lately were"""
@@ -284,7 +284,7 @@ class Courier:
 
     def _hand_out(self, attempts: list[Attempt]) -> None:
         """To the handlers what is in memory, to the readers the rest."""
-        ahead, cached, unread, order = self._ahead.messages, self._cached, self._unread, self._order
+        ahead, cached, unread, order = self.ahead.messages, self._cached, self._unread, self._order
         self.in_flight += len(attempts)
         found: dict[int, list[tuple[Attempt, Published]]] = {}
         known: dict[int, Published] = {}  # what goes to several subscribers is looked up once
@@ -307,7 +307,7 @@ class Courier:
                 pairs = found.setdefault(number, [])
             pairs.append((attempt, message))
         for number, pairs in found.items():
-            if self._ahead.passed(number, pairs[-1][0].message):
+            if self.ahead.passed(number, pairs[-1][0].message):
                 self._unread_some.set()
             self._deliver(number, pairs)
 
@@ -347,14 +347,14 @@ class Courier:
             with suppress(LookupError, SyncbrokError):  # deleted meanwhile
                 (subscriber, queue, timeout_s), handler = self._way(attempt.subscriber)
                 if message.queue == subscriber.queue:
-                    self._ahead.keep({child: message})
+                    self.ahead.keep({child: message})
                     following = Attempt(child, attempt.subscriber, 1, 0, 0, 0)
                     delivery = Delivery(following, message, queue, timeout_s)
                     handler.make_ready(subscriber, delivery)
 
     async def _reader(self) -> None:
         """Fetch what is not in memory, in runs, while there is room for it, and what comes next with it."""
-        ahead = self._ahead
+        ahead = self.ahead
         while True:
             await self._unread_some.wait()
             if not (self._unread or ahead.wanted) or self.bytes_in_flight >= limits.bytes_in_flight_max:

@@ -99,6 +99,8 @@ class Space:
         self._nobody = Nobody()
         self._drained = asyncio.Event()
         self._closed = False
+        self.awaited = state.scheduler.awaited
+        """whether somebody waits for a message (a sequence) to end: a child, a publisher; for ``Consumers``"""
         self._readers = ThreadPoolExecutor(_readers_max, thread_name_prefix="syncbrok-reader")
         scheduler, registry = state.scheduler, state.registry
         sync: str = options.journal.sync
@@ -146,6 +148,7 @@ class Space:
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
         )
         self._upkeep.wake = self.courier.wake
+        self._upkeep.read_ahead = self.courier.ahead.keep
         state.behind = self._upkeep.history_wanted.set
         self._disable = declarations.disable
 
@@ -199,10 +202,6 @@ class Space:
         """How many deliveries the consumers of a subscriber (number) have room for; for ``Consumers``."""
         self._state.scheduler.offer(subscriber, room)
         self.courier.wake()
-
-    def awaited(self, message: int) -> bool:
-        """Whether somebody waits for the message (a sequence) to end: a child, a publisher; for ``Consumers``."""
-        return self._state.scheduler.awaited(message)
 
     def signing_keys(self, subscriber: int) -> tuple[bytes, ...]:
         """Raw bytes to sign with now, the newest first; for the webhook."""

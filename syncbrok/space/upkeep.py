@@ -5,12 +5,13 @@ secrets and old idempotency keys. Each is one coroutine; none is ever in the way
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any, Final
 
 from syncbrok.log.journal import Journal, SegmentInfo
+from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault
 from syncbrok.model.facts import Carried, Outcome, Published
 from syncbrok.model.names import sequence_of
@@ -27,6 +28,7 @@ CHECKPOINT_EVERY_S: Final = 300.0
 SECRETS_EVERY_S: Final = 60.0
 _carried_together: Final = 64
 _history_together: Final = 256
+_history_bytes: Final = 8 * limits.MIB
 _history_every_s: Final = 0.05
 _checkpoint_pause_s: Final = 30.0
 """at least so long between two: each stops the loop, for 25 ms where 5 million messages wait"""
@@ -61,6 +63,8 @@ class Upkeep:
         self._clock_us = clock_us
         self._retention_us = int(retention_s * 1e6)
         self.wake: Callable[[], None] = lambda: None
+        self.read_ahead: Callable[[Mapping[int, Published]], None] = lambda _: None
+        """told of messages that were read and are delivered next"""
         self._saved_through = state.through
         self.rolled = asyncio.Event()
         """set when a segment was sealed: a checkpoint is worth its while"""
@@ -193,7 +197,9 @@ class Upkeep:
                 continue
             for subscriber, queue, after in hungry:
                 messages, finished = await self._run_blocking(_read_history, self._journal, queue, after)
-                scheduler.feed_history(subscriber, messages, finished=finished)
+                self.read_ahead(messages)
+                edges = [(sequence, tuple(map(sequence_of, one.parents))) for sequence, one in messages.items()]
+                scheduler.feed_history(subscriber, edges, finished=finished)
             self.wake()
 
     # -- secrets --------------------------------------------------------------------------------------------------
@@ -219,12 +225,14 @@ async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
             await event.wait()
 
 
-def _read_history(journal: Journal, queue: int, after: int) -> tuple[list[tuple[int, tuple[int, ...]]], bool]:
-    """Messages of the queue beyond ``after`` with their parents' sequences, and whether those were all."""
-    sequences = journal.queue_sequences(queue, after, _history_together)
-    messages = [
-        (message.sequence, tuple(map(sequence_of, message.parents)))
-        for message in journal.read_many(sequences)
-        if message is not None and not message.only  # a test message was for somebody else
-    ]
-    return messages, len(sequences) < _history_together
+def _read_history(journal: Journal, queue: int, after: int) -> tuple[dict[int, Published], bool]:
+    """Messages of the queue beyond ``after``, by sequence, and whether those were all: none only where there are none."""
+    while True:
+        sequences = journal.queue_sequences(queue, after, _history_together)
+        read = journal.read_many(sequences, _history_bytes)
+        # A test message was for somebody else.
+        messages = {one.sequence: one for one in read if one is not None and not one.only}
+        finished = len(sequences) < _history_together and len(read) == len(sequences)
+        if messages or finished:
+            return messages, finished
+        after = sequences[len(read) - 1]
