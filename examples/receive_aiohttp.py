@@ -33,14 +33,9 @@ async def receive(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def ready(_: web.Application) -> None:
-    print("listening", flush=True)
-
-
 if __name__ == "__main__":
     flags = argparse.ArgumentParser()
     flags.add_argument("--port", type=int, default=20_000)
     app = web.Application(middlewares=[genuine])
     app.router.add_post("/", receive)
-    app.on_startup.append(ready)
-    web.run_app(app, host="127.0.0.1", port=flags.parse_args().port, print=None)
+    web.run_app(app, host="127.0.0.1", port=flags.parse_args().port, print=lambda _: print("listening", flush=True))
