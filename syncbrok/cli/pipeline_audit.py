@@ -119,8 +119,11 @@ def _proved(
     _write(proof.violations, options.out, "violations")
     _write(proof.waiting, options.out, "waiting")
     by_rule = {row["rule"]: row["count"] for row in proof.violations.groupBy("rule").count().collect()}
-    shown = proof.violations.orderBy("sequence", "rule").limit(_SHOWN_MAX).collect()
-    waits = proof.waiting.groupBy("why").agg({"*": "count", "message": "min"}).collect()
+    # A job on nothing costs a large part of a second too.
+    shown = proof.violations.orderBy("sequence", "rule").limit(_SHOWN_MAX).collect() if by_rule else []
+    waits: list[Any] = []
+    if proof.counts["waiting"]:
+        waits = proof.waiting.groupBy("why").agg({"*": "count", "message": "min"}).collect()
     judged = [rule for rule in RULES if rule != "waiting" or settled or pending_us_max is not None]
     return {
         "checked": {"segments": bytes_.segments, "bytes": bytes_.bytes} | proof.counts,

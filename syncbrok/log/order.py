@@ -24,7 +24,7 @@ the parents that are in the replay too, and for the others until they have ended
 swallowed is not judged.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from syncbrok.log.standing import BAD_OUTCOMES, End, Message, Replay, Standing
@@ -136,21 +136,43 @@ class OrderChecker:
         return found
 
     def _why(self, message: Message, number: int) -> str:
-        states = {self._now.state_for(message, parent) for parent in message.parents}
+        states = {self._state(message, number, parent) for parent in message.parents}
         subscriber = self._now.subscribers.get(number)
         before = self._now.messages.get(message.before)
-        failed = not message.rearmed_by(number) and "failed" in states
-        held = message.policy is ParentFailure.HOLD
+        delivery = message.deliveries.get(number)
+        failed, held = "failed" in states, message.policy is ParentFailure.HOLD
         reasons = {
             "owed": failed and not held,
             "held": failed and held,
             "parents": "open" in states,
             "paused": bool(subscriber and (subscriber.settings.paused or subscriber.settings.disabled_us)),
-            "retrying": bool(number in message.deliveries and message.deliveries[number].attempts),
+            "retrying": delivery is not None and delivery.retrying,
             "key": before is not None and number in before.open,
-            "delayed": message.delayed,
+            "delayed": message.delayed and not message.rearmed_by(number),
         }
         return next((reason for reason, holds in reasons.items() if holds), "ready")
+
+    def _state(self, message: Message, number: int, parent: int) -> str:
+        """``done``, ``failed`` or ``open``: a parent as the delivery of ``message`` at ``number`` waits for it."""
+        replay, found = self._now.replays.get(message.rearmed_by(number)), self._now.messages.get(parent)
+        if replay is None:
+            return self._now.state_for(message, parent)
+        if found is None:
+            return "done"
+        if parent not in replay.entries or parent not in replay.entries[message.sequence].parents:
+            ends = found.ends(number) if _is_by_one(message, found.queue, number, found.counted) else ()
+            return "done" if ends or found.ended_at else "open"
+        entry = replay.entries[parent]
+        by_one = _is_by_one(message, entry.queue, number, entry.subscribers)
+        # What has ended in the replay, and whether well.
+        goods = [
+            [end.good for end in found.ends(gate) if end.record > replay.began]
+            for gate in ((number,) if by_one else entry.subscribers)
+        ]
+        if not all(goods):
+            return "open"
+        either = message.policy is ParentFailure.DELIVER
+        return "done" if either or all(any(there) for there in goods) else "failed"
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
@@ -214,7 +236,9 @@ class OrderChecker:
         if row.attempt and row.outcome is not Outcome.LATE:
             delivery = message.at(row.subscriber)
             delivery.attempts = max(row.attempt, delivery.attempts)
-        if row.outcome not in (Outcome.FAILED, Outcome.LATE):
+        if row.outcome is Outcome.FAILED:
+            message.at(row.subscriber).retrying = True
+        elif row.outcome is not Outcome.LATE:
             self._now.end(message, row.subscriber, end)
 
     def _judge(self, message: Message, row: Row, record: int) -> None:
@@ -269,7 +293,7 @@ class OrderChecker:
             return either or parent not in self._now.bad
         if self._now.in_doubt(found):
             return True
-        if message.scope is Scope.SAME and found.queue == message.queue and row.subscriber in found.counted:
+        if _is_by_one(message, found.queue, row.subscriber, found.counted):
             return any(end.record <= row.after and (end.good or either) for end in found.ends(row.subscriber))
         at = found.ended_at if either else found.complete_at
         return 0 < at <= row.after
@@ -279,8 +303,8 @@ class OrderChecker:
         if entry is None or found is None or self._now.in_doubt(found):
             return True
         either = message.policy is ParentFailure.DELIVER
-        same = message.scope is Scope.SAME and entry.queue == message.queue
-        gates = (row.subscriber,) if same and row.subscriber in entry.subscribers else entry.subscribers
+        by_one = _is_by_one(message, entry.queue, row.subscriber, entry.subscribers)
+        gates = (row.subscriber,) if by_one else entry.subscribers
         if not gates:
             return all(self._done_in_replay(replay, found, row, above) for above in entry.parents)
         return all(
@@ -315,6 +339,11 @@ class OrderChecker:
 
     def _report(self, rule: str, record: int, message: int, subscriber: int, what: str) -> None:
         self.violations.append(Violation(rule, record, message, subscriber, what))
+
+
+def _is_by_one(message: Message, queue: int, number: int, whom: Collection[int]) -> bool:
+    """Whether the delivery of ``message`` at ``number`` waits for a parent of ``queue`` there alone (RULES 11)."""
+    return message.scope is Scope.SAME and queue == message.queue and number in whom
 
 
 def _is_inverted(parent: Message, child: Message) -> bool:

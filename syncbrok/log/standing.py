@@ -24,12 +24,14 @@ class End(NamedTuple):
 @dataclass(slots=True)
 class Delivery:
     """What the rows say of one message at one subscriber. ``ends`` are all its ends, oldest first; ``replay`` is the
-    number of the replay that has re-armed it, until it ends again; ``first_after`` and ``last_after`` are when its
-    first and its last attempt began, as ``after`` (-1: none), those of replays left out."""
+    number of the replay that has re-armed it, until it ends again; ``retrying``: it has been tried since, and is to be
+    tried again; ``first_after`` and ``last_after`` are when its first and its last attempt began, as ``after`` (-1:
+    none), those of replays left out."""
 
     ends: tuple[End, ...] = ()
     attempts: int = 0
     replay: int = 0
+    retrying: bool = False
     first_after: int = -1
     last_after: int = -1
 
@@ -195,7 +197,8 @@ class Standing:
             if number in message.open:
                 self.end(message, number, End(fact.sequence, good=outcome not in BAD_OUTCOMES))
         for tried in fact.tried:
-            message.at(tried.subscriber).attempts = tried.attempts
+            delivery = message.at(tried.subscriber)
+            delivery.attempts, delivery.retrying = tried.attempts, True
 
     def rearm(self, fact: Rearmed) -> None:
         replay = self.replays.setdefault(fact.replay, Replay(fact.sequence, {}))
@@ -205,7 +208,8 @@ class Standing:
             if message is not None:
                 message.open |= set(entry.subscribers) - self.deleted
                 for number in entry.subscribers:
-                    message.at(number).replay = fact.replay
+                    delivery = message.at(number)
+                    delivery.replay, delivery.retrying = fact.replay, False
                 self.undecided[entry.message] = message
 
     # -- ends ----------------------------------------------------------------------------------------------------------
@@ -213,7 +217,7 @@ class Standing:
     def end(self, message: Message, subscriber: int, end: End) -> None:
         delivery = message.at(subscriber)
         delivery.ends = (*delivery.ends, end)
-        delivery.replay = 0
+        delivery.replay, delivery.retrying = 0, False
         message.open -= {subscriber}
         self._decide(message, end.record)
 

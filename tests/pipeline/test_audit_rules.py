@@ -8,11 +8,12 @@ import numpy as np
 from syncbrok.model.facts import Gap, QueueSet, SegmentOpened, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX
-from syncbrok.pipeline.audit.chains import DELIVER, FAIL, HOLD, NEVER, ends_of
+from syncbrok.pipeline.audit.chains import ends_of
 from syncbrok.pipeline.audit.checksums import Task, look
 from syncbrok.pipeline.audit.declared import FOREVER, declared
 from syncbrok.pipeline.audit.rules import ALL, NO_REASONS, REASONS, RULES, Violation, sentence
 from syncbrok.pipeline.audit.sequences import Extent, Stretch, broken_stretches
+from syncbrok.pipeline.audit.tables import DELIVER, FAIL, HOLD, NEVER
 from tests.support.segment_files import flip, offsets, write_log
 from tests.support.story import Story
 

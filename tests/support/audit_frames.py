@@ -36,8 +36,21 @@ class Frames(NamedTuple):
     facts: DataFrame
 
 
+class Rows(NamedTuple):
+    """The same as dictionaries."""
+
+    messages: list[dict[str, Any]]
+    deliveries: list[dict[str, Any]]
+    facts: list[dict[str, Any]]
+
+
 def frames(spark: SparkSession, facts: Sequence[Fact]) -> Frames:
     """What the source would read from a log of these facts."""
+    rows = rows_of(facts)
+    return Frames(*(_frame(spark, kind, some) for kind, some in rows._asdict().items()))
+
+
+def rows_of(facts: Sequence[Fact]) -> Rows:
     queues = {one.number: one.name for fact in facts for one in _queues(fact)}
     known = {fact.sequence for fact in facts if isinstance(fact, Published)}
     messages: list[dict[str, Any]] = []
@@ -51,11 +64,7 @@ def frames(spark: SparkSession, facts: Sequence[Fact]) -> Frames:
             messages.append(_message(fact.message, queues, carried=True))
         elif isinstance(fact, Outcomes):
             deliveries += [_delivery(fact, position) for position in range(len(fact.rows))]
-    return Frames(
-        _frame(spark, "messages", messages),
-        _frame(spark, "deliveries", deliveries),
-        _frame(spark, "facts", [_fact(fact) for fact in facts]),
-    )
+    return Rows(messages, deliveries, [_fact(fact) for fact in facts])
 
 
 def _frame(spark: SparkSession, kind: str, rows: list[dict[str, Any]]) -> DataFrame:

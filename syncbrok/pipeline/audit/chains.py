@@ -14,13 +14,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-NEVER: Final = np.int64(2**62)
-FAIL: Final = 0
-HOLD: Final = 1
-DELIVER: Final = 2
+from syncbrok.pipeline.audit.tables import DELIVER, FAIL, NEVER, Longs
 
-Longs = npt.NDArray[np.int64]
-_RESULT: Final = "message bigint, complete_ bigint, ended_ bigint"
+_RESULT: Final = "message bigint, complete bigint, ended bigint"
 
 
 def ends_of(
@@ -92,51 +88,36 @@ def _task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     columns = [table.column(name).to_numpy().astype(np.int64) for name in
                ("child", "record", "policy", "cancelled", "parent", "complete", "ended")]  # fmt: skip
     nodes, complete, ended = ends_of(*columns)
-    values = [pa.array(nodes), *(pa.array(one, mask=one >= NEVER) for one in (complete, ended))]
-    yield pa.RecordBatch.from_arrays(values, names=["message", "complete_", "ended_"])
+    values = [pa.array(one) for one in (nodes, np.minimum(complete, NEVER), np.minimum(ended, NEVER))]
+    yield pa.RecordBatch.from_arrays(values, names=["message", "complete", "ended"])
 
 
-def with_chains(messages: DataFrame, bad: DataFrame | None) -> DataFrame:
-    """``messages`` with ``ended`` and ``complete`` filled in where they follow from parents. ``bad``: messages that
-    ended badly and whose records are gone."""
-    nobody = (f.size("counted") == 0) & (f.size("parents") > 0)
-    edges = messages.where(nobody).select(
-        f.col("message").alias("child"),
-        "record",
-        f.when(f.col("policy") == "deliver", DELIVER)
-        .when(f.col("policy") == "hold", HOLD)
-        .otherwise(FAIL)
-        .alias("policy"),
-        f.col("cancelled"),
-        f.explode("parents").alias("parent"),
-    )
-    above = messages.select(
-        f.col("message").alias("parent"), f.col("record").alias("above"), f.col("complete"), f.col("ended"),
-        nobody.alias("follows"),
+def settled(standing: DataFrame, edges: DataFrame, bad: DataFrame | None) -> DataFrame:
+    """When the messages that follow their parents became complete and ended: message, complete, ended. ``standing``,
+    ``edges`` and ``bad`` are rows of ``gates.MEETING``; those of ``bad`` ended badly, and their records are gone."""
+    above = standing.select(
+        f.col("message").alias("parent"), f.col("record").alias("above"), "complete", "ended",
+        f.col("follows").alias("is_chained"),
     )  # fmt: skip
-    met = edges.join(above, "parent", "left")
+    met = (
+        edges.where("follows").select("child", "record", "policy", "cancelled", "parent").join(above, "parent", "left")
+    )
     if bad is not None:
-        met = met.join(bad.withColumnRenamed("message", "parent"), "parent", "left")
+        first = bad.groupBy(f.col("message").alias("parent")).agg(f.min("since").alias("bad_since"))
+        met = met.join(first, "parent", "left")
     else:
         met = met.withColumn("bad_since", f.lit(None).cast("bigint"))
-    never = f.lit(int(NEVER))
-    is_known = f.col("above") < f.col("record")
-    is_bad = f.col("above").isNull() & (f.col("bad_since") < f.col("record"))
-    complete = f.when(is_known, f.coalesce("complete", never)).when(is_bad & (f.col("policy") != DELIVER), never)
-    ended = f.when(is_known, f.coalesce("ended", never))
+    is_known = f.coalesce(f.col("above") < f.col("record"), f.lit(False))
+    is_bad = f.col("above").isNull() & (f.col("bad_since") < f.col("record")) & (f.col("policy") != DELIVER)
+    complete = f.when(is_known, f.col("complete")).when(is_bad, f.lit(int(NEVER))).otherwise(0)
     work = met.select(
         "child",
         "record",
-        "policy",
-        f.coalesce("cancelled", never).alias("cancelled"),
+        f.col("policy").cast("bigint").alias("policy"),
+        "cancelled",
         # A parent of the same kind is worked out with it; every other one has its place outside.
-        f.when(is_known & f.col("follows"), f.col("parent")).otherwise(0).alias("parent"),
-        f.coalesce(complete, f.lit(0)).alias("complete"),
-        f.coalesce(ended, f.lit(0)).alias("ended"),
+        f.when(is_known & f.col("is_chained"), f.col("parent")).otherwise(0).alias("parent"),
+        complete.alias("complete"),
+        f.when(is_known, f.col("ended")).otherwise(0).alias("ended"),
     )
-    worked = work.repartition(1).mapInArrow(_task, _RESULT)
-    return messages.join(worked, "message", "left").select(
-        *(name for name in messages.columns if name not in ("ended", "complete")),
-        f.when(nobody, f.col("ended_")).otherwise(f.col("ended")).alias("ended"),
-        f.when(nobody, f.col("complete_")).otherwise(f.col("complete")).alias("complete"),
-    )
+    return work.repartition(1).mapInArrow(_task, _RESULT)

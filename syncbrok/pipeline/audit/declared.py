@@ -73,6 +73,10 @@ class Declared:
     doubtful: list[tuple[int, int]]
     violations: list[Violation]
 
+    def frozen(self) -> list[int]:
+        """Subscribers that are paused or disabled at the end."""
+        return [one.number for one in self.subscribers.values() if one.frozen and not one.gone]
+
 
 def declared(facts: Iterable[Declaration], first: int) -> Declared:
     """``facts`` in the order of the log, whose first record is ``first``."""

@@ -1,33 +1,47 @@
-"""What the rare facts say, as tables: declarations, replays, what was carried, which messages ended badly long ago.
+"""One pass over all records: which sequences there are, and what the rare facts say.
 
-The column ``detail`` of kind ``facts`` is JSON. Declarations are brought here and put in order; what may be long
-(entries of replays, carried messages, lists of bad ends) stays in Spark.
+Messages and outcomes have rows of their own; the other facts are few and come out of the pass by kind. Declarations are
+brought to one place and put in order. What may be long (entries of replays, carried messages, lists of bad ends) stays
+in Spark, a row for each message it is about.
 """
 
-import json
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Gap, QueueDeleted, QueueSet, SegmentOpened, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.pipeline.audit.declared import Declaration
-from syncbrok.pipeline.audit.rules import BAD_OUTCOMES
+from syncbrok.pipeline.audit.sequences import STRETCH, STRETCH_ROW, Bitmaps
+from syncbrok.pipeline.audit.tables import packed_rows
 
 _DECLARATIONS: Final = ("queue_set", "queue_deleted", "subscriber_set", "subscriber_deleted", "gap")
-_MANY: Final = ("message", "outcomes")
+_MANY: Final = pa.array(["message", "outcomes"])
 """kinds that have rows of their own"""
-_ENTRIES: Final = (
-    "replay bigint, entries array<struct<message: bigint, queue: bigint, subscribers: array<bigint>, "
-    "parents: array<bigint>>>"
-)
-_CARRIED: Final = (
-    "message bigint, ended array<array<string>>, tried array<struct<subscriber: bigint, attempts: int, due_us: bigint>>"
-)
+_TALLY: Final = "tally"
+_SNAPSHOT: Final = "segment_opened"
+
+REARMED: Final = 0
+CARRIED: Final = 1
+"""``of`` of a claim: a replay sends the message again, a record carries it"""
+
+CLAIM: Final = {"message": "bigint", "record": "bigint", "position": "int", "of": "int", "said": "string"}
+"""what a rare fact says of a message; ``said`` is JSON"""
+BAD: Final = {"message": "bigint", "since": "bigint"}
+"""a message that ended badly and whose record is gone, with the record that says so"""
+KINDS: Final = {
+    STRETCH: STRETCH_ROW,
+    "fact": {"sequence": "bigint", "kind": "string", "said": "string"},
+    "claim": CLAIM,
+    "bad": BAD,
+}
 
 
 class NotAFact(SyncbrokError):
@@ -36,32 +50,111 @@ class NotAFact(SyncbrokError):
     slug = "not-a-fact"
 
 
-class Rare(NamedTuple):
-    """The facts that are neither messages nor outcomes; ``counts`` by kind."""
+class Said(NamedTuple):
+    """What the rare facts say together. ``counts`` of records that are neither messages nor outcomes, by kind, and of
+    entries ``bad``; ``began`` is the first record of each replay."""
 
-    facts: DataFrame
-    counts: dict[str, int]
+    declarations: list[Declaration]
+    counts: Counter[str]
+    began: dict[int, int]
+
+    @property
+    def claims(self) -> int:
+        """How many records say something of messages that have been accepted before."""
+        return self.counts["rearmed"] + self.counts["carried_message"]
 
 
-def rare(facts: DataFrame) -> Rare:
-    """Read once and kept: they are few."""
-    few = facts.where(~f.col("kind").isin(*_MANY)).select("sequence", "time", "kind", "detail")
-    kept = few.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
-    rows: list[Any] = kept.groupBy("kind").count().collect()
-    return Rare(kept, {row["kind"]: row["count"] for row in rows})
+def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of ``KINDS`` from a part of all records: sequence, time, kind, detail. Raises ``NotAFact``."""
+    bitmaps, tally = Bitmaps(), _Tally()
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        table = pa.Table.from_batches([batch])
+        times = table.column("time").cast(pa.int64()).to_numpy()
+        bitmaps.add(table.column("sequence").to_numpy(), times)
+        rare = table.filter(pc.invert(pc.is_in(table.column("kind"), value_set=_MANY)))
+        for sequence, kind, detail in zip(*(rare.column(one).to_pylist() for one in ("sequence", "kind", "detail")),
+                                          strict=True):  # fmt: skip
+            tally.counts[kind] += 1
+            yield from _rows(tally, kind, sequence, detail)
+    yield from packed_rows(KINDS, STRETCH, bitmaps.rows())
+    yield from packed_rows(KINDS, "fact", [(0, _TALLY, tally.said())])
 
 
-def declarations(facts: DataFrame) -> list[Declaration]:
-    """In the order of the log. Raises ``NotAFact``."""
-    wanted = facts.where(f.col("kind").isin(*_DECLARATIONS)).select("sequence", "kind", "detail")
-    found = [declaration(row.kind, row.sequence, row.detail) for row in wanted.collect()]
-    return sorted([*found, *_snapshots(facts)], key=lambda fact: fact.sequence)
+class _Tally:
+    """Of one task. A snapshot that says what another has said is told once."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.began: dict[int, int] = {}
+        self.snapshots: set[str] = set()
+
+    def said(self) -> str:
+        return orjson.dumps({"counts": self.counts, "began": list(self.began.items())}).decode()
+
+
+def _rows(tally: _Tally, kind: str, sequence: int, detail: str) -> Iterator[pa.RecordBatch]:
+    try:
+        if kind in _DECLARATIONS:
+            yield from packed_rows(KINDS, "fact", [(sequence, kind, detail)])
+        elif kind == "rearmed":
+            said = orjson.loads(detail)
+            replay = int(said["replay"])
+            tally.began[replay] = min(sequence, tally.began.get(replay, sequence))
+            entries = [
+                (int(one["message"]), sequence, at, REARMED, orjson.dumps({"replay": replay, **one}).decode())
+                for at, one in enumerate(said["entries"])
+            ]
+            yield from packed_rows(KINDS, "claim", entries)
+        elif kind == "carried_message":
+            message = int(orjson.loads(detail)["message"])
+            yield from packed_rows(KINDS, "claim", [(message, sequence, 0, CARRIED, detail)])
+        elif kind == _SNAPSHOT:
+            said = orjson.loads(detail)
+            bad = [(int(message), sequence) for message, _ in said.get("bad", ())]
+            tally.counts["bad"] += len(bad)
+            yield from packed_rows(KINDS, "bad", bad)
+            yield from packed_rows(KINDS, "fact", [(sequence, kind, _snapshot(tally, said))])
+    except (ValueError, TypeError, KeyError) as problem:
+        raise _not_a_fact(kind, sequence, detail, problem) from problem
+
+
+def _snapshot(tally: _Tally, said: dict[str, Any]) -> str:
+    """Its name, and what it says of queues and subscribers where this task has not told that yet."""
+    declared = orjson.dumps([said["queues"], said["subscribers"]])
+    name = hashlib.blake2b(declared, digest_size=16).hexdigest()
+    if name in tally.snapshots:
+        return name
+    tally.snapshots.add(name)
+    return name + declared.decode()
+
+
+def put_together(rows: Iterable[tuple[int, str, str]]) -> Said:
+    """What the rows of kind ``fact`` say, the declarations in the order of the log. Raises ``NotAFact``."""
+    told = sorted(rows)
+    named = {said[:32]: (sequence, said[32:]) for sequence, kind, said in told if kind == _SNAPSHOT and said[32:]}
+    snapshots = {name: declaration(_SNAPSHOT, *one) for name, one in named.items()}
+    counts: Counter[str] = Counter()
+    began: dict[int, int] = {}
+    declarations: list[Declaration] = []
+    for sequence, kind, said in told:
+        if kind == _TALLY:
+            tally = orjson.loads(said)
+            counts.update(tally["counts"])
+            for replay, record in tally["began"]:
+                began[replay] = min(record, began.get(replay, record))
+        elif kind == _SNAPSHOT:
+            declarations.append(snapshots[said[:32]]._replace(sequence=sequence))
+        else:
+            declarations.append(declaration(kind, sequence, said))
+    return Said(declarations, counts, began)
 
 
 def declaration(kind: str, sequence: int, detail: str) -> Declaration:
-    """The fact that a row says, with what the audit asks of it. Raises ``NotAFact``. Pure."""
+    """The fact that a row says, with what the audit asks of it. Raises ``NotAFact``."""
     try:
-        said = json.loads(detail)
+        said = orjson.loads(detail)
         match kind:
             case "queue_set":
                 return _queue(said, sequence)
@@ -72,14 +165,15 @@ def declaration(kind: str, sequence: int, detail: str) -> Declaration:
             case "subscriber_deleted":
                 return SubscriberDeleted(sequence, 0, int(said["number"]))
             case "segment_opened":
-                return _opened(said, sequence)
+                queues, subscribers = said
+                return SegmentOpened(
+                    sequence, 0, tuple(_queue(one, sequence) for one in queues),
+                    tuple(_subscriber(one, sequence) for one in subscribers), (), (),
+                )  # fmt: skip
             case _:
                 return Gap(sequence, 0, int(said["first"]), int(said["last"]), str(said["why"]))
     except (ValueError, TypeError, KeyError) as problem:
-        raise NotAFact(
-            f"the {kind} of sequence {sequence} cannot be read from {detail!r:.200} "
-            f"({type(problem).__name__}: {problem}); was the table made by another version?"
-        ) from problem
+        raise _not_a_fact(kind, sequence, detail, problem) from problem
 
 
 def _queue(said: dict[str, Any], sequence: int) -> QueueSet:
@@ -99,62 +193,8 @@ def _subscriber(said: dict[str, Any], sequence: int) -> SubscriberSet:
     return SubscriberSet(sequence, 0, int(said["number"]), int(said["queue"]), name, int(said["since"]), settings)
 
 
-def _opened(said: dict[str, Any], sequence: int) -> SegmentOpened:
-    queues = tuple(_queue(one, sequence) for one in said["queues"])
-    return SegmentOpened(sequence, 0, queues, tuple(_subscriber(one, sequence) for one in said["subscribers"]), (), ())
-
-
-def _snapshots(facts: DataFrame) -> list[Declaration]:
-    """One that says what another has said is brought here and read once."""
-    opened = facts.where(f.col("kind") == "segment_opened").select(
-        "sequence",
-        f.coalesce(f.get_json_object("detail", "$.queues"), f.lit("[]")).alias("queues"),
-        f.coalesce(f.get_json_object("detail", "$.subscribers"), f.lit("[]")).alias("subscribers"),
+def _not_a_fact(kind: str, sequence: int, detail: str, problem: Exception) -> NotAFact:
+    return NotAFact(
+        f"the {kind} of sequence {sequence} cannot be read from {detail!r:.200} "
+        f"({type(problem).__name__}: {problem}); was the table made by another version?"
     )
-    named = opened.withColumn("name", f.xxhash64("queues", "subscribers"))
-    distinct = named.groupBy("name").agg(f.min(f.struct("sequence", "queues", "subscribers")).alias("said"))
-    said: dict[int, Any] = {}
-    for row in distinct.collect():
-        body = f'{{"queues":{row.said.queues},"subscribers":{row.said.subscribers}}}'
-        said[row["name"]] = declaration("segment_opened", row.said.sequence, body)
-    return [said[row["name"]]._replace(sequence=row.sequence) for row in named.select("sequence", "name").collect()]
-
-
-def rearmed(facts: DataFrame) -> DataFrame:
-    """Entries of replays: record, position, replay, message, queue_no, subscribers, parents."""
-    said = facts.where(f.col("kind") == "rearmed").select(
-        f.col("sequence").alias("record"), f.from_json("detail", _ENTRIES).alias("said")
-    )
-    return said.select(
-        "record", f.col("said.replay").alias("replay"), f.posexplode("said.entries").alias("position", "one")
-    ).select(
-        "record", "position", "replay", "one.message", f.col("one.queue").alias("queue_no"), "one.subscribers",
-        "one.parents",
-    )  # fmt: skip
-
-
-def carried(facts: DataFrame) -> DataFrame:
-    """Carried messages: record, message, ended (``s``, ``outcome`` and whether it is ``good``), tried (``s``,
-    ``attempts`` and ``due_us``)."""
-    said = facts.where(f.col("kind") == "carried_message").select(
-        f.col("sequence").alias("record"), f.from_json("detail", _CARRIED).alias("said")
-    )
-    ended = f.transform(
-        "said.ended",
-        lambda one: f.struct(
-            one[0].cast("bigint").alias("s"), (~one[1].isin(*BAD_OUTCOMES)).alias("good"), one[1].alias("outcome")
-        ),
-    )
-    tried = f.transform(
-        "said.tried",
-        lambda one: f.struct(one.subscriber.alias("s"), one.attempts.alias("attempts"), one.due_us.alias("due_us")),
-    )
-    return said.select("record", "said.message", ended.alias("ended"), tried.alias("tried"))
-
-
-def bad(facts: DataFrame) -> DataFrame:
-    """Messages that ended badly and whose records are gone: message, and ``bad_since``, the record that first says
-    so."""
-    listed = f.from_json(f.get_json_object("detail", "$.bad"), "array<array<string>>")
-    entries = facts.where(f.col("kind") == "segment_opened").select("sequence", f.explode(listed).alias("one"))
-    return entries.groupBy(f.col("one")[0].cast("bigint").alias("message")).agg(f.min("sequence").alias("bad_since"))

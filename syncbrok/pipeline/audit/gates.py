@@ -1,208 +1,325 @@
 """Rules ``parents``, ``gate`` and ``inversion``: what a message and its parents have to do with each other.
 
-Every edge is compared once by a few numbers: the earliest ``after`` of the child's attempts against the records of the
-parent's end and completion. Where that settles it, it is settled: a parent complete by then is done for every scope.
-The edges that are left are looked at attempt by attempt, with every end of the parent; in a sound log those are the
-ones of scope ``same`` that used what it allows, and of replays.
+Every edge is compared once by a few numbers, all at once: the earliest ``after`` of the child's attempts against the
+records of the parent's end and completion. Where that settles it, it is settled: a parent complete by then is done for
+every scope. The edges that are left are looked at attempt by attempt, with every end of the parent; in a sound log
+those are the ones of scope ``same`` that used what it allows, and of replays. Pure.
 """
 
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+import numpy as np
+import orjson
+import pyarrow as pa
 
-from syncbrok.pipeline.audit.standing import NORMAL, REPLAYED
+from syncbrok.pipeline.audit.audience import Audiences
+from syncbrok.pipeline.audit.facts import BAD
+from syncbrok.pipeline.audit.life import Entry
+from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.shapes import TOLD
+from syncbrok.pipeline.audit.tables import (
+    COUNTED,
+    DELIVER,
+    ENDS,
+    FOUND,
+    GOOD,
+    JUDGED,
+    NEVER,
+    NORMAL,
+    REPLAY_SHIFT,
+    REPLAYED,
+    Event,
+    Flags,
+    Longs,
+    events_of,
+    flags,
+    found,
+    gathered,
+    longs,
+    numbers_of,
+    packed,
+    packed_rows,
+    places,
+    texts,
+)
 
-_NEVER: Final = 2**62
+ALL_OF_IT: Final = -1
+"""the subscriber of a state that holds for all deliveries that no replay has re-armed"""
 
-
-class Log(NamedTuple):
-    """What edges are judged with. ``rearmed`` and ``bad``: None where a log has none; ``doubt`` says since when nothing
-    is sure of a ``parent`` whose record is not there; ``first`` is the first record."""
-
-    messages: DataFrame
-    rearmed: DataFrame | None
-    bad: DataFrame | None
-    doubt: Column
-    first: int
-
-
-def is_waiting() -> Column:
-    """Whether something of a message may not have ended."""
-    open_ones = (f.col("closed") < f.size("counted")) | f.col("is_tangled")
-    return f.when(f.size("counted") > 0, open_ones).otherwise(f.col("complete").isNull() | f.col("is_tangled"))
-
-
-def edges(log: Log) -> DataFrame:
-    """Edges with anything to look at, and what it is: ``is_unknown`` (the parent was not accepted before), ``is_early``
-    and ``is_inverted`` (may be), ``is_waiting`` (of the child)."""
-    child = log.messages.where(f.size("parents") > 0).select(
-        f.col("message").alias("child"), f.col("record").alias("child_record"), "own", "is_same", "policy",
-        f.col("queue_no").alias("child_queue"), "first_counted", "first_uncounted", "is_replayed",
-        is_waiting().alias("is_waiting"), f.explode("parents").alias("parent"),
-    )  # fmt: skip
-    above = log.messages.select(
-        f.col("message").alias("parent"), f.col("record").alias("above"), f.col("queue_no").alias("above_queue"),
-        f.col("doubt").alias("above_doubt"), "ended", "complete", "last_counted",
-    )  # fmt: skip
-    met = child.join(above, "parent", "left")
-    if log.bad is None:
-        met = met.withColumn("bad_since", f.lit(None).cast("bigint"))
-    else:
-        met = met.join(log.bad.withColumnRenamed("message", "parent"), "parent", "left")
-    judged = met.withColumns(
-        {"is_unknown": _is_unknown(log), "is_early": _is_early(), "is_inverted": _may_be_inverted()}
-    )
-    return judged.where("is_unknown or is_early or is_inverted or is_waiting")
-
-
-def _is_unknown(log: Log) -> Column:
-    was_known = f.col("above") < f.col("child_record")
-    is_gone = (f.col("parent") < log.first) | f.coalesce(log.doubt < f.col("child_record"), f.lit(False))
-    is_before = (f.col("parent") < f.col("child")) & (f.coalesce(was_known, f.lit(False)) | is_gone)
-    # A carried message was judged where it was accepted.
-    return f.col("own") & ~is_before
+MEETING: Final = {
+    "standing": TOLD["standing"],
+    "edge": TOLD["edge"],
+    "bad": BAD,
+    "settled": {"message": "bigint", "complete": "bigint", "ended": "bigint"},
+}
+"""what comes in. ``settled``: when a message that follows its parents became complete and ended"""
+MET: Final = {
+    # How a parent of a message that waits stands; ``done``: the record with which it was, -1 while it is not.
+    "state": {"message": "bigint", "s": "bigint", "is_failed": "boolean", "is_open": "boolean", "done": "bigint"},
+    "found": FOUND,
+}
+"""what comes out"""
 
 
-def _is_early() -> Column:
-    """Whether an attempt may have begun before the parent was done."""
-    delivers, never = f.col("policy") == "deliver", f.lit(_NEVER)
-    strict = f.when(~delivers, f.col("first_counted"))
-    either = f.when(delivers, f.least("first_counted", "first_uncounted")).otherwise(f.col("first_uncounted"))
-    late_known = f.col("above") >= f.col("child_record")
-    is_early = (strict < f.coalesce("complete", never)) | (either < f.coalesce("ended", never))
-    # A parent whose record is gone counts as complete, unless a snapshot says otherwise (RULES 2).
-    is_bad = f.col("above").isNull() & f.col("bad_since").isNotNull() & strict.isNotNull()
-    is_known = f.col("above").isNotNull()
-    return f.coalesce(f.col("is_replayed") | late_known | (is_known & is_early) | is_bad, f.lit(False))
+def met(batches: Iterable[pa.RecordBatch], known: Audiences, began: dict[int, int]) -> Iterator[pa.RecordBatch]:
+    """Rows of ``MET`` from all ``MEETING`` of a partition, where edges come to their parents. ``began``: the first
+    record of each replay."""
+    tables = gathered(batches, MEETING)
+    edges = _Edges(tables, known)
+    if not len(edges.child):
+        return
+    yield from found(MET, _unknown(edges, known.first))
+    yield from found(MET, _early(edges, began))
+    yield from found(MET, _inverted(edges))
+    yield from _states(edges, began)
 
 
-def _may_be_inverted() -> Column:
-    return f.coalesce(f.least("first_counted", "first_uncounted") < f.col("last_counted"), f.lit(False))
+class _Edges:
+    """Edges by columns, beside what is known of their parents: ``above`` is the parent's record (``NEVER``: it is not
+    there)."""
+
+    def __init__(self, tables: dict[str, pa.Table], known: Audiences) -> None:
+        edges, standing = tables["edge"], tables["standing"]
+        order = np.argsort(longs(standing, "message"), kind="stable")
+        standing = standing.take(pa.array(order))
+        self.parents_there = longs(standing, "message")
+        ended, complete = longs(standing, "ended").copy(), longs(standing, "complete").copy()
+        at, is_there = places(self.parents_there, longs(tables["settled"], "message"))
+        ended[at[is_there]] = longs(tables["settled"], "ended")[is_there]
+        complete[at[is_there]] = longs(tables["settled"], "complete")[is_there]
+        self.parent, self.child = longs(edges, "parent"), longs(edges, "child")
+        self.record, self.queue = longs(edges, "record"), longs(edges, "queue")
+        self.own, self.policy = flags(edges, "own"), longs(edges, "policy")
+        self.first_counted, self.first_uncounted = longs(edges, "first_counted"), longs(edges, "first_uncounted")
+        self.at, self.is_there = places(self.parents_there, self.parent)
+
+        def above(values: Longs, missing: int) -> Longs:
+            return np.where(self.is_there, values[self.at], missing) if len(values) else np.full(len(self.at), missing)
+
+        self.above = above(longs(standing, "record"), NEVER)
+        self.above_queue, self.above_doubt = above(longs(standing, "queue"), -1), above(longs(standing, "doubt"), NEVER)
+        self.ended, self.complete = above(ended, NEVER), above(complete, NEVER)
+        self.last_counted = above(longs(standing, "last_counted"), -1)
+        self.bad_since = _bad_since(tables["bad"], self.parent)
+        self.doubt = known.doubt(self.parent)
+        self.table, self.standing = edges, standing
+
+    @cached_property
+    def delivers(self) -> Flags:
+        found: Flags = self.policy == DELIVER
+        return found
+
+    def pair(self, edge: int) -> "_Pair":
+        """Everything about one edge."""
+        row = self.table.slice(edge, 1).to_pylist()[0]
+        above = self.standing.slice(int(self.at[edge]), 1).to_pylist()[0] if self.is_there[edge] else None
+        return _Pair(
+            row["parent"], row["child"], row["is_same"] and row["queue"] == int(self.above_queue[edge]),
+            row["queue"], bool(self.delivers[edge]), events_of(row["events"]), _entries(row["entries"]),
+            int(self.above[edge]), int(self.above_doubt[edge]), int(self.ended[edge]), int(self.complete[edge]),
+            int(self.bad_since[edge]), frozenset(numbers_of(above["counted"])) if above else frozenset(),
+            events_of(above["events"]) if above else [], _entries(above["entries"]) if above else [],
+        )  # fmt: skip
 
 
-def parents(met: DataFrame, messages: DataFrame) -> DataFrame:
-    """Rule ``parents``: edges to what was not accepted before, and ids that name another place."""
-    digits = f.regexp_replace("id", "-", "")
-    high = f.conv(f.substring(digits, 14, 3), 16, 10).cast("bigint")
-    low = f.conv(f.substring(digits, 17, 8), 16, 10).cast("bigint").bitwiseAND(0x3FFF_FFFF)
-    named = f.shiftleft(high, 30) + low
-    ids = messages.where(f.col("own") & (named != f.col("message"))).select(
-        *_found("parents", "message", "message", f.lit(0)),
-        f.concat(f.lit("its id names sequence "), named).alias("what"),
-    )
-    what = f.concat(f.lit("parent "), f.col("parent"), f.lit(" was not accepted before it"))
-    unknown = met.where("is_unknown").select(*_found("parents", "child", "child", f.lit(0)), what.alias("what"))
-    return ids.unionByName(unknown)
+class _Pair(NamedTuple):
+    """A child and one of its parents. ``is_same``: scope ``same`` compares them by subscriber; ``above...`` is the
+    parent's."""
+
+    parent: int
+    child: int
+    is_same: bool
+    queue: int
+    delivers: bool
+    events: list[Event]
+    entries: list[Entry]
+    above: int
+    above_doubt: int
+    ended: int
+    complete: int
+    bad_since: int
+    above_counted: frozenset[int]
+    above_events: list[Event]
+    above_entries: list[Entry]
 
 
-def gates(met: DataFrame, log: Log) -> DataFrame:
-    """Rule ``gate``, attempt by attempt, for the edges where it is not settled."""
-    attempts = log.messages.select(
-        f.col("message").alias("child"), f.filter("events", lambda one: one["mode"] != 0).alias("attempts")
-    )
-    ends = log.messages.select(
-        f.col("message").alias("parent"), f.col("counted").alias("above_counted"),
-        f.filter("events", lambda one: one.ends).alias("above_ends"),
-    )  # fmt: skip
-    early = met.where("is_early").join(attempts, "child").join(ends, "parent", "left")
-    rows = early.select(
-        *(name for name in early.columns if name != "attempts"), f.explode("attempts").alias("row")
-    ).withColumn("replay", f.when(f.col("row.mode") == REPLAYED, f.col("row.replay_before")))
-    judged = rows.withColumn("done", _done(f.col("row.is_counted") & (f.col("policy") != "deliver")))
-    if log.rearmed is not None:
-        in_replay = _with_replay(rows, log.rearmed).withColumn("done", _done_in_replay())
-        judged = judged.where("replay is null").unionByName(in_replay.select(*judged.columns))
-    what = f.concat(
-        f.lit("attempt "), f.col("row.attempt"), f.lit(" began after record "), f.col("row.after"),
-        f.lit(", its parent "), f.col("parent"), f.lit(" was not done by then"),
-    )  # fmt: skip
-    return judged.where("not done").select(*_found("gate", "row.seq", "child", f.col("row.s")), what.alias("what"))
+def _bad_since(table: pa.Table, parents: Longs) -> Longs:
+    """From which record on each parent is known to have ended badly, where its own record is gone."""
+    since: dict[int, int] = {}
+    for message, record in zip(longs(table, "message").tolist(), longs(table, "since").tolist(), strict=True):
+        since[message] = min(record, since.get(message, record))
+    if not since:
+        return np.full(len(parents), NEVER)
+    return np.array([since.get(parent, NEVER) for parent in parents.tolist()], np.int64)
 
 
-def _done(strict: Column) -> Column:
-    """Whether the parent was done for ``row`` (RULES 11, 12). Where not ``strict``, any end will do."""
-    row, after = f.col("row"), f.col("row.after")
-    is_known = f.coalesce(f.col("above") < row.seq, f.lit(False))
-    is_doubtful = f.coalesce(f.col("above_doubt") < row.seq, f.lit(False))
-    by_one = f.col("is_same") & (f.col("above_queue") == f.col("child_queue"))
-    by_one = f.coalesce(by_one & f.array_contains("above_counted", row.s), f.lit(False))
-    ended_there = f.exists("above_ends", lambda end: (end.s == row.s) & (end.seq <= after) & (end.good | ~strict))
-    by_all = f.coalesce(f.when(strict, f.col("complete")).otherwise(f.col("ended")) <= after, f.lit(False))
-    is_bad = f.coalesce(f.col("bad_since") < row.seq, f.lit(False))
-    return f.when(~is_known, ~(strict & is_bad)).when(is_doubtful, True).when(by_one, ended_there).otherwise(by_all)
-
-
-def _with_replay(rows: DataFrame, rearmed: DataFrame) -> DataFrame:
-    """Attempts inside replays, with the entries of both messages in the same replay."""
-    began = rearmed.groupBy("replay").agg(f.min("record").alias("began"))
-    last = rearmed.groupBy("replay", "message").agg(
-        f.max(f.struct("record", "queue_no", "subscribers", "parents")).alias("entry")
-    )
-    own = last.select("replay", f.col("message").alias("child"), f.col("entry.parents").alias("waits_for"))
-    above = last.select("replay", f.col("message").alias("parent"), f.col("entry").alias("above_entry"))
-    return (
-        rows.where("replay is not null")
-        .join(own, ["replay", "child"], "left")
-        .join(above, ["replay", "parent"], "left")
-        .join(began, "replay", "left")
-    )
-
-
-def _done_in_replay() -> Column:
-    """Inside a replay a delivery waits for the parents that are in it too, from its beginning on (RULES 21), and for
-    the others until they have ended once. An entry for nobody, which no broker writes, holds nothing back."""
-    row, after, entry = f.col("row"), f.col("row.after"), f.col("above_entry")
-    is_inside = f.coalesce(f.array_contains("waits_for", f.col("parent")) & (entry.record < row.seq), f.lit(False))
-    is_known = f.coalesce(f.col("above") < row.seq, f.lit(False))
-    is_doubtful = f.coalesce(f.col("above_doubt") < row.seq, f.lit(False))
-    by_one = f.col("is_same") & (entry.queue_no == f.col("child_queue")) & f.array_contains(entry.subscribers, row.s)
-    gate = f.when(by_one, f.array(row.s)).otherwise(entry.subscribers)
-    delivers = f.col("policy") == "deliver"
-    has_ended = f.forall(
-        gate,
-        lambda s: f.exists(
-            "above_ends",
-            lambda end: (end.s == s) & (end.seq > f.col("began")) & (end.seq <= after) & (end.good | delivers),
-        ),
-    )
-    inside = f.when(~is_known | is_doubtful, True).otherwise(has_ended)
-    return f.when(is_inside, inside).otherwise(_done(f.lit(False)))
-
-
-def inversions(met: DataFrame, messages: DataFrame) -> DataFrame:
-    """Rule ``inversion``: each edge once, at the record with which it shows."""
-    normal = f.filter("events", lambda one: one["mode"] == NORMAL)
-    below = messages.select(f.col("message").alias("child"), f.explode(normal).alias("later"))
-    above = messages.select(
-        f.col("message").alias("parent"), f.col("counted").alias("above_counted"),
-        f.explode(f.filter(normal, lambda one: one.is_counted)).alias("earlier"),
-    )  # fmt: skip
-    pairs = met.where("is_inverted").select("child", "parent", "is_same", "child_queue", "above_queue").distinct()
-    by_one = f.col("is_same") & (f.col("child_queue") == f.col("above_queue"))
-    by_one = f.coalesce(by_one & f.array_contains("above_counted", f.col("later.s")), f.lit(False))
-    is_inverted = (f.col("earlier.after") > f.col("later.after")) & (~by_one | (f.col("earlier.s") == f.col("later.s")))
-    seen = f.greatest(_shown("earlier", "parent"), _shown("later", "child"))
-    found = (
-        pairs.join(below, "child").join(above, "parent").where(is_inverted)
-        .groupBy("child", "parent").agg(f.min(seen).alias("seen"))
-    )  # fmt: skip
-    what = f.concat(
-        f.lit("an attempt of parent "), f.col("parent"), f.lit(" began after one of its child "), f.col("child")
-    )
-    return found.select(*_found("inversion", "seen.seq", "seen.message", f.col("seen.s")), what.alias("what"))
-
-
-def _shown(row: str, message: str) -> Column:
-    return f.struct(
-        f.col(f"{row}.seq").alias("seq"), f.col(f"{row}.pos").alias("pos"), f.col(message).alias("message"),
-        f.col(f"{row}.s").alias("s"),
-    )  # fmt: skip
-
-
-def _found(rule: str, sequence: str, message: str, subscriber: Column) -> list[Column]:
-    """The columns of a finding but the last."""
+def _entries(said: str) -> list[Entry]:
+    rows = orjson.loads(said) if said else ()
     return [
-        f.lit(rule).alias("rule"), f.col(sequence).alias("sequence"), f.col(message).alias("message"),
-        subscriber.cast("bigint").alias("subscriber"),
-    ]  # fmt: skip
+        Entry(record, pos, replay, queue, tuple(whom), tuple(above)) for record, pos, replay, queue, whom, above in rows
+    ]
+
+
+# -- parents -----------------------------------------------------------------------------------------------------------
+
+
+def _unknown(edges: _Edges, first: int) -> Iterator[Violation]:
+    """Edges to what was not accepted before."""
+    is_gone = (edges.parent < first) | (edges.doubt < edges.record)
+    is_before = (edges.parent < edges.child) & ((edges.above < edges.record) | is_gone)
+    # A carried message was judged where it was accepted.
+    for at in np.flatnonzero(edges.own & ~is_before).tolist():
+        child = int(edges.child[at])
+        yield Violation("parents", child, child, 0, f"parent {edges.parent[at]} was not accepted before it")
+
+
+# -- gates -------------------------------------------------------------------------------------------------------------
+
+
+def _early(edges: _Edges, began: dict[int, int]) -> Iterator[Violation]:
+    """Rule ``gate``, attempt by attempt, for the edges where it is not settled."""
+    for at in np.flatnonzero(_may_be_early(edges)).tolist():
+        pair = edges.pair(at)
+        for event in pair.events:
+            if event.flags & JUDGED and not _was_done(pair, event, began):
+                what = (
+                    f"attempt {event.attempt} began after record {event.after}, its parent {pair.parent} was not done"
+                )
+                yield Violation("gate", event.seq, pair.child, event.s, f"{what} by then")
+
+
+def _may_be_early(edges: _Edges) -> Flags:
+    """Whether an attempt may have begun before the parent was done."""
+    strict = np.where(edges.delivers, NEVER, edges.first_counted)
+    either = np.where(edges.delivers, np.minimum(edges.first_counted, edges.first_uncounted), edges.first_uncounted)
+    is_early = (strict < edges.complete) | (either < edges.ended)
+    # A parent whose record is gone counts as complete, unless a snapshot says otherwise (RULES 2).
+    is_bad = ~edges.is_there & (edges.bad_since != NEVER) & (strict != NEVER)
+    is_late_known = edges.is_there & (edges.above >= edges.record)
+    found: Flags = flags(edges.table, "is_replayed") | is_late_known | (edges.is_there & is_early) | is_bad
+    return found
+
+
+def _was_done(pair: _Pair, event: Event, began: dict[int, int]) -> bool:
+    """Whether the parent was done for the attempt ``event`` when that began (RULES 11, 12, 21)."""
+    if not event.flags & REPLAYED:
+        return _done(pair, event, strict=bool(event.flags & COUNTED) and not pair.delivers)
+    replay = event.flags >> REPLAY_SHIFT
+    own, above = _entry(pair.entries, replay, event.seq), _entry(pair.above_entries, replay, event.seq)
+    if own is None or above is None or pair.parent not in own.parents:
+        return _done(pair, event, strict=False)
+    if pair.above >= event.seq or pair.above_doubt < event.seq:
+        return True
+    since = began.get(replay, 0)
+    return all(
+        any(
+            one.s == number and since < one.seq <= event.after and (one.flags & GOOD or pair.delivers)
+            for one in pair.above_events
+            if one.flags & ENDS
+        )
+        for number in _gates(pair, above, event.s)
+    )
+
+
+def _done(pair: _Pair, event: Event, *, strict: bool) -> bool:
+    """Outside of replays. Where not ``strict``, any end will do."""
+    if pair.above >= event.seq:
+        return not (strict and pair.bad_since < event.seq)
+    if pair.above_doubt < event.seq:
+        return True
+    if pair.is_same and event.s in pair.above_counted:
+        return any(
+            one.s == event.s and one.seq <= event.after and (one.flags & GOOD or not strict)
+            for one in pair.above_events
+            if one.flags & ENDS
+        )
+    return (pair.complete if strict else pair.ended) <= event.after
+
+
+def _entry(entries: list[Entry], replay: int, seq: int) -> Entry | None:
+    """What the replay said of the message before record ``seq``."""
+    return max((one for one in entries if one.replay == replay and one.record < seq), default=None)
+
+
+def _gates(pair: _Pair, above: Entry, number: int) -> tuple[int, ...]:
+    """The deliveries of the parent that one of the child waits for inside a replay. An entry for nobody, which no
+    broker writes, holds nothing back."""
+    is_by_one = pair.is_same and above.queue == pair.queue and number in above.subscribers
+    return (number,) if is_by_one else above.subscribers
+
+
+# -- inversions --------------------------------------------------------------------------------------------------------
+
+
+def _inverted(edges: _Edges) -> Iterator[Violation]:
+    """Rule ``inversion``: each edge once, at the record with which it shows."""
+    told: set[tuple[int, int]] = set()
+    maybe = np.minimum(edges.first_counted, edges.first_uncounted) < edges.last_counted
+    for at in np.flatnonzero(maybe).tolist():
+        pair = edges.pair(at)
+        if (pair.parent, pair.child) in told:
+            continue
+        told.add((pair.parent, pair.child))
+        earlier = [one for one in pair.above_events if one.flags & NORMAL and one.flags & COUNTED]
+        later = [one for one in pair.events if one.flags & NORMAL]
+        shown = [
+            max((one.seq, one.pos, pair.parent, one.s), (other.seq, other.pos, pair.child, other.s))
+            for other in later
+            for one in earlier
+            if one.after > other.after and (one.s == other.s or not (pair.is_same and other.s in pair.above_counted))
+        ]
+        if shown:
+            seq, _, message, number = min(shown)
+            what = f"an attempt of parent {pair.parent} began after one of its child {pair.child}"
+            yield Violation("inversion", seq, message, number, what)
+
+
+# -- for what waits ----------------------------------------------------------------------------------------------------
+
+
+def _states(edges: _Edges, began: dict[int, int]) -> Iterator[pa.RecordBatch]:
+    """How the parents of what waits stand."""
+    waiting = flags(edges.table, "is_waiting")
+    if not waiting.any():
+        return
+    done = np.where(edges.delivers, np.minimum(edges.complete, edges.ended), edges.complete)
+    is_failed = np.where(
+        edges.is_there, (done == NEVER) & (edges.ended != NEVER), (edges.bad_since != NEVER) & ~edges.delivers
+    )
+    is_open = edges.is_there & (done == NEVER) & (edges.ended == NEVER)
+    yield packed(MET, "state", {
+        "message": edges.child[waiting], "s": np.full(int(waiting.sum()), ALL_OF_IT), "is_failed": is_failed[waiting],
+        "is_open": is_open[waiting], "done": np.where(edges.is_there & (done != NEVER), done, -1)[waiting],
+    })  # fmt: skip
+    said = texts(edges.table, "rearmed")
+    yield from packed_rows(MET, "state", [
+        (pair.child, number, *_state_in_replay(pair, number, replay, began))
+        for at in (np.flatnonzero(waiting).tolist() if any(said) else ()) if said[at]
+        for pair in [edges.pair(at)]
+        for number, replay in orjson.loads(said[at])
+    ])  # fmt: skip
+
+
+def _state_in_replay(pair: _Pair, number: int, replay: int, began: dict[int, int]) -> tuple[bool, bool, int]:
+    """Failed, open, and the record with which it was done: the parent as a delivery that a replay has re-armed waits
+    for it. Parents that are in the replay too are waited for again, the others until they have ended once (RULES
+    21)."""
+    own, above = _entry(pair.entries, replay, NEVER), _entry(pair.above_entries, replay, NEVER)
+    if pair.above == NEVER:
+        return False, False, -1
+    if own is None or above is None or pair.parent not in own.parents:
+        ends = [one.seq for one in pair.above_events if one.flags & ENDS and one.s == number]
+        is_by_one = pair.is_same and number in pair.above_counted
+        ended = min(ends, default=NEVER) if is_by_one else pair.ended
+        return False, ended == NEVER, -1 if ended == NEVER else ended
+    since, done, is_failed = began.get(replay, 0), -1, False
+    for gate in _gates(pair, above, number):
+        ends_there = [one for one in pair.above_events if one.flags & ENDS and one.s == gate and one.seq > since]
+        good = [one.seq for one in ends_there if one.flags & GOOD or pair.delivers]
+        if not ends_there:
+            return False, True, -1
+        is_failed = is_failed or not good
+        done = max([done, *good[:1]])
+    return is_failed, False, -1 if is_failed else done

@@ -3,35 +3,30 @@
     found = audit(messages, deliveries, facts)     # the findings, as a DataFrame
     whole = prove(messages, deliveries, facts)     # the same, with what waits, and how much was looked at
 
-The rules and what they say stand in ``audit_rules``. ``log.order`` judges the same record by record in plain Python and
-is what this is tested against; here the facts of a message meet by one shuffle, windows say how each delivery stood
-before each row, and one join for each parent compares the two, so that it scales with the cluster. Nothing of the
-broker's scheduler is used, and nothing of ``pipeline.completion`` either, which the report shows people: what judges
-must not share a mistake with what is judged.
+The rules and what they say stand in ``rules``. ``log.order`` judges the same record by record in plain Python and is
+what this is tested against. Here the facts of a message meet by one shuffle (``standing``), a second brings each
+message to its parents (``gates``), a third the little that has not ended to what keeps it back (``waiting``). What
+meets is judged as columns of numpy, with hardly a plan for Spark to make: a small log takes seconds, and a large one
+scales with the cluster. Nothing of the broker's scheduler is used, and nothing of ``pipeline.completion`` either,
+which the report shows people: what judges must not share a mistake with what is judged.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.audit import chains as audit_chains
-from syncbrok.pipeline.audit import events as audit_events
+from syncbrok.pipeline.audit import chains, events, gates, keys, sequences, shapes, standing, waiting
 from syncbrok.pipeline.audit import facts as audit_facts
-from syncbrok.pipeline.audit import gates as audit_gates
-from syncbrok.pipeline.audit import keys as audit_keys
-from syncbrok.pipeline.audit import sequences as audit_sequences
-from syncbrok.pipeline.audit import standing as audit_standing
-from syncbrok.pipeline.audit import waiting as audit_waiting
+from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.declared import declared
-from syncbrok.pipeline.audit.gates import Log
-from syncbrok.pipeline.audit.lookup import Lookup
 from syncbrok.pipeline.audit.rules import VIOLATION, Violation
-from syncbrok.pipeline.audit.standing import ADDRESSEE, ATTEMPTS, CARRY, END, STRANGE
+from syncbrok.pipeline.audit.tables import Kinds, ddl, struct
 
 MESSAGE_COLUMNS: Final = (
     "sequence", "time", "queue", "id", "parent_sequences", "key", "scope", "parent_failure", "not_before", "expires",
@@ -43,15 +38,16 @@ DELIVERY_COLUMNS: Final = (
 FACT_COLUMNS: Final = ("sequence", "time", "kind", "detail")
 """what is asked of each kind: Spark prunes no columns of a source in Python"""
 
-_PARTITION_RECORDS: Final = 250_000
+_PARTITION_RECORDS: Final = 125_000
 _PARTITIONS_MAX: Final = 8_192
 
 Step = Callable[[str], None]
+Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Proof(NamedTuple):
     """What an audit found and how much it looked at. ``violations``: rule, sequence, message, subscriber, what;
-    ``waiting``: message, subscriber, record, queue, time_us, why, ...: every delivery that has not ended. ``counts``
+    ``waiting``: every delivery that has not ended (``waiting.WAITING``). ``counts``
     says how many records, messages, edges, rows, attempts and ends were judged."""
 
     violations: DataFrame
@@ -79,120 +75,136 @@ def prove(
     settled: bool = False, pending_us_max: int | None = None, step: Step = lambda _: None,
 ) -> Proof:  # fmt: skip
     """As ``audit``, with everything it saw. ``step`` is told what it is at."""
-    spark = facts.sparkSession
+    with _unmeasured(facts.sparkSession):
+        log = _looked_at(facts, step)
+        step("deliveries")
+        told = _told(messages, deliveries, log)
+        counts = _counts(told) | {"records": log.extent.records, "segments": log.said.counts["segment_opened"]}
+        step("parents")
+        settled_ones = None
+        if counts["chained"]:
+            settled_ones = _kept(chains.settled(_of(told, "standing"), _of(told, "edge"), log.bad))
+        met = _met(told, settled_ones, log) if counts["edges"] else None
+        lined = _kept(keys.lined(_of(told, "line"), log.pieces)) if counts["keyed"] else None
+        waits = _waits(counts["waiting"], told, met, lined, settled_ones, log)
+        counts["waiting"] = waits.count() if counts["waiting"] else 0
+        parts = [_of(frame, "found") for frame in (told, met, lined) if frame is not None]
+        if log.found:
+            parts.append(facts.sparkSession.createDataFrame(log.found, VIOLATION))
+        if counts["waiting"] and (settled or pending_us_max is not None):
+            parts.append(waiting.overdue(waits, facts, log.extent.end_us, None if settled else pending_us_max))
+        found = reduce(DataFrame.unionByName, [part.select(*Violation._fields) for part in parts])
+        if since_us is not None:
+            recent: Any = facts.where(f.unix_micros("time") >= since_us).agg(f.min("sequence").alias("first")).collect()
+            found = found.where(f.col("sequence") >= f.lit(recent[0].first or log.extent.last + 1))
+        return Proof(_kept(found), waits, counts)
+
+
+class _Log(NamedTuple):
+    """What one pass over all records says. ``claims`` and ``bad``: rows of ``facts.KINDS``, None where there are none;
+    ``pieces``: into how many partitions a shuffle of all messages goes."""
+
+    extent: sequences.Extent
+    said: audit_facts.Said
+    audiences: Audiences
+    at_end: waiting.AtEnd
+    found: list[Violation]
+    claims: DataFrame | None
+    bad: DataFrame | None
+    pieces: int
+
+
+def _looked_at(facts: DataFrame, step: Step) -> _Log:
     step("records")
-    extent = audit_sequences.extent(facts)
-    rare = audit_facts.rare(facts)
-    known = declared(audit_facts.declarations(rare.facts), extent.first)
-    small = [*known.violations, *audit_sequences.violations(facts, extent, known.gaps)]
-    lookup = Lookup(spark, known, extent.first, extent.last)
-    step("deliveries")
-    events = _events(messages, deliveries, rare, lookup, extent.records)
-    pairs = audit_events.pairs(events, extent.first, lookup.doubt_since(f.col("message")))
-    with _sorted_aggregates(spark):
-        told = _kept(audit_standing.messages(audit_standing.judged(pairs)))
-    stood = told.where("record is not null")
-    counts = _counts(stood) | {"records": extent.records, "segments": rare.counts.get("segment_opened", 0)}
-    bad = audit_facts.bad(rare.facts)
-    has_bad = bool(bad.limit(1).count()) if rare.counts.get("segment_opened") else False
-    if counts["chained"]:
-        step("messages that count nobody")
-        stood = _kept(audit_chains.with_chains(stood, bad if has_bad else None))
-    log = Log(
-        stood,
-        audit_facts.rearmed(rare.facts) if rare.counts.get("rearmed") else None,
-        bad if has_bad else None,
-        lookup.doubt_since(f.col("parent")),
-        extent.first,
+    scanned = _kept(facts.select(*FACT_COLUMNS).mapInArrow(audit_facts.scan, ddl(audit_facts.KINDS)))
+    extent = sequences.extent(scanned)
+    said = audit_facts.put_together(_of(scanned, "fact").collect())
+    known = declared(said.declarations, extent.first)
+    return _Log(
+        extent,
+        said,
+        Audiences(known, extent.first),
+        waiting.AtEnd(extent.end_us, frozenset(known.frozen())),
+        [*known.violations, *sequences.violations(facts, extent, known.gaps)],
+        scanned if said.claims else None,
+        _of(scanned, "bad") if said.counts["bad"] else None,
+        min(extent.records // _PARTITION_RECORDS + 1, _PARTITIONS_MAX),
     )
-    step("parents")
-    met = _kept(audit_gates.edges(log))
-    at_end = audit_waiting.AtEnd(extent.end_us, lookup.frozen(), counts["keyed"] > 0)
-    waits = _kept(audit_waiting.waiting(stood, met, at_end))
-    parts = [
-        spark.createDataFrame(small, VIOLATION),
-        _wrong(told),
-        audit_gates.parents(met, stood),
-        audit_gates.gates(met, log),
-        audit_gates.inversions(met, stood),
-    ]
-    if counts["keyed"]:
-        parts.append(audit_keys.keys(stood))
-    if settled or pending_us_max is not None:
-        parts.append(audit_waiting.overdue(waits, facts, extent.end_us, None if settled else pending_us_max))
-    found = reduce(DataFrame.unionByName, [part.select(*Violation._fields) for part in parts])
-    if since_us is not None:
-        recent: Any = facts.where(f.unix_micros("time") >= since_us).agg(f.min("sequence").alias("first")).collect()
-        found = found.where(f.col("sequence") >= f.lit(recent[0].first or extent.last + 1))
-    return Proof(_kept(found), waits, counts)
 
 
-def _events(
-    messages: DataFrame, deliveries: DataFrame, rare: audit_facts.Rare, lookup: Lookup, records: int
+def _told(messages: DataFrame, deliveries: DataFrame, log: _Log) -> DataFrame:
+    """What became of each message: rows of ``shapes.TOLD``."""
+    parts = [events.accepted(messages), events.rows(deliveries)]
+    if log.claims is not None:
+        parts.append(events.claims(log.claims))
+    return _judged(parts, log.pieces, partial(standing.told, known=log.audiences), ddl(shapes.TOLD))
+
+
+def _met(told: DataFrame, settled: DataFrame | None, log: _Log) -> DataFrame:
+    """Each message beside its parents: rows of ``gates.MET``."""
+    rows = {"standing": (_of(told, "standing"), "message"), "edge": (_of(told, "edge"), "parent"),
+            "bad": (log.bad, "message"), "settled": (settled, "message")}  # fmt: skip
+    task = partial(gates.met, known=log.audiences, began=log.said.began)
+    return _judged(_united(rows, gates.MEETING), log.pieces, task, ddl(gates.MET))
+
+
+def _waits(
+    maybe: int, told: DataFrame, met: DataFrame | None, lined: DataFrame | None, settled: DataFrame | None, log: _Log
 ) -> DataFrame:
-    """All events of all messages, with what was known of each message then."""
-    carried = audit_facts.carried(rare.facts) if rare.counts.get("carried_message") else None
-    parts = [audit_events.accepted(messages, carried, lookup), audit_events.rows(deliveries, lookup)]
-    replayed = bool(rare.counts.get("rearmed"))
-    if replayed:
-        parts.append(audit_events.replays(audit_facts.rearmed(rare.facts), lookup))
-    if carried is not None:
-        parts.append(audit_events.carriage(carried, lookup))
-    return audit_events.told(parts, min(records // _PARTITION_RECORDS + 1, _PARTITIONS_MAX), replayed=replayed)
+    """What has not ended. ``maybe``: how many deliveries at most."""
+    if not maybe:
+        return told.sparkSession.createDataFrame([], waiting.WAITING)
+    rows = {"open": _of(told, "open"), "state": _of(met, "state") if met else None,
+            "behind": _of(lined, "behind") if lined else None, "settled": settled}  # fmt: skip
+    named = {name: (frame, "message") for name, frame in rows.items()}
+    task = partial(waiting.waiting, at_end=log.at_end)
+    return _judged(_united(named, waiting.KEPT), log.pieces, task, waiting.WAITING)
 
 
-def _counts(stood: DataFrame) -> dict[str, int]:
-    """One pass over all messages, which also makes what is kept of them."""
-    attempts = f.filter("events", lambda one: one.attempt > 0)
-    row: Any = stood.agg(
-        f.count(f.lit(1)).alias("messages"),
-        f.sum(f.size("parents")).alias("edges"),
-        f.sum(f.size("counted")).alias("deliveries"),
-        f.sum(f.size(attempts)).alias("attempts"),
-        f.sum(f.size(f.filter("events", lambda one: one["mode"] != 0))).alias("attempts_judged"),
-        f.sum(f.size(f.filter("events", lambda one: one.ends))).alias("ends"),
-        f.count(f.when(f.col("key") != "", 1)).alias("keyed"),
-        f.count(f.when((f.size("counted") == 0) & (f.size("parents") > 0), 1)).alias("chained"),
-        f.count("complete").alias("complete"),
-    ).collect()[0]
-    return {name: int(value or 0) for name, value in row.asDict().items()}
+def _judged(parts: list[DataFrame], pieces: int, task: Task, result: str) -> DataFrame:
+    """All parts, brought together by their first column, which is called the same in all, and judged."""
+    together = reduce(DataFrame.unionByName, parts)
+    meeting = together.columns[0]
+    return _kept(together.repartition(pieces, meeting).drop(meeting).mapInArrow(task, result))
 
 
-def _wrong(stood: DataFrame) -> DataFrame:
-    """What each event is wrong about by itself."""
-    wrong = f.filter("events", lambda one: one.wrong > 0)
-    each = stood.where(f.size(wrong) > 0).select("message", f.explode(wrong).alias("one"))
-    one = f.col("one")
-    named = f.concat(f.upper(f.coalesce(one.outcome, f.lit(""))), f.lit(" (attempt "), one.attempt, f.lit(")"))
-    said = {
-        STRANGE: ("addressee", f.lit("no such message was accepted")),
-        ADDRESSEE: ("addressee", f.lit("the message is not for this subscriber")),
-        END: ("end", f.concat(named, f.lit(" after its end in record "), one.ended_by)),
-        ATTEMPTS: ("attempts", f.concat(f.lit("attempt "), one.attempt, f.lit(" after attempt "), one.attempts_before)),
-        CARRY: ("carried", f.concat(f.lit("is carried as "), f.upper(one.outcome), f.lit(" where it has not ended"))),
-    }
-    reports = [
-        f.when(one.wrong.bitwiseAND(bit) != 0, f.struct(f.lit(rule).alias("rule"), what.alias("what")))
-        for bit, (rule, what) in said.items()
-    ]
-    found = each.select(
-        "message", one.seq.alias("sequence"), one.s.alias("subscriber"),
-        f.inline(f.filter(f.array(*reports), lambda report: report.isNotNull())),
-    )  # fmt: skip
-    return found.select("rule", "sequence", "message", "subscriber", "what")
+def _united(rows: dict[str, tuple[DataFrame | None, str]], kinds: Kinds) -> list[DataFrame]:
+    """Rows of all ``kinds``, each with what it goes ``to``: the column named beside it."""
+    parts = []
+    for kind, (frame, to) in rows.items():
+        if frame is not None:
+            own = f.struct(*kinds[kind])
+            empty = {name: f.lit(None).cast(struct(fields)) for name, fields in kinds.items()}
+            parts.append(frame.select(f.col(to).alias("to"), *((own if name == kind else empty[name]).alias(name)
+                                                               for name in kinds)))  # fmt: skip
+    return parts
+
+
+def _of(frame: DataFrame, kind: str) -> DataFrame:
+    return frame.where(f.col(kind).isNotNull()).select(f"{kind}.*")
+
+
+def _counts(told: DataFrame) -> dict[str, int]:
+    names = list(shapes.TOLD["count"])
+    row: Any = _of(told, "count").agg(*(f.sum(name).alias(name) for name in names)).collect()[0]
+    return {name: int(row[name] or 0) for name in names}
 
 
 @contextmanager
-def _sorted_aggregates(spark: SparkSession) -> Iterator[None]:
-    """What is sorted by message already is gathered in that order; a hash table of lists would be given up after 128
-    messages and everything sorted once more: half of the time."""
-    name = "spark.sql.execution.useObjectHashAggregateExec"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "false")
+def _unmeasured(spark: SparkSession) -> Iterator[None]:
+    """Spark limits what it hands to Python at a time by rows, and by bytes as well: then it asks each column for its
+    size after each row, which a column of lists finds out by going through all of them. Half of the time of an audit,
+    whose rows are small."""
+    name = "spark.sql.execution.arrow.maxBytesPerBatch"
+    before = spark.conf.get(name, None)
+    spark.conf.set(name, str(2**31 - 1))
     try:
         yield
     finally:
-        spark.conf.set(name, str(before))
+        if before is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, before)
 
 
 def _kept(frame: DataFrame) -> DataFrame:
@@ -201,4 +213,4 @@ def _kept(frame: DataFrame) -> DataFrame:
     executor costs a step and not the audit."""
     if frame.sparkSession.sparkContext.getCheckpointDir():
         return frame.checkpoint()
-    return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
+    return frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK_DESER)

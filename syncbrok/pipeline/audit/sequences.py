@@ -1,19 +1,29 @@
 """Rule ``sequence``: every number from the first record of the log to the last is there once, or named by a gap.
 
-Numbers are counted in bitmaps of 32,768, each worked out where the records are: what is brought together is a few
-kilobytes for 32,768 records. Only stretches that are not whole are looked at one by one.
+Numbers are counted in bitmaps of 32,768, each filled in where the records are: what is brought together is four
+kilobytes for 32,768 records, and a row of it comes to one place. Only stretches that are not whole are looked at one by
+one.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.audit.declared import Lost
 from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.tables import Longs
 
-_STRETCH: Final = 32_768
-"""positions of Spark's bitmaps, which begin at 1"""
+STRETCH: Final = "stretch"
+STRETCH_ROW: Final = {
+    "number": "bigint", "records": "bigint", "first": "bigint", "last": "bigint", "end_us": "bigint", "bits": "binary",
+}  # fmt: skip
+"""records of neighbouring sequences that one task has met; ``end_us`` is the time of the newest"""
+
+_SIZE: Final = 32_768
+"""sequences of a stretch, as many as Spark's bitmaps have bits"""
 _LOOKED_AT_MAX: Final = 1_000
 """stretches looked at closely: a log with more is no log"""
 
@@ -38,22 +48,47 @@ class Extent(NamedTuple):
     stretches: tuple[Stretch, ...]
 
 
-def extent(facts: DataFrame) -> Extent:
-    """One pass over all records; brings back one row for 32,768 of them."""
-    stretches = facts.groupBy(f.bitmap_bucket_number("sequence").alias("number")).agg(
-        f.count(f.lit(1)).alias("records"),
-        f.bitmap_count(f.bitmap_construct_agg(f.bitmap_bit_position("sequence"))).alias("different"),
-        f.min("sequence").alias("first"),
-        f.max("sequence").alias("last"),
-        f.max(f.unix_micros("time")).alias("end_us"),
-    )
-    rows: list[Any] = stretches.orderBy("number").collect()
-    found = tuple(Stretch(row.number, row.records, row.different, row.first, row.last) for row in rows)
+class Bitmaps:
+    """The sequences that one task meets."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, list[Any]] = {}
+
+    def add(self, sequences: Longs, times_us: Longs) -> None:
+        numbers = sequences // _SIZE
+        for number in np.unique(numbers).tolist():
+            inside = numbers == number
+            mine, bits = sequences[inside], np.zeros(_SIZE, bool)
+            bits[mine % _SIZE] = True
+            packed, end_us = np.packbits(bits), int(times_us[inside].max())
+            row = self._rows.setdefault(number, [number, 0, int(mine[0]), 0, end_us, np.zeros_like(packed)])
+            row[1] += len(mine)
+            row[2], row[3], row[4] = min(row[2], int(mine.min())), max(row[3], int(mine.max())), max(row[4], end_us)
+            row[5] |= packed
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return [(*row, bits.tobytes()) for *row, bits in self._rows.values()]
+
+
+def extent(scanned: DataFrame) -> Extent:
+    """From the rows of all tasks; brings back one for 32,768 records."""
+    found = scanned.where(f.col(STRETCH).isNotNull()).select(f"{STRETCH}.*").groupBy("number").agg(
+        f.sum("records").alias("records"),
+        f.bitmap_count(f.bitmap_or_agg("bits")).alias("different"),
+        f.min("first").alias("first"),
+        f.max("last").alias("last"),
+        f.max("end_us").alias("end_us"),
+    )  # fmt: skip
+    return _extent(found.collect())
+
+
+def _extent(rows: Iterable[Any]) -> Extent:
+    found = sorted(rows, key=lambda row: row["number"])
     if not found:
         return Extent(0, 0, 0, 0, ())
-    return Extent(
-        sum(one.records for one in found), found[0].first, found[-1].last, max(row.end_us for row in rows), found
-    )
+    stretches = tuple(Stretch(one.number, one.records, one.different, one.first, one.last) for one in found)
+    records, end_us = sum(one.records for one in stretches), max(row.end_us for row in found)
+    return Extent(records, stretches[0].first, stretches[-1].last, end_us, stretches)
 
 
 def broken_stretches(found: Extent) -> list[Stretch]:
@@ -77,7 +112,7 @@ def violations(facts: DataFrame, found: Extent, gaps: list[Lost]) -> list[Violat
     lasts = {one.number: one.last for one in found.stretches}
     before = Window.partitionBy("number").orderBy("sequence")
     rows: list[Any] = (
-        facts.select("sequence", f.bitmap_bucket_number("sequence").alias("number"))
+        facts.select("sequence", f.floor(f.col("sequence") / _SIZE).alias("number"))
         .where(f.col("number").isin(numbers))
         .select("sequence", "number", f.lag("sequence").over(before).alias("before"))
         .where(f.col("before").isNull() | (f.col("sequence") != f.col("before") + 1))

@@ -6,104 +6,120 @@ rest, or once they are older than a given age. The age is counted from the recor
 back, to the newest record of the log; a broker that was down in between has aged them too.
 """
 
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.audit.gates import is_waiting
-from syncbrok.pipeline.audit.keys import chains
+from syncbrok.pipeline.audit.gates import ALL_OF_IT, MEETING, MET
+from syncbrok.pipeline.audit.keys import LINED
 from syncbrok.pipeline.audit.rules import NO_REASONS, REASONS
-from syncbrok.pipeline.audit.standing import is_open
+from syncbrok.pipeline.audit.shapes import TOLD
+from syncbrok.pipeline.audit.tables import HOLD, NEVER, flags, gathered, longs
+
+KEPT: Final = {
+    "open": TOLD["open"],
+    "state": MET["state"],
+    "behind": LINED["behind"],
+    "settled": MEETING["settled"],
+}
+"""what comes in"""
+WAITING: Final = (
+    "message bigint, subscriber bigint, record bigint, queue string, time_us bigint, why string, since_record bigint, "
+    "due_us bigint"
+)
+"""what comes out. ``subscriber`` is 0 for a message that counts nobody; ``since_record`` is the newest record that it
+had to wait for; ``due_us`` what was due when, null where that is not known"""
 
 
 class AtEnd(NamedTuple):
-    """The end of a log: the time of its newest record, and who is paused or disabled then. ``keyed``: some messages
-    have keys."""
+    """The end of a log: the time of its newest record, and who is paused or disabled then."""
 
     end_us: int
-    frozen: list[int]
-    keyed: bool
+    frozen: frozenset[int]
 
 
-def waiting(messages: DataFrame, met: DataFrame, at_end: AtEnd) -> DataFrame:
-    """Every delivery that has not ended: message, subscriber (0: a message that counts nobody), record, queue, why,
-    since_record (the newest record it had to wait for) and since_us (what was due when, where that is known)."""
-    pairs = _open_pairs(messages).join(_parents(met), f.col("message") == f.col("child"), "left")
-    if at_end.keyed:
-        behind = chains(messages).select("message", "s", "before_is_open", "before_end")
-        pairs = pairs.join(behind, ["message", "s"], "left")
-    else:
-        pairs = pairs.withColumns(
-            {"before_is_open": f.lit(False), "before_end": f.lit(None).cast("struct<seq:bigint>")}
+class _State(NamedTuple):
+    """All parents together."""
+
+    is_failed: bool = False
+    is_open: bool = False
+    done: int = -1
+
+
+def waiting(batches: Iterable[pa.RecordBatch], at_end: AtEnd) -> Iterator[pa.RecordBatch]:
+    """Every delivery that has not ended, with its reason, from all ``KEPT`` of the messages of a partition."""
+    tables = gathered(batches, KEPT)
+    over = tables["settled"].filter(_is_past(tables["settled"], "complete")).column("message").to_pylist()
+    done, states, behind = set(over), _states(tables["state"]), _behind(tables["behind"])
+    rows = []
+    for one in tables["open"].to_pylist():
+        message, s = one["message"], one["s"]
+        if s or message not in done:
+            state = states.get((message, s if one["is_rearmed"] else ALL_OF_IT), _State())
+            rows.append(_row(one, state, behind.get((message, s)), at_end))
+    if rows:
+        names = [field.split()[0] for field in WAITING.split(", ")]
+        kinds = [pa.string() if name in ("queue", "why") else pa.int64() for name in names]
+        columns = zip(*rows, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], names=names
         )
-    end, last = f.lit(at_end.end_us), f.col("last")
-    failed = ~f.col("is_rearmed") & f.coalesce("any_failed", f.lit(False))
-    is_held = f.col("policy") == "hold"
-    is_retry = last.outcome == "failed"
-    why = (
-        f.when(f.col("expires_us") < end, "overdue")
-        .when(failed & ~is_held, "owed")
-        .when(failed, "held")
-        .when(f.coalesce("any_open", f.lit(False)), "parents")
-        .when(f.col("s").isin(*at_end.frozen) if at_end.frozen else f.lit(False), "paused")
-        .when(is_retry, f.when(last.due_us > end, "retrying").otherwise("overdue"))
-        .when(f.coalesce("before_is_open", f.lit(False)), "key")
-        .when(f.col("not_before_us") > end, "delayed")
-        .otherwise("ready")
-    )
-    due = f.when(f.col("expires_us") < end, f.col("expires_us")).otherwise(f.coalesce(last.due_us, "not_before_us"))
-    return pairs.select(
-        "message", f.col("s").alias("subscriber"), "record", "queue", "time_us", why.alias("why"),
-        f.greatest("record", "parents_done", last.seq, "before_end.seq").alias("since_record"),
-        due.alias("due_us"),
-    )  # fmt: skip
 
 
-def _open_pairs(messages: DataFrame) -> DataFrame:
-    rearmed = f.filter("events", lambda one: one.marker > 0)
-    whom = f.when(f.col("is_tangled"), f.array_union("counted", f.transform(rearmed, lambda one: one.s))).otherwise(
-        f.col("counted")
-    )
-    nobody = (f.size("counted") == 0) & f.col("complete").isNull() & f.col("cancelled").isNull()
-    everybody = f.when(nobody, f.array_union(whom, f.array(f.lit(0).cast("bigint")))).otherwise(whom)
-    each = messages.where(is_waiting()).select(
-        "message", "record", "queue", "time_us", "policy", "not_before_us", "expires_us", "counted", "events",
-        f.explode(everybody).alias("s"),
-    )  # fmt: skip
-    mine = f.filter("events", lambda one: (one.s == f.col("s")) & (f.coalesce(one.outcome, f.lit("")) != "late"))
-    found = each.withColumn("mine", mine).withColumn(
-        "is_open", is_open("mine", (f.col("s") == 0) | f.array_contains("counted", f.col("s")))
-    )
-    last = f.array_max(
-        f.transform("mine", lambda one: f.struct(one.seq.alias("seq"), one.pos.alias("pos"), one.marker.alias("marker"),
-                                                 one.outcome.alias("outcome"), one.due_us.alias("due_us")))
-    )  # fmt: skip
-    rearmed_now = f.coalesce(f.array_max(f.transform("mine", lambda one: one.marker)) > 0, f.lit(False))
-    return found.where("is_open").select(
-        *(name for name in each.columns if name not in ("counted", "events")),
-        last.alias("last"), rearmed_now.alias("is_rearmed"),
-    )  # fmt: skip
+def _is_past(table: pa.Table, name: str) -> pa.Array:
+    return pa.array(longs(table, name) < NEVER)
 
 
-def _parents(met: DataFrame) -> DataFrame:
-    """How the parents of what waits stand: ``any_failed``, ``any_open``, and the record with which the last was
-    done."""
-    delivers = f.col("policy") == "deliver"
-    done = f.coalesce("complete", f.when(delivers, f.col("ended")))
-    is_gone = f.col("above").isNull()
-    failed = f.when(is_gone, f.col("bad_since").isNotNull() & ~delivers).otherwise(
-        done.isNull() & f.col("ended").isNotNull()
-    )
+def _states(table: pa.Table) -> dict[tuple[int, int], _State]:
+    found: dict[tuple[int, int], _State] = defaultdict(_State)
+    columns = [longs(table, "message"), longs(table, "s"), flags(table, "is_failed"), flags(table, "is_open"),
+               longs(table, "done")]  # fmt: skip
+    for message, s, is_failed, is_open, done in zip(*(one.tolist() for one in columns), strict=True):
+        so_far = found[message, s]
+        found[message, s] = _State(so_far.is_failed or is_failed, so_far.is_open or is_open, max(so_far.done, done))
+    return found
+
+
+def _behind(table: pa.Table) -> dict[tuple[int, int], tuple[bool, int]]:
+    return {(one["message"], one["s"]): (one["is_open"], one["ended"]) for one in table.to_pylist()}
+
+
+def _row(one: dict[str, Any], state: _State, behind: tuple[bool, int] | None, at_end: AtEnd) -> tuple[Any, ...]:
+    if one["is_rearmed"]:
+        # It was due before, and what an operator sends again does not expire: it has ended once already.
+        one = one | {"not_before_us": 0, "expires_us": NEVER}
+    since = [one["record"], state.done, one["touched"]]
+    if behind is not None and behind[1] != NEVER:
+        since.append(behind[1])
+    is_expired = one["expires_us"] < at_end.end_us
+    is_retry = one["retry_us"] != NEVER
+    due = one["expires_us"] if is_expired else one["retry_us"] if is_retry else one["not_before_us"]
+    why = _why(one, state, at_end, is_behind=behind is not None and behind[0])
     return (
-        met.where("is_waiting")
-        .groupBy("child")
-        .agg(
-            f.max(failed).alias("any_failed"),
-            f.max(~is_gone & done.isNull() & f.col("ended").isNull()).alias("any_open"),
-            f.max(done).alias("parents_done"),
-        )
-    )
+        one["message"], one["s"], one["record"], one["queue"], one["time_us"], why, max(since),
+        due or None,
+    )  # fmt: skip
+
+
+def _why(one: dict[str, Any], state: _State, at_end: AtEnd, *, is_behind: bool) -> str:
+    is_retry, is_late = one["retry_us"] != NEVER, one["retry_us"] <= at_end.end_us
+    reasons = {
+        "overdue": one["expires_us"] < at_end.end_us,
+        "owed": state.is_failed and one["policy"] != HOLD,
+        "held": state.is_failed,
+        "parents": state.is_open,
+        "paused": one["s"] in at_end.frozen,
+        "retrying": is_retry and not is_late,
+        "key": not is_retry and is_behind,
+        "delayed": not is_retry and one["not_before_us"] > at_end.end_us,
+    }
+    if is_retry and is_late and not any(reasons[why] for why in ("owed", "held", "parents", "paused")):
+        return "overdue"
+    return next((why for why, holds in reasons.items() if holds), "ready")
 
 
 def overdue(found: DataFrame, facts: DataFrame, end_us: int, pending_us_max: int | None) -> DataFrame:

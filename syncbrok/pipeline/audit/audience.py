@@ -1,0 +1,95 @@
+"""What declarations and gaps say, as arrays that whole columns are looked up in: who was counted, who was deleted when,
+what is in doubt. Pure.
+
+A task is sent one ``Audiences``: declarations and gaps are few.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from syncbrok.pipeline.audit.declared import Declared, Member
+from syncbrok.pipeline.audit.tables import NEVER, Flags, Longs, places
+
+NOBODY = -1
+"""the audience of a message whose queue was not declared"""
+_SHIFT = 32  # numbers of subscribers are below 2**32
+
+
+class Audiences:
+    """Of one log, whose first record is ``first``. Audiences are named by their places in the arrays; the last place
+    is that of ``NOBODY``."""
+
+    def __init__(self, known: Declared, first: int) -> None:
+        self.first = first
+        self.subscribers = known.subscribers
+        self.members: list[tuple[Member, ...]] = [*(one.members for one in known.audiences), ()]
+        self.queue = _longs([*(one.queue for one in known.audiences), NOBODY])
+        self.queue_gone = _longs([*(one.queue_gone or NEVER for one in known.audiences), NEVER])
+        self.size = _longs([len(one) for one in self.members])
+        self.newest = _longs([max((member.since for member in one), default=-1) for one in self.members])
+        self.has_gone = np.array([any(member.gone for member in one) for one in self.members], bool)
+        # Every member of every audience, by audience and number.
+        everybody = sorted(
+            (at << _SHIFT | one.number, one.gone) for at, all_ in enumerate(self.members) for one in all_
+        )
+        self._codes = _longs([code for code, _ in everybody])
+        self._gones = _longs([gone or NEVER for _, gone in everybody])
+        self.numbers = self._codes & (1 << _SHIFT) - 1
+        self.begins = np.cumsum(self.size) - self.size
+        """where the members of each audience begin in ``numbers``"""
+        epochs: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        for at, one in enumerate(known.audiences):
+            epochs[one.name].append((one.begins, one.ends, at))
+        self._epochs = {name: _longs(sorted(spans)).T for name, spans in epochs.items()}
+        self._gap_records = _longs([one.record for one in known.gaps])
+        self._gap_lasts = np.maximum.accumulate(_longs([one.last for one in known.gaps]))
+        self._doubtful = known.doubtful
+
+    def of(self, queues: Sequence[str], which: Longs, records: Longs) -> Longs:
+        """The audience of each message: its queue is ``queues[which]``, it stands in a record of ``records``."""
+        found = np.full(len(which), NOBODY, np.int64)
+        for at, name in enumerate(queues):
+            spans = self._epochs.get(name)
+            mine = np.flatnonzero(which == at)
+            if spans is None or not len(mine):
+                continue
+            begins, ends, audiences = spans
+            span = np.searchsorted(begins, records[mine]) - 1
+            fits = (span >= 0) & (records[mine] <= ends[span])
+            found[mine[fits]] = audiences[span[fits]]
+        return found
+
+    def member(self, audiences: Longs, numbers: Longs) -> tuple[Flags, Longs]:
+        """Whether each subscriber is one of the audience, and the record that deleted it."""
+        places_of = np.where(audiences == NOBODY, len(self.members) - 1, audiences)
+        at, is_there = places(self._codes, places_of << _SHIFT | numbers)
+        gone = self._gones[at] if len(self._gones) else np.full(len(at), NEVER)
+        return is_there, np.where(is_there, gone, NEVER)
+
+    def doubt(self, messages: Longs, records: Longs | None = None) -> Longs:
+        """From which record on nothing is sure of each message: a gap behind it may have swallowed something of it.
+        With ``records``, their own, also what may be missing before them."""
+        since = np.full(len(messages), NEVER)
+        if len(self._gap_records):
+            at = np.searchsorted(self._gap_lasts, messages)
+            inside = at < len(self._gap_lasts)
+            since[inside] = self._gap_records[at[inside]]
+        if records is not None:
+            for above, to in self._doubtful:
+                since[(records > above) & (records <= to)] = 0
+        return since
+
+    def is_gone(self, message: int, record: int) -> bool:
+        """Whether ``message``, of which nothing is known at ``record``, was dropped by retention or lost in a gap."""
+        return message < self.first or int(self.doubt(_longs([message]))[0]) < record
+
+    def deleted(self, number: int) -> int:
+        """The record that deleted a subscriber."""
+        known = self.subscribers.get(number)
+        return known.gone or NEVER if known else NEVER
+
+
+def _longs(values: Sequence[object]) -> Longs:
+    return np.array(values, np.int64)

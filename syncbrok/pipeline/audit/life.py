@@ -1,0 +1,240 @@
+"""What became of one message, event by event: for those to whom something out of the ordinary happened. Pure.
+
+Replays, late answers, cancels, deleted subscribers and queues, carried messages, gaps. ``plain`` judges all others by
+the million, and comes to the same where both can judge.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from syncbrok.pipeline.audit.audience import Audiences
+from syncbrok.pipeline.audit.rules import ALL as EVERYBODY
+from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.tables import (
+    BAD,
+    COUNTED,
+    ENDS,
+    FAILED,
+    GOOD,
+    LATE,
+    NEVER,
+    NORMAL,
+    OUTCOMES,
+    REPLAY_SHIFT,
+    REPLAYED,
+    Event,
+)
+
+_PURGED_AT: Final = 0
+_DELETED_AT: Final = 1
+"""positions in the record that deletes a queue: its messages end before its subscribers are gone"""
+
+
+class Born(NamedTuple):
+    """A message as it was accepted. ``record`` is where it stands: its own, or the one that carries it, else
+    ``NEVER``; ``doubt`` since when nothing is sure of it; ``alone``: it has no parents."""
+
+    message: int
+    record: int
+    own: bool
+    queue: int
+    queue_gone: int
+    only: int
+    counted: tuple[int, ...]
+    doubt: int
+    alone: bool
+
+
+class Row(NamedTuple):
+    """A row of an outcomes record."""
+
+    seq: int
+    pos: int
+    s: int
+    attempt: int
+    outcome: int
+    good: bool
+    after: int
+    due_us: int
+
+
+class Entry(NamedTuple):
+    """A replay sends the message again."""
+
+    record: int
+    pos: int
+    replay: int
+    queue: int
+    subscribers: tuple[int, ...]
+    parents: tuple[int, ...]
+
+
+class Claim(NamedTuple):
+    """A record carries the message, and says how far it had come: (subscriber, outcome), (subscriber, attempts, when
+    the next was due)."""
+
+    record: int
+    ended: tuple[tuple[int, int], ...]
+    tried: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(slots=True)
+class Pair:
+    """The message at one subscriber. ``replay``: the replay that it has yet to end in; ``retry_us``: when its next
+    attempt is due, where it has been tried; ``touched``: the newest record about it."""
+
+    is_counted: bool
+    is_open: bool
+    ends: list[tuple[int, int, bool]] = field(default_factory=list)
+    attempts: int = 0
+    replay: int = 0
+    retry_us: int = NEVER
+    touched: int = 0
+
+
+class Life:
+    """Feed it all events of a message; then read what became of it. ``ended`` and ``complete`` are the records with
+    which it ended and became complete: they never go back (RULES 21). A message that counts nobody is complete once its
+    parents are; ``chains`` says when that was."""
+
+    def __init__(self, born: Born, known: Audiences) -> None:
+        self.born = born
+        self.ended = self.complete = born.record if not born.counted and born.alone else NEVER
+        self.cancelled = NEVER
+        self.pairs = {number: Pair(is_counted=True, is_open=True) for number in born.counted}
+        self.events: list[Event] = []
+        self.entries: list[Entry] = []
+        self.found: list[Violation] = []
+        self._known = known
+
+    def tell(self, rows: list[Row], entries: list[Entry], claims: list[Claim]) -> None:
+        """Everything that happened to it, in any order."""
+        happened: list[tuple[int, int, Any]] = [(one.seq, one.pos, one) for one in rows]
+        happened += [(one.record, one.pos, one) for one in entries]
+        happened += [(one.record, -1, one) for one in claims]
+        happened += self._deletions(entries)
+        for seq, pos, one in sorted(happened, key=lambda each: each[:2]):
+            if isinstance(one, Row):
+                self._row(one)
+            elif isinstance(one, Claim):
+                self._carried(one)
+            elif seq > self.born.record:
+                self._operated(seq, pos, one)
+
+    def _deletions(self, entries: list[Entry]) -> Iterator[tuple[int, int, int | None]]:
+        if self.born.queue_gone != NEVER:
+            yield self.born.queue_gone, _PURGED_AT, None
+        for number in {*self.born.counted, *(number for one in entries for number in one.subscribers)}:
+            if (gone := self._known.deleted(number)) != NEVER:
+                yield gone, _DELETED_AT, number
+
+    def _operated(self, seq: int, pos: int, one: Entry | int | None) -> None:
+        """A replay, a subscriber that was deleted (its number), or the queue (None)."""
+        if one is None:
+            self._end_all(seq, pos, good=False)
+        elif isinstance(one, Entry):
+            self.entries.append(one)
+            for number in one.subscribers:
+                pair = self._at(number)
+                pair.replay, pair.retry_us, pair.touched = one.replay, NEVER, seq
+                pair.is_open = pair.is_open or self._known.deleted(number) > seq
+        elif one in self.pairs and self.pairs[one].is_open:
+            self._end(one, seq, pos, good=True)
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _row(self, row: Row) -> None:
+        born, number = self.born, row.s
+        if row.seq <= born.record:
+            if not self._known.is_gone(born.message, row.seq):
+                self._report("addressee", row.seq, number, "no such message was accepted")
+            return
+        if number == EVERYBODY:
+            self._end_all(row.seq, row.pos, good=row.good)
+            return
+        if self._known.deleted(number) < row.seq:
+            return
+        pair = self._at(number)
+        flags = 0 if born.doubt < row.seq else self._judge(pair, row)
+        if row.outcome != LATE:
+            pair.attempts = max(row.attempt, pair.attempts)
+            pair.retry_us, pair.touched = row.due_us if row.outcome == FAILED else NEVER, row.seq
+        if row.outcome in (FAILED, LATE):
+            counted = COUNTED if pair.is_counted else 0
+            self.events.append(Event(number, row.seq, row.pos, row.after, row.attempt, flags | counted))
+        else:
+            self._end(number, row.seq, row.pos, good=row.good, row=row, judged=flags)
+
+    def _judge(self, pair: Pair, row: Row) -> int:
+        """Reports what is wrong with the row itself; by which rules the attempt is to be judged."""
+        late = row.outcome == LATE
+        if not (pair.is_counted or pair.is_open or self._catches_up(row)):
+            self._report("addressee", row.seq, row.s, "the message is not for this subscriber")
+        if not pair.is_open and pair.ends and not late:
+            named = f"{OUTCOMES[row.outcome - 1].upper()} (attempt {row.attempt})"
+            self._report("end", row.seq, row.s, f"{named} after its end in record {pair.ends[-1][0]}")
+        if row.attempt and row.attempt <= pair.attempts and not late:
+            self._report("attempts", row.seq, row.s, f"attempt {row.attempt} after attempt {pair.attempts}")
+        if not row.attempt:
+            return 0
+        if pair.replay:
+            return 0 if late else REPLAYED | pair.replay << REPLAY_SHIFT
+        # Which of its lives a late attempt belongs to is not known.
+        return 0 if late and len(pair.ends) > 1 else NORMAL
+
+    def _catches_up(self, row: Row) -> bool:
+        """Whether the subscriber, which the message does not count, may have it all the same (RULES 14)."""
+        known = self._known.subscribers.get(row.s)
+        if known is None or known.queue != self.born.queue or known.begins >= row.seq:
+            return False
+        is_its = self.born.only in (0, row.s)
+        return is_its and any(at < row.seq and start <= self.born.message for at, start in known.starts)
+
+    def _carried(self, claim: Claim) -> None:
+        """Where the message's own record is gone, what the first that carries it says is all that is known."""
+        born = self.born
+        is_all = not born.own and claim.record == born.record
+        for pos, (number, outcome) in enumerate(claim.ended):
+            if number not in self.pairs or not self.pairs[number].is_open:
+                continue
+            if is_all:
+                self._end(number, claim.record, pos, good=outcome not in BAD)
+            elif born.record < claim.record <= born.doubt:
+                what = f"is carried as {OUTCOMES[outcome - 1].upper()} where it has not ended"
+                self._report("carried", claim.record, number, what)
+        for number, attempts, due_us in claim.tried if is_all else ():
+            pair = self._at(number)
+            pair.attempts, pair.retry_us, pair.touched = attempts, due_us, claim.record
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def _end_all(self, seq: int, pos: int, *, good: bool) -> None:
+        for number in sorted(number for number, pair in self.pairs.items() if pair.is_open):
+            self._end(number, seq, pos, good=good)
+        if not self.born.counted:
+            self.cancelled = min(self.cancelled, seq)
+            self.ended = min(self.ended, seq)
+
+    def _end(self, number: int, seq: int, pos: int, *, good: bool, row: Row | None = None, judged: int = 0) -> None:
+        pair = self._at(number)
+        pair.ends.append((seq, pos, good))
+        pair.is_open, pair.replay, pair.retry_us, pair.touched = False, 0, NEVER, seq
+        flags = judged | ENDS | (GOOD if good else 0) | (COUNTED if pair.is_counted else 0)
+        after, attempt = (row.after, row.attempt) if row else (0, 0)
+        self.events.append(Event(number, seq, pos, after, attempt, flags))
+        counted = [(one, each) for one, each in self.pairs.items() if each.is_counted]
+        if not counted or self.complete != NEVER or any(each.is_open for _, each in counted):
+            return
+        self.ended = min(self.ended, seq)
+        # A dead letter of a subscriber that is gone goes with it: nobody could be sent a replay.
+        if all(each.ends[-1][2] or (self._known.deleted(one), _DELETED_AT) <= (seq, pos) for one, each in counted):
+            self.complete = seq
+
+    def _at(self, number: int) -> Pair:
+        if number not in self.pairs:
+            self.pairs[number] = Pair(is_counted=False, is_open=False)
+        return self.pairs[number]
+
+    def _report(self, rule: str, record: int, subscriber: int, what: str) -> None:
+        self.found.append(Violation(rule, record, self.born.message, subscriber, what))

@@ -1,0 +1,181 @@
+"""What became of the plain messages, all at once: nearly all messages of a log are."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from syncbrok.pipeline.audit.audience import Audiences
+from syncbrok.pipeline.audit.columns import Messages, Rows
+from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.shapes import TOLD
+from syncbrok.pipeline.audit.tables import (
+    COUNTED,
+    ENDS,
+    GOOD,
+    NEVER,
+    NORMAL,
+    Flags,
+    Longs,
+    events_packed,
+    flags,
+    found,
+    longs,
+    numbers_packed,
+    packed,
+    packed_rows,
+    places,
+    ranges,
+)
+
+
+class _Plain:
+    """What became of the plain messages, by columns; ``at`` are their places among all."""
+
+    def __init__(self, messages: Messages, rows: Rows, plain: Flags, known: Audiences) -> None:
+        size = len(plain)
+        self._messages, self._rows, self._known = messages, rows, known
+        self.at = np.flatnonzero(plain)
+        self.mine = (rows.of >= 0) & plain[rows.of] if size else np.zeros(len(rows.of), bool)
+        tried = self.mine & (rows.attempt > 0)
+        nobody, orphan = messages.size == 0, messages.parent_counts == 0
+        is_over = ~nobody & (rows.closed == messages.size)
+        self.follows = (nobody & ~orphan)[self.at]
+        ended = np.where(nobody & orphan, messages.record, np.where(is_over, rows.closed_by, NEVER))
+        self.ended = ended[self.at]
+        self.complete = np.where(is_over & (rows.closed_badly > 0), NEVER, ended)[self.at]
+        self.is_open = (~nobody & ~is_over)[self.at]
+        self.first = rows.least(rows.after, tried, size)[self.at]
+        self.last = rows.most(rows.after, tried, size)[self.at]
+        self.row_flags = COUNTED | NORMAL * (rows.attempt > 0) | rows.ends * (ENDS | GOOD * rows.good)
+        self.events = self._events(np.flatnonzero(self.mine), np.bincount(rows.of[self.mine], minlength=size)[self.at])
+        lasts = np.flatnonzero(self.mine & rows.is_last)
+        self._deliveries = _codes(rows.of[lasts], rows.s[lasts])
+        self._lasts, self._firsts = lasts, np.flatnonzero(self.mine & rows.is_first)
+
+    def of(self, values: Longs) -> Longs:
+        return values[self.at]
+
+    def counted(self) -> pa.Array:
+        """Whom each counts."""
+        return numbers_packed(self._pairs(self.at)[1], self._messages.size[self.at])
+
+    def edges(self) -> tuple[Longs, Longs]:
+        """The place among the plain ones, and the parent."""
+        counts = self._messages.parent_counts
+        begins, widths = (np.cumsum(counts) - counts)[self.at], counts[self.at]
+        return np.repeat(np.arange(len(self.at)), widths), self._messages.parents[ranges(begins, widths)]
+
+    def deliveries(self, at: Longs) -> tuple[Longs, Longs, Longs, Longs]:
+        """Of the messages ``at``, for each subscriber: the message's place, the subscriber, and its first and last row
+        (-1 for none)."""
+        which, s = self._pairs(at)
+        if not len(self._deliveries):
+            none = np.full(len(which), -1, np.int64)
+            return which, s, none, none
+        place, is_there = places(self._deliveries, _codes(which, s))
+        return which, s, np.where(is_there, self._firsts[place], -1), np.where(is_there, self._lasts[place], -1)
+
+    def events_between(self, firsts: Longs, lasts: Longs) -> pa.Array:
+        widths = np.where(firsts < 0, 0, lasts - firsts + 1)
+        return self._events(ranges(firsts, widths), widths)
+
+    def _events(self, at: Longs, counts: Longs) -> pa.Array:
+        rows = self._rows
+        return events_packed(
+            [one[at] for one in (rows.s, rows.seq, rows.pos, rows.after, rows.attempt, self.row_flags)], counts
+        )
+
+    def _pairs(self, at: Longs) -> tuple[Longs, Longs]:
+        audience, widths = self._messages.audience[at], self._messages.size[at]
+        return np.repeat(at, widths), self._known.numbers[ranges(self._known.begins[audience], widths)]
+
+
+def _codes(which: Longs, s: Longs) -> Longs:
+    return which << 32 | s
+
+
+def plain_rows(messages: Messages, rows: Rows, plain: Flags, known: Audiences) -> Iterator[pa.RecordBatch]:
+    kept = _Plain(messages, rows, plain, known)
+    yield from found(TOLD, _misnamed(messages))
+    if not len(kept.at):
+        return
+    none = np.full(len(kept.at), "")
+    yield packed(TOLD, "standing", {
+        "message": kept.of(messages.message), "record": kept.of(messages.record), "queue": kept.of(messages.queue),
+        "doubt": kept.of(messages.doubt), "ended": kept.ended, "complete": kept.complete, "last_counted": kept.last,
+        "follows": kept.follows, "counted": kept.counted(), "events": kept.events, "entries": none,
+    })  # fmt: skip
+    yield from _edges(messages, kept)
+    yield from _open(messages, rows, kept)
+    has_key, keys = messages.key_of()
+    yield from _lines(messages, rows, kept, kept.at[has_key[kept.at]], keys)
+    judged = int((kept.mine & (rows.attempt > 0)).sum())
+    deliveries = int(kept.of(messages.size).sum())
+    ends = int((kept.mine & rows.ends).sum())
+    yield from packed_rows(TOLD, "count", [(
+        len(kept.at), int(kept.of(messages.parent_counts).sum()), deliveries, judged, judged, ends,
+        int(has_key[kept.at].sum()), int(kept.follows.sum()), int((kept.complete != NEVER).sum()),
+        deliveries - ends + int(kept.follows.sum()),
+    )])  # fmt: skip
+
+
+def _edges(messages: Messages, kept: _Plain) -> Iterator[pa.RecordBatch]:
+    at, parents = kept.edges()
+    if not len(at):
+        return
+    never, no, none = np.full(len(at), NEVER), np.zeros(len(at), bool), np.full(len(at), "")
+    same, policy = flags(messages.table, "is_same"), longs(messages.table, "policy")
+    yield packed(TOLD, "edge", {
+        "parent": parents, "child": kept.of(messages.message)[at], "record": kept.of(messages.record)[at],
+        "queue": kept.of(messages.queue)[at], "own": ~no, "is_same": same[kept.at][at], "policy": policy[kept.at][at],
+        "first_counted": kept.first[at], "first_uncounted": never, "is_replayed": no,
+        "is_waiting": (kept.is_open | kept.follows)[at], "follows": kept.follows[at], "cancelled": never,
+        "events": kept.events.take(pa.array(at)), "entries": none, "rearmed": none,
+    })  # fmt: skip
+
+
+def _open(messages: Messages, rows: Rows, kept: _Plain) -> Iterator[pa.RecordBatch]:
+    which, s, _, last = kept.deliveries(kept.at[kept.is_open])
+    is_open = (last < 0) | ~rows.ends[last] if len(rows.ends) else np.ones(len(which), bool)
+    follows = kept.at[kept.follows]
+    at, s = np.append(which[is_open], follows), np.append(s[is_open], np.zeros(len(follows), np.int64))
+    if not len(at):
+        return
+    last = np.append(last[is_open], np.full(len(follows), -1))
+    is_tried = last >= 0
+    table = messages.table.take(pa.array(at))
+    empty = np.zeros(1, np.int64)
+    due_us, seq = (one if len(one) else empty for one in (rows.due_us, rows.seq))
+    yield packed(TOLD, "open", {
+        "message": messages.message[at], "s": s, "record": messages.record[at], "queue": table.column("queue"),
+        "time_us": table.column("time_us"), "policy": table.column("policy"),
+        "not_before_us": table.column("not_before_us"), "expires_us": table.column("expires_us"),
+        "is_rearmed": np.zeros(len(at), bool), "retry_us": np.where(is_tried, due_us[last], NEVER),
+        "touched": np.where(is_tried, seq[last], 0),
+    })  # fmt: skip
+
+
+def _lines(messages: Messages, rows: Rows, kept: _Plain, at: Longs, keys: list[str | None]) -> Iterator[pa.RecordBatch]:
+    which, s, first, last = kept.deliveries(at)
+    if not len(which):
+        return
+    is_there = last >= 0
+    has_rows = len(rows.ends) > 0
+    has_ended = is_there & rows.ends[last] if has_rows else is_there
+    never = np.full(len(which), NEVER)
+    yield packed(TOLD, "line", {
+        "queue": messages.queue[which], "key": [keys[one] for one in which.tolist()], "s": s,
+        "message": messages.message[which], "doubt": messages.doubt[which],
+        "end_seq": np.where(has_ended, rows.seq[last], NEVER) if has_rows else never,
+        "end_pos": np.where(has_ended, rows.pos[last], 0) if has_rows else never, "is_open": ~has_ended,
+        "first_seq": np.where(is_there & (rows.attempt[first] > 0), rows.seq[first], NEVER) if has_rows else never,
+        "events": kept.events_between(first, last),
+    })  # fmt: skip
+
+
+def _misnamed(messages: Messages) -> Iterator[Violation]:
+    named = longs(messages.table, "named")
+    for at in np.flatnonzero(messages.own & (named != messages.message)).tolist():
+        sequence = int(messages.message[at])
+        yield Violation("parents", sequence, sequence, 0, f"its id names sequence {named[at]}")

@@ -1,0 +1,53 @@
+"""What is known of messages, and what is made of it: the kinds of rows between the steps of the audit."""
+
+from typing import Final
+
+from syncbrok.pipeline.audit.facts import CLAIM
+from syncbrok.pipeline.audit.tables import FOUND
+
+EVENTS: Final = {
+    "accepted": {
+        "message": "bigint", "queue": "string", "time_us": "bigint", "named": "bigint", "parents": "array<bigint>",
+        "key": "string", "is_same": "boolean", "policy": "int", "not_before_us": "bigint", "expires_us": "bigint",
+        "only": "bigint", "own": "boolean",
+    },
+    "row": {
+        "message": "bigint", "seq": "bigint", "pos": "int", "s": "bigint", "attempt": "int", "outcome": "int",
+        "good": "boolean", "after": "bigint", "due_us": "bigint",
+    },
+    "claim": CLAIM,
+}  # fmt: skip
+"""what comes in. ``named``: the sequence that the message's id says; ``own``: it stands in its own record"""
+
+TOLD: Final = {
+    # How a message stood, for its children.
+    "standing": {
+        "message": "bigint", "record": "bigint", "queue": "bigint", "doubt": "bigint", "ended": "bigint",
+        "complete": "bigint", "last_counted": "bigint", "follows": "boolean", "counted": "binary", "events": "binary",
+        "entries": "string",
+    },
+    # A parent of a message, and what the message has done.
+    "edge": {
+        "parent": "bigint", "child": "bigint", "record": "bigint", "queue": "bigint", "own": "boolean",
+        "is_same": "boolean", "policy": "int", "first_counted": "bigint", "first_uncounted": "bigint",
+        "is_replayed": "boolean", "is_waiting": "boolean", "follows": "boolean", "cancelled": "bigint",
+        "events": "binary", "entries": "string", "rearmed": "string",
+    },
+    # A delivery that has not ended.
+    "open": {
+        "message": "bigint", "s": "bigint", "record": "bigint", "queue": "string", "time_us": "bigint",
+        "policy": "int", "not_before_us": "bigint", "expires_us": "bigint", "is_rearmed": "boolean",
+        "retry_us": "bigint", "touched": "bigint",
+    },
+    # A message of a key at a subscriber.
+    "line": {
+        "queue": "bigint", "key": "string", "s": "bigint", "message": "bigint", "doubt": "bigint", "end_seq": "bigint",
+        "end_pos": "bigint", "is_open": "boolean", "first_seq": "bigint", "events": "binary",
+    },
+    "found": FOUND,
+    "count": dict.fromkeys(
+        ("messages", "edges", "deliveries", "attempts", "attempts_judged", "ends", "keyed", "chained", "complete",
+         "waiting"), "bigint",
+    ),
+}  # fmt: skip
+"""what comes out. ``follows``: the message counts nobody, and its end follows from its parents' (``chains``)"""

@@ -1,0 +1,175 @@
+"""The steps of the audit one behind the other in this process, without Spark: what its shuffles bring together is cut
+into partitions by hand. For many random logs in seconds; that Spark does the same is tested on a few."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from syncbrok.model.facts import Fact
+from syncbrok.pipeline import schema
+from syncbrok.pipeline.audit import chains, gates, keys, standing, tables, waiting
+from syncbrok.pipeline.audit import facts as audit_facts
+from syncbrok.pipeline.audit.audience import Audiences
+from syncbrok.pipeline.audit.declared import declared
+from syncbrok.pipeline.audit.rules import BAD_OUTCOMES, BY_OPERATOR
+from syncbrok.pipeline.audit.shapes import EVENTS
+from syncbrok.pipeline.audit.tables import DELIVER, NEVER, OUTCOMES, POLICIES
+from tests.support.audit_frames import rows_of
+
+PARTITIONS = 3
+
+Rows = list[dict[str, Any]]
+By = dict[str, Rows]
+
+
+class Judged(NamedTuple):
+    """Findings of the rules that need no bitmaps, and why what waits does."""
+
+    found: list[tuple[str, int, int, int]]
+    waiting: dict[tuple[int, int], str]
+
+
+def judged_in_steps(facts: Sequence[Fact]) -> Judged:
+    rows = rows_of(facts)
+    columns = schema.columns_of("facts", "sequence,time,kind,detail")
+    scanned = _by_kind(audit_facts.scan([_batch(columns, rows.facts)]))
+    said = audit_facts.put_together((one["sequence"], one["kind"], one["said"]) for one in scanned.get("fact", []))
+    first = min(fact.sequence for fact in facts)
+    known = declared(said.declarations, first)
+    audiences = Audiences(known, first)
+    events = {
+        "accepted": [_accepted(one) for one in rows.messages],
+        "row": [_row(one) for one in rows.deliveries],
+        "claim": scanned.get("claim", []),
+    }
+    told = _run(events, EVENTS, {}, lambda batches: standing.told(batches, audiences))
+    settled = _settled(told, scanned.get("bad", []))
+    meeting = {name: told.get(name, []) for name in ("standing", "edge")} | {
+        "bad": scanned.get("bad", []),
+        "settled": settled,
+    }
+    met = _run(meeting, gates.MEETING, {"edge": "parent"}, lambda batches: gates.met(batches, audiences, said.began))
+    lined = _lined(told.get("line", []))
+    kept = {"open": told.get("open", []), "state": met.get("state", []), "behind": lined.get("behind", [])}
+    end_us = max(fact.time_us for fact in facts)
+    at_end = waiting.AtEnd(end_us, frozenset(known.frozen()))
+    waits: Rows = []
+    for part in _parts(kept | {"settled": settled}, {}):
+        for batch in waiting.waiting(_batches(part, waiting.KEPT), at_end):
+            waits += batch.to_pylist()
+    findings = [tuple(one.values())[:4] for frame in (told, met, lined) for one in frame.get("found", [])]
+    findings += [tuple(one)[:4] for one in known.violations]
+    return Judged(sorted(findings), {(one["message"], one["subscriber"]): one["why"] for one in waits})  # type: ignore[arg-type]
+
+
+def _run(rows: By, kinds: tables.Kinds, to: dict[str, str], task: Any) -> By:
+    found: By = {}
+    for part in _parts(rows, to):
+        for kind, some in _by_kind(task(_batches(part, kinds))).items():
+            found.setdefault(kind, []).extend(some)
+    return found
+
+
+def _parts(rows: By, to: dict[str, str]) -> Iterator[By]:
+    """As a shuffle does: by the message, or by the column that ``to`` names."""
+    for number in range(PARTITIONS):
+        yield {
+            kind: [one for one in some if one[to.get(kind, "message")] % PARTITIONS == number]
+            for kind, some in rows.items()
+        }
+
+
+def _batches(rows: By, kinds: tables.Kinds) -> list[pa.RecordBatch]:
+    return [
+        batch
+        for kind, some in rows.items()
+        for batch in tables.packed_rows(kinds, kind, [tuple(one[name] for name in kinds[kind]) for one in some])
+    ]
+
+
+def _by_kind(batches: Iterable[pa.RecordBatch]) -> By:
+    found: By = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            ((kind, values),) = ((kind, values) for kind, values in row.items() if values is not None)
+            found.setdefault(kind, []).append(values)
+    return found
+
+
+def _batch(columns: Sequence[schema.Column], rows: Rows) -> pa.RecordBatch:
+    arrays = [pa.array([row.get(one.name) for row in rows], one.arrow) for one in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema(tuple(columns)))
+
+
+# -- what Spark's expressions do --------------------------------------------------------------------------------------
+
+
+def _accepted(row: dict[str, Any]) -> dict[str, Any]:
+    number = int(row["id"].replace("-", "")[13:24], 16)
+    return {
+        "message": row["sequence"],
+        "queue": row["queue"],
+        "time_us": _us(row["time"], 0),
+        "named": (number >> 32 << 30) + (number & 0x3FFF_FFFF),
+        "parents": row["parent_sequences"],
+        "key": row["key"] or "",
+        "is_same": row["scope"] == "same",
+        "policy": POLICIES.index(row["parent_failure"]),
+        "not_before_us": _us(row["not_before"], 0),
+        "expires_us": _us(row["expires"], NEVER),
+        "only": row["only_subscriber"] or 0,
+        "own": not row["carried"],
+    }
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "message": row["message"],
+        "seq": row["sequence"],
+        "pos": row["position"],
+        "s": row["subscriber_number"],
+        "attempt": row["attempt"],
+        "outcome": OUTCOMES.index(row["outcome"]) + 1,
+        "good": row["outcome"] not in BAD_OUTCOMES and row["reason"] not in BY_OPERATOR,
+        "after": row["after"],
+        "due_us": _us(row["due"], 0),
+    }
+
+
+def _us(time: Any, missing: int) -> int:
+    return missing if time is None else int(time.timestamp() * 1_000_000)
+
+
+def _settled(told: By, bad: Rows) -> Rows:
+    standing_ = {one["message"]: one for one in told.get("standing", [])}
+    since: dict[int, int] = {}
+    for one in bad:
+        since[one["message"]] = min(one["since"], since.get(one["message"], NEVER))
+    rows = []
+    for edge in (one for one in told.get("edge", []) if one["follows"]):
+        above = standing_.get(edge["parent"])
+        row = [edge["child"], edge["record"], edge["policy"], edge["cancelled"], 0, 0, 0]
+        if above is not None and above["record"] < edge["record"]:
+            row[4:] = [edge["parent"] if above["follows"] else 0, above["complete"], above["ended"]]
+        elif above is None and since.get(edge["parent"], NEVER) < edge["record"] and edge["policy"] != DELIVER:
+            row[5] = NEVER
+        rows.append(row)
+    if not rows:
+        return []
+    names = ["child", "record", "policy", "cancelled", "parent", "complete", "ended"]
+    batch = pa.RecordBatch.from_arrays([pa.array(one, pa.int64()) for one in zip(*rows, strict=True)], names=names)
+    return [row for one in chains._task(iter([batch])) for row in one.to_pylist()]
+
+
+def _lined(lines: Rows) -> By:
+    ordered = sorted(lines, key=lambda one: (one["queue"], one["key"], one["s"], one["message"]))
+    pairs = []
+    for before, one in pairwise(ordered):
+        if [before[name] for name in ("queue", "key", "s")] == [one[name] for name in ("queue", "key", "s")]:
+            own = {name: one[name] for name in ("message", "s", "is_open", "events")}
+            above = {f"before_{name}": before[name] for name in ("doubt", "end_seq", "end_pos", "is_open")}
+            pairs.append(own | above | {"before": before["message"]})
+    kinds = keys._BEFORE
+    return _by_kind(keys._judged(_batches({"pair": pairs}, kinds)))

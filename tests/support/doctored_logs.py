@@ -1,0 +1,194 @@
+"""Logs that break a promise, one for each rule and way: what an audit must find in them, and nothing else."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from syncbrok.model.facts import Fact, Outcome, RearmedEntry, Reason, Tried
+from syncbrok.model.message import ParentFailure, Scope
+from tests.support.judged import Pair
+from tests.support.story import Story, message_id
+
+
+class Doctored(NamedTuple):
+    """A story and what must be found in it: rule and record."""
+
+    facts: list[Fact]
+    findings: list[tuple[str, int]]
+
+
+def _retained() -> Doctored:
+    """What retention has left: carried messages keep their gates, a listed dead parent is failed (RULES 2)."""
+    pair = Pair()
+    pair.story.snapshot(bad=[(2, Outcome.DEAD)])
+    start = pair.story.last
+    orphan, failed = pair.story.publish(pair.queue, 1), pair.story.publish(pair.queue, 2)
+    parent = pair.story.message(pair.parent, pair.queue)
+    pair.story.carry(parent, [(pair.one, Outcome.DELIVERED)], [Tried(pair.two, 3, 0)])
+    pair.story.carry(pair.story.message(pair.child, pair.queue, [pair.parent]))
+    pair.story.attempt(orphan, pair.one)
+    early = [pair.story.attempt(pair.child, pair.one), pair.story.attempt(failed, pair.one)]
+    low = pair.story.attempt(pair.parent, pair.two, attempt=3)
+    return Doctored(
+        pair.story.facts[start - 1 :], [*(("gate", one) for one in early), ("attempts", low), ("inversion", low)]
+    )
+
+
+def _gate(scope: Scope, policy: ParentFailure, outcome: Outcome) -> Doctored:
+    """Attempts before the parent was done, in each way that scope and policy tell apart; one attempt is as it should
+    be."""
+    pair = Pair(policy, scope)
+    pair.story.attempt(pair.parent, pair.one)
+    other = pair.story.attempt(pair.child, pair.two, Outcome.FAILED)
+    ended = pair.story.attempt(pair.parent, pair.two, outcome)
+    early = pair.story.attempt(pair.child, pair.one, Outcome.FAILED, after=ended - 2)
+    late = pair.story.attempt(pair.child, pair.one, attempt=2)
+    allowed = scope is Scope.SAME or outcome is Outcome.DELIVERED or policy is ParentFailure.DELIVER
+    wrong = [other, *([early] if scope is Scope.ALL else []), *([] if allowed else [late])]
+    found = [("gate", one) for one in wrong]
+    # The parent's last attempt began after what the child was sent before it.
+    return Doctored(pair.story.facts, [*found, ("inversion", ended)])
+
+
+def _through_nobody() -> Doctored:
+    """RULES 17: a message nobody counts passes the gate on, through a chain of them."""
+    story = Story()
+    queue, empty = story.queue("orders"), story.queue("empty")
+    one = story.subscriber(queue)
+    root = last = story.publish(queue)
+    for _ in range(20):
+        last = story.publish(empty, last)
+    child = story.publish(queue, last)
+    early = story.attempt(child, one, Outcome.FAILED)
+    story.attempt(root, one)
+    story.attempt(child, one, attempt=2)
+    return Doctored(story.facts, [("gate", early)])
+
+
+def _replayed() -> Doctored:
+    """RULES 21: inside a replay the child waits for the parent again; numbers go on."""
+    pair = Pair()
+    both = (pair.one, pair.two)
+    for message in (pair.parent, pair.child):
+        for number in both:
+            pair.story.attempt(message, number)
+    pair.story.rearm(
+        1,
+        RearmedEntry(pair.parent, pair.queue, both, (), (1, 1)),
+        RearmedEntry(pair.child, pair.queue, both, (pair.parent,), (1, 1)),
+    )
+    pair.story.attempt(pair.parent, pair.one, attempt=2)
+    early = pair.story.attempt(pair.child, pair.one, attempt=2)
+    pair.story.attempt(pair.parent, pair.two, attempt=2)
+    again = pair.story.attempt(pair.child, pair.two)
+    return Doctored(pair.story.facts, [("gate", early), ("attempts", again)])
+
+
+def _ends() -> Doctored:
+    """A second end, an attempt after the end, and one that is late, which is allowed."""
+    pair = Pair()
+    pair.story.attempt(pair.parent, pair.one)
+    pair.story.attempt(pair.parent, pair.one, Outcome.LATE, after=4)
+    second = pair.story.attempt(pair.parent, pair.one, attempt=2)
+    pair.story.end(pair.parent, Outcome.DEAD, Reason.SUBSCRIBER_DISABLED)
+    third = pair.story.attempt(pair.parent, pair.two)
+    return Doctored(pair.story.facts, [("end", second), ("end", third)])
+
+
+def _addressees() -> Doctored:
+    """Rows for a stranger, for one who came later, about a message nobody accepted; catching up is allowed."""
+    pair = Pair()
+    stranger = pair.story.subscriber(pair.story.queue("other"))
+    late = pair.story.subscriber(pair.queue)
+    pair.story.attempt(pair.parent, pair.story.subscriber(pair.queue, start=pair.parent))
+    wrong = [pair.story.attempt(pair.parent, stranger), pair.story.attempt(pair.parent, late)]
+    unknown = pair.story.attempt(pair.queue, pair.one)  # the record of that sequence is no message
+    return Doctored(pair.story.facts, [("addressee", one) for one in (*wrong, unknown)])
+
+
+def _keys() -> Doctored:
+    """RULES 6: the next of a key went out at a subscriber where the one before had not ended."""
+    story = Story()
+    queue = story.queue()
+    one, two = story.subscriber(queue), story.subscriber(queue)
+    first, second = story.publish(queue, key="k"), story.publish(queue, key="k")
+    story.attempt(first, one, Outcome.DEAD)
+    story.attempt(second, one)
+    return Doctored(story.facts, [("key", story.attempt(second, two))])
+
+
+def _parents() -> Doctored:
+    """A parent that was accepted later, and an id that names another place."""
+    story = Story()
+    queue = story.queue()
+    early = story.publish(queue, story.last + 2)
+    story.publish(queue)
+    named = story.publish(queue)
+    story.facts[-1] = story.facts[-1]._replace(id=message_id(named + 7))  # type: ignore[call-arg]
+    return Doctored(story.facts, [("parents", early), ("parents", named)])
+
+
+def _carried() -> Doctored:
+    """A message carried as ended where it was not would be lost silently."""
+    pair = Pair()
+    return Doctored(
+        pair.story.facts,
+        [("carried", pair.story.carry(pair.story.message(pair.parent, pair.queue), [(pair.one, Outcome.DELIVERED)]))],
+    )
+
+
+def _sequences() -> Doctored:
+    """Records that nobody names as lost."""
+    story = Story()
+    queue = story.queue()
+    story.skip(3)
+    return Doctored(story.facts, [("sequence", story.publish(queue))])
+
+
+def _snapshot() -> Doctored:
+    """A snapshot that has lost a subscriber."""
+    story = Story()
+    story.subscriber(story.queue())
+    story.subscribers.clear()
+    return Doctored(story.facts, [("snapshot", story.snapshot())])
+
+
+def _gap() -> Doctored:
+    """What salvage names as lost excuses what it may have swallowed; what comes after the next snapshot is judged."""
+    pair = Pair()
+    pair.story.gap(pair.story.last + 1, pair.story.last + 4)
+    pair.story.attempt(pair.child, pair.one)
+    pair.story.snapshot()
+    parent = pair.story.publish(pair.queue)
+    child = pair.story.publish(pair.queue, parent)
+    return Doctored(pair.story.facts, [("gate", pair.story.attempt(child, pair.one))])
+
+
+def _sound() -> Doctored:
+    """Everything as it should be: retries, a paused subscriber, a deleted one."""
+    pair = Pair()
+    pair.story.attempt(pair.parent, pair.one, Outcome.FAILED)
+    pair.story.attempt(pair.parent, pair.one, attempt=2)
+    pair.story.unsubscribe(pair.two)
+    pair.story.attempt(pair.child, pair.one)
+    return Doctored(pair.story.facts, [])
+
+
+CASES: dict[str, Callable[[], Doctored]] = {
+    "retained": _retained,  # first: only the beginning of a log may be missing
+    "gate_all": lambda: _gate(Scope.ALL, ParentFailure.FAIL, Outcome.DELIVERED),
+    "gate_same": lambda: _gate(Scope.SAME, ParentFailure.FAIL, Outcome.DELIVERED),
+    "gate_fail": lambda: _gate(Scope.ALL, ParentFailure.FAIL, Outcome.DEAD),
+    "gate_hold": lambda: _gate(Scope.ALL, ParentFailure.HOLD, Outcome.DEAD),
+    "gate_deliver": lambda: _gate(Scope.ALL, ParentFailure.DELIVER, Outcome.DEAD),
+    "through_nobody": _through_nobody,
+    "replayed": _replayed,
+    "ends": _ends,
+    "addressees": _addressees,
+    "keys": _keys,
+    "parents": _parents,
+    "carried": _carried,
+    "sequences": _sequences,
+    "snapshot": _snapshot,
+    "gap": _gap,
+    "sound": _sound,
+}
