@@ -13,8 +13,8 @@ from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.archive.commit import FOLDER, AnotherLog
 from syncbrok.pipeline.archive.job import archive
-from syncbrok.pipeline.archive.manifest import Stretch
-from syncbrok.pipeline.archive.rows import Borders, tallies, tally
+from syncbrok.pipeline.archive.manifest import Tally
+from syncbrok.pipeline.archive.rows import aggregates, hashed, tally
 from syncbrok.pipeline.failures import explained
 from syncbrok.pipeline.schema import KINDS
 from syncbrok.pipeline.whole import Whole, read
@@ -172,6 +172,6 @@ def test_a_brokers_retention_waits_for_the_archive(spark: SparkSession, real_log
     assert whole.gaps == []
 
 
-def summed(frame: DataFrame, kind: str) -> list[Stretch]:
-    everything = Borders([], 1 << 40)
-    return tallies(tally(frame, kind, everything), everything)
+def summed(frame: DataFrame, kind: str) -> Tally:
+    """Count and checksum."""
+    return tally(hashed(frame, kind).agg(*aggregates()).collect()[0].asDict())

@@ -76,6 +76,12 @@ class Place:
 
     def walk(self, folder: str) -> Iterator[Entry]:
         """All files below ``folder``."""
+        if self.local is not None:
+            try:
+                yield from _walk_local(self.local, folder)
+            except OSError as problem:
+                raise PlaceFailed(f"{self._shown}: cannot list {folder}: {problem.strerror}") from problem
+            return
         where = self._path(folder)
         if not self._tried(f"cannot look for {folder}", lambda: self._fs.exists(where)):
             return
@@ -138,7 +144,7 @@ class Place:
         """Many at once; what stands at a target already goes first. Durable when this returns."""
         wanted = list(pairs)
         folders = sorted({target.rpartition("/")[0] for _, target in wanted})
-        self._each(lambda folder: self._fs.mkdirs(self._path(folder)), folders)
+        self._each(self._make_folder, folders)
         self.delete_all(target for _, target in wanted)
         self._each(lambda pair: self.rename(*pair), wanted)
         self.sync_folders(folders)
@@ -182,6 +188,16 @@ class Place:
 
     # -- how ----------------------------------------------------------------------------------------------------------
 
+    def _make_folder(self, folder: str) -> None:
+        # On a local disk Hadoop's client starts a chmod for each folder, and an ls for each file that it lists.
+        if self.local is None:
+            self._fs.mkdirs(self._path(folder))
+            return
+        try:
+            (self.local / folder).mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise PlaceFailed(f"{self._shown}: cannot make {folder}: {problem.strerror}") from problem
+
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.full(path))
 
@@ -204,3 +220,14 @@ class Place:
             raise PlaceFailed(f"{self._shown}: {what}: {reason}") from problem
         except PySparkException as problem:  # a few of Java's exceptions come as Spark's own
             raise PlaceFailed(f"{self._shown}: {what}: {problem}") from problem
+
+
+def _walk_local(root: Path, folder: str) -> Iterator[Entry]:
+    for path, _, files in os.walk(root / folder):
+        for name in files:
+            if name.startswith(".") and name.endswith(".crc"):
+                continue  # checksums of Hadoop's local file system, which shows them to nobody either
+            found = Path(path, name)
+            status = found.stat()
+            relative = found.relative_to(root).as_posix()
+            yield Entry(relative, status.st_size, int(status.st_mtime * 1000))

@@ -6,7 +6,8 @@ called. Facts lie by day alone.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -22,6 +23,15 @@ _MASK32: Final = (1 << 32) - 1
 _MASK64: Final = (1 << 64) - 1
 _DAY_OF: Final = {"messages": "time", "deliveries": "recorded", "facts": "time"}
 PARTITIONED_BY: Final = {"messages": ("queue", "day"), "deliveries": ("queue", "day"), "facts": ("day",)}
+
+
+_AGGREGATES: Final = (
+    "count(1) as rows",
+    "bit_xor(hash) as xor",
+    # In two halves: the sum of 64-bit numbers would overflow, which is an error in ANSI mode.
+    f"sum(hash & {_MASK32}L) as low",
+    f"sum(shiftrightunsigned(hash, 32) & {_MASK32}L) as high",
+)
 
 
 def names(kind: str) -> list[str]:
@@ -90,14 +100,14 @@ class Borders:
 
     def index(self) -> Column:
         """The number of a row's stretch; a tree of comparisons, since there may be many."""
-        return self._tree(0, len(self._starts))
+        return F.expr(self._tree(0, len(self._starts)))
 
-    def _tree(self, low: int, high: int) -> Column:
+    def _tree(self, low: int, high: int) -> str:
         if low == high:
-            return F.lit(low)
+            return str(low)
         middle = (low + high) // 2
-        above = F.col("sequence") >= F.lit(self._starts[middle])
-        return F.when(above, self._tree(middle + 1, high)).otherwise(self._tree(low, middle))
+        above, below = self._tree(middle + 1, high), self._tree(low, middle)
+        return f"if(sequence >= {self._starts[middle]}L, {above}, {below})"
 
     def stretch(self, kind: str, number: int, tally: Tally) -> Stretch:
         return Stretch(kind, self._edges[number], self._edges[number + 1] - 1, tally)
@@ -106,33 +116,44 @@ class Borders:
         return bisect_right(self._starts, sequence)
 
 
-def tally(rows: DataFrame, kind: str, borders: Borders) -> DataFrame:
-    """Count and checksum of rows, for each stretch. May be united with those of other kinds; see ``tallies``."""
-    return _hashed(rows, kind, {"stretch": borders.index()}).groupBy("stretch").agg(*_aggregates(kind))
+def hashed(rows: DataFrame, kind: str) -> DataFrame:
+    """With the column ``hash``: of all columns of a row, nulls told from what is empty. Maps have no hash, their
+    entries do, in the order in which they are kept."""
+    columns = schema.columns_of(kind)
+    nulls = " + ".join(f"if(`{one.name}` is null, {1 << number}L, 0L)" for number, one in enumerate(columns))
+    values = [f"map_entries(`{one.name}`)" if one.spark.startswith("map") else f"`{one.name}`" for one in columns]
+    return rows.withColumn("hash", F.expr(f"xxhash64({nulls}, {', '.join(values)})"))
+
+
+def aggregates() -> list[Column]:
+    """What ``tally`` is made of, over rows that are ``hashed``."""
+    return [F.expr(one) for one in _AGGREGATES]
+
+
+def tally(found: Mapping[str, Any]) -> Tally:
+    """The answer to ``aggregates``; of no rows at all the others are null."""
+    high, low = found["high"] or 0, found["low"] or 0
+    return Tally(found["rows"], (found["xor"] or 0) & _MASK64, ((high << 32) + low) & _MASK64)
 
 
 def tally_files(rows: DataFrame, kind: str, borders: Borders) -> DataFrame:
-    """The same for each file of ``files``, and the extremes of sequence and time; see ``file_tallies``."""
-    queue = F.col("queue") if "queue" in PARTITIONED_BY[kind] else F.lit(None).cast("string")
+    """The same for each file of ``files`` and each stretch, and the extremes of sequence and time; see
+    ``file_tallies``. May be united with those of other kinds."""
+    # Under other names than the files' own: those of facts have a queue in each row.
     by = {
-        "of_queue": queue,
-        "of_day": F.col("day").cast("string"),
+        "of_queue": F.col("queue") if "queue" in PARTITIONED_BY[kind] else F.lit(None).cast("string"),
+        "of_day": F.col("day"),
         "file": F.col("_metadata.file_name"),
         "stretch": borders.index(),
     }
-    more = {"sequence": F.col("sequence"), "time_us": F.expr("unix_micros(time)")}
+    wanted = hashed(rows, kind).select("hash", "sequence", "time", *(column.alias(name) for name, column in by.items()))
     extremes = [
         F.min("sequence").alias("first"),
         F.max("sequence").alias("last"),
-        F.min("time_us").alias("from_us"),
-        F.max("time_us").alias("to_us"),
+        F.unix_micros(F.min("time")).alias("from_us"),
+        F.unix_micros(F.max("time")).alias("to_us"),
     ]
-    return _hashed(rows, kind, by | more).groupBy(*by).agg(*_aggregates(kind), *extremes)
-
-
-def tallies(frame: DataFrame, borders: Borders) -> list[Stretch]:
-    """The answer to ``tally``."""
-    return sorted(borders.stretch(row["kind"], row["stretch"], _tally_of(row)) for row in frame.collect())
+    return wanted.groupBy(*by).agg(F.first(F.lit(kind)).alias("kind"), *aggregates(), *extremes)
 
 
 def file_tallies(frame: DataFrame, borders: Borders) -> list[FileRows]:
@@ -140,9 +161,9 @@ def file_tallies(frame: DataFrame, borders: Borders) -> list[FileRows]:
     return [
         FileRows(
             row["of_queue"],
-            row["of_day"],
+            row["of_day"].isoformat(),
             row["file"],
-            borders.stretch(row["kind"], row["stretch"], _tally_of(row)),
+            borders.stretch(row["kind"], row["stretch"], tally(row.asDict())),
             row["first"],
             row["last"],
             row["from_us"],
@@ -152,6 +173,11 @@ def file_tallies(frame: DataFrame, borders: Borders) -> list[FileRows]:
     ]
 
 
+def total(parts: Iterable[Stretch], kind: str) -> Tally:
+    """All of a kind together."""
+    return reduce(Tally.with_, (one.tally for one in parts if one.kind == kind), Tally())
+
+
 def merged(parts: Iterable[Stretch]) -> list[Stretch]:
     """One for each kind and stretch."""
     found: dict[tuple[str, int, int], Tally] = {}
@@ -159,29 +185,3 @@ def merged(parts: Iterable[Stretch]) -> list[Stretch]:
         key = (one.kind, one.first, one.last)
         found[key] = found.get(key, Tally()).with_(one.tally)
     return sorted(Stretch(*key, tally) for key, tally in found.items())
-
-
-def _aggregates(kind: str) -> list[Column]:
-    return [
-        F.first(F.lit(kind)).alias("kind"),
-        F.count(F.lit(1)).alias("rows"),
-        F.bit_xor("hash").alias("xor"),
-        # In two halves: the sum of 64-bit numbers would overflow, which is an error in ANSI mode.
-        F.sum(F.expr(f"hash & {_MASK32}L")).alias("low"),
-        F.sum(F.expr(f"shiftrightunsigned(hash, 32) & {_MASK32}L")).alias("high"),
-    ]
-
-
-def _hashed(rows: DataFrame, kind: str, more: dict[str, Column]) -> DataFrame:
-    """``hash``: of all columns of a row, nulls told from what is empty. Maps have no hash, their entries do."""
-    columns = schema.columns_of(kind)
-    nulls = F.expr(" + ".join(f"if(`{one.name}` is null, {1 << number}L, 0L)" for number, one in enumerate(columns)))
-    values = [
-        F.array_sort(F.map_entries(one.name)) if one.spark.startswith("map") else F.col(one.name) for one in columns
-    ]
-    named = [column.alias(name) for name, column in more.items()]
-    return rows.select(F.xxhash64(nulls, *values).alias("hash"), *named)
-
-
-def _tally_of(row: Any) -> Tally:
-    return Tally(row["rows"], row["xor"] & _MASK64, ((row["high"] << 32) + row["low"]) & _MASK64)

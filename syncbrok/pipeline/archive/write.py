@@ -1,9 +1,10 @@
 """One group of segments becomes part of the archive: written, read back, compared, committed.
 
-What is compared, for each segment and each kind of rows: how many there are and a checksum over all their columns, read
-from the log once more and from the files that were written; the number of facts with the seal's; messages and outcomes
-with what the facts say of them; and the bytes of each segment with the checksum of its seal. So a task that ran twice,
-a file that a store lost or a disk that turned a bit is found before the archive names anything of it.
+What is compared, for each kind of rows: how many there are and a checksum over all their columns, taken while they came
+out of the log and again from the files that were written; the number of facts with the seals'; messages and outcomes,
+which are read by themselves, with what the facts say of them; and the bytes of each segment with the checksum of its
+seal. So a task that ran twice, a file that a store lost or a disk that turned a bit is found before the archive names
+anything of it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,13 +15,13 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from crc32c import crc32c
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that everybody knows them by
 
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.pipeline.archive import rows
 from syncbrok.pipeline.archive.commit import STAGING, commit
-from syncbrok.pipeline.archive.manifest import DataFile, Manifest, Name, Segment, Stretch
+from syncbrok.pipeline.archive.manifest import DataFile, Manifest, Name, Segment, Stretch, Tally
 from syncbrok.pipeline.archive.place import Entry, Place
 from syncbrok.pipeline.archive.plan import Group, borders
 from syncbrok.pipeline.archive.rows import Borders, FileRows
@@ -58,12 +59,10 @@ def write_group(spark: SparkSession, place: Place, group: Group, uuid: bytes, re
     folder = new_folder(name)
     cuts = Borders(borders(group), name.last)
     checked = checksums(spark, group.segments, uuid)
-    for kind in KINDS:
-        write_rows(spark, read(kind), kind, place.full(f"{folder}/{kind}"))
+    read_were = {kind: write_rows(spark, read(kind), kind, place.full(f"{folder}/{kind}")) for kind in KINDS}
     staged, by_file = read_back(spark, place, folder, name, cuts)
     found = rows.merged(one.rows for one in by_file)
-    expected = rows.tallies(_united([rows.tally(read(kind), kind, cuts) for kind in KINDS]), cuts)
-    compare(expected, found, f"sequences {name.first} to {name.last}")
+    compare(read_were, found, f"sequences {name.first} to {name.last}")
     _check_facts(spark, place, folder, group, found)
     manifest = Manifest(name, uuid.hex(), now(), checked, tuple(found), tuple(one.file for one in staged))
     commit(place, manifest, [one.path for one in staged])
@@ -85,12 +84,17 @@ def now() -> str:
 # -- writing and reading back -----------------------------------------------------------------------------------------
 
 
-def write_rows(spark: SparkSession, frame: DataFrame, kind: str, uri: str) -> None:
-    """Files below ``uri``, each with the rows of one queue and day that a Spark partition has, sorted."""
-    ordered = rows.with_day(frame, kind).sortWithinPartitions(*rows.order_of(kind))
+def write_rows(spark: SparkSession, frame: DataFrame, kind: str, uri: str) -> Tally:
+    """Files below ``uri``, each with the rows of one queue and day that a Spark partition has, sorted; and what the
+    rows were before they were sorted and written."""
+    seen = Observation()
+    # Of a task that is repeated only the one that counts is seen; were one seen twice, the files would differ from it.
+    observed = rows.hashed(frame, kind).observe(seen, *rows.aggregates()).drop("hash")
+    ordered = rows.with_day(observed, kind).sortWithinPartitions(*rows.order_of(kind))
     with set_for_now(spark, SETTINGS):
         writer = ordered.write.mode("errorifexists").option("compression", "zstd")
         writer.partitionBy(*rows.PARTITIONED_BY[kind]).parquet(uri)
+    return rows.tally(seen.get)
 
 
 def read_back(
@@ -150,19 +154,15 @@ def _data_file(
 # -- comparing --------------------------------------------------------------------------------------------------------
 
 
-def compare(expected: Sequence[Stretch], found: Sequence[Stretch], what: str) -> None:
-    """Raise ``ArchiveDiffers`` where the two are not the same, naming the first difference."""
-    wanted = {one[:3]: one.tally for one in expected}
-    written = {one[:3]: one.tally for one in found}
-    for key in sorted(wanted.keys() | written.keys()):
-        one, other = wanted.get(key), written.get(key)
-        if one != other:
-            kind, first, last = key
+def compare(expected: Mapping[str, Tally], found: Sequence[Stretch], what: str) -> None:
+    """Raise ``ArchiveDiffers`` where rows of a kind are not those expected, naming the first kind."""
+    for kind, wanted in expected.items():
+        written = rows.total(found, kind)
+        if wanted != written:
             raise ArchiveDiffers(
-                f"{what} were not archived: of {kind} with sequences {first} to {last} there should be "
-                f"{one.rows if one else 0} rows and {other.rows if other else 0} were written"
-                f"{', which differ in content' if one and other and one.rows == other.rows else ''}. Nothing was "
-                "committed; run it again, and if it stays, check the archive's disk and syncbrok log verify"
+                f"{what} were not archived: of {kind} there should be {wanted.rows} rows and {written.rows} were "
+                f"written{', which differ in content' if wanted.rows == written.rows else ''}. Nothing was committed; "
+                "run it again, and if it stays, check the archive's disk and syncbrok log verify"
             )
 
 

@@ -5,6 +5,7 @@ content) is cut out by Arrow: the wanted places and what stands between them are
 the segment's bytes, and taking every other element copies the wanted ones, one ``memcpy`` each.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,9 @@ def same_text(buffer: Buffer, starts: Array, ends: Array) -> bytes | None:
         return None
     if not length:
         return b""
-    found = gather_field(buffer, starts, np.dtype(("S", length))).view(np.uint8).reshape(-1, length)
-    return found[0].tobytes() if (found == found[0]).all() else None
+    # All of them as one string beside the first so many times: compared as fast as memory is read.
+    found = gather_field(buffer, starts, np.dtype(("V", length))).tobytes()
+    return found[:length] if found == found[:length] * len(starts) else None
 
 
 def spread(items: Array) -> tuple[Array, Array]:
@@ -109,8 +111,28 @@ def spread(items: Array) -> tuple[Array, Array]:
     return whose, np.arange(len(whose)) - (ends - items)[whose]
 
 
+@lru_cache(maxsize=64)
+def repeated(value: str | None, count: int) -> pa.Array:
+    """The same text so many times. Arrays never change, and batches are of one size: each is made once."""
+    return pa.repeat(pa.scalar(value, pa.string()), count)
+
+
+@lru_cache(maxsize=64)
+def nothing(kind: pa.DataType, count: int) -> pa.Array:
+    """So many nulls."""
+    return pa.nulls(count, kind)
+
+
+@lru_cache(maxsize=64)
+def empties(kind: pa.DataType, count: int) -> pa.Array:
+    """So many lists, or maps, without an item."""
+    return pa.array([[]], kind).take(pa.array(np.zeros(count, dtype=np.int32)))
+
+
 def lists(items: Array, values: pa.Array) -> pa.Array:
     """A list of so many ``items`` for each, of ``values`` that stand one after the other."""
+    if not len(values):
+        return empties(pa.list_(values.type), len(items))
     borders = np.zeros(len(items) + 1, dtype=np.int32)
     np.cumsum(items, out=borders[1:])
     return pa.ListArray.from_arrays(pa.array(borders), values)
@@ -127,12 +149,12 @@ class Lookup:
 
     def has(self, codes: Array) -> bool:
         """Whether each of them has a name."""
-        return not (self._at(codes) == len(self._names) - 1).any()
+        return not (self._at(codes[:1] if _alike(codes) else codes) == len(self._names) - 1).any()
 
     def take(self, codes: Array) -> pa.Array:
         """The name of each; null where it has none."""
-        if len(codes) and (codes == codes[0]).all():
-            return pa.repeat(self._names[int(self._at(codes[:1])[0])], len(codes))
+        if _alike(codes):
+            return repeated(self._names[int(self._at(codes[:1])[0])].as_py(), len(codes))
         return self._names.take(pa.array(self._at(codes)))
 
     def _at(self, codes: Array) -> Array:
@@ -142,3 +164,7 @@ class Lookup:
         """Whether the name of each is one of those wanted."""
         good = np.array([name in wanted for name in self._names.to_pylist()], dtype=np.bool_)
         return good[self._at(codes)]
+
+
+def _alike(codes: Array) -> bool:
+    return bool(len(codes)) and bool((codes == codes[0]).all())

@@ -33,10 +33,13 @@ from syncbrok.pipeline.decode.gather import (
     Array,
     Lookup,
     cut,
+    empties,
     flags,
     gather_field,
     lists,
+    nothing,
     numbers,
+    repeated,
     same_text,
     spread,
     text,
@@ -71,8 +74,8 @@ class Messages:
     def of_queues(self, wanted: frozenset[str]) -> Array:
         """Whether each is in one of the queues."""
         assert self._names is not None
-        self._names.know(queues=self.heads["queue"])
-        return self._names.queues.among(self.heads["queue"], wanted)
+        self._names.know(queues=self.queues)
+        return self._names.queues.among(self.queues, wanted)
 
     def number(self, name: str) -> Array:
         """A column of numbers, for conditions: a time is microseconds."""
@@ -90,6 +93,14 @@ class Messages:
     @cached_property
     def heads(self) -> Array:
         return gather(self._view, self._places)
+
+    @cached_property
+    def queues(self) -> Array:
+        return np.ascontiguousarray(self.heads["queue"])
+
+    @cached_property
+    def flags(self) -> Array:
+        return np.ascontiguousarray(self.heads["flags"])
 
     @cached_property
     def bodies(self) -> Array:
@@ -116,7 +127,7 @@ class Messages:
 
     @cached_property
     def flagged(self) -> Array:
-        return np.flatnonzero(self.heads["flags"] & EXTRAS)
+        return np.flatnonzero(self.flags & EXTRAS)
 
     @cached_property
     def extras(self) -> Array:
@@ -185,8 +196,8 @@ class Messages:
 
     def as_queue(self) -> pa.Array:
         assert self._names is not None
-        self._names.know(queues=self.heads["queue"])
-        return self._names.queues.take(self.heads["queue"])
+        self._names.know(queues=self.queues)
+        return self._names.queues.take(self.queues)
 
     def as_parent_ids(self) -> pa.Array:
         return lists(self.items, uuid_text(self.parents))
@@ -197,7 +208,7 @@ class Messages:
 
     def _some(self, bit: int, start: int) -> pa.Array | None:
         """One of the extras' texts, null where ``bit`` is not set; None where no message has it."""
-        valid = (self.heads["flags"] & bit) != 0
+        valid = (self.flags & bit) != 0
         if not valid.any():
             return None
         return cut(self._data, self.texts_at[start], self.texts_at[start + 1], valid)
@@ -205,16 +216,15 @@ class Messages:
     def as_text(self, bit: int, start: int) -> pa.Array:
         found = self._some(bit, start)
         if found is None:
-            return pa.nulls(len(self._places), pa.string())
+            return nothing(schema.TEXT, len(self._places))
         # An idempotency key's flag says also that there is a fingerprint alone.
         lengths = self.texts_at[start + 1] - self.texts_at[start]
-        return text(found) if lengths[(self.heads["flags"] & bit) != 0].all() else _no_empty(text(found))
+        return text(found) if lengths[(self.flags & bit) != 0].all() else _no_empty(text(found))
 
     def as_headers(self) -> pa.Array:
         found = self._some(HAS_HEADERS, 2)
         if found is None:
-            nothing = pa.array(np.zeros(len(self._places) + 1, dtype=np.int32))
-            return pa.MapArray.from_arrays(nothing, _NO_TEXT, _NO_TEXT)
+            return empties(schema.HEADERS, len(self._places))
         parts = found.dictionary_encode()
         known: list[list[tuple[str, str]]] = []
         for number, one in enumerate(parts.dictionary.to_pylist()):
@@ -229,7 +239,7 @@ class Messages:
     def as_content_type(self) -> pa.Array:
         same = same_text(self._view, self.type_at, self.contents)
         if same is not None:
-            return pa.repeat(pa.scalar(same.decode("utf-8", "replace"), pa.string()), len(self._places))
+            return repeated(same.decode("utf-8", "replace"), len(self._places))
         return text(cut(self._data, self.type_at, self.contents))
 
     def as_content(self) -> pa.Array:
@@ -245,7 +255,7 @@ class Messages:
 
     def as_extra_number(self, name: str, kind: pa.DataType) -> pa.Array:
         if not len(self.flagged):
-            return pa.nulls(len(self._places), kind)
+            return nothing(kind, len(self._places))
         found = self.extras[name]
         return numbers(found, kind, found != 0)
 
@@ -253,10 +263,10 @@ class Messages:
         return flags(self.heads["kind"] == Kind.CARRIED)
 
     def as_scope(self) -> pa.Array:
-        return _SCOPES.take(self.heads["flags"] >> SCOPE_SHIFT & 1)
+        return _SCOPES.take(self.flags >> SCOPE_SHIFT & 1)
 
     def as_parent_failure(self) -> pa.Array:
-        return _FAILURES.take(self.heads["flags"] >> FAILURE_SHIFT & 3)
+        return _FAILURES.take(self.flags >> FAILURE_SHIFT & 3)
 
 
 def own_sequences(opened: OpenSegment, places: Array) -> Array:
@@ -284,7 +294,6 @@ def _unicode(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode()
 
 
-_NO_TEXT = pa.array([], pa.string())
 _NO_STOP = 1 << 30
 """longer than any record"""
 _COLUMNS: dict[str, Callable[[Messages], pa.Array]] = {
