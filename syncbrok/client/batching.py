@@ -13,7 +13,7 @@ from itertools import count
 from typing import Final
 
 from syncbrok.client.errors import ClientError, Refused
-from syncbrok.client.messages import Draft, Parent, Pending, Published, with_parents
+from syncbrok.client.messages import Content, Draft, Parent, Pending, Published, bare_line, with_parents
 from syncbrok.client.transport import Transport
 
 _NDJSON: Final = "application/x-ndjson"
@@ -55,13 +55,17 @@ class Batching:
         """Until there is room for another message."""
         await self._room.wait()
 
-    def put(self, queue: str, draft: Draft) -> Pending:
+    def put(self, queue: str, message: Draft | Content) -> Pending:
         """Hand it over. It is written as it is now, while the batch before is on its way. Raises ``TypeError`` where
         it cannot be."""
         # The key is given once, so that every repeat has the same.
-        key = draft.idempotency_key or (f"{self._key}-{next(self._numbers)}" if self._idempotent else "")
+        key = f"{self._key}-{next(self._numbers)}" if self._idempotent else ""
         loop = asyncio.get_running_loop()
-        pending = Pending(queue, draft.line(key), draft.parents, loop.create_future())
+        if isinstance(message, Draft):
+            written = message.line(message.idempotency_key or key)
+            pending = Pending(queue, written, message.parents, loop.create_future())
+        else:
+            pending = Pending(queue, bare_line(message, key), (), loop.create_future())
         line = self._lines.get(queue)
         if line is None:
             line = self._lines[queue] = deque()

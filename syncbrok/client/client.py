@@ -79,7 +79,7 @@ class Client:
         the next, and is awaited for the outcome."""
         if self._batching.full:
             await self._batching.room()
-        return self._batching.put(queue, draft if isinstance(draft, Draft) else Draft(draft))
+        return self._batching.put(queue, draft)
 
     async def publish_many(self, queue: str, messages: Iterable[Draft | Content]) -> list[Published]:
         """All of them, in this order, in as few requests as may be. Raises for the first that was refused; the others

@@ -55,7 +55,7 @@ class Draft(NamedTuple):
     def line(self, idempotency_key: str) -> bytes:
         """The line of a batch (NDJSON) without parents and line feed. Raises ``TypeError``."""
         content, parents, key, _, headers, delay_s, parent_failure = self
-        fields: dict[str, Any] = {"content": content} if content.__class__ is str else _content(content)
+        fields: dict[str, Any] = _content(content)
         if idempotency_key:
             fields["idempotency_key"] = idempotency_key
         if key:
@@ -70,6 +70,14 @@ class Draft(NamedTuple):
             if not isinstance(parent, Published | Pending | str):
                 raise TypeError(f"a parent is a message or the id of one, not {type(parent).__name__}")
         return orjson.dumps(fields)
+
+
+def bare_line(content: Content, idempotency_key: str) -> bytes:
+    """As ``Draft.line`` for a content alone."""
+    fields = {"content": content} if content.__class__ is str else _content(content)
+    if idempotency_key:
+        fields["idempotency_key"] = idempotency_key
+    return orjson.dumps(fields)
 
 
 def with_parents(line: bytes, parents: list[str]) -> bytes:
