@@ -30,7 +30,9 @@ def once(folder: Path, options: Options) -> Readings:
             broker.ask("POST", "/v1/queues", {"name": f"bench{number}"})
             broker.ask("POST", f"/v1/queues/bench{number}/messages:batch", lines(count // CONNECTIONS // 4), NDJSON)
         taken = count // CONNECTIONS // 4 * CONNECTIONS
+        before = broker.usage()
         delivered = taken / _peer("take", topics, taken, CONNECTIONS)
+        cpu_us = 1e6 * (broker.usage().cpu_s - before.cpu_s) / taken
         wait_until_complete(broker)
         client = count / _peer("publish", f"http://127.0.0.1:{broker.port}", count)
         seconds = options.seconds_or(4)
@@ -42,7 +44,7 @@ def once(folder: Path, options: Options) -> Readings:
         pinged = taken / _peer("take", port, taken, CONNECTIONS)
     return {
         "framed": Reading(published, sent, {}),
-        "topics": Reading(delivered, pinged, {}),
+        "topics": Reading(delivered, pinged, {"broker CPU us/message": cpu_us}),
         "client": Reading(client, most, {}),
     }
 

@@ -4,7 +4,6 @@ Big-endian. The first ``u16 action``: 1 subscribe (``u32 n, JSON list of topics[
 ``u16 index``), 2 unsubscribe (``u32 n, JSON list``), 3 publish, after which the connection publishes for ever:
 ``u16 n, "topic:NAME"[n], u32 m, data[m]``. Subscribing is answered with ``u16 status`` (1 subscribed, 2 unsubscribed,
 3 error and ``u16 n, text[n]``). A message is ``u16 n, topic[n], u64 m, data[m]``, answered by ``u16`` 4 ack or 5 nack.
-
 Each topic of a connection is a subscriber of its own, there as long as the connection is.
 """
 
@@ -45,8 +44,7 @@ FROM: Final = 2
 
 NAME: Final = "topics"
 ANSWER_S: Final = 2.0
-RETRY: Final = RetryPolicy((1.0,) * 4, 0.0)
-"""five deliveries, a second between them"""
+RETRY: Final = RetryPolicy((1.0,) * 4, 0.0)  # five deliveries, a second between them
 
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
@@ -88,7 +86,6 @@ class Answered(NamedTuple):
 Command = Subscribe | Unwanted | Published | Answered | PeerFault
 
 _ACKNOWLEDGEMENT: Final = _U16.pack(ACK)
-_ACKNOWLEDGED: Final = (Answered(well=True),)
 
 
 class Codec(Pieces):
@@ -99,11 +96,9 @@ class Codec(Pieces):
         self._content_bytes_max = content_bytes_max
         self._publishing = False
 
-    def feed(self, data: bytes) -> Sequence[Any]:
-        """See ``conversation.Codec``. An acknowledgement nearly always comes alone."""
-        if data == _ACKNOWLEDGEMENT and not (self._rest or self._publishing or self._broken):
-            return _ACKNOWLEDGED
-        return super().feed(data)
+    def acknowledges(self, data: bytes) -> bool:
+        """Whether it is an acknowledgement and nothing else; then it need not be fed."""
+        return data == _ACKNOWLEDGEMENT and not (self._rest or self._publishing or self._broken)
 
     def take(self, data: bytes, at: int, commands: list[Command]) -> int:
         """See ``Pieces``."""
@@ -227,8 +222,7 @@ class _Seat:
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """See ``Consumer``."""
-        for delivery in deliveries:
-            self._peer.push(self, delivery)
+        self._peer.push(self, deliveries)
 
     def lapsed(self, messages: Sequence[int]) -> None:
         """See ``Consumer``."""
@@ -242,7 +236,8 @@ class _Seat:
 
 class _Peer(Conversation):
     def __init__(self, owner: Listener, doors: Doors, guests: Passing, writes: Writes) -> None:
-        super().__init__(owner, Codec())
+        self._actions = Codec()
+        super().__init__(owner, self._actions)
         self._doors = doors
         self._writes = writes
         self._guests = guests
@@ -253,6 +248,13 @@ class _Peer(Conversation):
         self._hand: Hand[_Seat] = Hand()
         self._share = 0
         """of the room in the hand, for each topic"""
+
+    def data_received(self, data: bytes) -> None:
+        """As nearly always: the answer to the last message, and nothing before it that is still to be done."""
+        if self.at_rest and self._actions.acknowledges(data):
+            self._answered(well=True)
+        else:
+            super().data_received(data)
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, Answered):
@@ -302,9 +304,9 @@ class _Peer(Conversation):
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def push(self, seat: _Seat, delivery: Delivery) -> None:
+    def push(self, seat: _Seat, deliveries: Sequence[Delivery]) -> None:
         """To the client, when it has answered all that came before."""
-        self._hand.put(seat, delivery)
+        self._hand.put(seat, deliveries)
         self._send_next()
 
     def _send_next(self) -> None:

@@ -226,7 +226,7 @@ async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
 
 
 def _read_history(journal: Journal, queue: int, after: int) -> tuple[dict[int, Published], bool]:
-    """Messages of the queue beyond ``after``, by sequence, and whether those were all: none only where there are none."""
+    """Messages of the queue beyond ``after``, by sequence, and whether those were all; some unless there are none."""
     while True:
         sequences = journal.queue_sequences(queue, after, _history_together)
         read = journal.read_many(sequences, _history_bytes)

@@ -129,6 +129,11 @@ class Conversation(asyncio.Protocol):
         self.ended()
         self._owner.closed(self)
 
+    @property
+    def at_rest(self) -> bool:
+        """All that was read has been handled, and what is read is."""
+        return not (self._commands or self.over) and self._task is None
+
     # -- commands -----------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:

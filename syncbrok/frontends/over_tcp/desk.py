@@ -109,7 +109,7 @@ class Desk:
                 self._member.begin(delivery.attempt.message)
                 self._polls.popleft().set_result(delivery)
             else:
-                self._hand.put(None, delivery)
+                self._hand.put(None, (delivery,))
 
     def lapsed(self, messages: Sequence[int]) -> None:
         """See ``Consumer``. Those that nobody has asked for are for whoever asks next; who was to get another is being

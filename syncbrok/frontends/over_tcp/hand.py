@@ -7,7 +7,7 @@ So a peer that is slow, or gone, keeps nothing from anybody for longer than a mo
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final, Generic, TypeVar
 
 from syncbrok.delivery.handler import Delivery
@@ -37,8 +37,8 @@ class Hand(Generic[S]):
         """There is no hurry to ask for more."""
         return 2 * len(self._messages) > self.room
 
-    def put(self, seat: S, delivery: Delivery) -> None:
-        self._messages.append((seat, delivery))
+    def put(self, seat: S, deliveries: Sequence[Delivery]) -> None:
+        self._messages.extend([(seat, delivery) for delivery in deliveries])
 
     def take(self) -> tuple[S, Delivery] | None:
         """The one that came first."""
