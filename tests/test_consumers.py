@@ -1,18 +1,22 @@
 """Subscribers that come for their messages: windows, leases, and what becomes of both when a consumer goes.
 
 Broken by hand to see these fail: ``offer`` that forgets who left; a window of one that hands out two; ``give_back``
-that counts as an attempt; a lease that is never over.
+that counts as an attempt; a lease that is never over; what was only in hand failed when its time is over, or when its
+member leaves; an acknowledgement in company that somebody waits for.
 """
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from syncbrok.delivery.consumers import Consumers, Member
-from syncbrok.delivery.handler import Delivery
+from syncbrok.delivery.consumers import TOGETHER_S, Consumers, Member
+from syncbrok.delivery.handler import Attempt, Delivery
 from syncbrok.model.message import CONSUMER_SCHEME, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Subscribe, Unsubscribe
+from tests.support.endpoint import message, subscriber
 from tests.support.polling import eventually
 from tests.support.spaces import NEVER_AGAIN, Running, running_space
 
@@ -172,6 +176,30 @@ async def test_what_is_in_hand_is_no_attempt_until_it_begins(tmp_path: Path) -> 
         assert member.acknowledge((first, second), in_company=True) == 2
         await place.running.ended(*ids)
         assert await place.running.states(*ids) == ["complete", "complete"]
+
+
+async def test_acknowledgements_are_settled_together_unless_somebody_waits() -> None:
+    """RULES 24: rows that nobody waits for may linger some milliseconds for company; a child's way does not wait."""
+    consumers = Consumers(lambda *_: None, lambda message: message == 3)
+    inbox = Inbox()
+    member = consumers.join(1, inbox, 3)
+    told: list[int] = []
+    deliveries = [Delivery(Attempt(sequence, 1, 1, 0, 0, 0), message(sequence), "shop", 9.0) for sequence in (1, 2, 3)]
+    consumers.deliver(
+        subscriber("consumer:test"), deliveries, lambda delivery, _: told.append(delivery.attempt.message)
+    )
+    began_s = time.monotonic()
+    member.acknowledge((1,), in_company=True)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not told or time.monotonic() - began_s >= TOGETHER_S  # on a machine that stood still it may be over
+    member.acknowledge((3,), in_company=True)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert told == [1, 3]
+    member.acknowledge((2,), in_company=True)
+    await eventually(lambda: told == [1, 3, 2], "the moment is over")
+    await consumers.close()
 
 
 async def test_who_leaves_gives_back_what_was_only_in_hand(tmp_path: Path) -> None:
