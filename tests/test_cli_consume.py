@@ -1,10 +1,11 @@
 """``syncbrok publish --lines``, ``consume`` and ``tail`` against a real broker, as pipes use them.
 
-Broken by hand to see these fail: a message printed and not acknowledged; lines that wait for more lines; bytes taken
+Broken by hand to see these fail: a message printed and not acknowledged; a lease that is over ending the command; lines that wait for more lines; bytes taken
 for text.
 """
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,6 +78,34 @@ def test_tail_prints_what_is_accepted(broker: BrokerProcess) -> None:
     assert broker.request("GET", "/v1/queues/shop/subscribers").json()["subscribers"] == []
 
 
+@pytest.mark.parametrize("arguments", [("consume", "shop"), ("tail", "shop", "--start", "beginning")])
+def test_an_interrupt_is_how_it_ends(broker: BrokerProcess, arguments: tuple[str, ...]) -> None:
+    """INTERFACES 1: what goes on until it is stopped ends well when it is, and says nothing."""
+    broker.request("POST", "/v1/queues/shop/messages", b"one")
+    process = started(broker, *arguments)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"one\n"
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=30)
+    assert (process.returncode, out, error) == (0, b"", b"")
+
+
+def test_what_was_printed_too_late_is_told(broker: BrokerProcess) -> None:
+    """RULES 9: a lease that ran out while its message was being printed; the message comes again, and the command goes
+    on with the next."""
+    broker.request("PATCH", "/v1/queues/shop", {"retry": ["0s"] * 5})
+    for number in range(3):
+        broker.request("POST", "/v1/queues/shop/messages", b"%d" % number * 400_000)
+    process = started(broker, "consume", "shop", "--lease", "1s", "--count", "3")
+    assert process.stdout is not None
+    failed = lambda: broker.request("GET", "/v1/queues/shop").json()["statistics"]["failed"]  # noqa: E731
+    eventually_blocking(lambda: failed() >= 1, "the pipe is full, and the lease of what fills it runs out", 30)
+    out, error = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert [line[:1] for line in out.split()] == [b"0", b"1", b"2"]
+    assert b"comes again" in error
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -84,6 +113,8 @@ def test_tail_prints_what_is_accepted(broker: BrokerProcess) -> None:
         (("tail", "nothing"), 3, b"nothing"),
         (("consume", "shop", "--lease", "soon"), 4, b"lease"),
         (("publish", "shop", "--lines", "--key", "k"), 2, b"--key"),
+        (("consume", "shop", "--count", "-1"), 2, b"--count"),
+        (("tail", "shop", "--count", "none"), 2, b"--count"),
     ],
 )
 def test_mistakes_are_told(broker: BrokerProcess, arguments: tuple[str, ...], code: int, words: bytes) -> None:

@@ -111,6 +111,16 @@ async def test_a_lease_can_be_extended_and_refused(tmp_path: Path) -> None:
         assert (delivery["attempts"][0]["reason"], delivery["attempts"][0]["detail"]) == ("nack", "busy")
 
 
+async def test_a_mistake_among_many_leases_answers_none(tmp_path: Path) -> None:
+    """CONTRIBUTING, errors: one name that cannot be read refuses all, whichever it is."""
+    async with pulled(tmp_path) as (api, _):
+        await api.publish("orders", b"x")
+        (message,) = await take(api, wait=5)
+        for names in ([message["lease"], "nonsense"], ["nonsense", message["lease"]]):
+            (await api.post("/v1/leases:ack", {"leases": names})).problem(400, "malformed")
+        assert (await api.post(f"/v1/leases/{message['lease']}:ack")).json()["answered"] == 1
+
+
 async def test_who_goes_while_it_waits_takes_nothing_along(tmp_path: Path) -> None:
     """DESIGN 1, nothing lost: a request that is cut leaves what it was about to get to the next."""
     async with pulled(tmp_path, retry=[]) as (api, running):

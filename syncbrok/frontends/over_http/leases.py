@@ -185,16 +185,22 @@ class Leases:
         member.extend(message, lease_s)
 
     def _find(self, lease: str) -> tuple[Group, Member, int]:
-        parts = lease.split("-")
-        if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts):
-            raise Malformed("a lease is named as the pull named it", lease=lease[:80])
-        subscriber, message, attempt = map(int, parts)
+        subscriber, message, attempt = parse_lease(lease)
         group = self._groups.get(subscriber)
         if group is not None and group.member is not None:
             held = group.member.leases.get(message)
             if held is not None and held.delivery.attempt.number == attempt:
                 return group, group.member, message
         raise LeaseOver("this lease is over: it was answered, or its time has run out", lease=lease[:80])
+
+
+def parse_lease(lease: str) -> tuple[int, int, int]:
+    """Subscriber, message and attempt. Raises ``Malformed``."""
+    parts = lease.split("-")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts):
+        raise Malformed("a lease is named as the pull named it", lease=lease[:80])
+    subscriber, message, attempt = map(int, parts)
+    return subscriber, message, attempt
 
 
 def _name(delivery: Delivery) -> str:

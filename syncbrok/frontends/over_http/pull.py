@@ -8,7 +8,7 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import render
 from syncbrok.frontends.over_http.body import read_object
-from syncbrok.frontends.over_http.leases import LeaseOver, Leases, Lent
+from syncbrok.frontends.over_http.leases import LeaseOver, Leases, Lent, parse_lease
 from syncbrok.frontends.over_http.queues import queue_name, refuse_unknown
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import CONSUME, Surface
@@ -110,6 +110,8 @@ async def answer_many(
         raise BadSetting(what, setting="leases")
     settings = _settings(given, verb)
     refuse_unknown(given)
+    for name in names:
+        parse_lease(name)  # a mistake is told before anything is answered
     over: list[str] = []
     for name in names:
         try:
