@@ -1,7 +1,7 @@
 """``syncbrok publish --lines``, ``consume`` and ``tail`` against a real broker, as pipes use them.
 
-Broken by hand to see these fail: a message printed and not acknowledged; a lease that is over ending the command; lines that wait for more lines; bytes taken
-for text.
+Broken by hand to see these fail: a message printed and not acknowledged; a lease that is over ending the command; lines
+that wait for more lines; bytes taken for text.
 """
 
 import json
