@@ -202,10 +202,9 @@ class _Hub:
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """See ``Consumer``."""
-        for delivery in deliveries:
-            for (peer, stream), type_ in self._streams.items():
-                peer.write(encode_message(delivery.queue, type_, delivery.message.content, stream))
-            self._leaving.append(delivery.attempt.message)
+        for (peer, stream), type_ in self._streams.items():
+            peer.write(b"".join([encode_message(one.queue, type_, one.message.content, stream) for one in deliveries]))
+        self._leaving.extend([delivery.attempt.message for delivery in deliveries])
         self.settle()
 
     def settle(self) -> None:
