@@ -8,14 +8,12 @@ import click
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
 from syncbrok.cli.show import moment, print_fields, print_table
-from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.drawing import duration
 from syncbrok.pipeline.lineage.picture import picture, root_of
 from syncbrok.pipeline.whole import Whole
 
 _SLOWEST: Final = 5
-_MESSAGES: Final = ("id", "root", "depth", *completion.MESSAGES)
 
 
 @click.command(
@@ -51,11 +49,11 @@ def command(
     with job_session(options, "lineage") as running:
         running.step("reading")
         whole = Whole(running.spark, options.storage, archive)
-        messages = whole.read("messages", ",".join(_MESSAGES), since, until)
-        deliveries = whole.read("deliveries", ",".join(completion.DELIVERIES), since)
-        ended = completion.completions(messages, deliveries, whole.read("facts", ",".join(completion.FACTS)))
+        messages = whole.read("messages", ",".join(job.MESSAGES), since, until)
+        deliveries = whole.read("deliveries", ",".join(job.DELIVERIES), since)
+        made = job.lineage_of_log(messages, deliveries, whole.read("facts", ",".join(job.FACTS)))
         running.step("following who waited for whom")
-        found = job.write(job.lineage(messages, ended), out)
+        found = job.write(made, out)
         running.step("drawing")
         root = root_of(found.nodes, found.trees, wanted)
         drawn = None if root is None else _drawn(found, root, out)

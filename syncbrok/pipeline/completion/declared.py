@@ -2,50 +2,26 @@
 deliveries of carried messages had come.
 
 These facts are few beside messages and outcomes. One job brings them to the driver, where ``declared`` goes along with
-them in order; what comes out goes back to Spark as small tables.
+them in order; what comes out goes along with every task.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import orjson
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from syncbrok.model.names import SEQUENCE_MAX
+
 _SNAPSHOT: Final = (
-    "struct<queues:array<struct<number:bigint,name:string>>,subscribers:array<struct<number:bigint,queue:bigint,"
-    "id:string,since:bigint,settings:struct<endpoint:string>>>>"
+    "struct<queues:array<struct<number:bigint,name:string,settings:struct<scope:string>>>,"
+    "subscribers:array<struct<number:bigint,queue:bigint,id:string,since:bigint,settings:struct<endpoint:string>>>>"
 )
 _TIME: Final = pa.timestamp("us", tz="UTC")
-_SUBSCRIBERS: Final = pa.schema(
-    [
-        ("subscriber", pa.int64()),
-        ("queue_number", pa.int64()),
-        ("queue", pa.string()),
-        ("subscriber_id", pa.string()),
-        ("since", pa.int64()),
-        ("endpoint", pa.string()),
-        ("gone_record", pa.int64()),
-        ("gone_at", _TIME),
-        ("gone_with_queue", pa.bool_()),
-    ]
-)
-_QUEUES: Final = pa.schema([("queue", pa.string()), ("queue_code", pa.int64())])
-_REARMED: Final = pa.schema(
-    [("message", pa.int64()), ("subscriber", pa.int64()), ("record", pa.int64()), ("at", _TIME)]
-)
-_CARRIED_ENDS: Final = pa.schema(
-    [
-        ("message", pa.int64()),
-        ("subscriber", pa.int64()),
-        ("record", pa.int64()),
-        ("at", _TIME),
-        ("outcome", pa.string()),
-    ]
-)
-_CARRIED_ATTEMPTS: Final = pa.schema([("message", pa.int64()), ("subscriber", pa.int64()), ("attempts", pa.int64())])
 
 
 class RareFact(NamedTuple):
@@ -78,20 +54,37 @@ class Subscriber:
 
 @dataclass(slots=True)
 class Declared:
-    """What the facts declare. Rows are tuples in the order of the columns that the methods of ``Tables`` name."""
+    """What the facts declare."""
 
     queues: dict[int, str] = field(default_factory=dict)
+    """names by number"""
+    born: dict[int, int] = field(default_factory=dict)
+    """by number the record that declared a queue; 0: an earlier one"""
+    scopes: dict[int, set[str]] = field(default_factory=dict)
+    """by number every scope that a queue has had"""
     subscribers: dict[int, Subscriber] = field(default_factory=dict)
     rearmed: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """message, subscriber, record, time: a delivery that a replay opened again"""
     carried_ends: list[tuple[int, int, int, int, str]] = field(default_factory=list)
+    """message, subscriber, record, time, outcome: it had ended when it was carried"""
     carried_attempts: list[tuple[int, int, int]] = field(default_factory=list)
+    """message, subscriber, attempts: how often it had been tried then"""
+    records: list[int] = field(default_factory=list)
+    """the sequences of all these facts: none of them is a message"""
 
     def apply(self, fact: RareFact) -> None:
         """Take the next fact in."""
+        self.records.append(fact.sequence)
         _TAKES[fact.kind](self, fact)
 
     def _queue(self, fact: RareFact) -> None:
-        self.queues[fact.detail["number"]] = fact.detail["name"]
+        self._named(fact.detail)
+        self.born.setdefault(fact.detail["number"], fact.sequence)
+
+    def _named(self, queue: dict[str, Any]) -> None:
+        self.queues[queue["number"]] = queue["name"]
+        scope = (queue.get("settings") or {}).get("scope")
+        self.scopes.setdefault(queue["number"], set()).update([scope] if scope else [])
 
     def _queue_gone(self, fact: RareFact) -> None:
         for one in self.subscribers.values():
@@ -118,7 +111,9 @@ class Declared:
             known.id, known.endpoint = said["id"], endpoint
 
     def _snapshot(self, fact: RareFact) -> None:
-        self.queues |= {queue["number"]: queue["name"] for queue in fact.detail["queues"]}
+        for queue in fact.detail["queues"]:
+            self._named(queue)
+            self.born.setdefault(queue["number"], 0)
         for one in fact.detail["subscribers"]:
             self._subscriber(one)
         for number in self.subscribers.keys() - {one["number"] for one in fact.detail["subscribers"]}:
@@ -143,6 +138,36 @@ _TAKES: Final[dict[str, Callable[[Declared, RareFact], None]]] = {
 }
 
 
+class Span(NamedTuple):
+    """Sequences after ``after`` and before ``before`` (None: to the end) of messages to a queue."""
+
+    queue: str
+    after: int
+    before: int | None
+
+
+def unheard(found: Declared) -> list[Span]:
+    """Where messages may have been accepted that count no subscriber. Pure."""
+    spans = []
+    records = sorted(found.records)
+    for number, name in found.queues.items():
+        after = found.born[number]
+        for one in sorted((one for one in found.subscribers.values() if one.queue == number), key=_since):
+            # Between what declares a queue and what subscribes to it there is often no message.
+            if one.since > after and one.since - after > bisect_right(records, one.since) - bisect_right(
+                records, after
+            ):
+                spans.append(Span(name, after, one.since + 1))
+            after = max(after, one.gone_record or SEQUENCE_MAX)
+        if after < SEQUENCE_MAX:
+            spans.append(Span(name, after, None))
+    return spans
+
+
+def _since(one: Subscriber) -> int:
+    return one.since
+
+
 def declared(facts: Iterable[RareFact]) -> Declared:
     """``facts`` in the order of the log. Pure."""
     found = Declared()
@@ -151,53 +176,10 @@ def declared(facts: Iterable[RareFact]) -> Declared:
     return found
 
 
-class Tables(NamedTuple):
-    """What is declared, for Spark.
-
-    ``subscribers``       subscriber (its number), queue_number, queue, subscriber_id, since, endpoint, gone_record,
-                          gone_at, gone_with_queue (null, null and false where it is not gone)
-    ``queues``            queue, queue_code: a number for each name
-    ``rearmed``           message, subscriber, record, at: a delivery that a replay opened again; None: no replays
-    ``carried_ends``      message, subscriber, record, at, outcome: it had ended when it was carried; None: none carried
-    ``carried_attempts``  message, subscriber, attempts: how often it had been tried then; None: none carried
-    """
-
-    subscribers: DataFrame
-    queues: DataFrame
-    rearmed: DataFrame | None
-    carried_ends: DataFrame | None
-    carried_attempts: DataFrame | None
-
-
-def read(facts: "DataFrame | Tables") -> Tables:
-    """One job over ``facts`` (columns sequence, time, kind, detail); what was read already is given back as it is."""
-    return facts if isinstance(facts, Tables) else tables(facts.sparkSession, declared(_rare(facts)))
-
-
-def tables(spark: SparkSession, found: Declared) -> Tables:
-    """The tables of what was found."""
-    subscribers = [
-        (
-            one.number,
-            one.queue,
-            found.queues.get(one.queue),
-            one.id,
-            one.since,
-            one.endpoint,
-            one.gone_record or None,
-            one.gone_us or None,
-            one.gone_with_queue,
-        )
-        for one in found.subscribers.values()
-    ]
-    queues = {name: number for number, name in found.queues.items()}
-    return Tables(
-        _table(spark, subscribers, _SUBSCRIBERS),
-        _table(spark, list(queues.items()), _QUEUES),
-        _table(spark, found.rearmed, _REARMED) if found.rearmed else None,
-        _table(spark, found.carried_ends, _CARRIED_ENDS) if found.carried_ends else None,
-        _table(spark, found.carried_attempts, _CARRIED_ATTEMPTS) if found.carried_attempts else None,
-    )
+def read(facts: "DataFrame | Declared") -> Declared:
+    """What ``facts`` (columns sequence, time, kind, detail) declare, by one job over them; what was read already is
+    given back as it is."""
+    return facts if isinstance(facts, Declared) else declared(_rare(facts))
 
 
 def _rare(facts: DataFrame) -> Iterator[RareFact]:
@@ -214,9 +196,3 @@ def _rare(facts: DataFrame) -> Iterator[RareFact]:
     for batch in found.set_column(1, "time", times).to_batches():
         for sequence, time_us, kind, detail in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield RareFact(sequence, time_us, kind, orjson.loads(detail))
-
-
-def _table(spark: SparkSession, rows: list[Any], schema: pa.Schema) -> DataFrame:
-    columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
-    arrays = [pa.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
-    return spark.createDataFrame(pa.table(arrays, schema=schema))

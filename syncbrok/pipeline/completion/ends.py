@@ -12,22 +12,28 @@ it in the log could know of it) and as that record's time, which is when it beca
 The three data frames are those of the source; the columns that are needed are ``MESSAGES``, ``DELIVERIES`` and
 ``FACTS`` (``scope`` and ``parent_failure`` may be missing: they are ``all`` and ``fail`` then). They must end at the
 same record: those of one ``Whole`` do. All is lazy but for the rare facts, which are read at once; who calls both
-functions reads them before (``completion_declared.read``) and passes that for ``facts``.
+functions reads them before (``declared.read``) and passes that for ``facts``.
 
-Cost: deliveries are brought together by message once and counted in a hash aggregate. Only messages of a replay, whose
-history has an order, go through windows (``completion_replays``).
+Cost: each kind of rows is read once and brought together by message, in one shuffle; numpy does the rest
+(``standing``). Plans of Spark that say the same take longer to make than a small log takes to read.
 """
 
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, reduce
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.model.facts import ALL_SUBSCRIBERS
-from syncbrok.pipeline.completion import declared, replays
-from syncbrok.pipeline.completion.declared import Tables
-from syncbrok.pipeline.completion.history import DELIVERY, HAS_PARENTS, SAME, addressed, changes, gone_end
-from syncbrok.pipeline.completion.moments import ENDS, good, outcome_of, packed, reason_of, record_of
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.pipeline.completion import declared
+from syncbrok.pipeline.completion.declared import Declared, Span
+from syncbrok.pipeline.completion.moments import NEVER, Longs, outcome_names, packed, packed_as, reason_names, record_of
+from syncbrok.pipeline.completion.rows import Known, known
+from syncbrok.pipeline.completion.standing import HAS_PARENTS, NOBODY, SAME, Standing, standing
 
 MESSAGES: Final = (
     *("sequence", "time", "queue", "only_subscriber", "not_before"),
@@ -39,8 +45,26 @@ DELIVERIES: Final = (
 )
 FACTS: Final = ("sequence", "time", "kind", "detail")
 
+_BATCH_ROWS: Final = 10_000
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_ENDS: Final = (
+    "message bigint, subscriber bigint, subscriber_id string, queue string, counted boolean, accepted_at timestamp, "
+    "ready_at timestamp, has_parents boolean, same boolean, first_attempt_at timestamp, attempts bigint, "
+    "ended_record bigint, ended_at timestamp, outcome string, reason string, last_record bigint, last_at timestamp, "
+    "last_outcome string, last_reason string, rearmed_at timestamp, gone_record bigint"
+)
+_COMPLETIONS: Final = (
+    "message bigint, queue string, accepted_at timestamp, ready_at timestamp, has_parents boolean, same boolean, "
+    "subscribers bigint, open bigint, first_attempt_at timestamp, attempts bigint, ended_record bigint, "
+    "ended_at timestamp, complete_record bigint, complete_at timestamp, outcome string, rearmed_at timestamp, "
+    "last_at timestamp, last_subscriber bigint"
+)
 
-def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Tables) -> DataFrame:
+Told = Callable[[pa.Table, Standing], pa.Table]
+"""what is told of a table of whole messages: of its rows, and of how they stand"""
+
+
+def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared) -> DataFrame:
     """A row for each counted delivery, and for each other one that rows are about (a subscriber that catches up, a
     message that is not in ``messages``); a message without counted subscribers has one row whose subscriber is null.
 
@@ -54,42 +78,13 @@ def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Tables) 
     ``rearmed_at``: when the latest replay opened it again, null for none
     ``gone_record``: of the fact that deleted the subscriber
     """
-    tables = declared.read(facts)
-    who = tables.subscribers.select(
-        "subscriber", "subscriber_id", f.col("queue").alias("of"), "gone_record", "gone_at", "gone_with_queue"
-    )
-    joined = (
-        _gathered(messages, deliveries, tables)
-        .join(f.broadcast(who), "subscriber", "left")
-        .join(f.broadcast(tables.queues), "queue_code", "left")
-    )
-    joined = _with_replays(joined, messages, deliveries, tables)
-    end, at = _first_end()
-    first, first_at = _unless_replayed("first", end, at)
-    last, last_at = _unless_replayed("last", end, at)
-    named = joined.withColumns({"first": first, "first_when": first_at, "last": last, "last_when": last_at})
-    return named.select(
-        *DELIVERY,
-        "subscriber_id",
-        f.coalesce("queue", "of").alias("queue"),
-        (f.col("counted") & f.col("subscriber").isNotNull()).alias("counted"),
-        "accepted_at",
-        "ready_at",
-        (f.col("holds").bitwiseAND(HAS_PARENTS) > 0).alias("has_parents"),
-        (f.col("holds").bitwiseAND(SAME) > 0).alias("same"),
-        "first_attempt_at",
-        f.coalesce("attempts", f.lit(0)).alias("attempts"),
-        *_told("first", "ended_record", "ended_at", "outcome", "reason"),
-        *_told("last", "last_record", "last_at", "last_outcome", "last_reason"),
-        "rearmed_at",
-        "gone_record",
-    )
+    found = declared.read(facts)
+    who = {one.number: (one.id, found.queues.get(one.queue)) for one in found.subscribers.values()}
+    return told_of(gathered(messages, deliveries, found), found, partial(_ends, who), _ENDS)
 
 
-def completions(
-    messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Tables, ended: DataFrame | None = None
-) -> DataFrame:
-    """A row for each of ``messages``; ``ended`` is what ``ends`` made of the same data where that is at hand.
+def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared, *more: str) -> DataFrame:
+    """A row for each of ``messages``; ``more`` of their columns come along.
 
     ``message``, ``queue``, ``accepted_at``, ``ready_at``, ``has_parents``, ``same``: as of ``ends``
     ``subscribers`` (how many it counts), ``open`` (how many of them have not ended, or are open again by a replay)
@@ -99,224 +94,199 @@ def completions(
     ``outcome``: how it stands: complete, dead, expired, dropped (by an operator), or null while something is open
     ``rearmed_at``, ``last_at``: when a replay opened it again, and its very last end
     ``last_subscriber``: the number of the one that kept it longest: that has not ended, else that ended badly, else
-    that ended last (of several alike any)
+    that ended last (of several alike the one with the smallest number)
 
     Of messages without counted subscribers, one that waits below another of its kind that waits itself is taken for
     complete: the log says nothing of either, and only one step up is looked at.
     """
-    tables = declared.read(facts)
-    ended = ends(messages, deliveries, tables) if ended is None else ended
-    told = _by_message(ended)
-    history = changes(messages, deliveries, tables)
-    if history is not None:
-        told = _mended(told, replays.messages(history))
-    waiting = _waiting_for_parents(messages, ended, told)
-    return _decided(told.join(f.broadcast(waiting), "message", "left"))
+    found = declared.read(facts)
+    kinds = dict(messages.dtypes)
+    columns = _COMPLETIONS + "".join(f", {name} {kinds[name]}" for name in more)
+    together = gathered(messages, deliveries, found, more)
+    told = told_of(together, found, partial(_completions, more), columns)
+    waiting = waiting_of(messages, told, found)
+    return told if waiting is None else without(told, waiting)
 
 
-_MOMENTS: Final = ("ended_record", "ended_at", "complete_record", "complete_at")
+# -- brought together -------------------------------------------------------------------------------------------------
 
 
-# -- deliveries -------------------------------------------------------------------------------------------------------
-
-
-def _own_rows(deliveries: DataFrame, tables: Tables) -> DataFrame:
-    """``message``, ``subscriber``, ``own_end`` and ``own_at`` (null: it ended nothing), ``attempt``, ``attempt_at``."""
-    ends_it = f.col("outcome").isin(*ENDS)
-    rows = deliveries.where(f.col("subscriber_number") != ALL_SUBSCRIBERS).select(
+def gathered(
+    messages: DataFrame,
+    deliveries: DataFrame,
+    found: Declared,
+    of_messages: Iterable[str] = (),
+    of_deliveries: Iterable[str] = (),
+) -> DataFrame:
+    """All rows that are about a message at one place, in no order; with these columns more."""
+    same = f.col("scope") == "same" if "scope" in messages.columns else f.lit(False)
+    parents = f.size("parent_sequences") > 0
+    accepted = messages.select(
+        f.col("sequence").alias("message"),
+        f.unix_micros("time").alias("accepted_us"),
+        f.unix_micros(f.greatest("time", "not_before")).alias("ready_us"),
+        "queue",
+        f.col("only_subscriber").cast("bigint").alias("only"),
+        (f.when(parents, HAS_PARENTS).otherwise(0) + f.when(same, SAME).otherwise(0)).alias("holds"),
+        *of_messages,
+    )
+    rows = deliveries.select(
         "message",
         f.col("subscriber_number").alias("subscriber"),
-        f.when(ends_it, packed(f.col("sequence"), f.col("outcome"), f.col("reason"))).alias("own_end"),
-        f.when(ends_it, f.col("recorded")).alias("own_at"),
-        f.col("attempt").cast("bigint").alias("attempts"),
-        f.when(f.col("attempt") > 0, f.col("time")).alias("attempt_at"),
+        "position",
+        packed(f.col("sequence"), f.col("outcome"), f.col("reason")).alias("said"),
+        f.unix_micros("recorded").alias("at_us"),
+        "attempt",
+        f.when(f.col("attempt") > 0, f.unix_micros("time")).alias("began_us"),
+        *of_deliveries,
     )
-    if tables.carried_ends is not None:
-        end = packed(f.col("record"), f.col("outcome"), f.lit("none"))
-        carried = tables.carried_ends.select(*DELIVERY, end.alias("own_end"), f.col("at").alias("own_at"))
-        rows = rows.unionByName(carried, allowMissingColumns=True)
-    if tables.carried_attempts is not None:
-        rows = rows.unionByName(tables.carried_attempts, allowMissingColumns=True)
-    return rows
+    # No nulls among lists: on its way to Python a null costs as much as there are rows before it in its batch.
+    lists = {name: kind for name, kind in accepted.dtypes if kind.startswith("array")}
+    empty = {name: f.array().cast(kind) for name, kind in lists.items()}
+    together = accepted.unionByName(rows.withColumns(empty) if empty else rows, allowMissingColumns=True)
+    if found.carried_ends or found.carried_attempts:
+        carried = messages.sparkSession.createDataFrame(_carried(found))
+        together = together.unionByName(carried.withColumns(empty) if empty else carried, allowMissingColumns=True)
+    return together.repartition("message")
 
 
-def _whole_rows(deliveries: DataFrame) -> DataFrame:
-    """``message``, ``whole_end``, ``whole_at``: the first row that ended all that was open of it."""
-    whole = deliveries.where((f.col("subscriber_number") == ALL_SUBSCRIBERS) & f.col("outcome").isin(*ENDS))
-    end = packed(f.col("sequence"), f.col("outcome"), f.col("reason"))
-    return whole.groupBy("message").agg(f.min(end).alias("whole_end"), f.min("recorded").alias("whole_at"))
+def told_of(together: DataFrame, found: Declared, tell: Told, columns: str) -> DataFrame:
+    """What ``tell`` makes of all that ``gathered`` brought together, in ``columns``."""
+    return together.mapInArrow(partial(_told, known(found), tell), columns)
 
 
-def _gathered(messages: DataFrame, deliveries: DataFrame, tables: Tables) -> DataFrame:
-    """One row for each delivery, of numbers and times alone."""
-    whole = _whole_rows(deliveries).withColumnRenamed("message", "sequence")
-    codes = tables.queues.withColumnRenamed("queue", "to")
-    whom = addressed(messages.join(whole, "sequence", "left"), tables, "whole_end", "whole_at")
-    counted = whom.join(f.broadcast(codes), "to", "left").select(
-        *DELIVERY,
-        f.lit(True).alias("counted"),
-        "accepted_at",
-        "ready_at",
-        "holds",
-        "queue_code",
-        "whole_end",
-        "whole_at",
-    )
-    together = counted.unionByName(_own_rows(deliveries, tables), allowMissingColumns=True).repartition("message")
-    return together.groupBy(*DELIVERY).agg(
-        *(
-            f.max(name).alias(name)
-            for name in ("counted", "accepted_at", "ready_at", "holds", "queue_code", "attempts")
-        ),
-        *(f.min(name).alias(name) for name in ("whole_end", "whole_at", "own_end", "own_at")),
-        f.min("attempt_at").alias("first_attempt_at"),
-    )
+def _told(known: Known, tell: Told, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    some = [batch for batch in batches if batch.num_rows]
+    if some:
+        table = pa.Table.from_batches(some).combine_chunks()
+        yield from tell(table, standing(table, known)).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
 
-def _first_end() -> tuple[Column, Column]:
-    """The packed end of a delivery that no replay has opened again, and its time."""
-    own, whole, gone = f.col("own_end"), f.col("whole_end"), f.col("gone_record")
-    end = f.least(own, whole)
-    at = f.when(own <= f.coalesce(whole, own), f.col("own_at")).otherwise(f.col("whole_at"))
-    dropped = f.col("counted") & gone.isNotNull() & (end.isNull() | (record_of(end) > gone))
-    return f.when(dropped, gone_end()).otherwise(end), f.when(dropped, f.col("gone_at")).otherwise(at)
-
-
-def _unless_replayed(which: str, end: Column, at: Column) -> tuple[Column, Column]:
-    replayed = f.col("replayed")
-    return (
-        f.when(replayed, f.col(f"{which}_end")).otherwise(end),
-        f.when(replayed, f.col(f"{which}_at")).otherwise(at),
-    )
-
-
-def _told(end: str, record: str, at: str, outcome: str, reason: str) -> tuple[Column, ...]:
-    """A packed end as columns of these names."""
-    return (
-        record_of(f.col(end)).alias(record),
-        f.col(f"{end}_when").alias(at),
-        outcome_of(f.col(end)).alias(outcome),
-        reason_of(f.col(end)).alias(reason),
-    )
-
-
-# -- replays ----------------------------------------------------------------------------------------------------------
-
-
-def _with_replays(joined: DataFrame, messages: DataFrame, deliveries: DataFrame, tables: Tables) -> DataFrame:
-    """With ``first_end``, ``first_at``, ``last_end``, ``last_at`` and ``replayed``, null where no replay has been."""
-    history = changes(messages, deliveries, tables)
-    if history is None:
-        return joined.withColumns({name: f.lit(None).cast(kind) for name, kind in _REPLAYED.items()})
-    exact = replays.deliveries(history).withColumn("replayed", f.lit(True))
-    return joined.join(f.broadcast(exact), list(DELIVERY), "left")
-
-
-_REPLAYED: Final = {"first_end": "bigint", "first_at": "timestamp", "last_end": "bigint", "last_at": "timestamp"} | {
-    "rearmed_at": "timestamp",
-    "replayed": "boolean",
-}
-
-
-def _mended(told: DataFrame, mended: DataFrame) -> DataFrame:
-    exact = mended.select(
-        "message", *(f.col(name).alias(f"replay_{name}") for name in _MOMENTS), f.lit(True).alias("re")
-    )
-    return told.join(f.broadcast(exact), "message", "left").withColumns(
-        {name: f.when(f.col("re"), f.col(f"replay_{name}")).otherwise(f.col(name)) for name in _MOMENTS}
-    )
-
-
-# -- messages ---------------------------------------------------------------------------------------------------------
-
-
-def _by_message(ended: DataFrame) -> DataFrame:
-    """A row for each message with an accepted delivery or none, replays apart; ``nobody``: it counts no subscriber."""
-    own = ended.where(f.col("counted") | f.col("subscriber").isNull())
-    counted, closed = f.col("counted"), f.col("ended_record").isNotNull()
-    bad = ~good(f.col("outcome"), f.col("reason"))
-    bad_now = ~good(f.col("last_outcome"), f.col("last_reason"))
-    stands_bad = bad_now & (f.col("gone_record").isNull() | (f.col("last_outcome") == "dropped"))
-
-    def worst(outcome: str) -> Column:
-        return f.max((f.col("last_outcome") == outcome) & stands_bad).alias(f"some_{outcome}")
-
-    found = own.groupBy("message", "queue").agg(
-        f.max(f.col("subscriber").isNull()).alias("nobody"),
-        f.max("accepted_at").alias("accepted_at"),
-        f.max("has_parents").alias("has_parents"),
-        f.max("same").alias("same"),
-        f.max("ready_at").alias("ready_at"),
-        f.max("rearmed_at").alias("rearmed_at"),
-        f.max("last_at").alias("last_at"),
-        f.sum(counted.cast("int")).alias("subscribers"),
-        f.sum((counted & f.col("last_record").isNull()).cast("int")).alias("open"),
-        f.sum((~closed).cast("int")).alias("unended"),
-        f.min("first_attempt_at").alias("first_attempt_at"),
-        f.sum("attempts").alias("attempts"),
-        f.max("ended_record").alias("last_end"),
-        f.max("ended_at").alias("last_end_at"),
-        f.max(f.when(bad, f.coalesce(f.col("gone_record"), f.lit(_NEVER)))).alias("bad_until"),
-        *(worst(outcome) for outcome in ("dead", "expired", "dropped")),
-        f.max_by("subscriber", _holds_longest(stands_bad)).alias("last_subscriber"),
-    )
-    closed_all = f.col("unended") == 0
-    well = closed_all & f.coalesce(f.col("bad_until") < f.col("last_end"), f.lit(True))
-    return found.withColumns(
+def _carried(found: Declared) -> pa.Table:
+    """What carried messages say of their deliveries, as rows of these."""
+    ends, tried = found.carried_ends, found.carried_attempts
+    said = [packed_as(record, Outcome[outcome.upper()], Reason.NONE) for _, _, record, _, outcome in ends]
+    none = [None] * len(tried)
+    return pa.table(
         {
-            "ended_record": f.when(closed_all, f.col("last_end")),
-            "ended_at": f.when(closed_all, f.col("last_end_at")),
-            "complete_record": f.when(well, f.col("last_end")),
-            "complete_at": f.when(well, f.col("last_end_at")),
+            "message": pa.array([one[0] for one in ends] + [one[0] for one in tried], pa.int64()),
+            "subscriber": pa.array([one[1] for one in ends] + [one[1] for one in tried], pa.int64()),
+            "said": pa.array(said + none, pa.int64()),
+            "at_us": pa.array([one[3] for one in ends] + none, pa.int64()),
+            "attempt": pa.array([None] * len(ends) + [one[2] for one in tried], pa.int32()),
         }
     )
 
 
-def _holds_longest(bad: Column) -> Column:
-    last = f.col("last_record")
-    return f.when(last.isNull(), f.lit(_NEVER)).when(bad, last + f.lit(_NEVER >> 1)).otherwise(last)
+# -- told -------------------------------------------------------------------------------------------------------------
 
 
-_NEVER: Final = 1 << 62
+def _ends(who: dict[int, tuple[str, str | None]], table: pa.Table, standing: Standing) -> pa.Table:
+    own, messages = standing
+    numbers, at = np.unique(own.subscriber, return_inverse=True)
+    names = [who.get(number, (None, None)) for number in numbers.tolist()]
+    subscriber_id, of = (pa.array([name[place] for name in names], pa.string()).take(pa.array(at)) for place in (0, 1))
+    place = pa.array(np.maximum(own.place, 0), mask=~own.counted)
+    holds = pa.array(messages.holds).take(place)
+    first, last = (np.where(end == NEVER, NEVER, record_of(end)) for end in (own.first, own.last))
+    queue = table["queue"].take(pa.array(messages.row)).combine_chunks().take(place)
+    return pa.table(
+        {
+            "message": pa.array(own.message),
+            "subscriber": pa.array(own.subscriber, mask=own.subscriber == NOBODY),
+            "subscriber_id": subscriber_id,
+            "queue": pc.coalesce(queue, of),
+            "counted": pa.array(own.counted & (own.subscriber != NOBODY)),
+            "accepted_at": _time(messages.accepted).take(place),
+            "ready_at": _time(messages.ready).take(place),
+            "has_parents": pc.greater(pc.bit_wise_and(holds, HAS_PARENTS), 0),
+            "same": pc.greater(pc.bit_wise_and(holds, SAME), 0),
+            "first_attempt_at": _time(own.first_attempt),
+            "attempts": pa.array(own.attempts),
+            "ended_record": _number(first),
+            "ended_at": _time(own.first_at),
+            "outcome": outcome_names(own.first),
+            "reason": reason_names(own.first),
+            "last_record": _number(last),
+            "last_at": _time(own.last_at),
+            "last_outcome": outcome_names(own.last),
+            "last_reason": reason_names(own.last),
+            "rearmed_at": _time(own.rearmed_at),
+            "gone_record": _number(own.gone),
+        }
+    )
 
 
-def _waiting_for_parents(messages: DataFrame, ended: DataFrame, told: DataFrame) -> DataFrame:
-    """``message`` and ``waiting``: of those that count no subscriber, have parents and no row that ended them, the ones
-    of which a parent was not complete when they were accepted. (Where all were, they were complete at once, and no
-    record says so.)"""
-    silent = ended.where(f.col("subscriber").isNull() & f.col("ended_record").isNull() & f.col("has_parents"))
-    some = f.broadcast(silent.select(f.col("message").alias("sequence")))
+def _completions(more: tuple[str, ...], table: pa.Table, standing: Standing) -> pa.Table:
+    mine = standing.messages
+    come_along = table.select(["queue", *more]).take(pa.array(mine.row))
+    return pa.table(
+        {
+            "message": pa.array(mine.message),
+            "queue": come_along["queue"],
+            "accepted_at": _time(mine.accepted),
+            "ready_at": _time(mine.ready),
+            "has_parents": pa.array(mine.holds & HAS_PARENTS > 0),
+            "same": pa.array(mine.holds & SAME > 0),
+            "subscribers": pa.array(mine.subscribers),
+            "open": pa.array(mine.open),
+            "first_attempt_at": _time(mine.first_attempt),
+            "attempts": pa.array(mine.attempts),
+            "ended_record": _number(mine.ended),
+            "ended_at": _time(mine.ended_at),
+            "complete_record": _number(mine.complete),
+            "complete_at": _time(mine.complete_at),
+            "outcome": mine.outcome,
+            "rearmed_at": _time(mine.rearmed_at),
+            "last_at": _time(mine.last_at),
+            "last_subscriber": _number(mine.last_subscriber),
+            **{name: come_along[name] for name in more},
+        }
+    )
+
+
+def _number(values: Longs) -> pa.Array:
+    return pa.array(values, mask=values == NEVER)
+
+
+def _time(values: Longs) -> pa.Array:
+    return _number(values).cast(_TIME)
+
+
+# -- messages that nobody is subscribed to ----------------------------------------------------------------------------
+
+
+def waiting_of(messages: DataFrame, told: DataFrame, found: Declared) -> DataFrame | None:
+    """``message``: of those that count no subscriber, have parents and no row that ended them, the ones of which a
+    parent was not complete when they were accepted. (Where all were, they were complete at once, and no record says
+    so.) None where there are no such messages: in most logs what is declared says that already, in others a look at
+    the messages does."""
+    spans = [_within(span) for span in declared.unheard(found)]
+    silent = f.size("parent_sequences") > 0
+    # Counted, not asked whether it is empty: a reader that is given up half-way says so on standard error.
+    if not spans or not messages.where(silent & reduce(Column.__or__, spans)).count():
+        return None
     deliver = f.col("parent_failure") == "deliver" if "parent_failure" in messages.columns else f.lit(False)
-    edges = messages.join(some, "sequence", "left_semi").select(
+    at_once = told.where("subscribers = 0 and has_parents and complete_record = message")
+    chosen = f.broadcast(at_once.select(f.col("message").alias("sequence")))
+    edges = messages.join(chosen, "sequence", "left_semi").select(
         f.col("sequence").alias("child"), deliver.alias("deliver"), f.explode("parent_sequences").alias("message")
     )
     record = f.when(f.col("deliver"), f.col("ended_record")).otherwise(f.col("complete_record"))
-    delayed = f.col("nobody") & f.col("ended_record").isNull() & (f.col("ready_at") > f.col("accepted_at"))
-    open_ = (record.isNull() & ~f.col("nobody")) | (record > f.col("child"))
-    late = told.join(f.broadcast(edges), "message").where(open_ | delayed)
-    return late.select(f.col("child").alias("message")).distinct().withColumn("waiting", f.lit(True))
+    nobody = f.col("subscribers") == 0
+    delayed = nobody & f.col("ended_record").isNull() & (f.col("ready_at") > f.col("accepted_at"))
+    late = (record.isNull() & ~nobody) | (record > f.col("child")) | delayed
+    return told.join(f.broadcast(edges), "message").where(late).select(f.col("child").alias("message")).distinct()
 
 
-def _decided(told: DataFrame) -> DataFrame:
-    """The columns of ``completions``."""
-    silent = f.col("nobody") & f.col("ended_record").isNull() & f.col("waiting").isNull()
-    at_once = silent & (f.col("ready_at") <= f.col("accepted_at"))
-    moments = {
-        "ended_record": f.when(at_once, f.col("message")).otherwise(f.col("ended_record")),
-        "ended_at": f.when(at_once, f.col("accepted_at")).otherwise(f.col("ended_at")),
-        "complete_record": f.when(at_once, f.col("message")).otherwise(f.col("complete_record")),
-        "complete_at": f.when(at_once, f.col("accepted_at")).otherwise(f.col("complete_at")),
-    }
-    outcome = (
-        f.when(f.col("complete_record").isNotNull(), "complete")
-        .when(f.col("ended_record").isNull() | (f.col("open") > 0), None)
-        .when(f.col("some_dropped"), "dropped")
-        .when(f.col("some_expired"), "expired")
-        .otherwise("dead")
-    )
-    return told.withColumns(moments).select(
-        *("message", "queue", "accepted_at", "ready_at", "has_parents", "same", "subscribers", "open"),
-        *("first_attempt_at", "attempts", *_MOMENTS),
-        outcome.alias("outcome"),
-        *("rearmed_at", "last_at", "last_subscriber"),
-    )
+def without(told: DataFrame, waiting: DataFrame) -> DataFrame:
+    """``told``, in which those of ``waiting`` have not ended."""
+    marked = told.join(f.broadcast(waiting.withColumn("waits", f.lit(True))), "message", "left")
+    moments = ("ended_record", "ended_at", "complete_record", "complete_at", "outcome")
+    return marked.withColumns({name: f.when(f.col("waits").isNull(), f.col(name)) for name in moments}).drop("waits")
+
+
+def _within(span: Span) -> Column:
+    """Which messages are of the span."""
+    after = (f.col("queue") == span.queue) & (f.col("sequence") > span.after)
+    return after if span.before is None else after & (f.col("sequence") < span.before)

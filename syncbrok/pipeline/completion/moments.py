@@ -1,16 +1,19 @@
-"""The end of a delivery as one number, for Spark.
-
-A hash aggregate keeps values of fixed width only: a minimum of structs or texts makes Spark sort everything instead. So
-an end is packed into 64 bits, the record first, and the least is the earliest.
-"""
+"""The end of a delivery as one number: 64 bits, the record first, so the least of several is the earliest."""
 
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.names import SEQUENCE_MAX
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 _OUTCOME_BITS: Final = 3
 _REASON_BITS: Final = 5
@@ -18,10 +21,19 @@ assert max(Outcome) < 1 << _OUTCOME_BITS
 assert max(Reason) < 1 << _REASON_BITS
 assert SEQUENCE_MAX < 1 << 63 - _OUTCOME_BITS - _REASON_BITS
 
-ENDS: Final = tuple(outcome.name.lower() for outcome in Outcome if outcome not in (Outcome.FAILED, Outcome.LATE))
-"""the outcomes that end a delivery"""
-BAD: Final = ("dead", "expired")
-BY_OPERATOR: Final = ("cancelled", "purged", "queue_deleted")
+NEVER: Final = int(np.iinfo(np.int64).min)
+"""instead of a number or a time: there is none"""
+
+_NO_ENDS: Final = (Outcome.FAILED, Outcome.LATE)
+_BAD: Final = (Outcome.DEAD, Outcome.EXPIRED)
+_BY_OPERATOR: Final = (Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED)
+
+
+def longs(column: pa.ChunkedArray | pa.Array, missing: int = NEVER) -> Longs:
+    """Numbers as int64, ``missing`` where there are none."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), np.int64)
 
 
 def packed(record: Column, outcome: Column, reason: Column) -> Column:
@@ -30,27 +42,41 @@ def packed(record: Column, outcome: Column, reason: Column) -> Column:
     return f.shiftleft(record, _OUTCOME_BITS + _REASON_BITS) + code
 
 
-def packed_as(record: Column, outcome: Outcome, reason: Reason) -> Column:
-    """The same where outcome and reason are known beforehand."""
-    return f.shiftleft(record, _OUTCOME_BITS + _REASON_BITS) + f.lit((outcome << _REASON_BITS) + reason)
+def packed_as(record: int, outcome: Outcome, reason: Reason) -> int:
+    return (record << _OUTCOME_BITS + _REASON_BITS) + (outcome << _REASON_BITS) + reason
 
 
-def record_of(end: Column) -> Column:
-    return f.shiftright(end, _OUTCOME_BITS + _REASON_BITS)
+def record_of(end: Longs) -> Longs:
+    return end >> (_OUTCOME_BITS + _REASON_BITS)
 
 
-def outcome_of(end: Column) -> Column:
-    return _name(f.shiftright(end, _REASON_BITS).bitwiseAND((1 << _OUTCOME_BITS) - 1), Outcome)
+def outcome_of(end: Longs) -> Longs:
+    return (end >> _REASON_BITS) & ((1 << _OUTCOME_BITS) - 1)
 
 
-def reason_of(end: Column) -> Column:
-    """Its name; null where there is none (``delivered``)."""
-    return _name(end.bitwiseAND((1 << _REASON_BITS) - 1), Reason)
+def reason_of(end: Longs) -> Longs:
+    return end & ((1 << _REASON_BITS) - 1)
 
 
-def good(outcome: Column, reason: Column) -> Column:
+def is_end(row: Longs) -> Flags:
+    """Whether a row ends its delivery."""
+    return ~np.isin(outcome_of(row), [int(one) for one in _NO_ENDS])
+
+
+def is_good(end: Longs) -> Flags:
     """Whether the end counts as acknowledged: not dead, not expired, not dropped by an operator (RULES 10, 12)."""
-    return ~(outcome.isin(*BAD) | f.coalesce(reason.isin(*BY_OPERATOR), f.lit(False)))
+    bad = np.isin(outcome_of(end), [int(one) for one in _BAD])
+    return ~(bad | np.isin(reason_of(end), [int(one) for one in _BY_OPERATOR]))
+
+
+def outcome_names(end: Longs) -> pa.Array:
+    """Null for ``NEVER``."""
+    return _names(outcome_of(end), end, Outcome)
+
+
+def reason_names(end: Longs) -> pa.Array:
+    """Null also where there is none (``delivered``)."""
+    return _names(reason_of(end), end, Reason)
 
 
 def _code(name: Column, names: type[Outcome] | type[Reason]) -> Column:
@@ -62,8 +88,8 @@ def _code(name: Column, names: type[Outcome] | type[Reason]) -> Column:
     return found.otherwise(f.lit(0)).cast("bigint")
 
 
-def _name(code: Column, names: type[Outcome] | type[Reason]) -> Column:
-    """Null for 0."""
-    places = {int(member): member.name.lower() for member in names}
-    texts = [f.lit(places.get(place) if place else None) for place in range(1, max(places) + 1)]
-    return f.when(code > 0, f.get(f.array(*texts), (code - 1).cast("int")))
+def _names(code: Longs, end: Longs, names: type[Outcome] | type[Reason]) -> pa.Array:
+    texts: list[str | None] = [None] * (max(names) + 1)
+    for member in names:
+        texts[member] = member.name.lower() if member else None
+    return pa.array(texts, pa.string()).take(pa.array(np.where(end == NEVER, 0, code)))

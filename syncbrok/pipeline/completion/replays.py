@@ -1,19 +1,18 @@
-"""Deliveries and messages of replays, whose history has an order: ended, opened again, ended anew.
+"""Messages of replays, whose history has an order: ended, opened again, ended anew. They are few beside the others
+and are gone through event by event."""
 
-They are few beside the others and go through windows, event by event; see ``completion`` for the rest.
-"""
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
 
-from typing import Final
+import numpy as np
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
-
-from syncbrok.pipeline.completion.moments import good, outcome_of, reason_of
+from syncbrok.pipeline.completion.moments import NEVER, is_good
 
 COUNTED: Final = "counted"
 """the message was accepted and counts the subscriber"""
-TRIED: Final = "tried"
-"""an attempt that ended nothing"""
 ENDED: Final = "ended"
 """a row of this delivery"""
 IF_OPEN: Final = "if_open"
@@ -22,75 +21,102 @@ GONE: Final = "gone"
 """the subscriber or its queue was deleted: as ``IF_OPEN``, and what ended badly there is forgiven"""
 REARMED: Final = "rearmed"
 
-_DELIVERY: Final = ("message", "subscriber")
-_PLACE: Final = ("record", "position")
-_CHANGES: Final = (COUNTED, ENDED, IF_OPEN, GONE, REARMED)
+
+class Event(NamedTuple):
+    """What happened to a delivery. ``end`` is packed (``moments``)."""
+
+    record: int
+    position: int
+    subscriber: int
+    what: str
+    at_us: int
+    end: int = NEVER
 
 
-def effective(events: DataFrame) -> DataFrame:
-    """Of ``events`` (message, subscriber, record, position, at, what, end: packed) those that change how a delivery
-    stands; ``closed`` and ``good`` are how it stands after each. An end of what is not open changes nothing."""
-    before = Window.partitionBy(*_DELIVERY).orderBy(*_PLACE).rowsBetween(Window.unboundedPreceding, -1)
-    changing = events.where(f.col("what").isin(*_CHANGES))
-    known = changing.withColumn("before", f.last("what").over(before))
-    was_open = f.col("before").isNull() | f.col("before").isin(COUNTED, REARMED)
-    ends = (f.col("what") == ENDED) | (f.col("what").isin(IF_OPEN, GONE) & was_open)
-    opens = f.col("what").isin(COUNTED, REARMED)
-    standing = known.withColumn("ends", ends).where(f.col("ends") | opens | (f.col("what") == GONE))
-    forgiven = (f.col("what") == GONE) & ~f.col("ends")
-    well = f.coalesce(good(outcome_of(f.col("end")), reason_of(f.col("end"))), f.lit(False))
-    return standing.withColumns({"closed": ~opens, "good": forgiven | (f.col("ends") & well)})
+class Changed(NamedTuple):
+    """An event that changes how its delivery stands: closed or open after it, and well or not."""
+
+    event: Event
+    ends: bool
+    closed: bool
+    good: bool
 
 
-def deliveries(changes: DataFrame) -> DataFrame:
-    """By delivery: its first end, its latest (null while it is open again) and when it was opened again last."""
-    moment = f.struct("record", "position", "end", "at", "what")
-    ends = f.when(f.col("ends"), moment)
-    latest = f.when(f.col("ends") | (f.col("what") == REARMED), moment)
-    rearmed = f.max(f.when(f.col("what") == REARMED, f.col("at")))
-    found = changes.groupBy(*_DELIVERY).agg(
-        f.min(ends).alias("first"), f.max(latest).alias("latest"), rearmed.alias("rearmed_at")
-    )
-    stands = f.col("latest.what") != REARMED
-    return found.select(
-        *_DELIVERY,
-        f.col("first.end").alias("first_end"),
-        f.col("first.at").alias("first_at"),
-        f.when(stands, f.col("latest.end")).alias("last_end"),
-        f.when(stands, f.col("latest.at")).alias("last_at"),
-        "rearmed_at",
-    )
+class Delivery(NamedTuple):
+    """Its first end and its latest, packed, and when; the latest is ``NEVER`` while it is open again."""
+
+    first_end: int
+    first_at: int
+    last_end: int
+    last_at: int
+    rearmed_at: int
 
 
-def messages(changes: DataFrame) -> DataFrame:
-    """By message with counted subscribers: ``ended_record``, ``ended_at``, ``complete_record``, ``complete_at``: when
-    for the first time all of them had ended, and all well."""
-    delivery = Window.partitionBy(*_DELIVERY)
-    whole = Window.partitionBy("message")
-    so_far = whole.orderBy(*_PLACE).rangeBetween(Window.unboundedPreceding, Window.currentRow)
-    in_order = delivery.orderBy(*_PLACE)
+class History(NamedTuple):
+    """Of a message: its deliveries, and by record and time when for the first time all of them had ended, and all
+    well."""
 
-    def change(name: str) -> Column:
-        now = f.col(name).cast("int")
-        return now - f.coalesce(f.lag(now).over(in_order), f.lit(0))
+    deliveries: dict[int, Delivery]
+    ended: tuple[int, int]
+    complete: tuple[int, int]
 
-    counted = changes.withColumn("counts", f.max((f.col("what") == COUNTED).cast("int")).over(delivery))
-    steps = counted.where("counts = 1").withColumns({"closed_change": change("closed"), "good_change": change("good")})
-    sums = steps.withColumns(
-        {
-            "all": f.sum((f.col("what") == COUNTED).cast("int")).over(whole),
-            "closed_now": f.sum("closed_change").over(so_far),
-            "good_now": f.sum("good_change").over(so_far),
-        }
-    )
-    moment = f.struct("record", "at")
-    ended = f.when(f.col("ends") & (f.col("closed_now") == f.col("all")), moment)
-    complete = f.when(f.col("ends") & (f.col("good_now") == f.col("all")), moment)
-    found = sums.groupBy("message").agg(f.min(ended).alias("ended"), f.min(complete).alias("complete"))
-    return found.select(
-        "message",
-        f.col("ended.record").alias("ended_record"),
-        f.col("ended.at").alias("ended_at"),
-        f.col("complete.record").alias("complete_record"),
-        f.col("complete.at").alias("complete_at"),
-    )
+
+def history(events: Iterable[Event]) -> History:
+    """Of all events of one message."""
+    of_each: dict[int, list[Event]] = defaultdict(list)
+    for event in sorted(events, key=attrgetter("record", "position")):
+        of_each[event.subscriber].append(event)
+    changes = {subscriber: _changes(each) for subscriber, each in of_each.items()}
+    counted = [each for each in changes.values() if any(change.event.what == COUNTED for change in each)]
+    return History({subscriber: _delivery(each) for subscriber, each in changes.items() if each}, *_moments(counted))
+
+
+def _changes(events: list[Event]) -> list[Changed]:
+    """An end of what is not open changes nothing."""
+    found = []
+    before = COUNTED
+    for event in events:
+        was_open = before in (COUNTED, REARMED)
+        before = event.what
+        opens = event.what in (COUNTED, REARMED)
+        ends = event.what == ENDED or (event.what in (IF_OPEN, GONE) and was_open)
+        if not (ends or opens or event.what == GONE):
+            continue
+        forgiven = event.what == GONE and not ends
+        well = ends and bool(is_good(np.array([event.end]))[0])
+        found.append(Changed(event, ends, not opens, forgiven or well))
+    return found
+
+
+def _delivery(changes: list[Changed]) -> Delivery:
+    ends = [change.event for change in changes if change.ends]
+    moved = [change.event for change in changes if change.ends or change.event.what == REARMED]
+    rearmed = max((event.at_us for event in moved if event.what == REARMED), default=NEVER)
+    first = (ends[0].end, ends[0].at_us) if ends else (NEVER, NEVER)
+    stands = bool(moved) and moved[-1].what != REARMED
+    return Delivery(*first, *((moved[-1].end, moved[-1].at_us) if stands else (NEVER, NEVER)), rearmed)
+
+
+def _moments(deliveries: list[list[Changed]]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """What stands at the same place in the log happened at once."""
+    closed, good = set[int](), set[int]()
+    ended = complete = (NEVER, NEVER)
+    every = sorted((change for each in deliveries for change in each), key=_place)
+    for _, group in groupby(every, key=_place):
+        together = list(group)
+        for change in together:
+            who = change.event.subscriber
+            (closed.add if change.closed else closed.discard)(who)
+            (good.add if change.good else good.discard)(who)
+        last = next((change.event for change in together if change.ends), None)
+        if last is None:
+            continue
+        if len(closed) == len(deliveries) and ended[0] == NEVER:
+            ended = (last.record, last.at_us)
+        if len(good) == len(deliveries) and complete[0] == NEVER:
+            complete = (last.record, last.at_us)
+    return ended, complete
+
+
+def _place(change: Changed) -> tuple[int, int]:
+    return change.event.record, change.event.position

@@ -8,7 +8,7 @@ steps as ``STEPS_MAX``: a thousand trees may all wait for the end of the same ch
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,27 @@ _LISTED: Final = pa.schema([("tree", pa.int64()), ("sequence", pa.int64()), ("be
 _LISTED_DDL: Final = "tree bigint, sequence bigint, before bigint"
 
 
+class Crossings(NamedTuple):
+    """``rows`` as ``crossings_of`` finds them, ``beyond`` as ``_beyond``."""
+
+    rows: DataFrame
+    beyond: DataFrame
+
+
+def crossing(nodes: DataFrame) -> Crossings:
+    """Found when they are asked for."""
+    rows = crossings_of(nodes)
+    return Crossings(rows, rows.repartition(1).mapInArrow(_beyond, _BEYOND_DDL))
+
+
+def found(nodes: DataFrame) -> Crossings:
+    """Found now, on the driver: they are few, and what is at hand is joined at once."""
+    rows = crossings_of(nodes).toArrow()
+    beyond = pa.Table.from_batches(_beyond(rows.to_batches()), _BEYOND)
+    spark = nodes.sparkSession
+    return Crossings(spark.createDataFrame(rows), spark.createDataFrame(beyond))
+
+
 def crossings_of(nodes: DataFrame) -> DataFrame:
     """A row for each message whose critical parent is in another tree: ``top`` (the message), the parent
     (``sequence``) and its ``root``, and where the way up from that ends in its tree:
@@ -41,17 +62,12 @@ def crossings_of(nodes: DataFrame) -> DataFrame:
     return leaving.join(reached, "sequence")
 
 
-def beyond(crossings: DataFrame) -> DataFrame:
-    """For each ``top``: the message its way up begins at (``start``, ``start_at``) and how many steps up that is."""
-    return crossings.repartition(1).mapInArrow(_beyond, _BEYOND_DDL)
-
-
-def steps_outside(nodes: DataFrame, crossings: DataFrame, leaving: DataFrame) -> DataFrame:
+def steps_outside(nodes: DataFrame, crossings: Crossings, leaving: DataFrame) -> DataFrame:
     """The messages on critical paths outside of their trees: ``tree``, ``sequence`` and how many outside steps come
     after it (``before``: 0 is the parent that the tree itself waited for). ``leaving`` has the ``tree`` and its
     ``top``."""
     wanted = leaving.select("top", f.lit(True).alias("wanted")).distinct()
-    hops = crossings.join(wanted, "top", "left").repartition(1).mapInArrow(_hops, _HOPS_DDL)
+    hops = crossings.rows.join(wanted, "top", "left").repartition(1).mapInArrow(_hops, _HOPS_DDL)
     starts = leaving.join(hops, "top").select("root", "sequence", "tree", "before")
     through = nodes.join(starts.select("root").distinct(), "root", "left_semi").select(
         "root", "sequence", "critical_parent", "crosses"
@@ -61,6 +77,7 @@ def steps_outside(nodes: DataFrame, crossings: DataFrame, leaving: DataFrame) ->
 
 
 def _beyond(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For each ``top``: the message its way up begins at (``start``, ``start_at``) and how many steps up that is."""
     table = _together(batches)
     if table is None:
         return

@@ -12,15 +12,23 @@ Root and depth are those the broker recorded. Where they are missing (rows of el
 (``lineage_places``). A salvaged log with gaps needs nothing of the kind: what is left of a tree still says whose it is.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.lineage.crossings import crossings_of
-from syncbrok.pipeline.lineage.nodes import edges_of, placed_nodes
+from syncbrok.pipeline.completion import ends as completion
+from syncbrok.pipeline.lineage.crossings import crossing, found
+from syncbrok.pipeline.lineage.nodes import ALONG, edges_of, known_of, placed_nodes
 from syncbrok.pipeline.lineage.paths import critical_paths_of, late_trees_of
 from syncbrok.pipeline.lineage.places import with_places
+
+MESSAGES: Final = tuple(dict.fromkeys((*completion.MESSAGES, *ALONG)))
+DELIVERIES: Final = completion.DELIVERIES
+FACTS: Final = completion.FACTS
+"""the columns of a log that are read of each kind"""
 
 _HASHED_PARTITION: Final = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
 
@@ -30,6 +38,8 @@ class Lineage(NamedTuple):
     edges: DataFrame
     trees: DataFrame
     critical_paths: DataFrame
+    used_often: tuple[DataFrame, ...] = ()
+    """what they are made of, worth to be kept while that is done"""
 
 
 def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
@@ -38,20 +48,35 @@ def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
 
     Nothing is computed until a table is asked for, and each is computed for itself: ``write`` is four times cheaper
     than asking for all four."""
-    nodes = placed_nodes(with_places(messages), completions)
-    crossings = crossings_of(nodes)
-    return Lineage(nodes, edges_of(nodes), late_trees_of(nodes, crossings), critical_paths_of(nodes, crossings))
+    return _lineage(known_of(with_places(messages), completions))
 
 
-def write(found: Lineage, out: str) -> Lineage:
+def lineage_of_log(messages: DataFrame, deliveries: DataFrame, facts: DataFrame) -> Lineage:
+    """The same of the three kinds of rows of a log, with the root and depth that the broker recorded: each kind is read
+    once. The columns that are needed are ``MESSAGES`` and those of ``completion``."""
+    return _lineage(completion.completions(messages, deliveries, facts, *ALONG))
+
+
+def _lineage(known: DataFrame) -> Lineage:
+    nodes = placed_nodes(known)
+    crossings = crossing(nodes)
+    return Lineage(
+        nodes, edges_of(nodes), late_trees_of(nodes, crossings), critical_paths_of(nodes, crossings), (known,)
+    )
+
+
+def write(made: Lineage, out: str) -> Lineage:
     """The four tables as Parquet below ``out``, in place of what an earlier run wrote there; and as they are read back,
     so that what is asked of them next costs no second run."""
-    spark = found.nodes.sparkSession
+    spark = made.nodes.sparkSession
     with_hash_joins(spark)
-    found.nodes.write.mode("overwrite").parquet(f"{out}/nodes")
-    nodes = spark.read.parquet(f"{out}/nodes")
+    observed = Observation()
+    with _kept(*made.used_often):
+        nodes = made.nodes.observe(observed, f.count_if("crosses").alias("crossings"))
+        nodes.write.mode("overwrite").parquet(f"{out}/nodes")
+    nodes = spark.read.schema(made.nodes.schema).parquet(f"{out}/nodes")
     # Most logs have none, and then no join looks for them.
-    crossings = None if nodes.where("crosses").isEmpty() else crossings_of(nodes).persist()
+    crossings = found(nodes) if observed.get.get("crossings") else None
     tables = {
         "edges": edges_of(nodes),
         "trees": late_trees_of(nodes, crossings),
@@ -59,9 +84,20 @@ def write(found: Lineage, out: str) -> Lineage:
     }
     for name, table in tables.items():
         table.write.mode("overwrite").parquet(f"{out}/{name}")
-    if crossings is not None:
-        crossings.unpersist()
-    return Lineage(nodes, *(spark.read.parquet(f"{out}/{name}") for name in tables))
+    read = {name: spark.read.schema(table.schema).parquet(f"{out}/{name}") for name, table in tables.items()}
+    return Lineage(nodes, read["edges"], read["trees"], read["critical_paths"])
+
+
+@contextmanager
+def _kept(*frames: DataFrame) -> Iterator[None]:
+    """What is used several times is held in memory, and on disk where that is short."""
+    for frame in frames:
+        frame.persist()
+    try:
+        yield
+    finally:
+        for frame in frames:
+            frame.unpersist()
 
 
 def trees_of(messages: DataFrame) -> DataFrame:

@@ -1,38 +1,45 @@
 """Messages and what became of them -> one row a message with its place in its tree, and one row an edge.
 
-As many joins as stand here, and one shuffle by root, however deep the trees are. Ends are joined to messages by
-sequence; when a parent ended that is not a message's first is brought to it by one join over those edges (they may
-lead into other trees; most logs have none, and then Spark drops the join); then whole trees come to one place, and
-numpy does the rest (``lineage_trees``). A task holds about a million messages, or one tree where that has more; what
-is not at its turn yet waits in Spark's sort, on disk where it must.
+One shuffle by root, however deep the trees are. Whole trees come to one place, and numpy does the rest
+(``lineage_trees``). A task holds about a million messages, or one tree where that has more; what is not at its turn
+yet waits in Spark's sort, on disk where it must. When a parent ended that is not a message's first is found by one join
+over those edges (they may lead into other trees); what is found goes along to the trees of both.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.lineage.trees import NODES_DDL, nodes_of, whole_trees
 
 _BATCH_ROWS: Final = 10_000
-_FROM_MESSAGES: Final = ("sequence", "id", "queue", "not_before", "parent_sequences", "root", "depth")
-_TIMES: Final = ("first_attempt_at", "complete_at", "ended_at")
+ALONG: Final = ("id", "not_before", "parent_sequences", "root", "depth")
+"""columns of messages that the nodes are made of, beside those of their completions"""
+_OF_COMPLETIONS: Final = ("queue", "accepted_at", "first_attempt_at", "complete_at", "ended_at")
 
 
-def placed_nodes(messages: DataFrame, completions: DataFrame) -> DataFrame:
-    """A row a message, columns as ``lineage_trees.NODES_DDL`` says. ``messages`` have ``root`` and ``depth``."""
-    ends = completions.select(f.col("message").alias("sequence"), "attempts", *_TIMES)
-    known = (
-        messages.select(*_FROM_MESSAGES, f.col("time").alias("accepted_at"))
-        .join(ends, "sequence", "left")
-        .join(_further_edges(messages, ends), "sequence", "left")
+def known_of(messages: DataFrame, completions: DataFrame) -> DataFrame:
+    """``completions`` with ``ALONG`` of their ``messages``. Of a log they come along by themselves
+    (``completion.completions``), without this join."""
+    accepted = messages.select(f.col("sequence").alias("message"), f.col("time").alias("accepted_at"), "queue", *ALONG)
+    own = completions.select("message", "attempts", "first_attempt_at", "complete_at", "ended_at")
+    return accepted.join(own, "message", "left")
+
+
+def placed_nodes(known: DataFrame) -> DataFrame:
+    """A row a message, columns as ``lineage_trees.NODES_DDL`` says. ``known`` is used three times."""
+    messages = known.select(
+        f.col("message").alias("sequence"),
+        *_OF_COMPLETIONS,
+        f.coalesce("attempts", f.lit(0)).cast("bigint").alias("attempts"),
+        *ALONG,
     )
     # No nulls among lists: on its way to Python a null costs as much as there are rows before it in its batch.
-    others = f.coalesce("others_ended_us", f.array().cast("array<bigint>")).alias("others_ended_us")
-    counts = [f.coalesce(name, f.lit(0)).cast("bigint").alias(name) for name in ("attempts", "named")]
-    trees = known.select(*_FROM_MESSAGES, "accepted_at", *_TIMES, others, *counts)
+    told = _further_edges(messages).withColumn("parent_sequences", f.array().cast("array<bigint>"))
+    trees = messages.unionByName(told, allowMissingColumns=True)
     return trees.repartition("root").sortWithinPartitions("root").mapInArrow(_nodes, NODES_DDL)
 
 
@@ -54,29 +61,21 @@ def edges_of(nodes: DataFrame) -> DataFrame:
     )
 
 
-def _further_edges(messages: DataFrame, ends: DataFrame) -> DataFrame:
-    """By message: ``others_ended_us``, the ends of its parents but the first, in their order; and ``named``, how many
-    name it as such a parent."""
+def _further_edges(messages: DataFrame) -> DataFrame:
+    """Two rows for each edge to a parent that is there and is not the first: in the child's tree when the parent ended,
+    in the parent's (position 0) that it is named."""
     edges = messages.where(f.size("parent_sequences") > 1).select(
-        f.col("sequence").alias("child"), f.posexplode("parent_sequences").alias("position", "parent")
+        f.col("sequence").alias("child"),
+        f.col("root").alias("child_root"),
+        f.posexplode("parent_sequences").alias("position", "parent"),
     )
-    edges = edges.where("position > 0")
-    ended = ends.select(f.col("sequence").alias("parent"), _ended_us().alias("ended_us"))
-    upwards = (
-        edges.join(ended, "parent", "left")
-        .groupBy(f.col("child").alias("sequence"))
-        .agg(f.array_sort(f.collect_list(f.struct("position", "ended_us"))).alias("in_order"))
-        .select("sequence", f.col("in_order.ended_us").alias("others_ended_us"), f.lit(0).cast("bigint").alias("named"))
-    )
-    downwards = edges.groupBy(f.col("parent").alias("sequence")).agg(f.count("*").alias("named"))
-    both = upwards.unionByName(downwards, allowMissingColumns=True)
-    return both.groupBy("sequence").agg(
-        f.first("others_ended_us", ignorenulls=True).alias("others_ended_us"), f.sum("named").alias("named")
-    )
-
-
-def _ended_us() -> Column:
-    return f.unix_micros(f.coalesce("complete_at", "ended_at"))
+    ended = f.unix_micros(f.coalesce("complete_at", "ended_at")).alias("other_ended_us")
+    parents = messages.select(f.col("sequence").alias("parent"), f.col("root").alias("parent_root"), ended)
+    met = edges.where("position > 0").join(parents, "parent")
+    at_child = "named_struct('sequence', child, 'root', child_root, 'position', position)"
+    at_parent = "named_struct('sequence', parent, 'root', parent_root, 'position', 0)"
+    both = met.select("other_ended_us", f.expr(f"explode(array({at_child}, {at_parent}))").alias("row"))
+    return both.select("row.*", "other_ended_us")
 
 
 def _nodes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

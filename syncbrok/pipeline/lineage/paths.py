@@ -20,11 +20,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.lineage.crossings import beyond, steps_outside
+from syncbrok.pipeline.lineage.crossings import Crossings, steps_outside
 
 
-def late_trees_of(nodes: DataFrame, crossings: DataFrame | None) -> DataFrame:
-    """A row a tree. ``crossings`` is what ``crossings_of`` found, None where there is nothing to find.
+def late_trees_of(nodes: DataFrame, crossings: Crossings | None) -> DataFrame:
+    """A row a tree. ``crossings`` is what ``lineage_crossings`` found, None where there is nothing to find.
 
     ``root`` (a sequence), ``root_id`` (null where its record is gone), ``queue`` of the root, ``messages``, ``depth``,
     ``first_at`` and ``last_at`` (accepted), ``span_us`` between them
@@ -34,38 +34,23 @@ def late_trees_of(nodes: DataFrame, crossings: DataFrame | None) -> DataFrame:
     ``critical_us``: from there to ``complete_at``; ``outside``: how many of the steps are in other trees. Null where
     nothing is complete
     """
-    own = f.col("sequence") == f.col("root")
-    done = f.struct("complete_at", "sequence", "top", "top_at", "steps")
-    trees = nodes.groupBy("root").agg(
-        f.max(f.when(own, f.col("id"))).alias("root_id"),
-        f.max(f.when(own, f.col("queue"))).alias("queue"),
-        f.count("*").alias("messages"),
-        f.max("depth").alias("depth"),
-        f.min("accepted_at").alias("first_at"),
-        f.max("accepted_at").alias("last_at"),
-        f.count("complete_at").alias("complete"),
-        f.count_if(f.col("ended_at").isNull() & f.col("complete_at").isNull()).alias("waiting"),
-        f.sum("attempts").alias("attempts"),
-        f.max(f.when(f.col("complete_at").isNotNull(), done)).alias("done"),
-    )
-    joined = _with_beyond(trees.withColumn("top", f.col("done.top")), crossings)
-    start_at = f.coalesce("start_at", "done.top_at")
+    trees = nodes.where("tree is not null").select("root", "tree.*")
+    joined = _with_beyond(trees, crossings)
+    start_at = f.coalesce("start_at", "top_at")
     return joined.select(
         *("root", "root_id", "queue", "messages", "depth", "first_at", "last_at"),
         _us("first_at", "last_at").alias("span_us"),
-        *("complete", "waiting", "attempts"),
-        f.col("done.complete_at").alias("complete_at"),
-        f.col("done.sequence").alias("last"),
-        (f.unix_micros("done.complete_at") - f.unix_micros("first_at")).alias("took_us"),
+        *("complete", "waiting", "attempts", "complete_at", "last"),
+        _us("first_at", "complete_at").alias("took_us"),
         f.coalesce("start", "top").alias("start"),
         start_at.alias("start_at"),
-        (f.unix_micros("done.complete_at") - f.unix_micros(start_at)).alias("critical_us"),
-        (f.col("done.steps") + 1 + f.coalesce("steps_beyond", f.lit(0))).alias("steps"),
+        (f.unix_micros("complete_at") - f.unix_micros(start_at)).alias("critical_us"),
+        (f.col("steps") + 1 + f.coalesce("steps_beyond", f.lit(0))).alias("steps"),
         f.when(f.col("last").isNotNull(), f.coalesce("steps_beyond", f.lit(0))).alias("outside"),
     )
 
 
-def critical_paths_of(nodes: DataFrame, crossings: DataFrame | None) -> DataFrame:
+def critical_paths_of(nodes: DataFrame, crossings: Crossings | None) -> DataFrame:
     """A row a step: ``tree`` (its root), ``step`` (1 is where the path begins), ``sequence``, ``id``, ``queue``,
     ``root`` of the message itself; ``accepted_at``, ``parents_at`` (when the parent before it on the path ended),
     ``first_attempt_at``,
@@ -75,10 +60,10 @@ def critical_paths_of(nodes: DataFrame, crossings: DataFrame | None) -> DataFram
     if crossings is None:
         return _timed(inside.withColumns({"steps_beyond": f.lit(0), "start_at": f.col("top_at")}), _step_inside())
     staying = inside.where("not leaves").withColumns({"steps_beyond": f.lit(0), "start_at": f.col("top_at")})
-    leaving = inside.where("leaves").join(beyond(crossings).drop("start"), "top")
+    leaving = inside.where("leaves").join(crossings.beyond.drop("start"), "top")
     tops = leaving.where("steps = 0").select("tree", "top", "start_at", "path_end_at", "steps_beyond")
     listed = steps_outside(nodes, crossings, tops.select("tree", "top")).join(tops.drop("top"), "tree")
-    elsewhere = nodes.drop("path_end_at").join(listed, "sequence")
+    elsewhere = nodes.drop("path_end_at", "tree").join(listed, "sequence")
     before_them = f.col("steps_beyond") - f.col("before")
     return _timed(staying.unionByName(leaving), _step_inside()).unionByName(_timed(elsewhere, before_them))
 
@@ -93,10 +78,10 @@ def _step_inside() -> Column:
     return f.col("steps_beyond") + f.col("steps") + 1
 
 
-def _with_beyond(trees: DataFrame, crossings: DataFrame | None) -> DataFrame:
+def _with_beyond(trees: DataFrame, crossings: Crossings | None) -> DataFrame:
     """With ``start``, ``start_at`` and ``steps_beyond``; null where the path stays in its tree."""
     if crossings is not None:
-        return trees.join(beyond(crossings), "top", "left")
+        return trees.join(crossings.beyond, "top", "left")
     none = {"start": "bigint", "start_at": "timestamp", "steps_beyond": "bigint"}
     return trees.withColumns({name: f.lit(None).cast(kind) for name, kind in none.items()})
 

@@ -14,6 +14,7 @@ tree. What is found of each message:
 ``top``, ``steps``   where that way up ends in the tree, and how many steps up it is (``top_at``: when it was accepted)
 ``crosses``          its critical parent is in another tree, where the way goes on; ``leaves``: that is so of its top
 ``path_end_at``      of a critical message: when the last of its tree was complete
+``tree``             on one row of each tree what is to say of all of it (``TREE``), on the others null
 
 An end is when the last counted delivery was done, well or badly. All times are Unix microseconds, ``NEVER`` for none.
 """
@@ -27,6 +28,7 @@ import pyarrow.compute as pc
 
 from syncbrok.pipeline.lineage.forest import (
     NONE,
+    Above,
     Flags,
     Longs,
     above,
@@ -42,6 +44,15 @@ BLOCK_ROWS: Final = 1 << 20
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _PARENT: Final = pa.struct([("sequence", pa.int64()), ("ended_at", _TIME), ("in_tree", pa.bool_())])
+TREE: Final = (
+    *(("root_id", pa.string()), ("queue", pa.string()), ("messages", pa.int64()), ("depth", pa.int32())),
+    *(("first_at", _TIME), ("last_at", _TIME), ("complete", pa.int64()), ("waiting", pa.int64())),
+    *(("attempts", pa.int64()), ("complete_at", _TIME), ("last", pa.int64()), ("top", pa.int64())),
+    *(("top_at", _TIME), ("steps", pa.int64())),
+)
+"""``root_id`` and ``queue`` of the root's own message; ``complete``, and ``waiting`` (not ended), count messages;
+``last`` was complete last, ``complete_at``; ``top``, ``top_at`` and ``steps`` are those of that message"""
+_SPARK: Final = {pa.string(): "string", pa.int64(): "bigint", pa.int32(): "int", _TIME: "timestamp"}
 _PASSED_ON: Final = (
     *("sequence", "id", "queue", "accepted_at", "not_before", "first_attempt_at", "complete_at", "ended_at"),
     *("attempts", "root", "depth"),
@@ -59,7 +70,9 @@ _FOUND: Final = (
     ("steps", pa.int64(), "bigint"),
     ("leaves", pa.bool_(), "boolean"),
     ("path_end_at", _TIME, "timestamp"),
+    ("tree", pa.struct(list(TREE)), f"struct<{','.join(f'{name}:{_SPARK[kind]}' for name, kind in TREE)}>"),
 )
+_POSITION_BITS: Final = 20
 NODES_DDL: Final = (
     "sequence bigint, id string, queue string, accepted_at timestamp, not_before timestamp, "
     "first_attempt_at timestamp, complete_at timestamp, ended_at timestamp, attempts bigint, root bigint, depth int, "
@@ -102,13 +115,16 @@ def whole_trees(batches: Iterable[pa.RecordBatch], rows_max: int = BLOCK_ROWS) -
         yield pa.Table.from_batches(held)
 
 
-def nodes_of(trees: pa.Table) -> pa.Table:
-    """The columns of ``NODES_DDL`` for a table of whole trees, in the same order."""
-    trees = trees.combine_chunks()
+def nodes_of(block: pa.Table) -> pa.Table:
+    """The columns of ``NODES_DDL`` for a table of whole trees, in the same order. Beside messages it has what is known
+    elsewhere of edges to parents that are not a message's first: at the child (``sequence``) when that parent ended
+    (``other_ended_us``), by the ``position`` of the edge; at the parent, position 0, that it is named."""
+    is_message = pc.is_null(block["position"])
+    told, trees = block.filter(pc.invert(is_message)), block.filter(is_message).combine_chunks()
     sequence, root = longs(trees["sequence"]), longs(trees["root"])
     accepted, complete = longs(trees["accepted_at"]), longs(trees["complete_at"])
     ended = np.where(complete == NEVER, longs(trees["ended_at"]), complete)
-    waits = _waits(trees, sequence, root, ended)
+    waits = _waits(trees, told, sequence, root, ended)
     chosen = _last_parents(waits, ended)
     critical_parent = np.full(len(sequence), NEVER)
     parents_at = np.full(len(sequence), NEVER)
@@ -124,10 +140,9 @@ def nodes_of(trees: pa.Table) -> pa.Table:
     path_end[on_path] = complete[last][np.searchsorted(root[last], root[on_path])]
     crosses = (critical_parent != NEVER) & (held_by == NONE)
     first_parents = _first_parents(waits)
-    children = np.bincount(first_parents[first_parents != NONE], minlength=len(sequence))
     found: dict[str, pa.Array] = {
         "parents": _parents(waits),
-        "children": pa.array(children + longs(trees["named"], 0)),
+        "children": pa.array(_children(first_parents, told, sequence)),
         "descendants": pa.array(descendants(first_parents)),
         "critical_parent": _nullable(critical_parent, pa.int64()),
         "parents_at": _nullable(parents_at, _TIME),
@@ -138,9 +153,50 @@ def nodes_of(trees: pa.Table) -> pa.Table:
         "steps": pa.array(way.steps),
         "leaves": pa.array(crosses[way.top]),
         "path_end_at": _nullable(path_end, _TIME),
+        "tree": _trees(trees, last, way),
     }
     passed = {name: trees[name] for name in _PASSED_ON}
     return pa.table({**passed, **{name: found[name] for name, _, _ in _FOUND}})
+
+
+def _trees(trees: pa.Table, last: Longs, way: Above) -> pa.StructArray:
+    """``last``: the place of the message that was complete last, of each tree that has one, in the order of roots."""
+    root, complete, sequence = longs(trees["root"]), longs(trees["complete_at"]), longs(trees["sequence"])
+    accepted, ended = longs(trees["accepted_at"]), longs(trees["ended_at"])
+    order = np.argsort(root, kind="stable")
+    heads = np.flatnonzero(np.append([True], np.diff(root[order]) != 0)[: len(order)])
+    roots = root[order][heads]
+
+    def of_each(ufunc: np.ufunc, values: Longs | Flags) -> Longs:
+        return np.asarray(ufunc.reduceat(np.asarray(values, np.int64)[order], heads)) if len(heads) else heads
+
+    own = np.full(len(roots), NONE, np.int64)
+    mine = np.flatnonzero(sequence == root)
+    own[np.searchsorted(roots, root[mine])] = mine
+    ends = np.full(len(roots), NONE, np.int64)
+    ends[np.searchsorted(roots, root[last])] = last
+    has_own, has_end = pa.array(own, mask=own == NONE), pa.array(ends, mask=ends == NONE)
+    columns = {
+        "root_id": trees["id"].combine_chunks().take(has_own),
+        "queue": trees["queue"].combine_chunks().take(has_own),
+        "messages": of_each(np.add, np.ones(len(root), np.int64)),
+        "depth": of_each(np.maximum, longs(trees["depth"])),
+        "first_at": of_each(np.minimum, accepted),
+        "last_at": of_each(np.maximum, accepted),
+        "complete": of_each(np.add, complete != NEVER),
+        "waiting": of_each(np.add, (complete == NEVER) & (ended == NEVER)),
+        "attempts": of_each(np.add, longs(trees["attempts"], 0)),
+        "complete_at": trees["complete_at"].combine_chunks().take(has_end),
+        "last": pa.array(sequence).take(has_end),
+        "top": pa.array(sequence[way.top]).take(has_end),
+        "top_at": pa.array(accepted[way.top]).take(has_end),
+        "steps": pa.array(way.steps).take(has_end),
+    }
+    arrays = [pa.array(columns[name]).cast(kind) for name, kind in TREE]
+    summaries = pa.StructArray.from_arrays(arrays, fields=[pa.field(name, kind) for name, kind in TREE])
+    at = np.full(len(root), NONE, np.int64)
+    at[order[heads]] = np.arange(len(roots))
+    return summaries.take(pa.array(at, mask=at == NONE))
 
 
 def longs(column: pa.ChunkedArray | pa.Array, missing: int = NEVER) -> Longs:
@@ -150,21 +206,39 @@ def longs(column: pa.ChunkedArray | pa.Array, missing: int = NEVER) -> Longs:
     return np.asarray(pc.fill_null(column.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _waits(trees: pa.Table, sequence: Longs, root: Longs, ended: Longs) -> _Waits:
-    """First parents end within the block; when the others ended came along, in the order of the parents."""
+def _waits(trees: pa.Table, told: pa.Table, sequence: Longs, root: Longs, ended: Longs) -> _Waits:
+    """First parents end within the block; when the others ended came along."""
     lists = _list(trees["parent_sequences"])
     counts = longs(pc.list_value_length(lists), 0)
     child = np.repeat(np.arange(len(sequence)), counts)
-    further = np.ones(len(child), np.bool_)
-    further[(np.cumsum(counts) - counts)[counts > 0]] = False
+    position = np.arange(len(child)) - np.repeat(np.cumsum(counts) - counts, counts)
+    further = position > 0
     parent = longs(pc.list_flatten(lists))
     place = places_of(sequence, parent)
     place = np.where((place != NONE) & (root[place] == root[child]), place, NONE)
     when = np.where(place != NONE, ended[place], NEVER)
-    others = longs(pc.list_flatten(_list(trees["others_ended_us"])))
-    if len(others):
-        when[further] = others
+    when[further] = _told_ends(told, sequence, child[further], position[further])
     return _Waits(counts, further, child, parent, when, place)
+
+
+def _told_ends(told: pa.Table, sequence: Longs, child: Longs, position: Longs) -> Longs:
+    """When the parents of these edges ended, of each that was told."""
+    at, which = places_of(sequence, longs(told["sequence"])), longs(told["position"])
+    known = np.where((at != NONE) & (which > 0), (at << _POSITION_BITS) + which, NONE)
+    place = places_of(known, (child << _POSITION_BITS) + position)
+    return np.where(place == NONE, NEVER, _taken(longs(told["other_ended_us"]), place))
+
+
+def _children(first_parents: Longs, told: pa.Table, sequence: Longs) -> Longs:
+    """How many messages name each as a parent: the first, or another."""
+    named = places_of(sequence, longs(told["sequence"]))[longs(told["position"]) == 0]
+    both = np.concatenate([first_parents[first_parents != NONE], named[named != NONE]])
+    return np.bincount(both, minlength=len(sequence))
+
+
+def _taken(values: Longs, places: Longs) -> Longs:
+    """Anything where the place is none."""
+    return values[places] if len(values) else np.full(len(places), NEVER)
 
 
 def _last_parents(waits: _Waits, ended: Longs) -> Longs:

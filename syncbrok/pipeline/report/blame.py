@@ -12,18 +12,15 @@ itself: the steps' gates fall on the way up. So k is found by doubling, and how 
 sum over the tree below it: numpy in one task, at some 200 bytes for each that had to wait (the others are not needed).
 """
 
-from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
-from syncbrok.pipeline.report.tables import Period
+from syncbrok.pipeline.completion.moments import Longs, longs
+from syncbrok.pipeline.report.period import BEFORE, Period
 
-_DDL: Final = "culprit bigint, at timestamp, waited_us double, longest_us bigint, waiters double"
 _NEVER: Final = np.int64(-(1 << 62))
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _OUT: Final = pa.schema(
@@ -36,47 +33,23 @@ _OUT: Final = pa.schema(
     ]
 )
 
-Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-def blame(waits: DataFrame, subscribers: DataFrame, period: Period) -> DataFrame:
-    """By queue and subscriber (of the culprit) and hour (in which the wait for it ended): ``waited_us``, the time that
-    descendants were kept waiting, all of them added up; ``waiters``, how many waited for it directly or further down;
-    ``longest_us``, the longest one step. Queue and subscriber are null for waits for a parent's own delay."""
-    # Where all parents were done before it was accepted, neither it nor anybody below it waited through this step.
-    kept = waits.where("gate_at > accepted_at").select(
-        "waiter",
-        "parent",
-        f.unix_micros("gate_at").alias("gate_us"),
-        f.unix_micros("ready_at").alias("ready_us"),
-        f.unix_micros("parent_ready_at").alias("parent_ready_us"),
-        f.coalesce("culprit", f.lit(-1)).alias("culprit"),
-        "weight",
+def blame(waiters: pa.Table, period: Period) -> pa.Table:
+    """``waiters`` are all that had to wait, as ``waits.gates`` has them. By ``subscriber`` (the number of the culprit,
+    null for a parent's own delay) and hour (in which the wait for it ended): ``waited_us``, the time that descendants
+    were kept waiting, all of them added up; ``waiters``, how many waited for it directly or further down; ``max_us``,
+    the longest one step."""
+    columns: dict[str, Any] = {name: waiters[name].to_numpy() for name in waiters.column_names}
+    charged = charge(**columns)
+    hour = period.hours_of(longs(charged["at"]))
+    told = charged.append_column("hour", pa.array(hour)).filter(pa.array(hour != BEFORE))
+    sums = told.group_by(["culprit", "hour"]).aggregate(
+        [("waited_us", "sum"), ("waiters", "sum"), ("longest_us", "max")]
     )
-    charged = kept.coalesce(1).mapInArrow(_charged, _DDL)
-    names = subscribers.select(
-        f.col("subscriber").alias("culprit"), "queue", f.col("subscriber_id").alias("subscriber")
-    )
-    return (
-        charged.withColumn("hour", period.hour("at"))
-        .where("hour is not null")
-        .join(f.broadcast(names), "culprit", "left")
-        .groupBy("queue", "subscriber", "hour")
-        .agg(
-            f.round(f.sum("waited_us")).cast("bigint").alias("waited_us"),
-            f.sum("waiters").alias("waiters"),
-            f.max("longest_us").alias("longest_us"),
-        )
-    )
-
-
-def _charged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    some = [batch for batch in batches if batch.num_rows]
-    if some:
-        table = pa.Table.from_batches(some)
-        columns: dict[str, Any] = {name: table[name].to_numpy() for name in table.column_names}
-        yield from charge(**columns).to_batches(max_chunksize=10_000)
+    sums = sums.select(["culprit", "hour", "waited_us_sum", "waiters_sum", "longest_us_max"])
+    return sums.rename_columns(["subscriber", "hour", "waited_us", "waiters", "max_us"])
 
 
 def charge(

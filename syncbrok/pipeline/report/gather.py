@@ -1,13 +1,14 @@
 """What the page shows, out of the report's tables: totals, sums by hour, the first rows of each list."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from syncbrok.pipeline.report.latency import WIDTH, percentiles
+from syncbrok.pipeline.report.grid import Counts, quantile_columns
+from syncbrok.pipeline.report.latency import percentiles
 
 Row = Mapping[str, Any]
 
@@ -41,80 +42,92 @@ class Page(NamedTuple):
     """over everything: sums of deliveries, and percentiles"""
 
 
-def gather(tables: Mapping[str, DataFrame]) -> Page:
-    """``tables`` as ``report`` makes them, best read back from where they were written: each is used more than once."""
+def gather(tables: Mapping[str, pa.Table]) -> Page:
+    """``tables`` as ``report_tables`` makes them."""
     queues, subscribers = tables["queues"], tables["subscribers"]
-    whole = _rows(tables["totals"].where("queue is null"))
-    sums = _rows(subscribers.agg(*_sums(*_SUMS)))
-    messages = _rows(queues.agg(*_sums("accepted", "completed")))
-    letters = _rows(tables["dead_letters"].agg(f.sum("letters").alias("letters")))
+    whole = _rows(tables["totals"].filter(pc.field("queue").is_null()))
     return Page(
         period=_rows(tables["period"])[0],
-        hours=[row["hour"] for row in _rows(queues.select("hour").distinct().orderBy("hour"))],
-        flow=_rows(
-            subscribers.groupBy("hour").agg(*_sums("accepted", "delivered", "attempts", "failed")).orderBy("hour")
-        ),
-        queue_hours=_rows(queues.select("queue", "hour", "accepted", "completed", "backlog").orderBy("queue", "hour")),
-        failures=_rows(tables["failures"].groupBy("hour", "reason").agg(*_sums("attempts")).orderBy("hour", "reason")),
-        latencies=_rows(
-            percentiles(tables["latencies"].where("what = 'complete'"), ["hour"], "complete").orderBy("hour")
-        ),
-        shapes=_rows(tables["latencies"].groupBy("what", "bucket").agg(*_sums("n")).orderBy("what", "bucket")),
+        hours=sorted(pc.unique(queues["hour"]).to_pylist()),
+        flow=_sorted(_summed(subscribers, ["hour"], _SUMS[:4]), "hour"),
+        queue_hours=_sorted(queues.select(["queue", "hour", "accepted", "completed", "backlog"]), "queue", "hour"),
+        failures=_sorted(_summed(tables["failures"], ["hour", "reason"], ["attempts"]), "hour", "reason"),
+        latencies=_by_hour(tables["latencies"]),
+        shapes=_sorted(_summed(tables["latencies"], ["what", "bucket"], ["n"]), "what", "bucket"),
         queues=_queues(queues, tables["totals"]),
         subscribers=_subscribers(subscribers),
-        endpoints=_rows(
-            tables["endpoints"].orderBy(f.desc("attempt_p99_us"), "queue", "subscriber").limit(ENDPOINTS_MAX)
-        ),
+        endpoints=_sorted(tables["endpoints"], "-attempt_p99_us", "queue", "subscriber")[:ENDPOINTS_MAX],
         blame=_blame(tables["blame"], tables["endpoints"]),
         letters=_letters(tables["dead_letters"]),
         totals={
             **(whole[0] if whole else {}),
-            **{f"deliveries_{name}": value for name, value in sums[0].items()},
-            **{f"messages_{name}": value for name, value in messages[0].items()},
-            **letters[0],
+            **{f"deliveries_{name}": pc.sum(subscribers[name]).as_py() for name in _SUMS},
+            **{f"messages_{name}": pc.sum(queues[name]).as_py() for name in ("accepted", "completed")},
+            "letters": pc.sum(tables["dead_letters"]["letters"]).as_py(),
         },
     )
 
 
-def middle_us(bucket: int) -> float:
-    """The middle of a bucket of durations."""
-    return float(WIDTH ** (bucket + 0.5) - 1)
+def _by_hour(latencies: pa.Table) -> list[Row]:
+    rows = Counts(latencies.filter(pc.field("what") == "complete"))
+    if not len(rows):
+        return []
+    hours = rows.column("hour").dictionary_encode()
+    found = percentiles(hours.indices.to_numpy(), rows.of("bucket"), rows.n, rows.of("max_us", 0))
+    columns = quantile_columns("complete", found, len(hours.dictionary))
+    return _sorted(pa.table({"hour": hours.dictionary, **columns}), "hour")
 
 
-def _queues(queues: DataFrame, totals: DataFrame) -> list[Row]:
-    sums = queues.groupBy("queue").agg(
-        *_sums("accepted", "completed", "dead", "expired", "dropped"), f.max_by("backlog", "hour").alias("backlog")
+def _queues(queues: pa.Table, totals: pa.Table) -> list[Row]:
+    sums = _with_backlog(queues, ["queue"], ("accepted", "completed", "dead", "expired", "dropped"))
+    times = {row["queue"]: row for row in _rows(totals)}
+    none = dict.fromkeys(totals.column_names)
+    return [{**none, **times.get(row["queue"], {}), **row} for row in _sorted(sums, "-accepted", "queue")[:QUEUES_MAX]]
+
+
+def _subscribers(subscribers: pa.Table) -> list[Row]:
+    sums = _with_backlog(subscribers, ["queue", "subscriber"], _SUMS)
+    return _sorted(sums, "-accepted", "queue", "subscriber")[:SUBSCRIBERS_MAX]
+
+
+def _with_backlog(hourly: pa.Table, keys: list[str], sums: Sequence[str]) -> pa.Table:
+    """``sums`` over all hours, and the backlog of the last one, by ``keys``."""
+    last = pc.equal(hourly["hour"], pc.max(hourly["hour"]))
+    backlog = pc.if_else(last, hourly["backlog"], 0)
+    return _summed(
+        hourly.set_column(hourly.column_names.index("backlog"), "backlog", backlog), keys, (*sums, "backlog")
     )
-    return _rows(sums.join(totals, "queue", "left").orderBy(f.desc("accepted"), "queue").limit(QUEUES_MAX))
 
 
-def _subscribers(subscribers: DataFrame) -> list[Row]:
-    sums = subscribers.groupBy("queue", "subscriber").agg(*_sums(*_SUMS), f.max_by("backlog", "hour").alias("backlog"))
-    return _rows(sums.orderBy(f.desc("accepted"), "queue", "subscriber").limit(SUBSCRIBERS_MAX))
+def _blame(blame: pa.Table, endpoints: pa.Table) -> list[Row]:
+    keys = ["queue", "subscriber"]
+    told = blame.group_by(keys).aggregate([("waited_us", "sum"), ("waiters", "sum"), ("longest_us", "max")])
+    charged = told.select([*keys, "waited_us_sum", "waiters_sum", "longest_us_max"])
+    charged = charged.rename_columns([*keys, "waited_us", "waiters", "longest_us"])
+    where = {(row["queue"], row["subscriber"]): row["endpoint"] for row in _rows(endpoints)}
+    worst = _sorted(charged, "-waited_us", *keys)[:ENDPOINTS_MAX]
+    return [{**row, "endpoint": where.get((row["queue"], row["subscriber"]))} for row in worst]
 
 
-def _blame(blame: DataFrame, endpoints: DataFrame) -> list[Row]:
-    charged = blame.groupBy("queue", "subscriber").agg(
-        *_sums("waited_us", "waiters"), f.max("longest_us").alias("longest_us")
-    )
-    where = endpoints.select("queue", "subscriber", "endpoint")
-    named = charged.join(where, ["queue", "subscriber"], "left")
-    return _rows(named.orderBy(f.desc("waited_us")).limit(ENDPOINTS_MAX))
+def _letters(letters: pa.Table) -> list[Row]:
+    keys = ["queue", "subscriber", "reason"]
+    told = letters.group_by(keys).aggregate([("letters", "sum"), ("hour", "min"), ("hour", "max")])
+    sums = told.select([*keys, "letters_sum", "hour_min", "hour_max"])
+    return _sorted(sums.rename_columns([*keys, "letters", "first", "last"]), "-letters", *keys)[:ENDPOINTS_MAX]
 
 
-def _letters(letters: DataFrame) -> list[Row]:
-    sums = letters.groupBy("queue", "subscriber", "reason").agg(
-        *_sums("letters"), f.min("hour").alias("first"), f.max("hour").alias("last")
-    )
-    return _rows(sums.orderBy(f.desc("letters"), "queue", "subscriber", "reason").limit(ENDPOINTS_MAX))
+def _summed(table: pa.Table, keys: list[str], sums: Iterable[str]) -> pa.Table:
+    names = list(sums)
+    told = table.group_by(keys).aggregate([(name, "sum") for name in names])
+    return told.select([*keys, *(f"{name}_sum" for name in names)]).rename_columns([*keys, *names])
 
 
-def _sums(*names: str) -> list[Column]:
-    return [f.sum(name).alias(name) for name in names]
+def _sorted(table: pa.Table, *keys: str) -> list[Row]:
+    """Its rows in the order of ``keys``; of one that begins with a minus the greatest first."""
+    order = [(key.removeprefix("-"), "descending" if key.startswith("-") else "ascending") for key in keys]
+    return _rows(table.sort_by(order))
 
 
-def _rows(frame: DataFrame) -> list[Row]:
-    return [
-        {name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.items()}
-        for row in frame.toArrow().to_pylist()
-    ]
+def _rows(table: pa.Table) -> list[Row]:
+    rows: list[Row] = table.to_pylist()
+    return rows

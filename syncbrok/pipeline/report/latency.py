@@ -5,53 +5,50 @@ counted, take one hash aggregate, and add up: percentiles of an hour, a queue or
 where percentiles of raw rows would need them sorted anew for each.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+import numpy as np
+
+from syncbrok.pipeline.completion.moments import Longs
 
 WIDTH: Final = 1.02
 QUANTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
 
-def bucket_of(duration_us: Column) -> Column:
-    """The number of the bucket of a duration; less than nothing (a clock was set back) is nothing."""
-    return f.floor(f.log(f.greatest(duration_us, f.lit(0)) + 1) / f.log(f.lit(WIDTH))).cast("int")
+def buckets_of(durations_us: Longs) -> Longs:
+    """The numbers of the buckets of durations; less than nothing (a clock was set back) is nothing."""
+    buckets: Longs = np.floor(np.log1p(np.maximum(durations_us, 0)) / np.log(WIDTH)).astype(np.int64)
+    return buckets
 
 
-def micros_between(start: str, end: str) -> Column:
-    return f.unix_micros(end) - f.unix_micros(start)
+def middle_us(bucket: int) -> float:
+    """The middle of a bucket of durations."""
+    return float(WIDTH ** (bucket + 0.5) - 1)
 
 
-def counted(rows: DataFrame, keys: Iterable[str], duration_us: Column) -> DataFrame:
-    """``rows`` by ``keys`` and bucket: ``n`` of them, ``max_us`` and ``sum_us``. Rows whose duration is null are left
-    out."""
-    timed = rows.withColumn("us", f.greatest(duration_us, f.lit(0))).where(f.col("us").isNotNull())
-    return (
-        timed.withColumn("bucket", bucket_of(f.col("us")))
-        .groupBy(*keys, "bucket")
-        .agg(f.count("*").alias("n"), f.max("us").alias("max_us"), f.sum("us").alias("sum_us"))
-    )
+class Percentiles(NamedTuple):
+    """Of each of ``groups`` (ascending) how many durations there are and how long they took."""
+
+    groups: Longs
+    n: Longs
+    p50_us: Longs
+    p90_us: Longs
+    p99_us: Longs
+    max_us: Longs
 
 
-def percentiles(buckets: DataFrame, keys: Iterable[str], prefix: str) -> DataFrame:
-    """Of what ``counted`` gave, by ``keys`` (any of those it was counted by): ``{prefix}_n``, ``{prefix}_p50_us``,
-    ``..p90_us``, ``..p99_us``, ``..max_us``."""
-    keys = list(keys)
-    together = buckets.groupBy(*keys, "bucket").agg(f.sum("n").alias("n"), f.max("max_us").alias("max_us"))
-    whole = Window.partitionBy(*keys) if keys else Window.partitionBy(f.lit(0))
-    summed = together.withColumns({"up_to": f.sum("n").over(whole.orderBy("bucket")), "all": f.sum("n").over(whole)})
-    middle = f.round(f.pow(f.lit(WIDTH), f.col("bucket") + 0.5) - 1).cast("bigint")
-    found = summed.groupBy(*keys).agg(
-        f.sum("n").alias(f"{prefix}_n"),
-        *(
-            f.min(f.when(f.col("up_to") >= f.ceil(f.col("all") * share), middle)).alias(f"{prefix}_{name}_us")
-            for name, share in QUANTILES
-        ),
-        f.max("max_us").alias(f"{prefix}_max_us"),
-    )
-    most = f.col(f"{prefix}_max_us")
-    return found.withColumns(
-        {f"{prefix}_{name}_us": f.least(f.col(f"{prefix}_{name}_us"), most) for name, _ in QUANTILES}
-    )
+def percentiles(group: Longs, bucket: Longs, n: Longs, max_us: Longs) -> Percentiles:
+    """Of buckets with ``n`` durations each, the longest ``max_us``, by group. A bucket may come several times."""
+    order = np.lexsort((bucket, group))
+    group, bucket, n, max_us = group[order], bucket[order], n[order], max_us[order]
+    starts = np.flatnonzero(np.append([True], group[1:] != group[:-1])) if len(group) else order
+    up_to = np.cumsum(n)
+    before = up_to[starts] - n[starts]
+    whole = np.add.reduceat(n, starts) if len(starts) else n
+    longest = np.maximum.reduceat(max_us, starts) if len(starts) else max_us
+    found = []
+    for _, share in QUANTILES:
+        at = np.searchsorted(up_to, before + np.ceil(whole * share).astype(np.int64))
+        middle = np.rint(WIDTH ** (bucket[at] + 0.5) - 1).astype(np.int64)
+        found.append(np.minimum(middle, longest))
+    return Percentiles(group[starts], whole, found[0], found[1], found[2], longest)

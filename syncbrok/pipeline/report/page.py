@@ -11,7 +11,8 @@ from html import escape
 from typing import Any, Final
 
 from syncbrok.pipeline.report import svg
-from syncbrok.pipeline.report.gather import Page, Row, middle_us
+from syncbrok.pipeline.report.gather import Page, Row
+from syncbrok.pipeline.report.latency import middle_us
 from syncbrok.pipeline.report.style import STYLE
 from syncbrok.pipeline.report.svg import Series
 from syncbrok.pipeline.report.words import NONE, count, duration, endpoint, hour_labels, moment, share, words

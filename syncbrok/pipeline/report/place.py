@@ -1,14 +1,17 @@
 """Where a report is written: a folder of any file system that Hadoop's client knows."""
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
-from syncbrok.pipeline.archive.write import set_for_now
+from syncbrok.model.limits import MIB
 
-_SETTINGS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-"""else times are written in a form of 96 bits that others read as nanoseconds without a zone"""
+_FILE: Final = "part-0.parquet"
+_PIECE_BYTES: Final = MIB  # what goes to the JVM at once, in a form a third larger
 
 
 class ReportPlace:
@@ -16,7 +19,6 @@ class ReportPlace:
     reads meets the old table or the new one, or for a moment none where the file system cannot exchange two folders."""
 
     def __init__(self, spark: SparkSession, out: str) -> None:
-        self._spark = spark
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  # Hadoop's client has no other door to Python
         context: Any = spark.sparkContext._jsc  # noqa: SLF001
         self._path = jvm.org.apache.hadoop.fs.Path
@@ -24,42 +26,51 @@ class ReportPlace:
         self._fs: Any = root.getFileSystem(context.hadoopConfiguration())
         self._root: Any = self._fs.makeQualified(root)
 
-    def write_table(self, name: str, table: DataFrame) -> None:
+    def write_table(self, name: str, table: pa.Table) -> None:
         """Small: one file."""
         target = self._at(name)
         fresh, old = target.suffix(".new"), target.suffix(".old")
-        with set_for_now(self._spark, _SETTINGS):
-            table.coalesce(1).write.mode("overwrite").parquet(fresh.toString())
-        self._fs.delete(old, True)  # Hadoop's word for everything below
+        self._fs.delete(fresh, True)  # Hadoop's word for everything below
+        self._fs.mkdirs(fresh)
+        file = BytesIO()
+        pq.write_table(table, file, compression="zstd")
+        self._write(self._path(fresh, _FILE), file.getbuffer())
+        self._fs.delete(old, True)
         if self._fs.exists(target):
             self._fs.rename(target, old)
         self._fs.rename(fresh, target)
         self._fs.delete(old, True)
 
-    def read_table(self, name: str) -> DataFrame:
-        return self._spark.read.parquet(self._at(name).toString())
-
     def write_text(self, name: str, text: str) -> str:
         """Where it is then."""
         target = self._at(name)
-        where = target.toUri()
-        if where.getScheme() == "file":
-            path = Path(str(where.getPath()))
-            fresh = path.with_name(f".{path.name}.new")
-            fresh.write_text(text, encoding="utf-8")
-            fresh.replace(path)
-            return str(path)
-        self._write(target.suffix(".new"), text)
+        fresh = self._path(target.getParent(), f".{target.getName()}.new")
+        self._write(fresh, text.encode())
+        where, written = _local(target), _local(fresh)
+        if where is not None and written is not None:
+            written.replace(where)
+            return str(where)
         self._fs.delete(target, False)
-        self._fs.rename(target.suffix(".new"), target)
+        self._fs.rename(fresh, target)
         return str(target.toString())
 
-    def _write(self, path: Any, text: str) -> None:
+    def _write(self, path: Any, data: bytes | memoryview) -> None:
+        where = _local(path)
+        if where is not None:  # Hadoop would put a file with its checksum beside it
+            where.write_bytes(data)
+            return
         stream = self._fs.create(path, True)
         try:
-            stream.write(bytearray(text.encode()))
+            for start in range(0, len(data), _PIECE_BYTES):
+                stream.write(bytearray(data[start : start + _PIECE_BYTES]))
         finally:
             stream.close()
 
     def _at(self, name: str) -> Any:
         return self._path(self._root, name)
+
+
+def _local(path: Any) -> Path | None:
+    """As a path of this machine, where it is one."""
+    where = path.toUri()
+    return Path(str(where.getPath())) if where.getScheme() == "file" else None

@@ -1,189 +1,276 @@
-"""The tables of the report but blame, from ends, completions and rows of deliveries.
+"""The tables of the report, out of what ``counts`` counted: sums over some thousand rows, on the driver.
 
-Every one is an aggregate by queue, subscriber and hour. An hour is named by its beginning, in UTC; what happened is
-counted in the hour in which its record was written, a message in the hour it was accepted in.
+Every one is by queue, subscriber and hour. An hour is named by its beginning, in UTC; what happened is counted in the
+hour in which its record was written, a message in the hour it was accepted in.
 """
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from syncbrok.pipeline.report.latency import counted, micros_between, percentiles
+from syncbrok.pipeline.completion.declared import Declared
+from syncbrok.pipeline.completion.moments import NEVER, Flags, Longs
+from syncbrok.pipeline.report.counts import ATTEMPT, BLAME, DELIVERY, MESSAGE, WAIT, received
+from syncbrok.pipeline.report.grid import (
+    TIME,
+    Counts,
+    Grid,
+    Key,
+    Named,
+    by_text,
+    quantile_columns,
+    text_of,
+    times,
+    together,
+)
+from syncbrok.pipeline.report.latency import percentiles
+from syncbrok.pipeline.report.period import BEFORE, Period
 
-QUEUE: Final = ("queue", "hour")
-SUBSCRIBER: Final = ("queue", "subscriber", "hour")
-_HOUR_S: Final = 3600
-
-
-class Period(NamedTuple):
-    """What the report covers: from ``since`` on, before ``until`` (both with a zone); the log stood then as it stood at
-    ``until``."""
-
-    since: datetime
-    until: datetime
-
-    def hour(self, time: str) -> Column:
-        """The hour of a column; null for a time before the period."""
-        return f.when(f.col(time) >= f.lit(self.since), hour_of(f.col(time)))
-
-
-def hour_of(time: Column) -> Column:
-    """The beginning of its hour in UTC, whatever zone the session is in."""
-    seconds = f.unix_seconds(time)
-    return f.timestamp_seconds(seconds - f.pmod(seconds, f.lit(_HOUR_S)))
-
-
-def attempts_cube(deliveries: DataFrame, period: Period) -> DataFrame:
-    """Every attempt in the period, counted: by subscriber_number, hour, outcome, reason, status and bucket of its
-    latency."""
-    rows = deliveries.where("attempt > 0").withColumn("hour", period.hour("recorded")).where("hour is not null")
-    keys = ("subscriber_number", "hour", "outcome", "reason", "status")
-    return counted(rows, keys, f.col("latency_us"))
+_NAMES: Final = ("queue", "subscriber")
+_WELL: Final = ("delivered", "late")
+_OUTCOMES: Final = ("delivered", "skipped", "dropped", "expired", "dead")
+_WAYS: Final = {"completed": "complete", "dead": "dead", "expired": "expired", "dropped": "dropped"}
 
 
-def named(cube: DataFrame, subscribers: DataFrame) -> DataFrame:
-    """With ``queue`` and ``subscriber`` (its id) for ``subscriber_number``."""
-    names = subscribers.select(
-        f.col("subscriber").alias("subscriber_number"), "queue", f.col("subscriber_id").alias("subscriber")
-    )
-    return cube.join(f.broadcast(names), "subscriber_number", "left")
+class Who:
+    """What the number of a subscriber stands for: its queue and its id, where it is, whether it is gone."""
+
+    def __init__(self, declared: Declared) -> None:
+        self._keys: dict[int, Key] = {}
+        self._gone: list[int] = []
+        self.endpoints: dict[Key, str] = {}
+        for one in sorted(declared.subscribers.values(), key=lambda one: one.since):
+            self._keys[one.number] = key = (declared.queues.get(one.queue), one.id)
+            self.endpoints[key] = one.endpoint
+            if one.gone_record:
+                self._gone.append(one.number)
+
+    def of(self, counts: Counts) -> Named:
+        """Queue and id of each row; nothing and nothing where no fact declares it any more."""
+        numbers, at = np.unique(counts.of("subscriber"), return_inverse=True)
+        return Named([self._keys.get(number, (None, None)) for number in numbers.tolist()], at)
+
+    def stand(self, counts: Counts) -> Flags:
+        """Of which rows the subscriber has not been deleted."""
+        return ~np.isin(counts.of("subscriber"), np.array(self._gone, np.int64))
 
 
-def failures(attempts: DataFrame) -> DataFrame:
+class Counted(NamedTuple):
+    """What was counted, by kind; who the subscribers are; what all of it covers."""
+
+    attempts: Counts
+    deliveries: Counts
+    messages: Counts
+    waits: Counts
+    blame: Counts
+    who: Who
+    period: Period
+
+    @classmethod
+    def of(cls, sent: Mapping[str, list[bytes]], who: Who, period: Period) -> "Counted":
+        """``sent``: what the tasks have counted, by kind."""
+        each = (received(kind, sent.get(kind, ())) for kind in (ATTEMPT, DELIVERY, MESSAGE, WAIT, BLAME))
+        return cls._make((*(Counts(rows) for rows in each), who, period))
+
+
+def tables(counted: Counted, first_sequence: int, last_sequence: int) -> dict[str, pa.Table]:
+    """All of them, by name; the sequences are those of the facts read."""
+    return {
+        "queues": queues(counted),
+        "subscribers": subscribers(counted),
+        "failures": failures(counted),
+        "dead_letters": dead_letters(counted),
+        "endpoints": endpoints(counted),
+        "blame": blame(counted),
+        "latencies": latencies(counted),
+        "totals": totals(counted),
+        "period": _about(counted.period, first_sequence, last_sequence),
+    }
+
+
+def queues(counted: Counted) -> pa.Table:
+    """By queue and hour, messages: ``accepted``, ``backlog`` (not ended at the end of the hour), ``completed``,
+    ``dead``, ``expired``, ``dropped`` (by how they stand now), percentiles of the time from acceptance to completion
+    (``complete_..``) and of waiting for parents (``parents_..``)."""
+    messages, waits = counted.messages, counted.waits
+    names, (mine, theirs) = together(by_text(messages, "queue"), by_text(waits, "queue"))
+    grid = Grid(names, counted.period)
+    ended = messages.of("ended")
+    columns = grid.keys("queue") | _flow(grid, mine, messages)
+    for name, way in _WAYS.items():
+        columns[name] = _flat(grid.sum(mine, ended, messages.n, messages.among("outcome", way)))
+    columns |= grid.percentiles("complete", mine, messages.of("complete"), messages)
+    columns |= grid.percentiles("parents", theirs, waits.of("hour"), waits)
+    return pa.table(columns)
+
+
+def subscribers(counted: Counted) -> pa.Table:
+    """By queue, subscriber and hour: ``accepted`` (deliveries owed), ``backlog`` (open at the end of the hour),
+    ``delivered``, ``skipped``, ``dropped``, ``expired``, ``dead`` (ends, replays' among them), ``attempts``, ``failed``
+    attempts, percentiles of an attempt (``attempt_..``) and of the time from acceptance to the acknowledgement
+    (``delivered_..``)."""
+    owed, attempts, who = counted.deliveries, counted.attempts, counted.who
+    names, (mine, theirs) = together(who.of(owed), who.of(attempts))
+    grid = Grid(names, counted.period)
+    columns = grid.keys(*_NAMES) | _flow(grid, mine, owed)
+    changed = (owed.of("rearmed") != NEVER) & (owed.of("otherwise") == 1)
+    for outcome in _OUTCOMES:
+        first = grid.sum(mine, owed.of("ended"), owed.n, owed.among("outcome", outcome))
+        again = grid.sum(mine, owed.of("again"), owed.n, changed & owed.among("last_outcome", outcome))
+        columns[outcome] = _flat(first + again)
+    hour = attempts.of("hour")
+    columns["attempts"] = _flat(grid.sum(theirs, hour, attempts.n))
+    columns["failed"] = _flat(grid.sum(theirs, hour, attempts.n, ~attempts.among("outcome", *_WELL)))
+    columns |= grid.percentiles("attempt", theirs, hour, attempts)
+    columns |= grid.percentiles("delivered", mine, owed.of("ended"), owed)
+    return pa.table(columns)
+
+
+def failures(counted: Counted) -> pa.Table:
     """Attempts that failed, the last ones of dead letters among them: ``attempts`` by reason and HTTP status."""
-    failed = attempts.where(~f.col("outcome").isin("delivered", "late") & (f.col("reason") != "none"))
-    return failed.groupBy(*SUBSCRIBER, "reason", "status").agg(f.sum("n").alias("attempts"))
+    attempts = counted.attempts
+    failed = ~attempts.among("outcome", *_WELL) & ~attempts.among("reason", "none")
+    columns = counted.who.of(attempts).columns(*_NAMES) | {"hour": times(attempts.of("hour"))}
+    columns |= {"reason": attempts.column("reason"), "status": attempts.column("status")}
+    return _summed(columns, {"attempts": attempts.n}, failed)
 
 
-def subscribers_hourly(attempts: DataFrame, ends: DataFrame, hours: DataFrame, period: Period) -> DataFrame:
-    """By queue, subscriber and hour: ``accepted`` (deliveries owed), ``delivered``, ``skipped``, ``dropped``,
-    ``expired``, ``dead`` (ends, replays' among them), ``attempts``, ``failed`` attempts, percentiles of an attempt and
-    of the time from acceptance to the delivery, ``backlog`` (deliveries open at the end of the hour)."""
-    owed = ends.where("subscriber is not null").withColumn("subscriber", f.col("subscriber_id"))
-    tried = attempts.groupBy(*SUBSCRIBER).agg(
-        f.sum("n").alias("attempts"),
-        f.sum(f.when(~f.col("outcome").isin("delivered", "late"), f.col("n")).otherwise(0)).alias("failed"),
-    )
-    delivered = owed.where("outcome = 'delivered' and counted").withColumn("hour", period.hour("ended_at"))
-    waited = counted(delivered.where("hour is not null"), SUBSCRIBER, micros_between("accepted_at", "ended_at"))
-    names = ("queue", "subscriber")
-    found = _flow(owed, names, hours, period)
-    for more in (
-        _outcomes(owed, names, period),
-        tried,
-        percentiles(attempts, SUBSCRIBER, "attempt"),
-        percentiles(waited, SUBSCRIBER, "delivered"),
-    ):
-        found = found.join(more, list(SUBSCRIBER), "left")
-    return _zeros(found, "attempts", "failed", *_OUTCOMES)
-
-
-def queues_hourly(done: DataFrame, waits: DataFrame, hours: DataFrame, period: Period) -> DataFrame:
-    """By queue and hour, messages: ``accepted``, ``completed``, ``dead``, ``expired``, ``dropped`` (by how they stand
-    now), percentiles of the time from acceptance to completion and of waiting for parents, ``backlog`` (not ended)."""
-    found = _flow(done, ("queue",), hours, period)
-    ended = done.withColumn("hour", period.hour("ended_at")).where("hour is not null")
-    ways = {"complete": "completed", "dead": "dead", "expired": "expired", "dropped": "dropped"}
-    outcomes = ended.groupBy(*QUEUE).agg(
-        *(f.sum((f.col("outcome") == way).cast("bigint")).alias(name) for way, name in ways.items())
-    )
-    found = found.join(outcomes, list(QUEUE), "left")
-    for buckets, prefix in ((completion_cube(done, period), "complete"), (waits_cube(waits, period), "parents")):
-        found = found.join(percentiles(buckets, QUEUE, prefix), list(QUEUE), "left")
-    return _zeros(found, *ways.values())
-
-
-def completion_cube(done: DataFrame, period: Period) -> DataFrame:
-    """Messages completed in the period by queue, hour and bucket of the time from acceptance to completion."""
-    complete = done.withColumn("hour", period.hour("complete_at")).where("hour is not null")
-    return counted(complete, QUEUE, micros_between("accepted_at", "complete_at"))
-
-
-def waits_cube(waits: DataFrame, period: Period) -> DataFrame:
-    """Messages (of scope ``same``: deliveries) whose parents were all done in the period, by queue, hour and bucket of
-    the time they had waited for them."""
-    over = waits.where("over").withColumn("hour", period.hour("gate_at")).where("hour is not null")
-    return counted(over, QUEUE, micros_between("ready_at", "gate_at"))
-
-
-def dead_letters(ends: DataFrame, period: Period) -> DataFrame:
+def dead_letters(counted: Counted) -> pa.Table:
     """Dead letters that stand at the end of the period (not those that a replay has taken up, nor of subscribers that
     are gone) and died in it: ``letters`` by queue, subscriber, hour of death and reason."""
-    dead = ends.where("last_outcome = 'dead' and gone_record is null and subscriber is not null")
-    hourly = dead.select(
-        "queue",
-        f.col("subscriber_id").alias("subscriber"),
-        period.hour("last_at").alias("hour"),
-        f.col("last_reason").alias("reason"),
-    )
-    return hourly.where("hour is not null").groupBy(*SUBSCRIBER, "reason").agg(f.count("*").alias("letters"))
+    owed, died = counted.deliveries, counted.deliveries.of("again")
+    stand = owed.among("last_outcome", "dead") & counted.who.stand(owed) & (died != BEFORE)
+    columns = counted.who.of(owed).columns(*_NAMES) | {"hour": times(died), "reason": owed.column("reason")}
+    return _summed(columns, {"letters": owed.n}, stand)
 
 
-def endpoints(attempts: DataFrame, subscribers: DataFrame) -> DataFrame:
-    """A row for each subscriber that was tried in the period: ``endpoint``, ``attempts``, ``failed``, ``busy_us`` (the
-    time of all attempts together) and percentiles of an attempt."""
-    names = ("queue", "subscriber")
-    tried = attempts.groupBy(*names).agg(
-        f.sum("n").alias("attempts"),
-        f.sum(f.when(~f.col("outcome").isin("delivered", "late"), f.col("n")).otherwise(0)).alias("failed"),
-        f.sum("sum_us").alias("busy_us"),
-    )
-    where = subscribers.groupBy("queue", f.col("subscriber_id").alias("subscriber")).agg(
-        f.max_by("endpoint", "since").alias("endpoint")
-    )
-    timed = tried.join(percentiles(attempts, names, "attempt").drop("attempt_n"), list(names))
-    return timed.join(f.broadcast(where), list(names), "left")
+def endpoints(counted: Counted) -> pa.Table:
+    """A row for each subscriber that was tried in the period: ``attempts``, ``failed``, ``busy_us`` (the time of all
+    attempts together), percentiles of an attempt, and its ``endpoint``."""
+    attempts = counted.attempts
+    names, (at,) = together(counted.who.of(attempts))
+    size = len(names)
 
+    def total(values: Longs) -> pa.Array:
+        return pa.array(np.bincount(at, values, size).astype(np.int64))
 
-_OUTCOMES: Final = ("delivered", "skipped", "dropped", "expired", "dead")
-
-
-def _outcomes(owed: DataFrame, names: tuple[str, ...], period: Period) -> DataFrame:
-    """How many deliveries ended how; one that a replay brought to another end counts in both hours."""
-    first = owed.select(*names, period.hour("ended_at").alias("hour"), "outcome")
-    again = owed.where("rearmed_at is not null and last_record != ended_record").select(
-        *names, period.hour("last_at").alias("hour"), f.col("last_outcome").alias("outcome")
-    )
-    return (
-        first.unionByName(again)
-        .where("hour is not null")
-        .groupBy(*names, "hour")
-        .agg(*(f.sum((f.col("outcome") == one).cast("bigint")).alias(one) for one in _OUTCOMES))
+    found = percentiles(at, attempts.of("bucket"), attempts.n, attempts.of("max_us", 0))
+    timed = quantile_columns("attempt", found, size)
+    del timed["attempt_n"]
+    return pa.table(
+        {
+            **{name: text_of(names, place) for place, name in enumerate(_NAMES)},
+            "attempts": total(attempts.n),
+            "failed": total(np.where(attempts.among("outcome", *_WELL), 0, attempts.n)),
+            "busy_us": total(attempts.of("sum_us", 0)),
+            **timed,
+            "endpoint": pa.array([counted.who.endpoints.get(name) for name in names], pa.string()),
+        }
     )
 
 
-def _flow(rows: DataFrame, names: tuple[str, ...], hours: DataFrame, period: Period) -> DataFrame:
-    """``accepted`` and ``backlog`` for every hour of the period: what came less what ended, from the beginning of the
-    log on. What a replay opens again comes again."""
-    counts = rows.where("accepted_at is not null")
-    reopened = f.col("rearmed_at").isNotNull()
-    moments = (
-        (counts, "accepted_at", 1),
-        (counts.where("ended_at is not null"), "ended_at", -1),
-        (counts.where(reopened & f.col("ended_at").isNotNull()), "rearmed_at", 1),
-        (counts.where(reopened & f.col("ended_at").isNotNull() & _closed_again(counts)), "last_at", -1),
+def blame(counted: Counted) -> pa.Table:
+    """By queue and subscriber (of the culprit) and hour (in which the wait for it ended): ``waited_us``, the time that
+    descendants were kept waiting, all of them added up; ``waiters``, how many waited for it directly or further down;
+    ``longest_us``, the longest one step. Queue and subscriber are null for waits for a parent's own delay."""
+    rows = counted.blame
+    columns = counted.who.of(rows).columns(*_NAMES) | {"hour": times(rows.of("hour"))}
+    told = pa.table(columns | {name: rows.column(name) for name in ("waited_us", "waiters", "max_us")})
+    keys = (*_NAMES, "hour")
+    summed = told.group_by(list(keys)).aggregate([("waited_us", "sum"), ("waiters", "sum"), ("max_us", "max")])
+    return pa.table(
+        {
+            **{name: summed[name] for name in keys},
+            "waited_us": pc.round(summed["waited_us_sum"]).cast(pa.int64()),
+            "waiters": summed["waiters_sum"],
+            "longest_us": summed["max_us_max"],
+        }
     )
-    changes = None
-    for some, at, step in moments:
-        each = some.groupBy(*names, period.hour(at).alias("hour")).agg((f.count("*") * step).alias("step"))
-        each = each.withColumn("accepted", f.col("step") if at == "accepted_at" else f.lit(0))
-        changes = each if changes is None else changes.unionByName(each)
-    assert changes is not None
-    summed = changes.groupBy(*names, "hour").agg(f.sum("step").alias("step"), f.sum("accepted").alias("accepted"))
-    opening = summed.where("hour is null").select(*names, f.col("step").alias("opening"))
-    grid = summed.select(*names).distinct().crossJoin(f.broadcast(hours)).join(opening, list(names), "left")
-    so_far = Window.partitionBy(*names).orderBy("hour")
-    hourly = grid.join(summed.where("hour is not null"), [*names, "hour"], "left")
-    backlog = f.coalesce("opening", f.lit(0)) + f.sum(f.coalesce("step", f.lit(0))).over(so_far)
-    return hourly.select(*names, "hour", f.coalesce("accepted", f.lit(0)).alias("accepted"), backlog.alias("backlog"))
 
 
-def _closed_again(rows: DataFrame) -> Column:
-    """Whether what a replay opened has ended again: of a delivery, and of a message with all its deliveries."""
-    return f.col("open") == 0 if "open" in rows.columns else f.col("last_record").isNotNull()
+def latencies(counted: Counted) -> pa.Table:
+    """``n`` and ``max_us`` by ``what`` (attempt, complete, parents), queue, subscriber, hour and bucket."""
+    attempts, messages, waits = counted.attempts, counted.messages, counted.waits
+    found = [
+        _buckets("attempt", attempts, counted.who.of(attempts).columns(*_NAMES), attempts.of("hour")),
+        _buckets("complete", messages, {"queue": messages.column("queue")}, messages.of("complete")),
+        _buckets("parents", waits, {"queue": waits.column("queue")}, waits.of("hour")),
+    ]
+    return pa.concat_tables(found)
 
 
-def _zeros(table: DataFrame, *names: str) -> DataFrame:
-    return table.withColumns({name: f.coalesce(name, f.lit(0)) for name in names})
+def totals(counted: Counted) -> pa.Table:
+    """Percentiles by queue over the whole period, and one row for all (queue null)."""
+    messages, waits = counted.messages, counted.waits
+    names, (mine, theirs) = together(by_text(messages, "queue"), by_text(waits, "queue"))
+    size = len(names)
+    columns: dict[str, pa.Array] = {"queue": pa.array([*(name for (name,) in names), None], pa.string())}
+    for prefix, rows, place, hour in (
+        ("complete", messages, mine, messages.of("complete")),
+        ("parents", waits, theirs, waits.of("hour")),
+    ):
+        some = (hour >= 0) & (rows.of("bucket") != NEVER)
+        place, bucket, n, longest = place[some], rows.of("bucket")[some], rows.n[some], rows.of("max_us", 0)[some]
+        both = np.concatenate([place, np.full(len(place), size)])
+        found = percentiles(both, np.tile(bucket, 2), np.tile(n, 2), np.tile(longest, 2))
+        columns |= quantile_columns(prefix, found, size + 1)
+    return pa.table(columns)
+
+
+def _about(period: Period, first_sequence: int, last_sequence: int) -> pa.Table:
+    return pa.table(
+        {
+            "since": pa.array([period.since], TIME),
+            "until": pa.array([period.until], TIME),
+            "first_sequence": pa.array([first_sequence], pa.int64()),
+            "last_sequence": pa.array([last_sequence], pa.int64()),
+            "made_at": pa.array([datetime.now(UTC)], TIME),
+        }
+    )
+
+
+def _flow(grid: Grid, name: Longs, rows: Counts) -> dict[str, pa.Array]:
+    """``accepted`` and ``backlog``: what came less what ended, from the beginning of the log on. What a replay opens
+    again comes again."""
+    hour, n = rows.of("hour"), rows.n
+    counts = hour != NEVER
+    again = counts & (rows.of("ended") != NEVER) & (rows.of("rearmed") != NEVER)
+    backlog = grid.running(
+        name,
+        [
+            (hour, n, counts),
+            (rows.of("ended"), -n, counts),
+            (rows.of("rearmed"), n, again),
+            (rows.of("again"), -n, again & (rows.of("open") == 0)),
+        ],
+    )
+    return {"accepted": _flat(grid.sum(name, hour, n)), "backlog": _flat(backlog)}
+
+
+def _buckets(what: str, rows: Counts, names: Mapping[str, pa.Array], hour: Longs) -> pa.Table:
+    columns = {
+        "what": pa.array([what] * len(rows), pa.string()),
+        **({"subscriber": pa.nulls(len(rows), pa.string())} | dict(names)),
+        "hour": times(hour),
+        "bucket": rows.column("bucket").cast(pa.int32()),
+    }
+    some = (hour >= 0) & (rows.of("bucket") != NEVER)
+    told = pa.table({**columns, "n": pa.array(rows.n), "max_us": rows.column("max_us")}).filter(pa.array(some))
+    keys = ["what", *_NAMES, "hour", "bucket"]
+    summed = told.group_by(keys).aggregate([("n", "sum"), ("max_us", "max")])
+    return summed.select([*keys, "n_sum", "max_us_max"]).rename_columns([*keys, "n", "max_us"])
+
+
+def _summed(columns: Mapping[str, pa.Array], values: Mapping[str, Longs], where: Flags) -> pa.Table:
+    """Sums of ``values`` by ``columns``, of the rows ``where``."""
+    told = pa.table({**columns, **{name: pa.array(value) for name, value in values.items()}}).filter(pa.array(where))
+    summed = told.group_by(list(columns)).aggregate([(name, "sum") for name in values])
+    return summed.select([*columns, *(f"{name}_sum" for name in values)]).rename_columns([*columns, *values])
+
+
+def _flat(values: Longs) -> pa.Array:
+    return pa.array(values.reshape(-1))

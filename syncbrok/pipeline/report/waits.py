@@ -1,109 +1,222 @@
-"""Who waited for which parent, and from when to when: the edges that blame goes up along.
+"""Who waited for which parent, and from when to when: the edges that blame goes up along. Arrow and numpy, no Spark.
 
 A **waiter** is what has a gate of its own (RULES 11): a message of scope ``all``; of scope ``same`` each of its counted
-deliveries. It could have gone at ``ready_at`` (accepted, its delay over) and its gate opened at ``gate_at``, when the
-last of its parents was done: complete; ended, where its policy is ``deliver``; at the subscriber itself, where its
-scope says so. Where the gate never opened it has waited until it ended for that very reason, or waits now.
+deliveries. It could have gone at ``ready`` (accepted, its delay over) and its gate opened when the last of its parents
+was done: complete; ended, where its policy is ``deliver``; at the subscriber itself, where its scope says so. Where the
+gate never opened it has waited until it ended for that very reason, or waits now.
+
+Three steps, between which rows are brought together anew: ``edges_of`` says of each message what its children and its
+parents want to know of it, ``met`` finds for each edge when its parent was done, with all that is about a parent at one
+place, and ``gates`` which parent of a waiter was the last, with all of a waiter at one place.
 """
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from syncbrok.pipeline.completion.moments import NEVER, Longs, longs
+from syncbrok.pipeline.completion.standing import HAS_PARENTS, NOBODY, SAME, Standing
+from syncbrok.pipeline.report.counts import summed
+from syncbrok.pipeline.report.period import BEFORE, Period
 
 _SUBSCRIBER_BITS: Final = 20
 """of a waiter's number the lower ones are the subscriber's, 0 for a message as a whole"""
+_EDGE, _PARENT, _OWN = 0, 1, 2
+_NUMBERS: Final = (
+    *("key", "what", "child", "subscriber", "accepted", "ready", "ended", "complete"),
+    *("shares", "last", "is_same", "deliver"),
+)
+EDGES: Final = pa.schema([*((name, pa.int64()) for name in _NUMBERS), ("queue", pa.string())])
+"""``key`` is the parent that the row is about. An edge has its child's times and queue, a parent its own; ``last`` is
+the subscriber a parent ended with; a row of its own says when a delivery of a parent ended (``ended``)."""
+MET: Final = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("key", "subscriber", "accepted", "ready", "ended", "shares", "is_same")),
+        *((name, pa.int64()) for name in ("open", "done", "parent", "parent_ready", "culprit")),
+        ("queue", pa.string()),
+    ]
+)
+"""``key`` is the child; ``done`` is when the parent was, or now where it is not (``open``); ``parent`` is its number as
+a waiter"""
+GATES: Final = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("waiter", "parent", "gate_us", "ready_us", "parent_ready_us", "culprit")),
+        ("weight", pa.float64()),
+    ]
+)
 
 
-def waits(messages: DataFrame, ends: DataFrame, done: DataFrame, now: Column) -> DataFrame:
-    """A row for each waiter with parents: ``waiter`` (a number for it), ``message``, ``queue``, ``accepted_at``,
-    ``ready_at``, ``gate_at``, ``over`` (all its parents are done), ``weight`` (what it counts of its message: 1, or its
-    share); and of the parent that was done last ``parent`` (its number as a waiter), ``parent_ready_at`` and
-    ``culprit``, the number of the subscriber that it ended with, null for none. ``now`` is the end of the log."""
-    edges = messages.where(f.size("parent_sequences") > 0).select(
-        f.col("sequence").alias("message"),
-        f.col("parent_failure").alias("policy"),
-        f.explode(f.array_distinct("parent_sequences")).alias("up"),
-    )
-    children = done.where("has_parents").select(
-        "message",
-        "queue",
-        "accepted_at",
-        "ready_at",
-        "ended_at",
-        "same",
-        f.greatest("subscribers", f.lit(1)).alias("shares"),
-    )
-    parents = done.select(
-        f.col("message").alias("up"),
-        f.col("queue").alias("up_queue"),
-        f.col("ready_at").alias("up_ready_at"),
-        f.col("ended_at").alias("up_ended_at"),
-        f.col("complete_at").alias("up_complete_at"),
-        f.col("same").alias("up_same"),
-        f.col("last_subscriber").alias("up_last"),
-    )
-    known = edges.join(parents, "up").join(children, "message")
-    nowhere = {"own_at": f.lit(None).cast("timestamp"), "at_own": f.lit(False)}
-    alike = known.where(~f.col("same")).withColumns({"subscriber": f.lit(0).cast("bigint"), **nowhere})
-    # Most logs have no queue of scope ``same``, and looking at every delivery for them would double the time.
-    if done.where("same and has_parents").isEmpty():
-        return _last_parents(alike, now)
-    return _last_parents(alike.unionByName(_at_subscribers(known.where("same"), ends)), now)
+def edges_of(table: pa.Table, standing: Standing, same_queues: frozenset[str]) -> pa.Table:
+    """What ``met`` needs, of a table of whole messages (``parent_sequences``, ``parent_failure``). ``same_queues``:
+    those that have had the scope ``same``, whose deliveries are judged one by one."""
+    found = [_parents(table, standing), *_edges(table, standing)]
+    if same_queues:
+        found.append(_own(table, standing, same_queues))
+    return pa.concat_tables(found)
 
 
-def _at_subscribers(known: DataFrame, ends: DataFrame) -> DataFrame:
-    """Edges of scope ``same``: one for each counted subscriber; ``at_own``: the parent is judged there, and ``own_at``
-    is when it ended there."""
-    counted = ends.where("counted").select("message", "subscriber", "ended_at")
-    own = counted.select(
-        f.col("message").alias("up"), "subscriber", f.col("ended_at").alias("own_at"), f.lit(True).alias("at")
-    )
-    each = known.join(counted.select("message", "subscriber"), "message").join(own, ["up", "subscriber"], "left")
-    here = f.coalesce("at", f.lit(False)) & (f.col("queue") == f.col("up_queue"))
-    return each.withColumn("at_own", here).withColumn("own_at", f.when(here, f.col("own_at"))).drop("at")
-
-
-def _last_parents(edges: DataFrame, now: Column) -> DataFrame:
-    ended, complete = f.col("up_ended_at"), f.col("up_complete_at")
-    by_all = f.when(f.col("policy") == "deliver", ended).otherwise(complete)
-    at = f.when(f.col("at_own"), f.col("own_at")).otherwise(by_all)
-    culprit = f.when(f.col("at_own"), f.col("subscriber")).otherwise(f.col("up_last"))
-    of_child = ("queue", "accepted_at", "ready_at", "ended_at", "shares", "same")
-    told = edges.select(
-        "message",
-        "subscriber",
-        at.isNull().cast("int").alias("open"),
+def met(rows: pa.Table, now_us: int) -> pa.Table:
+    """For each edge when its parent was done. A parent that is not there holds nobody up."""
+    key, what = longs(rows["key"]), longs(rows["what"])
+    parents = rows.filter(pa.array(what == _PARENT)).sort_by("key").combine_chunks()
+    known = longs(parents["key"])
+    at = np.minimum(np.searchsorted(known, key), max(len(known) - 1, 0))
+    chosen = np.flatnonzero((what == _EDGE) & (known[at] == key)) if len(known) else np.empty(0, np.int64)
+    edge, parent = rows.take(pa.array(chosen)), parents.take(pa.array(at[chosen]))
+    subscriber, is_same = longs(edge["subscriber"]), longs(edge["is_same"]) == 1
+    own = _own_ends(rows.filter(pa.array(what == _OWN)), longs(edge["key"]), subscriber)
+    here = is_same & (own != _ABSENT) & np.asarray(pc.fill_null(pc.equal(edge["queue"], parent["queue"]), False))
+    by_all = np.where(longs(edge["deliver"]) == 1, longs(parent["ended"]), longs(parent["complete"]))
+    done = np.where(here, own, by_all)
+    culprit = np.where(here, subscriber, longs(parent["last"]))
+    of_subscriber = np.where(longs(parent["is_same"]) == 1, np.maximum(culprit, 0), 0)
+    columns = {
+        "key": edge["child"],
+        **{name: edge[name] for name in ("subscriber", "accepted", "ready", "ended", "shares", "is_same")},
+        "open": (done == NEVER).astype(np.int64),
         # A parent that failed holds its child longer than any that is done: until the child ends of it, or still.
-        f.unix_micros(f.coalesce(at, now)).alias("done_us"),
-        _waiter(f.col("up"), f.when(f.col("up_same"), f.coalesce(culprit, f.lit(0))).otherwise(f.lit(0))).alias(
-            "parent"
-        ),
-        f.unix_micros("up_ready_at").alias("parent_ready_us"),
-        culprit.alias("culprit"),
-        *of_child,
+        "done": np.where(done == NEVER, now_us, done),
+        "parent": _waiter(longs(edge["key"]), of_subscriber),
+        "parent_ready": parent["ready"],
+        "culprit": culprit,
+        "queue": edge["queue"],
+    }
+    return pa.table(columns, schema=MET)
+
+
+def gates(rows: pa.Table, period: Period) -> tuple[pa.Table, pa.Table]:
+    """Of each waiter, all of whose edges are there, the parent that was done last: those that waited for it; and
+    counted by queue and hour how long all had waited whose parents are done."""
+    key, subscriber, done = longs(rows["key"]), longs(rows["subscriber"]), longs(rows["done"])
+    order = np.lexsort((done, subscriber, key))
+    starts = np.flatnonzero(
+        np.append([True], (np.diff(key[order]) != 0) | (np.diff(subscriber[order]) != 0))[: len(order)]
     )
-    last = told.groupBy("message", "subscriber", *of_child).agg(
-        f.max("open").alias("open"),
-        f.max("done_us").alias("done_us"),
-        *(f.max_by(name, "done_us").alias(name) for name in ("parent", "parent_ready_us", "culprit")),
-    )
-    opened = f.timestamp_micros("done_us")
-    gate = f.when(f.col("open") == 1, f.least(opened, f.coalesce("ended_at", now))).otherwise(opened)
-    return last.select(
-        _waiter(f.col("message"), f.col("subscriber")).alias("waiter"),
-        "message",
-        "queue",
-        "accepted_at",
-        "ready_at",
-        gate.alias("gate_at"),
-        (f.col("open") == 0).alias("over"),
-        f.when(f.col("same"), 1 / f.col("shares")).otherwise(1.0).alias("weight"),
-        "parent",
-        f.timestamp_micros("parent_ready_us").alias("parent_ready_at"),
-        "culprit",
+    is_open = np.maximum.reduceat(longs(rows["open"])[order], starts) if len(starts) else starts
+    last = rows.take(pa.array(order[np.append(starts[1:], len(order))[: len(starts)] - 1]))
+    done, ended, ready = longs(last["done"]), longs(last["ended"]), longs(last["ready"])
+    until = np.where(ended == NEVER, period.until_us, ended)
+    gate = np.where(is_open == 1, np.minimum(done, until), done)
+    over = (is_open == 0) & (period.hours_of(gate) != BEFORE)
+    keys = {"queue": last["queue"].combine_chunks().filter(pa.array(over)), "hour": period.hours_of(gate)[over]}
+    waits = summed(keys, (gate - ready)[over])
+    # Where all parents were done before it was accepted, neither it nor anybody below it waited through this step.
+    waited = gate > longs(last["accepted"])
+    columns = {
+        "waiter": _waiter(longs(last["key"]), longs(last["subscriber"])),
+        "parent": last["parent"],
+        "gate_us": gate,
+        "ready_us": ready,
+        "parent_ready_us": last["parent_ready"],
+        "culprit": np.maximum(longs(last["culprit"]), -1),
+        "weight": np.where(longs(last["is_same"]) == 1, 1 / longs(last["shares"]), 1.0),
+    }
+    return pa.table(columns, schema=GATES).filter(pa.array(waited)), waits
+
+
+_ABSENT: Final = NEVER + 1
+
+
+def _parents(table: pa.Table, standing: Standing) -> pa.Table:
+    mine = standing.messages
+    return _rows(
+        len(mine.message),
+        _PARENT,
+        table["queue"].take(pa.array(mine.row)),
+        key=mine.message,
+        ready=mine.ready,
+        ended=mine.ended_at,
+        complete=mine.complete_at,
+        last=mine.last_subscriber,
+        is_same=(mine.holds & SAME > 0).astype(np.int64),
     )
 
 
-def _waiter(message: Column, subscriber: Column) -> Column:
-    return f.shiftleft(message, _SUBSCRIBER_BITS) + subscriber
+def _edges(table: pa.Table, standing: Standing) -> list[pa.Table]:
+    """Of scope ``all``; and of scope ``same`` one for each counted subscriber."""
+    mine = standing.messages
+    place = np.flatnonzero(mine.holds & HAS_PARENTS)
+    lists = table["parent_sequences"].combine_chunks().take(pa.array(mine.row[place]))
+    counts = longs(pc.list_value_length(lists), 0)
+    child, parent = np.repeat(place, counts), longs(pc.list_flatten(lists))
+    order = np.lexsort((parent, child))
+    child, parent = child[order], parent[order]
+    again = (np.diff(child) == 0) & (np.diff(parent) == 0)  # a parent may be named twice
+    once = np.append([True], ~again)[: len(child)]
+    child, parent = child[once], parent[once]
+    is_same = mine.holds[child] & SAME > 0
+    found = [_of_children(table, standing, child[~is_same], parent[~is_same], None)]
+    if is_same.any():
+        own = standing.deliveries
+        counted = np.flatnonzero(own.counted & (own.subscriber != NOBODY))
+        begin, end = (np.searchsorted(own.place[counted], child[is_same], side) for side in ("left", "right"))
+        many = end - begin
+        at = counted[np.repeat(begin - np.cumsum(many) + many, many) + np.arange(many.sum())]
+        each = (np.repeat(child[is_same], many), np.repeat(parent[is_same], many))
+        found.append(_of_children(table, standing, *each, own.subscriber[at]))
+    return found
+
+
+def _of_children(
+    table: pa.Table, standing: Standing, child: Longs, parent: Longs, subscriber: Longs | None
+) -> pa.Table:
+    mine = standing.messages
+    row = pa.array(mine.row[child])
+    deliver = pc.fill_null(pc.equal(table["parent_failure"].take(row), "deliver"), False)
+    return _rows(
+        len(child),
+        _EDGE,
+        table["queue"].take(row),
+        key=parent,
+        child=mine.message[child],
+        subscriber=np.zeros(len(child), np.int64) if subscriber is None else subscriber,
+        accepted=mine.accepted[child],
+        ready=mine.ready[child],
+        ended=mine.ended_at[child],
+        shares=np.maximum(mine.subscribers[child], 1),
+        is_same=np.full(len(child), int(subscriber is not None)),
+        deliver=np.asarray(deliver).astype(np.int64),
+    )
+
+
+def _own(table: pa.Table, standing: Standing, queues: frozenset[str]) -> pa.Table:
+    own, mine = standing.deliveries, standing.messages
+    queue = table["queue"].take(pa.array(mine.row)).combine_chunks()
+    wanted = np.asarray(pc.is_in(queue, value_set=pa.array(sorted(queues), pa.string())).to_numpy(zero_copy_only=False))
+    counted = np.flatnonzero(own.counted & (own.subscriber != NOBODY))
+    counted = counted[wanted[own.place[counted]]]
+    return _rows(
+        len(counted),
+        _OWN,
+        pa.nulls(len(counted), pa.string()),
+        key=own.message[counted],
+        subscriber=own.subscriber[counted],
+        ended=own.first_at[counted],
+    )
+
+
+def _own_ends(rows: pa.Table, key: Longs, subscriber: Longs) -> Longs:
+    """When the delivery of each key to each subscriber ended; ``NEVER`` while it has not, ``_ABSENT`` where there is
+    none."""
+    if not rows.num_rows:
+        return np.full(len(key), _ABSENT)
+    mine = _waiter(longs(rows["key"]), longs(rows["subscriber"]))
+    order = np.argsort(mine)
+    wanted = _waiter(key, subscriber)
+    at = order[np.minimum(np.searchsorted(mine, wanted, sorter=order), len(mine) - 1)]
+    return np.where(mine[at] == wanted, longs(rows["ended"])[at], _ABSENT)
+
+
+def _rows(count: int, what: int, queue: pa.ChunkedArray, **columns: Longs) -> pa.Table:
+    """Rows of ``EDGES``; null where nothing is said."""
+    made = {name: pa.nulls(count, pa.int64()) for name in _NUMBERS}
+    made["what"] = pa.array(np.full(count, what))
+    for name, values in columns.items():
+        made[name] = pa.array(values, mask=values == NEVER)
+    return pa.table({**made, "queue": queue}, schema=EDGES)
+
+
+def _waiter(message: Longs, subscriber: Longs) -> Longs:
+    return (message << _SUBSCRIBER_BITS) + subscriber

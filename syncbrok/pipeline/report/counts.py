@@ -1,0 +1,165 @@
+"""All that the report counts of whole messages: a row for each combination that there is, and how many of it.
+
+``attempt``   subscriber, outcome, reason, status: attempts, and how long they took
+``delivery``  subscriber, and how it ended: deliveries, from acceptance to an acknowledgement
+``message``   queue, and how it ended: messages, from acceptance to completion
+
+each by hours (``period``) and by the bucket of a duration (``latency``). A delivery that a replay opened again counts
+with all its moments: it came, it ended, it came again, it ended again. Moments lie close together, so there are few
+combinations. Each task counts what it has; what one number of a subscriber stands for, and every sum of these, is found
+on the driver (``tables``). Counts of a kind travel as one value, an Arrow stream: they come out beside rows of another
+shape, in one pass over the data.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from syncbrok.model.facts import Outcome
+from syncbrok.pipeline.completion.moments import NEVER, Longs, longs, outcome_names, outcome_of, reason_names, record_of
+from syncbrok.pipeline.completion.standing import NOBODY, Deliveries, Messages, Standing
+from syncbrok.pipeline.report.latency import buckets_of
+from syncbrok.pipeline.report.period import BEFORE, Period
+
+ATTEMPT: Final = "attempt"
+DELIVERY: Final = "delivery"
+MESSAGE: Final = "message"
+WAIT: Final = "wait"
+BLAME: Final = "blame"
+
+_BUCKETS: Final = (("bucket", pa.int64()), ("n", pa.int64()), ("max_us", pa.int64()), ("sum_us", pa.int64()))
+_MOMENTS: Final = tuple((name, pa.int64()) for name in ("hour", "ended", "rearmed", "again"))
+SCHEMAS: Final = {
+    ATTEMPT: pa.schema(
+        [
+            *(("subscriber", pa.int64()), ("hour", pa.int64()), ("outcome", pa.string()), ("reason", pa.string())),
+            *(("status", pa.int32()), *_BUCKETS),
+        ]
+    ),
+    DELIVERY: pa.schema(
+        [
+            *(("subscriber", pa.int64()), *_MOMENTS, ("outcome", pa.string()), ("last_outcome", pa.string())),
+            *(("reason", pa.string()), ("open", pa.bool_()), ("otherwise", pa.bool_()), *_BUCKETS),
+        ]
+    ),
+    MESSAGE: pa.schema(
+        [
+            *(("queue", pa.string()), *_MOMENTS, ("complete", pa.int64()), ("outcome", pa.string())),
+            *(("open", pa.bool_()), *_BUCKETS),
+        ]
+    ),
+    WAIT: pa.schema([("queue", pa.string()), ("hour", pa.int64()), *_BUCKETS]),
+    BLAME: pa.schema(
+        [
+            *(("subscriber", pa.int64()), ("hour", pa.int64())),
+            *(("waited_us", pa.float64()), ("waiters", pa.float64()), ("max_us", pa.int64())),
+        ]
+    ),
+}
+"""of the counts of each kind"""
+SENT: Final = pa.schema([("kind", pa.string()), ("counts", pa.binary())])
+
+
+def counts_of(table: pa.Table, standing: Standing, period: Period) -> dict[str, pa.Table]:
+    """By kind, of a table of whole messages."""
+    return {
+        ATTEMPT: _attempts(table, period),
+        DELIVERY: _ends(standing, period),
+        MESSAGE: _completions(table, standing.messages, period),
+    }
+
+
+def summed(keys: Mapping[str, pa.Array | Longs], duration_us: Longs) -> pa.Table:
+    """Rows by ``keys`` and bucket (null without a duration): ``n`` of them, ``max_us`` and ``sum_us``."""
+    timed = duration_us != NEVER
+    us = np.maximum(duration_us, 0)
+    columns = {
+        **keys,
+        "bucket": pa.array(buckets_of(us), mask=~timed),
+        "us": pa.array(us, mask=~timed),
+        "one": pa.array(np.ones(len(us), np.int64)),
+    }
+    names = [*keys, "bucket"]
+    sums = pa.table(columns).group_by(names).aggregate([("one", "sum"), ("us", "max"), ("us", "sum")])
+    return sums.select([*names, "one_sum", "us_max", "us_sum"]).rename_columns([*names, "n", "max_us", "sum_us"])
+
+
+def beside(rows: pa.Table, counts: Mapping[str, pa.Table]) -> pa.Table:
+    """``rows``, and counts by kind as a row each, of which all else is null: ``kind`` and ``counts``."""
+    sent = pa.table({"kind": pa.array(counts, pa.string()), "counts": [_stream(one) for one in counts.values()]})
+    return pa.concat_tables([rows, sent.cast(SENT)], promote_options="default")
+
+
+def parted(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows, and the counts as they were sent."""
+    is_row = pc.is_null(table["kind"])
+    return table.filter(is_row).drop_columns(SENT.names), table.filter(pc.invert(is_row)).select(SENT.names)
+
+
+def received(kind: str, sent: Iterable[bytes]) -> pa.Table:
+    """All counts of a kind."""
+    found = [pa.ipc.open_stream(one).read_all().cast(SCHEMAS[kind]) for one in sent]
+    return pa.concat_tables([SCHEMAS[kind].empty_table(), *found])
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _attempts(table: pa.Table, period: Period) -> pa.Table:
+    """Every attempt in the period."""
+    hour = period.hours_of(longs(table["at_us"]))
+    row = np.flatnonzero((longs(table["attempt"], 0) > 0) & (longs(table["said"]) != NEVER) & (hour != BEFORE))
+    mine = table.select(["subscriber", "said", "status", "latency_us"]).take(pa.array(row)).combine_chunks()
+    said = longs(mine["said"])
+    keys = {
+        "subscriber": mine["subscriber"],
+        "hour": hour[row],
+        "outcome": outcome_names(said),
+        "reason": reason_names(said),
+        "status": mine["status"],
+    }
+    return summed(keys, longs(mine["latency_us"]))
+
+
+def _ends(standing: Standing, period: Period) -> pa.Table:
+    """Every delivery of the log, what came before the period among it: it was open then, or not."""
+    own = standing.deliveries
+    own = Deliveries._make(column[own.subscriber != NOBODY] for column in own)
+    messages = standing.messages
+    accepted = np.where(own.counted, messages.accepted[np.maximum(own.place, 0)] if len(messages.row) else NEVER, NEVER)
+    acknowledged = own.counted & (own.first != NEVER) & (outcome_of(own.first) == Outcome.DELIVERED)
+    died = np.where((own.last != NEVER) & (outcome_of(own.last) == Outcome.DEAD), own.last, NEVER)
+    keys = {
+        "subscriber": own.subscriber,
+        "hour": period.hours_of(accepted),
+        "ended": period.hours_of(own.first_at),
+        "rearmed": period.hours_of(own.rearmed_at),
+        "again": period.hours_of(own.last_at),
+        "outcome": outcome_names(own.first),
+        "last_outcome": outcome_names(own.last),
+        "reason": reason_names(died),
+        "open": own.last == NEVER,
+        "otherwise": (own.last != NEVER) & (own.first != NEVER) & (record_of(own.last) != record_of(own.first)),
+    }
+    return summed(keys, np.where(acknowledged, own.first_at - accepted, NEVER))
+
+
+def _completions(table: pa.Table, mine: Messages, period: Period) -> pa.Table:
+    keys = {
+        "queue": table["queue"].take(pa.array(mine.row)).combine_chunks(),
+        "hour": period.hours_of(mine.accepted),
+        "ended": period.hours_of(mine.ended_at),
+        "rearmed": period.hours_of(mine.rearmed_at),
+        "again": period.hours_of(mine.last_at),
+        "complete": period.hours_of(mine.complete_at),
+        "outcome": mine.outcome,
+        "open": mine.open > 0,
+    }
+    return summed(keys, np.where(mine.complete_at != NEVER, mine.complete_at - mine.accepted, NEVER))

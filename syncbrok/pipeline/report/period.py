@@ -1,0 +1,41 @@
+"""The time that a report covers, in hours of UTC. Pure."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from syncbrok.pipeline.completion.moments import NEVER, Longs
+
+HOUR_US: Final = 3_600_000_000
+BEFORE: Final = -1
+"""instead of the number of an hour: before the period"""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LEAST: Final = timedelta(microseconds=1)
+
+
+class Period(NamedTuple):
+    """What the report covers: from ``since`` on, before ``until`` (both with a zone); the log stood then as it stood at
+    ``until``. An hour is named by its number since 1970."""
+
+    since: datetime
+    until: datetime
+
+    @property
+    def until_us(self) -> int:
+        return (self.until - _EPOCH) // _LEAST
+
+    @property
+    def first_hour(self) -> int:
+        return (self.since - _EPOCH) // _LEAST // HOUR_US
+
+    @property
+    def hours(self) -> int:
+        """How many hours it has, those included that it covers in part."""
+        return (self.until_us - 1) // HOUR_US - self.first_hour + 1
+
+    def hours_of(self, times_us: Longs) -> Longs:
+        """The hour of each; ``BEFORE`` for a time before the period, ``NEVER`` for none."""
+        since_us = (self.since - _EPOCH) // _LEAST
+        return np.where(times_us == NEVER, NEVER, np.where(times_us < since_us, BEFORE, times_us // HOUR_US))

@@ -1,0 +1,62 @@
+"""What Spark runs of the report: rows come, rows go to where they are needed next, and what was counted goes along.
+
+``whole_messages``  all rows about a message -> its edges, and what its parents and children want to know of it
+``at_parents``      all that is about a parent -> its edges, with when it was done
+``at_waiters``      all edges of a waiter -> what it waited for, where it had to
+``at_end``          all that had to wait -> who is to blame
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from syncbrok.pipeline.completion.standing import Standing
+from syncbrok.pipeline.report.blame import blame
+from syncbrok.pipeline.report.counts import BLAME, SENT, WAIT, beside, counts_of, parted
+from syncbrok.pipeline.report.period import Period
+from syncbrok.pipeline.report.waits import EDGES, GATES, MET, edges_of, gates, met
+
+_BATCH_ROWS: Final = 10_000
+_SPARK: Final = {pa.int64(): "bigint", pa.float64(): "double", pa.string(): "string", pa.binary(): "binary"}
+
+
+def whole_messages(same_queues: frozenset[str], period: Period, table: pa.Table, standing: Standing) -> pa.Table:
+    return beside(edges_of(table, standing, same_queues), counts_of(table, standing, period))
+
+
+def at_parents(period: Period, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows, sent = parted(_all(batches, EDGES))
+    yield from _batches(met(rows, period.until_us), sent)
+
+
+def at_waiters(period: Period, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows, sent = parted(_all(batches, MET))
+    waited, waits = gates(rows, period)
+    yield from _batches(beside(waited, {WAIT: waits}), sent)
+
+
+def at_end(period: Period, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows, sent = parted(_all(batches, GATES))
+    yield from _batches(beside(pa.table({}), {BLAME: blame(rows, period)}), sent)
+
+
+def _all(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    whole = pa.unify_schemas([schema, SENT])
+    return pa.Table.from_batches([batch.cast(whole) for batch in batches], whole).combine_chunks()
+
+
+def _batches(rows: pa.Table, sent: pa.Table) -> Iterator[pa.RecordBatch]:
+    together = pa.concat_tables([rows, sent], promote_options="default")
+    yield from together.combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def _ddl(schema: pa.Schema) -> str:
+    """As Spark reads a schema from text."""
+    return ", ".join(f"{column.name} {_SPARK[column.type]}" for column in pa.unify_schemas([schema, SENT]))
+
+
+AFTER_MESSAGES: Final = _ddl(EDGES)
+AFTER_PARENTS: Final = _ddl(MET)
+AFTER_WAITERS: Final = _ddl(GATES)
+AFTER_END: Final = _ddl(pa.schema([]))
