@@ -5,6 +5,7 @@ asked for it, and belongs to nobody: whoever knows its name answers it.
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from syncbrok.space.channels import Channel, Subscribe
 from syncbrok.space.view import View
 
 ENDPOINT: Final = "consumer:pull"
+_LEASE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})")
 _TOGETHER_S: Final = 0.004
 """what comes within this after another is answered with it"""
 
@@ -56,6 +58,7 @@ class Group:
 
     def __init__(self) -> None:
         self.member: Member | None = None
+        self._opening = False
         self._pulls: deque[_Pull] = deque()  # bounded by the connections
 
     async def pull(self, most: int, wait_s: float, lease_s: float) -> list[Lent]:
@@ -92,6 +95,16 @@ class Group:
         if self.member is not None:
             wanted = sum(pull.wanted for pull in self._pulls)
             self.member.open(min(len(self.member.leases) + wanted, limits.window_max))
+
+    def answered(self) -> None:
+        """One lease less is lent out; those that are answered in one turn are counted together."""
+        if not self._opening:
+            self._opening = True
+            asyncio.get_running_loop().call_soon(self._count)
+
+    def _count(self) -> None:
+        self._opening = False
+        self.open()
 
     def give_back(self, lent: Sequence[Lent]) -> None:
         """Nobody was told of these: no attempt was made."""
@@ -171,13 +184,13 @@ class Leases:
         """Raises ``LeaseOver``."""
         group, member, message = self._find(lease)
         member.acknowledge((message,))
-        group.open()
+        group.answered()
 
     def refuse(self, lease: str, words: bytes, retry_after_s: float | None) -> None:
         """A failed attempt; the next is as the schedule says, not before ``retry_after_s``. Raises ``LeaseOver``."""
         group, member, message = self._find(lease)
         member.refuse(message, words[: limits.response_bytes_kept], retry_after_s)
-        group.open()
+        group.answered()
 
     def extend(self, lease: str, lease_s: float) -> None:
         """It lasts so long from now on. Raises ``LeaseOver``."""
@@ -196,11 +209,10 @@ class Leases:
 
 def parse_lease(lease: str) -> tuple[int, int, int]:
     """Subscriber, message and attempt. Raises ``Malformed``."""
-    parts = lease.split("-")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) <= 20 for part in parts):
+    parts = _LEASE.fullmatch(lease)
+    if parts is None:
         raise Malformed("a lease is named as the pull named it", lease=lease[:80])
-    subscriber, message, attempt = map(int, parts)
-    return subscriber, message, attempt
+    return int(parts[1]), int(parts[2]), int(parts[3])
 
 
 def _name(delivery: Delivery) -> str:

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -191,7 +192,9 @@ def plan(replay: ReplayPlan, *, dry_run: bool) -> dict[str, Any]:
     }
 
 
+@lru_cache(256)
 def _time(time_us: int) -> str | None:
+    """What became durable together has one time, and writing it out is a third of showing a message."""
     return render_time(time_us) if time_us else None
 
 
