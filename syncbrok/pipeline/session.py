@@ -155,7 +155,7 @@ def _started(given: Mapping[str, str], *, little: bool) -> SparkSession:
     local = _LOCAL.match(str(conf.get("spark.master", "local[*]")))
     if local is not None:
         _fill(conf, _LOOPBACK if "SPARK_LOCAL_IP" not in os.environ else {})
-        _fill(conf, _of_one_machine(local[1] or "1"))
+        _fill(conf, of_one_machine(local[1] or "1"))
     _fill(conf, SETTINGS)
     try:
         return SparkSession.builder.config(conf=conf).getOrCreate()
@@ -164,7 +164,7 @@ def _started(given: Mapping[str, str], *, little: bool) -> SparkSession:
         raise SparkFailed(f"Spark did not start on {where}: {_first_line(error)}") from error
 
 
-def _of_one_machine(cores: str) -> dict[str, str]:
+def of_one_machine(cores: str) -> dict[str, str]:
     """Settings by how many cores a local master has; ``*``: all.
 
     Spark cuts what it shuffles into 200 parts, for a cluster: with little data each shuffle costs a second for nothing.
@@ -175,7 +175,7 @@ def _of_one_machine(cores: str) -> dict[str, str]:
 
 
 def _start_jvm(told: SparkConf, *, little: bool) -> None:
-    launching = {} if "PYSPARK_GATEWAY_PORT" in os.environ else _launch_environment(os.environ, little=little)
+    launching = {} if "PYSPARK_GATEWAY_PORT" in os.environ else launch_environment(os.environ, little=little)
     with _environment(launching):
         try:
             SparkContext._ensure_initialized(conf=told)  # noqa: SLF001
@@ -186,7 +186,7 @@ def _start_jvm(told: SparkConf, *, little: bool) -> None:
             ) from error
 
 
-def _launch_environment(environment: Mapping[str, str], *, little: bool) -> dict[str, str]:
+def launch_environment(environment: Mapping[str, str], *, little: bool) -> dict[str, str]:
     """The variables under which the JVM starts. ``SPARK_SUBMIT_OPTS`` stands first on its command line, and of two that
     say the same the JVM takes the last: Java options of the user's configuration win."""
     options = ["-Xss4m"]  # stopping a stream overflows the JVM's usual stack (a regular expression on a stack trace)

@@ -24,7 +24,7 @@ SMALL = {
 ASKED = (
     "spark.app.name", "spark.driver.host", "spark.driver.memory", "spark.master",
     "spark.python.unix.domain.socket.enabled", "spark.sql.python.filterPushdown.enabled", "spark.sql.session.timeZone",
-    "spark.ui.enabled", "spark.ui.showConsoleProgress",
+    "spark.sql.shuffle.partitions", "spark.ui.enabled", "spark.ui.showConsoleProgress",
 )  # fmt: skip
 
 

@@ -64,6 +64,30 @@ def test_every_job_says_what_it_takes() -> None:
             assert flag in told.output
 
 
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ("/a/b", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a/b", "/a/b"),
+        ("hdfs://name:8020/a", "hdfs://name:8020/a"),
+        ("hdfs:/a", "hdfs:/a"),
+        ("a:b", str(Path("a:b").absolute())),
+    ],
+)
+def test_out_is_a_path_or_a_url(given: str, where: str, tmp_path: Path) -> None:
+    """A file URL is the path it names, with one slash or three; other URLs go to Spark as they are; all else is a path,
+    absolute from here on."""
+
+    @click.command()
+    @session_options
+    def told(options: SessionOptions) -> None:
+        click.echo(f"{options.out} {options.little}")
+
+    (tmp_path / f"{1:020}.log").touch()
+    assert run(["--storage", str(tmp_path), "--out", given], told).output == f"{where} True\n"
+
+
 def test_the_help_of_the_group_needs_no_spark() -> None:
     """``--help`` starts at once: nothing of the extra is imported for it."""
     code = (

@@ -5,7 +5,6 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.log.order import OrderChecker
@@ -20,8 +19,6 @@ from tests.support.factlog import BROKEN, OK, FactLog
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in, write_log
 from tests.support.story import Story
-
-pytestmark = pytest.mark.slow
 
 ENDED = {"complete", "dead", "expired", "dropped"}
 SHORT = RetryPolicy((1.0,), 0.0)

@@ -23,8 +23,6 @@ from tests.pipeline.family_graph import Node, critical_parent, critical_path, de
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in
 
-pytestmark = pytest.mark.slow
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MESSAGES = (
     "sequence long, time timestamp, queue string, id string, parent_sequences array<long>, root long, depth int, "

@@ -14,8 +14,6 @@ from syncbrok.cli.main import group
 from syncbrok.pipeline.whole import Whole
 from tests.support.pipeline_log import RealLog
 
-pytestmark = pytest.mark.slow
-
 
 class Runs:
     """The jobs on a copy of the log, in the session of the tests; each writes below ``out``."""

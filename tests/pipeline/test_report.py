@@ -24,8 +24,6 @@ from syncbrok.pipeline.whole import Whole
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in
 
-pytestmark = pytest.mark.slow
-
 Tables = Callable[[str], list[dict[str, Any]]]
 
 

@@ -15,10 +15,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from syncbrok.model.limits import MIB
-from syncbrok.pipeline.session import SparkFailed, active, is_local, memory_bytes, session, zipped
+from syncbrok.pipeline.session import (
+    SparkFailed,
+    active,
+    is_local,
+    launch_environment,
+    memory_bytes,
+    of_one_machine,
+    session,
+    zipped,
+)
 from tests.pipeline.spark_program import told
-
-pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +39,7 @@ def test_it_has_the_settings_that_make_it_fast_and_safe(spark: SparkSession) -> 
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert found["spark.ui.enabled"] == found["spark.ui.showConsoleProgress"] == "false"
     assert found["spark.driver.host"] == "127.0.0.1"
+    assert spark.conf.get("spark.sql.optimizer.canChangeCachedPlanOutputPartitioning") == "true"
     assert "-Xss4m" in found["arguments"]
     assert found["python"] == sys.executable
     assert is_local(spark)
@@ -108,8 +116,23 @@ def test_settings_of_the_user_win(user_session: dict[str, Any]) -> None:
     assert stacks == ["-Xss4m", "-Xss8m"], "the JVM takes the last"
     assert user_session["spark.python.unix.domain.socket.enabled"] == "true"
     assert user_session["spark.ui.enabled"] == "false"
+    assert user_session["spark.sql.shuffle.partitions"] == "8", "by its one core"
     assert user_session["spark.app.name"] == "given"
     assert Path(user_session["pythonExec"]).read_text().startswith("#!/bin/sh")
+
+
+def test_little_data_gets_a_java_that_compiles_quickly() -> None:
+    """By an argument before those of the user, of which the JVM takes the last; without being told, none."""
+    given = {"JAVA_HOME": os.environ.get("JAVA_HOME", ""), "PATH": os.environ["PATH"], "SPARK_SUBMIT_OPTS": "-Dmine=1"}
+    quick = launch_environment(given, little=True)["SPARK_SUBMIT_OPTS"].split()
+    assert quick.index("-XX:TieredStopAtLevel=1") < quick.index("-Dmine=1")
+    assert "-XX:TieredStopAtLevel=1" not in launch_environment(given, little=False)["SPARK_SUBMIT_OPTS"]
+
+
+def test_what_is_shuffled_is_cut_by_the_cores_of_the_machine() -> None:
+    """Some parts for each core, not the 200 of a cluster."""
+    assert of_one_machine("4") == {"spark.sql.shuffle.partitions": "32"}
+    assert of_one_machine("*") == of_one_machine(str(len(os.sched_getaffinity(0))))
 
 
 def test_memory_is_a_share_of_what_there_is(tmp_path: Path) -> None:
