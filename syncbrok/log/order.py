@@ -138,7 +138,7 @@ class OrderChecker:
     def _why(self, message: Message, number: int) -> str:
         states = {self._state(message, number, parent) for parent in message.parents}
         subscriber = self._now.subscribers.get(number)
-        before = self._now.messages.get(message.before)
+        before = self._before(message, number)
         delivery = message.deliveries.get(number)
         failed, held = "failed" in states, message.policy is ParentFailure.HOLD
         reasons = {
@@ -313,14 +313,19 @@ class OrderChecker:
         )
 
     def _judge_key(self, message: Message, row: Row, record: int) -> None:
-        before = self._now.messages.get(message.before)
-        while before is not None and row.subscriber not in before.counted:
-            before = self._now.messages.get(before.before)
-        if before is None or row.subscriber not in message.counted or self._now.in_doubt(before):
+        before = self._before(message, row.subscriber)
+        if before is None or self._now.in_doubt(before):
             return
         if not before.ends(row.subscriber):
             what = f"message {before.sequence} of the same key before it has not ended"
             self._report("key", record, row.message, row.subscriber, what)
+
+    def _before(self, message: Message, number: int) -> Message | None:
+        """The message before it of the same key at a subscriber that both count."""
+        before = self._now.messages.get(message.before) if number in message.counted else None
+        while before is not None and number not in before.counted:
+            before = self._now.messages.get(before.before)
+        return before
 
     def _judge_inversion(self, message: Message, row: Row, record: int) -> None:
         number, after = row.subscriber, row.after

@@ -92,6 +92,8 @@ class Standing:
         self.messages: dict[int, Message] = {}
         self.undecided: dict[int, Message] = {}
         """those with open deliveries, or without counted subscribers and not complete"""
+        self.cancelled: set[int] = set()
+        """those without counted subscribers that a row has ended"""
         self.children: dict[int, list[int]] = {}
         self.queues: set[int] = set()
         self.subscribers: dict[int, SubscriberSet] = {}
@@ -210,7 +212,8 @@ class Standing:
                 for number in entry.subscribers:
                     delivery = message.at(number)
                     delivery.replay, delivery.retrying = fact.replay, False
-                self.undecided[entry.message] = message
+                if message.open:
+                    self.undecided[entry.message] = message
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
@@ -227,6 +230,7 @@ class Standing:
             self.end(message, subscriber, end)
         if not message.counted and not message.complete_at:
             message.ended_at = message.ended_at or end.record
+            self.cancelled.add(message.sequence)
             self.undecided.pop(message.sequence, None)
             self._decide_followers(message, end.record)
 
@@ -247,7 +251,7 @@ class Standing:
     def _decide(self, message: Message, record: int) -> None:
         """Note whether ``message`` has just ended, and with it the messages without subscribers that wait for it."""
         changed = self._note_end(message, record)
-        if not message.open and (message.counted or message.complete_at):
+        if not message.open and (message.counted or message.complete_at or message.sequence in self.cancelled):
             self.undecided.pop(message.sequence, None)
         if changed:
             self._decide_followers(message, record)

@@ -14,10 +14,11 @@ from syncbrok.model.message import ParentFailure
 from tests.support.audit_frames import judged, one_log
 from tests.support.audit_steps import judged_in_steps
 from tests.support.doctored_logs import CASES
-from tests.support.histories import disturbed, history
+from tests.support.histories import disturbed, history, scribbled
 from tests.support.judged import Pair
 
-HISTORIES = 40
+HISTORIES = 20
+SCRIBBLES = 120
 STEPS = 60
 BY_TIME = {"retrying": {"retrying", "overdue"}, "delayed": {"delayed", "ready"}}
 """reasons that the plain judge gives, which has no clock -> those the audit may give"""
@@ -38,6 +39,12 @@ def test_many_histories_are_judged_as_by_the_plain_judge(seed: int) -> None:
         told = history(dice, STEPS)
         _same(told, f"history {number}")
         _same(disturbed(dice, told, dice.choice((0.02, 0.1, 0.3))), f"history {number}, disturbed")
+
+
+def test_what_no_broker_writes_is_judged_as_by_the_plain_judge(seed: int) -> None:
+    """Nearly anything after anything: every rule broken in many ways, and all ways mixed."""
+    for number in range(SCRIBBLES):
+        _same(scribbled(random.Random(seed + number), STEPS), f"log {number}")
 
 
 def test_what_is_out_of_the_ordinary_leaves_the_rest_alone(seed: int) -> None:

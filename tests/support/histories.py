@@ -1,4 +1,5 @@
-"""Histories for judges of logs: what a real scheduler makes of random traffic, and the same with something wrong."""
+"""Histories for judges of logs: what a real scheduler makes of random traffic, the same with something wrong, and what
+no broker would ever write."""
 
 import random
 from collections.abc import Sequence
@@ -8,16 +9,19 @@ from syncbrok.model.facts import (
     FileApplied,
     Outcome,
     Outcomes,
+    Published,
     Rearmed,
     RearmedEntry,
     Reason,
     Row,
     SubscriberDeleted,
     SubscriberSet,
+    Tried,
 )
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import sequence_of
 from tests.support.factlog import BROKEN, OK, FactLog
+from tests.support.story import Story
 
 
 def history(dice: random.Random, steps: int) -> list[Fact]:  # noqa: C901  # a case for each thing that happens
@@ -140,3 +144,109 @@ def _wrong(dice: random.Random, row: Row) -> Row:
             return row._replace(subscriber=dice.randrange(1, 6))
         case _:
             return row._replace(message=max(1, row.message + dice.choice((-1, 1))))
+
+
+def scribbled(dice: random.Random, steps: int) -> list[Fact]:
+    """Facts as no broker writes them: nearly anything after anything, so that every rule is broken in many ways."""
+    scribe = _Scribe(dice)
+    for _ in range(steps):
+        scribe.step()
+    return scribe.story.facts
+
+
+class _Scribe:
+    def __init__(self, dice: random.Random) -> None:
+        self.story = Story()
+        self._dice = dice
+        self._queues = [self.story.queue(name) for name in ("a", "b", "empty")]
+        self._subscribers = [self.story.subscriber(queue) for queue in (*self._queues[:2], self._queues[0])]
+        self._made: dict[int, Published] = {}
+        self._replays = 0
+
+    def step(self) -> None:
+        kinds = ("publish",) * 8 + ("row",) * 30 + ("end", "rearm", "rearm", "carry", "operate", "snapshot", "gap")
+        match self._dice.choice(kinds):
+            case "publish":
+                self._publish()
+            case "row" if self._made:
+                self._row()
+            case "end" if self._made:
+                self.story.end(self._message(), self._dice.choice(list(Outcome)[2:5]), self._dice.choice(list(Reason)))
+            case "rearm" if self._made:
+                self._rearm()
+            case "carry" if self._made:
+                self._carry()
+            case "operate":
+                self._operate()
+            case "snapshot":
+                self.story.snapshot()
+            case "gap" if self._dice.random() < 0.2:
+                self.story.gap(self.story.last + 1, self.story.last + self._dice.randrange(1, 4))
+            case _:
+                pass
+
+    def _message(self) -> int:
+        return self._dice.choice(list(self._made)[-6:])
+
+    def _publish(self) -> None:
+        dice, story = self._dice, self.story
+        near = list(self._made)[-5:]
+        made = story.publish(
+            dice.choice(self._queues),
+            *dice.sample(near, min(len(near), dice.choice((0, 1, 1, 2)))),
+            policy=dice.choice(list(ParentFailure)),
+            scope=dice.choice(list(Scope)),
+            key=dice.choice(("", "", "k")),
+            only=dice.choice((0, 0, 0, 0, 0, dice.choice(self._subscribers))),
+        )
+        found = story.facts[-1]
+        assert isinstance(found, Published)
+        self._made[made] = found
+
+    def _row(self) -> None:
+        dice, story = self._dice, self.story
+        message = self._message() if dice.random() < 0.98 else dice.randrange(1, story.last + 1)
+        likely = (Outcome.DELIVERED,) * 5 + (Outcome.FAILED,) * 4
+        story.attempt(
+            message,
+            dice.choice(self._subscribers),
+            dice.choice((*likely, *Outcome)),
+            attempt=dice.choice((0, 1, 1, 1, 2, 2, 3)),
+            after=max(0, story.last - dice.choice((0, 0, 0, 1, 3, 6))),
+            reason=dice.choice((Reason.NONE, Reason.NONE, Reason.NONE, *Reason)),
+        )
+
+    def _rearm(self) -> None:
+        dice = self._dice
+        self._replays += dice.random() < 0.7 or not self._replays
+        entries = []
+        for message in sorted(dice.sample(list(self._made)[-6:], min(3, len(self._made)))):
+            fact = self._made[message]
+            whom = tuple(sorted(dice.sample(self._subscribers, dice.randrange(1, 3))))
+            parents = tuple(sequence_of(parent) for parent in fact.parents if dice.random() < 0.7)
+            entries.append(RearmedEntry(message, fact.queue, whom, parents, (), fact.parent_failure))
+        self.story.rearm(self._replays, *entries)
+
+    def _carry(self) -> None:
+        dice = self._dice
+        ended = [(number, dice.choice((Outcome.DELIVERED, Outcome.DEAD))) for number in self._subscribers
+                 if dice.random() < 0.3]  # fmt: skip
+        tried = [Tried(number, dice.randrange(1, 3), 0) for number in self._subscribers if dice.random() < 0.2]
+        self.story.carry(self._made[self._message()], ended, tried)
+
+    def _operate(self) -> None:
+        dice, story = self._dice, self.story
+        match dice.choice(("add", "add", "remove", "delete")):
+            case "add" if self._queues:
+                start = dice.choice((None, None, dice.randrange(1, story.last + 1)))
+                self._subscribers.append(story.subscriber(dice.choice(self._queues), start=start))
+            case "remove" if story.subscribers:
+                story.unsubscribe(dice.choice(list(story.subscribers)))
+            case "delete" if len(story.queues) > 2 and dice.random() < 0.3:
+                number = dice.choice(list(story.queues))
+                story.delete_queue(number)
+                self._queues.remove(number)
+                for one in [fact.number for fact in story.subscribers.values() if fact.queue == number]:
+                    del story.subscribers[one]
+            case _:
+                pass
