@@ -17,7 +17,6 @@ from syncbrok.client import (
     Client,
     Draft,
     Received,
-    Refuse,
     Refused,
     SyncClient,
     Unreachable,
@@ -46,11 +45,6 @@ async def client(broker: BrokerProcess) -> AsyncIterator[Client]:
 
 def accepted(broker: BrokerProcess) -> int:
     return int(broker.request("GET", "/v1/queues/shop").json()["statistics"]["accepted"])
-
-
-def subscribers(broker: BrokerProcess) -> list[str]:
-    shown = broker.request("GET", "/v1/queues/shop/subscribers").json()["subscribers"]
-    return [one["id"] for one in shown]
 
 
 async def everything(client: Client) -> list[Received]:
@@ -240,122 +234,6 @@ async def test_waiting_for_the_end(broker: BrokerProcess, client: Client) -> Non
         await client.wait(await client.publish("shop", "y"), timeout_s=0.2)
 
 
-async def test_a_consumer_handles_refuses_and_fails(client: Client) -> None:
-    """INTERFACES 3: returning acknowledges, raising refuses, and the queue's schedule brings it again."""
-    seen: list[tuple[str, int]] = []
-
-    @client.consumer("shop", group="workers", concurrency=4)
-    async def handle(message: Received) -> None:
-        seen.append((message.text(), message.attempt))
-        if message.text() == "refuse" and message.attempt == 1:
-            raise Refuse("not yet")
-        if message.text() == "fail" and message.attempt < 3:
-            raise ValueError("a mistake of the handler")
-
-    await client.pull("shop", group="workers", wait_s=0)  # the group is there before the messages
-    running = asyncio.create_task(client.run())
-    published = await client.publish_many("shop", ["fine", "refuse", "fail", *map(str, range(40))])
-    assert [await client.wait(one) for one in published] == ["complete"] * 43
-    assert {one for one in seen if not one[0].isdigit()} == {
-        ("fine", 1), ("refuse", 1), ("refuse", 2), ("fail", 1), ("fail", 2), ("fail", 3),
-    }  # fmt: skip
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-
-async def test_a_consumer_that_stops_has_answered_everything(client: Client) -> None:
-    """INTERFACES 3: what was handled is acknowledged before ``run`` returns, over both ways; the rest waits for the
-    next of the group."""
-    for way, register in (("pull", client.consumer("shop", "pullers", concurrency=2)),
-                          ("stream", client.stream("shop", "streamers", start="beginning", window=2))):  # fmt: skip
-        handled: list[str] = []
-
-        async def handle(message: Received, handled: list[str] = handled) -> None:
-            handled.append(message.id)
-            if len(handled) >= 10:
-                client.stop()
-            await asyncio.sleep(0)
-
-        register(handle)
-        published = await client.publish_many("shop", [f"{way} {number}" for number in range(50)])
-        async with asyncio.timeout(30):
-            await client.run()
-        assert 10 <= len(handled) < len(published)
-        group = {"pull": "pullers", "stream": "streamers"}[way]
-        rest = []
-        while some := await client.pull("shop", group, most=100, wait_s=1):
-            rest += some
-        assert not set(handled) & {message.id for message in rest if message.attempt == 1}
-        assert {message.id for message in rest} >= {one.id for one in published} - set(handled)
-        client._consumptions.clear()
-        client._subscriptions.clear()
-
-
-async def test_a_stream_handles_refuses_and_survives_the_broker(broker: BrokerProcess) -> None:
-    """INTERFACES 3: over a WebSocket as by pull: returning acknowledges, raising refuses; a broker that is killed is
-    found again, and a group goes on where it was."""
-    seen: list[tuple[str, int]] = []
-    async with Client(broker.url) as client:
-
-        @client.stream("shop", group="watchers", start="beginning", window=4)
-        async def handle(message: Received) -> None:
-            seen.append((message.text(), message.attempt))
-            if message.text() == "refuse" and message.attempt == 1:
-                raise Refuse("not yet")
-            if message.text() == "fail" and message.attempt < 3:
-                raise ValueError("a mistake of the handler")
-
-        running = asyncio.create_task(client.run())
-        await eventually(lambda: subscribers(broker) == ["watchers"], "it listens")
-        published = await client.publish_many("shop", ["fine", "refuse", "fail", *map(str, range(40))])
-        assert [await client.wait(one) for one in published] == ["complete"] * 43
-        assert {one for one in seen if not one[0].isdigit()} == {
-            ("fine", 1), ("refuse", 1), ("refuse", 2), ("fail", 1), ("fail", 2), ("fail", 3),
-        }  # fmt: skip
-        await asyncio.to_thread(broker.kill)
-        await asyncio.to_thread(broker.start)
-        assert await client.wait(await client.publish("shop", "after")) == "complete"
-        assert ("after", 1) in seen
-        client.stop()
-        await running
-
-
-async def test_a_stream_without_a_group_begins_where_it_says(broker: BrokerProcess, client: Client) -> None:
-    """INTERFACES 3: ``start`` is now, beginning or a sequence; nothing of it stays behind."""
-    published = await client.publish_many("shop", [str(number) for number in range(5)])
-    sequence = (await client.message(published[3]))["sequence"]
-    seen: dict[str, list[str]] = {"beginning": [], "sequence": [], "now": []}
-    for name, start in (("beginning", "beginning"), ("sequence", sequence), ("now", "now")):
-
-        @client.stream("shop", start=start)
-        async def handle(message: Received, seen: list[str] = seen[name]) -> None:
-            seen.append(message.text())
-
-    running = asyncio.create_task(client.run())
-    await eventually(lambda: len(subscribers(broker)) == 3, "all three listen")
-    await client.publish("shop", "5")
-    expected = {"beginning": [*"012345"], "sequence": [*"345"], "now": ["5"]}
-    await eventually(lambda: seen == expected, "each has what it asked for")
-    client.stop()
-    await running
-    await eventually(lambda: subscribers(broker) == [], "they leave nothing behind")
-
-
-async def test_leases_by_hand(client: Client) -> None:
-    """INTERFACES 3: extend, refuse, acknowledge; a lease that is over is told."""
-    await client.pull("shop", wait_s=0)
-    await client.publish("shop", "x")
-    (message,) = await client.pull("shop", wait_s=5)
-    await client.extend(message, 60)
-    await client.refuse(message, "later")
-    with pytest.raises(Refused, match="410"):
-        await client.extend(message)
-    async for again in client.messages("shop"):
-        assert again.attempt == 2
-        assert await client.acknowledge(message, again) == 1
-        break
-
-
 def test_without_asyncio(broker: BrokerProcess) -> None:
     """The same words for programs that wait: from several threads at once."""
     with SyncClient(broker.url) as client:
@@ -374,34 +252,6 @@ def test_without_asyncio(broker: BrokerProcess) -> None:
         messages = client.pull("shop", most=10, wait_s=5)
         assert client.acknowledge(*messages) == 10
         assert client.wait(parent) == "complete"
-
-
-def test_functions_consume_without_asyncio(broker: BrokerProcess) -> None:
-    """INTERFACES 3: the decorators for programs without asyncio: a function handles each message in a thread, may
-    publish, and lets ``run`` return."""
-    with SyncClient(broker.url) as client:
-        seen: list[tuple[str, str]] = []
-
-        def saw(who: str, message: Received) -> None:
-            seen.append((who, message.text()))
-            if len(seen) == 4:
-                client.stop()
-
-        @client.consumer("shop", group="workers", concurrency=4)
-        def work(message: Received) -> None:
-            if message.text() == "question":
-                client.publish("shop", "answer", parents=[message.id])
-            saw("worker", message)
-
-        @client.stream("shop", group="watchers", start="beginning")
-        def watch(message: Received) -> None:
-            saw("watcher", message)
-
-        client.pull("shop", "workers", wait_s=0)
-        client.publish("shop", "question")
-        client.run()
-        for who in ("worker", "watcher"):
-            assert [text for one, text in seen if one == who] == ["question", "answer"]
 
 
 def test_webhooks_of_the_broker_are_verified(broker: BrokerProcess) -> None:

@@ -5,16 +5,15 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_http.batch import ids_document
 from syncbrok.frontends.over_http.headers import Asked, parse_publish
-from syncbrok.frontends.over_http.lines import JSON, TEXT, Plain, parse_lines, parse_plain
+from syncbrok.frontends.over_http.lines import parse_lines
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
 from syncbrok.model.message import Message, ParentFailure
-from syncbrok.model.names import MessageId, id_text, make_message_id
+from syncbrok.model.names import id_text, make_message_id
 
 NOW_US = 1_700_000_000_000_000
 KEY = bytes(range(16))
@@ -320,101 +319,3 @@ def test_whatever_json_is_sent_is_read_or_refused(line: dict[str, Any]) -> None:
         return
     assert all(value.isascii() and value.isprintable() for _, value in found.headers)
     assert (found.key + found.idempotency_key).encode() is not None
-
-
-_pieces = st.sampled_from(
-    [b'{"content":"', b'{"content": "', b'{"data":', b'"}\n', b'"}', b"\n", b'"', b"\\", b"}", b"{", b",", b"a", b" ",
-     b"\x00", b"\x1f", b"\x7f", "\u00e9\u20ac\U0001f600".encode(), b"\xff", b"\xed\xa0\x80",
-     b"\xc0\x80", b"]", b"[", b"\r", b":", b"content", b"\1", b"\2",
-     b'","idempotency_key":"', b'", "idempotency_key": "', b'","key":"']
-)  # fmt: skip
-_plain_bodies = st.tuples(
-    st.lists(st.lists(_pieces, max_size=4).map(b"".join), max_size=5),
-    st.sampled_from([b'{"content":"', b'{"content": "']),
-).map(lambda told: b"".join(told[1] + content + b'"}\n' for content in told[0]))
-
-_keyed_bodies = st.lists(
-    st.tuples(
-        st.lists(_pieces, max_size=2).map(b"".join),
-        st.sampled_from([b'","idempotency_key":"'] * 3 + [b'", "idempotency_key": "']),
-        st.lists(_pieces, max_size=2).map(b"".join),
-    ).map(lambda told: b'{"content":"' + b"".join(told) + b'"}\n'),
-    max_size=5,
-).map(b"".join)
-
-
-@settings(max_examples=500)
-@given(st.lists(_pieces, max_size=12).map(b"".join) | _plain_bodies | _keyed_bodies, st.booleans())
-@example(b'{"content":"}', False)
-@example(b'{"content":"a","idempotency_key":"k","idempotency_key":"l"}\n{"content":"b"}\n', False)
-@example(b'{"content":"","idempotency_key":""}\n', False)
-@example(b'{"content":"a","idempotency_key":"k"}\n{"content":"a", "idempotency_key": "k"}\n', False)
-@example(b'{"data":[],"idempotency_key":"k"}\n{"idempotency_key":"l","data":{}}', False)
-@example(b'{"data":[],"idempotency_key":null}', False)
-@example(b'{"data":[],"idempotency_key":1}', False)
-@example(b'{"content":"a","idempotency_key":"\x7f"}', False)
-@example(b'{"data":1}\n{"content":"a"}', False)
-@example(b'{"data":[1.0,"\\u00e9"]}\n{"data":{"a":{}}}\n', False)
-@example(b'["data"]', False)
-@example(b'{"content":""}', False)
-@example(b'{"content":"a"},{"content":"b"}\n', False)
-@example(b'{"content":"a"}\n\n{"content":"b"}\n', False)
-@example(b'{"content":"a","content":"b"}\n', False)
-def test_the_short_way_reads_what_the_parser_does(body: bytes, cut: bool) -> None:
-    """A batch that is read without a JSON parser is one that it reads just so; any other body is left to it."""
-    if cut:
-        body = body.removesuffix(b"\n")
-    plain = parse_plain(body, 4, 40)
-    if plain is not None:
-        keys = plain.keys or [""] * len(plain.contents)
-        expected = [
-            Message(content, plain.content_type, idempotency_key=key)
-            for content, key in zip(plain.contents, keys, strict=True)
-        ]
-        assert parse_lines(body, 4, 40, 1) == tuple(expected)
-
-
-def test_the_short_way_is_taken() -> None:
-    """Lines as programs write them go the short way, with and without a space and a last newline."""
-    for line in (b'{"content":"%s"}', b'{"content": "%s"}'):
-        for end in (b"", b"\n"):
-            body = b"\n".join(line % content for content in (b"one", b"", "zw\u00f6lf".encode())) + end
-            assert parse_plain(body, 3, 6) == Plain(TEXT, [b"one", b"", "zw\u00f6lf".encode()])
-            assert parse_plain(body, 2, 6) is parse_plain(body, 3, 4) is None
-    escaped = b'{ "content" : "\\"\\u00e9" }\n{"content":"\\\\"}'
-    assert parse_plain(escaped, 2, 3) == Plain(TEXT, ['"\u00e9'.encode(), b"\\"])
-    assert parse_plain(b'{"data": {"a": 1}}\n{"data":null}\n', 2, 7) == Plain(JSON, [b'{"a":1}', b"null"])
-
-
-def test_keys_go_the_short_way_too() -> None:
-    """Lines that have an idempotency key each, as the Python client and other programs write them."""
-    for line in (b'{"content":"%s","idempotency_key":"%s"}', b'{"content": "%s", "idempotency_key": "%s"}'):
-        for end in (b"", b"\n"):
-            body = b"\n".join(line % pair for pair in ((b"one", b"k-1"), (b"", "\u00e9".encode()))) + end
-            assert parse_plain(body, 2, 3) == Plain(TEXT, [b"one", b""], ["k-1", "\u00e9"])
-            assert parse_plain(body, 1, 3) is parse_plain(body, 2, 2) is None
-    data = b'{"data":{"a":1},"idempotency_key":"x"}\n{"idempotency_key": "y", "data": "\\n"}'
-    assert parse_plain(data, 2, 9) == Plain(JSON, [b'{"a":1}', b'"\\n"'], ["x", "y"])
-    for wrong in (b"", b"\x7f", b"k" * (limits.key_bytes_max + 1)):
-        assert parse_plain(b'{"content":"a","idempotency_key":"%s"}' % wrong, 2, 9) is None
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(b"", b"[]", b"1", b'"c"', b"{}", b"null", b'{"content":1}', b'{"content":["a"]}', b'{"data":1,"key":""}'),
-        *(b'{"content":"a","b":1}', b'{"content":"\\ud800"}'),
-    ],
-)
-def test_what_is_more_or_less_than_content_goes_the_long_way(line: bytes) -> None:
-    """One such line is enough."""
-    for body in (line, b'{"content":"a"}\n' + line + b'\n{"content":"b"}', line + b"\n" + b'{"content":"a"}\n'):
-        assert parse_plain(body, 9, 9) is None
-    for other in (b"", b'{"data":1}'):
-        assert parse_plain(b'{"content":"a"}\n' + other + b'\n{"content":"b"}', 9, 9) is None
-
-
-@given(st.lists(st.binary(min_size=16, max_size=16).map(MessageId)))
-def test_ids_of_a_batch_are_written_like_any_other(ids: list[MessageId]) -> None:
-    """The quick way to write ten thousand ids writes what ``id_text`` does."""
-    assert orjson.loads(ids_document(b"".join(ids))) == {"ids": [id_text(one) for one in ids]}

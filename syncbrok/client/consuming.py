@@ -65,8 +65,8 @@ async def run(transport: Transport, consumption: Consumption, stopping: asyncio.
     answers = _Answers(transport)
     async with asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(answers.send())
-        async with asyncio.TaskGroup() as handling:
-            pulling = handling.create_task(_pull_on(transport, consumption, answers, handling))
+        async with asyncio.TaskGroup() as group:
+            pulling = group.create_task(_pull_on(transport, consumption, answers, group))
             await stopping.wait()
             pulling.cancel()
         sending.cancel()

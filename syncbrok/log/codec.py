@@ -130,8 +130,7 @@ _DECLARED: dict[int, type] = {int(kind): fact for fact, kind in _KIND_OF.items()
 
 
 class Encoded(NamedTuple):
-    """Records one after the other; record ``i`` is ``data[ends[i - 1]:ends[i]]``. ``stretches`` are the runs
-    of plain messages."""
+    """Records one after the other; record ``i`` is ``data[ends[i - 1]:ends[i]]``. ``stretches`` are the plain runs."""
 
     data: bytes
     ends: list[int]
@@ -161,8 +160,7 @@ def encode_batch(
             records = encode_run(fact, marks[at : at + fact.size], batch, synced_through)
             pieces += records.pieces
             sizes += records.sizes_bytes
-            if not fact.idempotency_keys:  # those are for the index to find
-                stretches.append(Stretch(at, fact.sequence, fact.size, fact.queue))
+            stretches += [] if fact.idempotency_keys else [Stretch(at, fact.sequence, fact.size, fact.queue)]
             continue
         encode_one: Any = _message if isinstance(fact, Published) else _other
         pieces.append(encode_one(fact, marks[at], batch, synced_through))

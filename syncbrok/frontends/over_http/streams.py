@@ -35,6 +35,7 @@ _TAIL_LOOK_S: Final = 0.1
 _TAIL_IDLE_S: Final = 15.0
 _TAIL_TOGETHER: Final = 256
 _WRITE_TIMEOUT_S: Final = 30.0
+_WRITTEN_TOGETHER: Final = 32
 
 
 class Streams:
@@ -188,9 +189,17 @@ class _Socket:
 
     async def _send(self) -> None:
         try:
-            while (frame := await self._out.get()) is not None:
-                async with asyncio.timeout(_WRITE_TIMEOUT_S):
-                    await self._socket.send_str(orjson.dumps(frame).decode())
+            going_on = True
+            while going_on:
+                frames = [await self._out.get()]
+                while not self._out.empty() and len(frames) < _WRITTEN_TOGETHER:
+                    frames.append(self._out.get_nowait())
+                async with asyncio.timeout(_WRITE_TIMEOUT_S):  # a clock for each frame would cost as much as writing it
+                    for frame in frames:
+                        if frame is None:
+                            going_on = False
+                            break
+                        await self._socket.send_str(orjson.dumps(frame).decode())
             await self._socket.close(code=1001 if self._surface.view.state != "serving" else 1000)
         except (ConnectionError, TimeoutError, RuntimeError):
             # It has gone, or has stopped reading. There is nobody to tell.
