@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncbrok.frontends.over_http.batch import ids_document
-from syncbrok.frontends.over_http.lines import JSON, TEXT, Plain, parse_lines, parse_plain
+from syncbrok.frontends.over_http.lines import BYTES, JSON, TEXT, Plain, parse_lines, parse_plain
 from syncbrok.model import limits
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, id_text
@@ -44,6 +44,12 @@ _keyed_bodies = st.lists(
 @example(b'{"content":"a","idempotency_key":"k"}\n{"content":"a", "idempotency_key": "k"}\n', False)
 @example(b'{"data":[],"idempotency_key":"k"}\n{"idempotency_key":"l","data":{}}', False)
 @example(b'{"data":[],"idempotency_key":null}', False)
+@example(b'{"content_base64":"/w=="}\n{"content_base64":""}', False)
+@example(b'{"content_base64":"/w==","idempotency_key":"k"}', False)
+@example(b'{"content_base64":"/w"}', False)
+@example(b'{"content_base64":"/w =="}', False)
+@example(b'{"content_base64":"\xc3\xa9"}', False)
+@example(b'{"content_base64":7}', False)
 @example(b'{"data":[],"idempotency_key":1}', False)
 @example(b'{"content":"a","idempotency_key":"\x7f"}', False)
 @example(b'{"data":1}\n{"content":"a"}', False)
@@ -88,6 +94,8 @@ def test_keys_go_the_short_way_too() -> None:
             assert parse_plain(body, 1, 3) is parse_plain(body, 2, 2) is None
     data = b'{"data":{"a":1},"idempotency_key":"x"}\n{"idempotency_key": "y", "data": "\\n"}'
     assert parse_plain(data, 2, 9) == Plain(JSON, [b'{"a":1}', b'"\\n"'], ["x", "y"])
+    written = b'{"content_base64":"/w==","idempotency_key":"x"}\n{"content_base64":"","idempotency_key":"y"}\n'
+    assert parse_plain(written, 2, 9) == Plain(BYTES, [b"\xff", b""], ["x", "y"])
     for wrong in (b"", b"\x7f", b"k" * (limits.key_bytes_max + 1)):
         assert parse_plain(b'{"content":"a","idempotency_key":"%s"}' % wrong, 2, 9) is None
 
