@@ -22,8 +22,9 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark on two cores, with the format ``syncbrok`` registered. Never stopped before the last test."""
+    """Spark on two cores, with the format ``syncbrok`` registered. A task that fails is tried once more, as on a
+    cluster. Never stopped before the last test."""
     warehouse: Path = tmp_path_factory.mktemp("warehouse")
-    running = session("local[2]", "tests", {**SETTINGS, "spark.sql.warehouse.dir": str(warehouse)})
+    running = session("local[2,2]", "tests", {**SETTINGS, "spark.sql.warehouse.dir": str(warehouse)})
     yield running
     running.stop()

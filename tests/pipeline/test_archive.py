@@ -28,8 +28,6 @@ from syncbrok.pipeline.archive.write import ArchiveDiffers, write_group
 from syncbrok.pipeline.schema import KINDS
 from tests.support.archive_log import WrittenLog
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -131,7 +129,7 @@ def test_killed_and_repeated(spark: SparkSession, tmp_path: Path) -> None:
         ]
         killed[point] = subprocess.Popen(program, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     for point, log in logs.items():
-        said = killed[point].communicate(timeout=120)[1]
+        said = killed[point].communicate(timeout=300)[1]
         assert killed[point].returncode == -signal.SIGKILL, said
         check_repeated(spark, log, tmp_path / point / "out", COMMITTED[point])
         log.close()

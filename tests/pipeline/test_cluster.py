@@ -54,7 +54,7 @@ def test_jobs_run_on_a_cluster(cluster: Cluster, real_log: RealLog, tmp_path: Pa
     wanted = {"master": cluster.url, "settings": SETTINGS, "commands": commands}
     ran = subprocess.run(
         [sys.executable, "-c", DRIVER, json.dumps(wanted)],
-        cwd=ROOT, env=cluster.environment(), capture_output=True, text=True, timeout=240, check=False,
+        cwd=ROOT, env=cluster.environment(), capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}\n{cluster.output()}"
     shipped, archived, reported, audited = ran.stdout.replace("== ", "\n== ").split("\n== ")

@@ -20,8 +20,6 @@ from syncbrok.pipeline.replay.writer import HEADER, Order, Replaying
 from syncbrok.pipeline.sink.publisher import Publisher, Target
 from tests.support.process import BrokerProcess
 
-pytestmark = pytest.mark.slow
-
 QUEUES = "queues: {orders: {}, cards: {}, again: {}}\n"
 FOREIGN = id_text(make_message_id(1_790_000_000_000, 7, bytes(16)))
 """an id of another log"""

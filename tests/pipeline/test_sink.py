@@ -1,15 +1,18 @@
 """Rows of Spark into a real broker: what arrives, once each, whatever is killed or repeated on the way."""
 
+import json
 import os
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import (
@@ -21,11 +24,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from syncbrok.pipeline.archive.write import set_for_now
 from tests.pipeline.spark_program import start_copy
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess
-
-pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,16 +143,33 @@ def program(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "tests.pipeline.spark_program", *arguments]
 
 
+def accepted(url: str, queue: str) -> int:
+    """How many messages the broker has taken for the queue since it started."""
+    with urllib.request.urlopen(f"{url}/v1/queues/{queue}", timeout=10) as answer:
+        return int(json.load(answer)["statistics"]["accepted"])
+
+
 def test_a_task_that_fails_and_is_repeated_publishes_its_rows_once(
     spark: SparkSession, orders: BrokerProcess, tmp_path: Path
 ) -> None:
     """A task fails after some of its rows were accepted. Its repetition makes the same keys from the positions, and
     every row is there once."""
-    mark = tmp_path / "accepted-before"
-    ran = subprocess.run(
-        program("retried", orders.url, str(mark)), cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
+    url, mark = orders.url, tmp_path / "accepted-before"
+
+    def failing_once(batches: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        for number, batch in enumerate(batches):
+            if number == 8 and context.attemptNumber() == 0:
+                there = eventually_blocking(lambda: accepted(url, "orders"), "the first rows", 60)
+                mark.write_text(str(there))
+                raise RuntimeError("on purpose")
+            yield batch
+
+    # Wide enough that rows reach the sink before the last one is there: what lies between holds 64 KiB.
+    rows = spark.range(0, 3_000, 1, 1).selectExpr("concat(id, repeat(' ', 1000)) as content")
+    with set_for_now(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "250"}):
+        write(rows.mapInArrow(failing_once, rows.schema), orders, batchRows=100)
     assert 0 < int(mark.read_text()) < 3_000
     found = contents(spark, orders)
     assert Counter(one.strip() for one in found) == Counter(str(n) for n in range(3_000))

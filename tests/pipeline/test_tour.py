@@ -13,8 +13,6 @@ from syncbrok.cli.main import group
 from syncbrok.pipeline.schema import KINDS, columns_of
 from tests.support.process import ROOT
 
-pytestmark = pytest.mark.slow
-
 PAGE = (ROOT / "docs" / "pipeline.md").read_text()
 TOUR = ROOT / "examples" / "pipeline_tour.py"
 
@@ -25,12 +23,13 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[2:] for line in lines]
 
 
+@pytest.mark.slow
 def test_the_tour_runs_every_job(tmp_path: Path) -> None:
     """From an empty folder: a broker killed in the middle, an audit that finds nothing, an archive, a report and a tree
     to look at, and a replay that is only shown."""
     ran = subprocess.run(
         [sys.executable, str(TOUR), "--folder", str(tmp_path / "tour"), "--families", "60"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
     assert "$ kill -9" in ran.stdout
