@@ -134,6 +134,17 @@ async def test_a_stream_without_a_group_begins_where_it_says(broker: BrokerProce
     await eventually(lambda: subscribers(broker) == [], "they leave nothing behind")
 
 
+async def test_a_new_group_begins_where_it_says(client: Client) -> None:
+    """INTERFACES 3: at the beginning, now, or at a sequence; one that is there already goes on where it was."""
+    published = await client.publish_many("shop", ["0", "1", "2"])
+    sequence = (await client.message(published[1]))["sequence"]
+    assert await client.pull("shop", "late", start="now", wait_s=0) == []
+    assert [one.text() for one in await client.pull("shop", "some", start=sequence, wait_s=5)] == ["1", "2"]
+    assert [one.text() for one in await client.pull("shop", "all", wait_s=5)] == ["0", "1", "2"]
+    await client.publish("shop", "3")
+    assert [one.text() for one in await client.pull("shop", "late", start="beginning", wait_s=5)] == ["3"]
+
+
 async def test_leases_by_hand(client: Client) -> None:
     """INTERFACES 3: extend, refuse, acknowledge; a lease that is over is told."""
     await client.pull("shop", wait_s=0)

@@ -107,14 +107,26 @@ class Client:
     # -- consuming ----------------------------------------------------------------------------------------------------
 
     async def pull(
-        self, queue: str, group: str = "pull", *, most: int = 100, wait_s: float = 20.0, lease_s: float = 30.0
+        self,
+        queue: str,
+        group: str = "pull",
+        *,
+        start: str | int = "beginning",
+        most: int = 100,
+        wait_s: float = 20.0,
+        lease_s: float = 30.0,
     ) -> list[Received]:
-        """What there is, at most ``most``, each lent for ``lease_s``; nothing where nothing came within ``wait_s``."""
-        return await consuming.pull(self._transport, queue, group, most=most, wait_s=wait_s, lease_s=lease_s)
+        """What there is, at most ``most``, each lent for ``lease_s``; nothing where nothing came within ``wait_s``.
+        ``start`` is where a group begins that is not there yet: ``beginning``, ``now`` or a sequence."""
+        return await consuming.pull(
+            self._transport, queue, group, start=start, most=most, wait_s=wait_s, lease_s=lease_s
+        )
 
-    def messages(self, queue: str, group: str = "pull", *, lease_s: float = 30.0) -> AsyncIterator[Received]:
+    def messages(
+        self, queue: str, group: str = "pull", *, start: str | int = "beginning", lease_s: float = 30.0
+    ) -> AsyncIterator[Received]:
         """For ever, one by one; acknowledge each."""
-        return consuming.each(self._transport, queue, group, lease_s)
+        return consuming.each(self._transport, queue, group, start, lease_s)
 
     async def acknowledge(self, *messages: Received) -> int:
         """How many of them were still lent to us."""
@@ -131,13 +143,20 @@ class Client:
         await self._transport.request("POST", f"/v1/leases/{message.lease}:extend", asked)
 
     def consumer(
-        self, queue: str, group: str = "pull", *, concurrency: int = 16, lease_s: float = 30.0
+        self,
+        queue: str,
+        group: str = "pull",
+        *,
+        start: str | int = "beginning",
+        concurrency: int = 16,
+        lease_s: float = 30.0,
     ) -> Callable[[Handle], Handle]:
         """A decorator: the coroutine handles each message of the queue, ``concurrency`` at once, while ``run`` runs. It
-        returns: acknowledged. It raises: tried again as the queue's retry schedule says (``Refuse`` with a reason)."""
+        returns: acknowledged. It raises: tried again as the queue's retry schedule says (``Refuse`` with a reason).
+        ``start`` is where a group begins that is not there yet."""
 
         def register(handle: Handle) -> Handle:
-            self._consumptions.append(Consumption(queue, group, concurrency, lease_s, handle))
+            self._consumptions.append(Consumption(queue, group, start, concurrency, lease_s, handle))
             return handle
 
         return register

@@ -27,16 +27,24 @@ class Consumption(NamedTuple):
 
     queue: str
     group: str
+    start: str | int
     concurrency: int
     lease_s: float
     handle: Handle
 
 
 async def pull(
-    transport: Transport, queue: str, group: str, *, most: int = 100, wait_s: float = _WAIT_S, lease_s: float = 30.0
+    transport: Transport,
+    queue: str,
+    group: str,
+    *,
+    start: str | int = "beginning",
+    most: int = 100,
+    wait_s: float = _WAIT_S,
+    lease_s: float = 30.0,
 ) -> list[Received]:
     """What there is, at most ``most``; nothing where nothing came within ``wait_s``."""
-    asked = {"group": group, "max": most, "wait": wait_s, "lease": lease_s}
+    asked = {"group": group, "start": start, "max": most, "wait": wait_s, "lease": lease_s}
     answer = await transport.request("POST", f"/v1/queues/{queue}/pull", orjson.dumps(asked))
     return [received(shown) for shown in answer["messages"]]
 
@@ -52,10 +60,12 @@ async def refuse(transport: Transport, lease: str, reason: str, delay_s: float |
     await transport.request("POST", f"/v1/leases/{lease}:nack", orjson.dumps(asked))
 
 
-async def each(transport: Transport, queue: str, group: str, lease_s: float) -> AsyncIterator[Received]:
+async def each(
+    transport: Transport, queue: str, group: str, start: str | int, lease_s: float
+) -> AsyncIterator[Received]:
     """For ever: messages one by one, as long as the caller acknowledges them."""
     while True:
-        for message in await pull(transport, queue, group, lease_s=lease_s):
+        for message in await pull(transport, queue, group, start=start, lease_s=lease_s):
             yield message
 
 
@@ -87,9 +97,9 @@ async def _pull_on(
 
 async def _some(transport: Transport, consumption: Consumption, most: int) -> list[Received]:
     """Messages; after a failure none, and not at once."""
-    queue, group, _, lease_s, _ = consumption
+    queue, group, start, _, lease_s, _ = consumption
     try:
-        return await pull(transport, queue, group, most=min(most, _MOST), lease_s=lease_s)
+        return await pull(transport, queue, group, start=start, most=min(most, _MOST), lease_s=lease_s)
     except ClientError as error:
         log.warning("syncbrok.client.pull_failed", extra={"queue": queue, "error": str(error)})
         await asyncio.sleep(_PAUSE_S)

@@ -79,10 +79,12 @@ class SyncClient:
         """See ``Client.pull``."""
         return self._do(self._open_client.pull(queue, group, **settings))
 
-    def messages(self, queue: str, group: str = "pull", *, lease_s: float = 30.0) -> Iterator[Received]:
+    def messages(
+        self, queue: str, group: str = "pull", *, start: str | int = "beginning", lease_s: float = 30.0
+    ) -> Iterator[Received]:
         """For ever, one by one; acknowledge each."""
         while True:
-            yield from self.pull(queue, group, lease_s=lease_s)
+            yield from self.pull(queue, group, start=start, lease_s=lease_s)
 
     def acknowledge(self, *messages: Received) -> int:
         """See ``Client.acknowledge``."""
