@@ -157,6 +157,7 @@ def _gap() -> Doctored:
     pair = Pair()
     pair.story.gap(pair.story.last + 1, pair.story.last + 4)
     pair.story.attempt(pair.child, pair.one)
+    pair.story.attempt(pair.parent, pair.one)
     pair.story.snapshot()
     parent = pair.story.publish(pair.queue)
     child = pair.story.publish(pair.queue, parent)
@@ -171,6 +172,54 @@ def _sound() -> Doctored:
     pair.story.unsubscribe(pair.two)
     pair.story.attempt(pair.child, pair.one)
     return Doctored(pair.story.facts, [])
+
+
+def _gone() -> Doctored:
+    """A dead letter of a deleted subscriber goes with it."""
+    pair = Pair()
+    pair.story.attempt(pair.parent, pair.one, Outcome.DEAD)
+    pair.story.attempt(pair.child, pair.one, Outcome.DEAD, attempt=0, reason=Reason.PARENT_FAILED)
+    pair.story.unsubscribe(pair.one)
+    pair.story.attempt(pair.parent, pair.two)
+    pair.story.attempt(pair.child, pair.two)
+    return Doctored(pair.story.facts, [])
+
+
+def _rows_for_gone() -> Doctored:
+    """What a deleted subscriber had not got has ended with that; rows for it change nothing."""
+    pair = Pair()
+    pair.story.unsubscribe(pair.one)
+    done = pair.story.attempt(pair.parent, pair.two)
+    pair.story.attempt(pair.parent, pair.one)
+    pair.story.attempt(pair.child, pair.two, after=done)
+    return Doctored(pair.story.facts, [])
+
+
+def _deleted_queue() -> Doctored:
+    """What counted nobody ends with its queue, as dropped by an operator: its child may not go (RULES 12, 16)."""
+    story = Story()
+    queue, empty = story.queue("orders"), story.queue("empty")
+    one = story.subscriber(queue)
+    root = story.publish(queue)
+    through = story.publish(empty, root, policy=ParentFailure.HOLD)
+    child = story.publish(queue, through)
+    lenient = story.publish(queue, through, policy=ParentFailure.DELIVER)
+    story.attempt(root, one, Outcome.DEAD)
+    story.delete_queue(empty)
+    story.attempt(lenient, one)
+    return Doctored(story.facts, [("gate", story.attempt(child, one))])
+
+
+def _counted_from() -> Doctored:
+    """RULES 3: who is counted from a later sequence on is no addressee before it."""
+    story = Story()
+    queue = story.queue()
+    one = story.subscriber(queue)
+    story.facts[-1] = story.facts[-1]._replace(since=story.last + 1)  # type: ignore[call-arg]
+    early, late = story.publish(queue), story.publish(queue)
+    wrong = story.attempt(early, one)
+    story.attempt(late, one)
+    return Doctored(story.facts, [("addressee", wrong)])
 
 
 CASES: dict[str, Callable[[], Doctored]] = {
@@ -190,5 +239,9 @@ CASES: dict[str, Callable[[], Doctored]] = {
     "sequences": _sequences,
     "snapshot": _snapshot,
     "gap": _gap,
+    "gone": _gone,
+    "rows_for_gone": _rows_for_gone,
+    "deleted_queue": _deleted_queue,
+    "counted_from": _counted_from,
     "sound": _sound,
 }
