@@ -8,6 +8,7 @@ import click
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
 from syncbrok.cli.show import moment, print_fields, print_table
+from syncbrok.pipeline.completion.declared import KINDS as DECLARING
 from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.drawing import duration
 from syncbrok.pipeline.lineage.picture import picture, root_of
@@ -51,7 +52,7 @@ def command(
         whole = Whole(running.spark, options.storage, archive)
         messages = whole.read("messages", ",".join(job.MESSAGES), since, until)
         deliveries = whole.read("deliveries", ",".join(job.DELIVERIES), since)
-        made = job.lineage_of_log(messages, deliveries, whole.read("facts", ",".join(job.FACTS)))
+        made = job.lineage_of_log(messages, deliveries, whole.read("facts", ",".join(job.FACTS), fact_kinds=DECLARING))
         running.step("following who waited for whom")
         found = job.write(made, out)
         running.step("drawing")

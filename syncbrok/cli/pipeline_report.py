@@ -9,6 +9,7 @@ from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_o
 from syncbrok.cli.show import print_fields
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_time_us
+from syncbrok.pipeline.completion.declared import KINDS as DECLARING
 from syncbrok.pipeline.report import job
 from syncbrok.pipeline.report.words import count, duration, endpoint, share
 from syncbrok.pipeline.whole import Whole
@@ -54,7 +55,7 @@ def command(options: SessionOptions, archive: str | None, since: datetime | None
         whole = Whole(running.spark, options.storage, archive)
         messages = whole.read("messages", ",".join(job.MESSAGES))
         deliveries = whole.read("deliveries", ",".join(job.DELIVERIES))
-        facts = whole.read("facts", ",".join(job.FACTS))
+        facts = whole.read("facts", ",".join(job.FACTS), fact_kinds=DECLARING)
         found = job.report(messages, deliveries, facts, since=since, until=until)
         running.step("writing")
         source = str(options.storage) + (f" and the archive {archive}" if archive else "")

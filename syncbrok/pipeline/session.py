@@ -20,7 +20,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ import syncbrok
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.limits import MIB
 from syncbrok.pipeline.java import java_home
+from syncbrok.pipeline.noise import filtered
 
 SETTINGS: Final = {
     # Bytes between the JVM and Python over a Unix domain socket: a tenth to a fifth less time on a scan.
@@ -178,7 +179,8 @@ def _start_jvm(told: SparkConf, *, little: bool) -> None:
     launching = {} if "PYSPARK_GATEWAY_PORT" in os.environ else launch_environment(os.environ, little=little)
     with _environment(launching):
         try:
-            SparkContext._ensure_initialized(conf=told)  # noqa: SLF001
+            with nullcontext() if os.environ.get("SYNCBROK_TRACE") else filtered():
+                SparkContext._ensure_initialized(conf=told)  # noqa: SLF001
         except PySparkRuntimeError as error:
             raise SparkFailed(
                 f"the Java of Spark ended before it was there ({error.getErrorClass()}, JAVA_HOME="

@@ -12,7 +12,7 @@ A message that retention carried along is there once: from its own segment where
 from where it was carried to (``carried`` is true).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
@@ -105,10 +105,15 @@ class Whole:
         columns: str | None = None,
         since: str | datetime | None = None,
         until: str | datetime | None = None,
+        *,
+        fact_kinds: Iterable[str] | None = None,
     ) -> DataFrame:
-        """The rows of ``kind``; see ``read`` of the module."""
+        """The rows of ``kind``; see ``read`` of the module. ``fact_kinds``: other facts are not needed, and left out
+        where that saves reading them."""
         names = [one.name for one in schema.columns_of(kind, columns)]
         options = {name: _text(time) for name, time in (("since", since), ("until", until)) if time is not None}
+        if fact_kinds is not None:
+            options["factKinds"] = ",".join(fact_kinds)
         parts = []
         if self._log is not None:
             parts.append(self._live(self._log, kind, names, options))

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from syncbrok.cli.main import group
 from syncbrok.model.facts import Outcome, Outcomes
+from syncbrok.pipeline.completion.declared import KINDS
 from syncbrok.pipeline.report import job
 from syncbrok.pipeline.report.counts import summed
 from syncbrok.pipeline.report.job import report
@@ -122,6 +123,19 @@ def test_the_statistics_since_the_restart(spark: SparkSession, real_log: RealLog
         {key: one["delivered"] for key, one in said.items()}
     )
     assert sum(at_end(rows, ("queue",), "backlog").values()) > 0
+
+
+def test_facts_that_declare_nothing_are_not_read(spark: SparkSession, real_log: RealLog) -> None:
+    """A tenth of the facts is enough for a report: all that declare something, and the last of the log, which says when
+    it ends."""
+    whole = Whole(spark, real_log.storage)
+    every = {row["sequence"]: row["kind"] for row in whole.read("facts", "sequence,kind").collect()}
+    rows = whole.read("facts", "sequence,kind", fact_kinds=KINDS).collect()
+    some = {row["sequence"]: row["kind"] for row in rows}
+    assert some.items() <= every.items()
+    assert {at for at, kind in every.items() if kind in KINDS} <= some.keys()
+    assert max(some) == max(every)
+    assert len(some) < len(every) / 10
 
 
 def test_the_command_says_the_most_telling(written: tuple[Path, Result], real_log: RealLog) -> None:

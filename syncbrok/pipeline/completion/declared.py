@@ -72,6 +72,9 @@ class Declared:
     records: list[int] = field(default_factory=list)
     """the sequences of all these facts: none of them is a message"""
 
+    waiting: list[int] = field(default_factory=list)
+    """messages for nobody that have a reason to wait all the same (``ends.heard``)"""
+
     def apply(self, fact: RareFact) -> None:
         """Take the next fact in."""
         self.records.append(fact.sequence)
@@ -166,6 +169,10 @@ def unheard(found: Declared) -> list[Span]:
 
 def _since(one: Subscriber) -> int:
     return one.since
+
+
+KINDS: Final = tuple(_TAKES)
+"""of the facts that declare something"""
 
 
 def declared(facts: Iterable[RareFact]) -> Declared:

@@ -11,7 +11,7 @@ it in the log could know of it) and as that record's time, which is when it beca
 
 The three data frames are those of the source; the columns that are needed are ``MESSAGES``, ``DELIVERIES`` and
 ``FACTS`` (``scope`` and ``parent_failure`` may be missing: they are ``all`` and ``fail`` then). They must end at the
-same record: those of one ``Whole`` do. All is lazy but for the rare facts, which are read at once; who calls both
+same record: those of one ``Whole`` do. All is lazy but for what ``declared`` and ``heard`` look at; who calls both
 functions reads them before (``declared.read``) and passes that for ``facts``.
 
 Cost: each kind of rows is read once and brought together by message, in one shuffle; numpy does the rest
@@ -19,6 +19,7 @@ Cost: each kind of rows is read once and brought together by message, in one shu
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Final
 
@@ -83,8 +84,8 @@ def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared
     return told_of(gathered(messages, deliveries, found), found, partial(_ends, who), _ENDS)
 
 
-def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared, *more: str) -> DataFrame:
-    """A row for each of ``messages``; ``more`` of their columns come along.
+def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared) -> DataFrame:
+    """A row for each of ``messages``.
 
     ``message``, ``queue``, ``accepted_at``, ``ready_at``, ``has_parents``, ``same``: as of ``ends``
     ``subscribers`` (how many it counts), ``open`` (how many of them have not ended, or are open again by a replay)
@@ -100,12 +101,11 @@ def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | D
     complete: the log says nothing of either, and only one step up is looked at.
     """
     found = declared.read(facts)
-    kinds = dict(messages.dtypes)
-    columns = _COMPLETIONS + "".join(f", {name} {kinds[name]}" for name in more)
-    together = gathered(messages, deliveries, found, more)
-    told = told_of(together, found, partial(_completions, more), columns)
-    waiting = waiting_of(messages, told, found)
-    return told if waiting is None else without(told, waiting)
+    return _completions(messages, deliveries, heard(messages, deliveries, found))
+
+
+def _completions(messages: DataFrame, deliveries: DataFrame, found: Declared) -> DataFrame:
+    return told_of(gathered(messages, deliveries, found), found, partial(told_of_messages, ()), _COMPLETIONS)
 
 
 # -- brought together -------------------------------------------------------------------------------------------------
@@ -217,7 +217,8 @@ def _ends(who: dict[int, tuple[str, str | None]], table: pa.Table, standing: Sta
     )
 
 
-def _completions(more: tuple[str, ...], table: pa.Table, standing: Standing) -> pa.Table:
+def told_of_messages(more: tuple[str, ...], table: pa.Table, standing: Standing) -> pa.Table:
+    """The columns of ``completions``, and ``more`` of those that messages came with."""
     mine = standing.messages
     come_along = table.select(["queue", *more]).take(pa.array(mine.row))
     return pa.table(
@@ -256,16 +257,15 @@ def _time(values: Longs) -> pa.Array:
 # -- messages that nobody is subscribed to ----------------------------------------------------------------------------
 
 
-def waiting_of(messages: DataFrame, told: DataFrame, found: Declared) -> DataFrame | None:
-    """``message``: of those that count no subscriber, have parents and no row that ended them, the ones of which a
-    parent was not complete when they were accepted. (Where all were, they were complete at once, and no record says
-    so.) None where there are no such messages: in most logs what is declared says that already, in others a look at
-    the messages does."""
+def heard(messages: DataFrame, deliveries: DataFrame, found: Declared) -> Declared:
+    """With those known to be ``waiting`` of the messages that count no subscriber, have parents and no row that ended
+    them: a parent was not complete when they were accepted. (Where all were, they were complete at once, and no record
+    says so.) In most logs what is declared says that there are none, in others a look at the messages does."""
     spans = [_within(span) for span in declared.unheard(found)]
     silent = f.size("parent_sequences") > 0
-    # Counted, not asked whether it is empty: a reader that is given up half-way says so on standard error.
     if not spans or not messages.where(silent & reduce(Column.__or__, spans)).count():
-        return None
+        return found
+    told = _completions(messages, deliveries, found)
     deliver = f.col("parent_failure") == "deliver" if "parent_failure" in messages.columns else f.lit(False)
     at_once = told.where("subscribers = 0 and has_parents and complete_record = message")
     chosen = f.broadcast(at_once.select(f.col("message").alias("sequence")))
@@ -276,14 +276,8 @@ def waiting_of(messages: DataFrame, told: DataFrame, found: Declared) -> DataFra
     nobody = f.col("subscribers") == 0
     delayed = nobody & f.col("ended_record").isNull() & (f.col("ready_at") > f.col("accepted_at"))
     late = (record.isNull() & ~nobody) | (record > f.col("child")) | delayed
-    return told.join(f.broadcast(edges), "message").where(late).select(f.col("child").alias("message")).distinct()
-
-
-def without(told: DataFrame, waiting: DataFrame) -> DataFrame:
-    """``told``, in which those of ``waiting`` have not ended."""
-    marked = told.join(f.broadcast(waiting.withColumn("waits", f.lit(True))), "message", "left")
-    moments = ("ended_record", "ended_at", "complete_record", "complete_at", "outcome")
-    return marked.withColumns({name: f.when(f.col("waits").isNull(), f.col(name)) for name in moments}).drop("waits")
+    waiting = told.join(f.broadcast(edges), "message").where(late).select("child").distinct()
+    return replace(found, waiting=sorted(waiting.toArrow()["child"].to_pylist()))
 
 
 def _within(span: Span) -> Column:

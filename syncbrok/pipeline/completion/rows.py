@@ -34,6 +34,8 @@ class Known(NamedTuple):
 
     subscribers: Subscribers
     replayed: dict[int, list[Event]]
+    waiting: Longs
+    """messages that count nobody and are not complete"""
 
 
 class Accepted(NamedTuple):
@@ -86,7 +88,7 @@ def known(declared: Declared) -> Known:
         if message in replayed:
             end = packed_as(record, Outcome[outcome.upper()], Reason.NONE)
             replayed[message].append(Event(record, 0, subscriber, replays.IF_OPEN, at_us, end))
-    return Known(subscribers, replayed)
+    return Known(subscribers, replayed, np.array(declared.waiting, np.int64))
 
 
 def accepted_in(table: pa.Table) -> Accepted:

@@ -96,7 +96,7 @@ def standing(table: pa.Table, known: Known) -> Standing:
     deliveries = _deliveries(accepted, own, known.subscribers)
     messages_of_replays = _replayed(accepted, rows, deliveries, known)
     _write_over(deliveries, messages_of_replays)
-    return Standing(deliveries, _messages(accepted, deliveries, messages_of_replays))
+    return Standing(deliveries, _messages(accepted, deliveries, messages_of_replays, known.waiting))
 
 
 # -- deliveries -------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def _write_over(deliveries: Deliveries, histories: dict[int, tuple[int, replays.
 
 
 def _messages(
-    accepted: Accepted, deliveries: Deliveries, histories: dict[int, tuple[int, replays.History]]
+    accepted: Accepted, deliveries: Deliveries, histories: dict[int, tuple[int, replays.History]], waiting: Longs
 ) -> Messages:
     own = Deliveries._make(column[deliveries.counted] for column in deliveries)
     starts = np.flatnonzero(np.append([True], np.diff(own.place) != 0)[: len(own.place)])
@@ -278,6 +278,7 @@ def _messages(
     ended, ended_at, complete, complete_at = moments
     nobody = greatest(~is_somebody) == 1
     at_once = nobody & (ended == NEVER) & (accepted.ready <= accepted.accepted)
+    at_once &= ~np.isin(accepted.message, waiting)
     for column, value in zip(moments, (accepted.message, accepted.accepted) * 2, strict=True):
         column[at_once] = value[at_once]
     open_ = count(is_somebody & (own.last == NEVER))

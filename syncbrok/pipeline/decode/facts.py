@@ -43,6 +43,11 @@ class Facts:
         self.names.know(queues=self.heads["queue"])
         return self.names.queues.among(self.heads["queue"], wanted)
 
+    def of_kinds(self, wanted: frozenset[str]) -> Array:
+        """Whether each is of one of the kinds."""
+        found: Array = np.isin(self.heads["kind"], [kind for kind, name in KIND_NAMES.items() if name in wanted])
+        return found
+
     def number(self, name: str) -> Array:
         """A column of numbers, for conditions: a time is microseconds."""
         found: Array = self.heads[{"time": "time_us", "queue_number": "queue"}.get(name, name)]

@@ -22,7 +22,7 @@ _KNOWN = {
 
 def may_know(query: Query) -> bool:
     """Whether sidecars alone can answer the query, but for times at the edges."""
-    known = query.names <= _KNOWN[query.kind] and not query.conditions
+    known = query.names <= _KNOWN[query.kind] and not query.conditions and query.fact_kinds is None
     return known and (query.kind == "messages" or query.queues is None)
 
 

@@ -37,7 +37,8 @@ class Condition(NamedTuple):
 
 class Query(NamedTuple):
     """``columns`` of ``kind``; of ``queues`` (None: all) only, with a time from ``since_us`` on and before
-    ``until_us``, and where every condition holds."""
+    ``until_us``, and where every condition holds. Of the facts those of ``fact_kinds`` (None: all), and the last record
+    of each slice: where the log ends is known all the same."""
 
     kind: str
     columns: tuple[Column, ...]
@@ -46,6 +47,7 @@ class Query(NamedTuple):
     until_us: int = TIME_MAX_US
     conditions: tuple[Condition, ...] = ()
     verify: bool = True
+    fact_kinds: frozenset[str] | None = None
 
     @property
     def names(self) -> frozenset[str]:

@@ -63,10 +63,13 @@ def read(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterator[p
 
 def _keep_wanted(found: _Source, query: Query) -> None:
     conditions = query.everything()
-    if query.queues is None and not conditions:
+    if query.queues is None and not conditions and query.fact_kinds is None:
         return
     rows = found.rows(0, len(found))
     fits = np.ones(len(found), dtype=np.bool_)
+    if isinstance(rows, Facts) and query.fact_kinds is not None:
+        fits = rows.of_kinds(query.fact_kinds)
+        fits[-1:] = True
     if query.queues is not None:
         fits &= rows.of_queues(query.queues)
     for condition in conditions:

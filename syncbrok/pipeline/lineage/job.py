@@ -12,16 +12,15 @@ Root and depth are those the broker recorded. Where they are missing (rows of el
 (``lineage_places``). A salvaged log with gaps needs nothing of the kind: what is left of a tree still says whose it is.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
+from syncbrok.pipeline.completion import declared as completion_declared
 from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.lineage.crossings import crossing, found
-from syncbrok.pipeline.lineage.nodes import ALONG, edges_of, known_of, placed_nodes
+from syncbrok.pipeline.lineage.nodes import ALONG, edges_of, placed_nodes, placed_nodes_of_log
 from syncbrok.pipeline.lineage.paths import critical_paths_of, late_trees_of
 from syncbrok.pipeline.lineage.places import with_places
 
@@ -38,8 +37,6 @@ class Lineage(NamedTuple):
     edges: DataFrame
     trees: DataFrame
     critical_paths: DataFrame
-    used_often: tuple[DataFrame, ...] = ()
-    """what they are made of, worth to be kept while that is done"""
 
 
 def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
@@ -48,21 +45,19 @@ def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
 
     Nothing is computed until a table is asked for, and each is computed for itself: ``write`` is four times cheaper
     than asking for all four."""
-    return _lineage(known_of(with_places(messages), completions))
+    return _lineage(placed_nodes(with_places(messages), completions))
 
 
 def lineage_of_log(messages: DataFrame, deliveries: DataFrame, facts: DataFrame) -> Lineage:
     """The same of the three kinds of rows of a log, with the root and depth that the broker recorded: each kind is read
     once. The columns that are needed are ``MESSAGES`` and those of ``completion``."""
-    return _lineage(completion.completions(messages, deliveries, facts, *ALONG))
+    found = completion.heard(messages, deliveries, completion_declared.read(facts))
+    return _lineage(placed_nodes_of_log(messages, deliveries, found))
 
 
-def _lineage(known: DataFrame) -> Lineage:
-    nodes = placed_nodes(known)
+def _lineage(nodes: DataFrame) -> Lineage:
     crossings = crossing(nodes)
-    return Lineage(
-        nodes, edges_of(nodes), late_trees_of(nodes, crossings), critical_paths_of(nodes, crossings), (known,)
-    )
+    return Lineage(nodes, edges_of(nodes), late_trees_of(nodes, crossings), critical_paths_of(nodes, crossings))
 
 
 def write(made: Lineage, out: str) -> Lineage:
@@ -71,9 +66,8 @@ def write(made: Lineage, out: str) -> Lineage:
     spark = made.nodes.sparkSession
     with_hash_joins(spark)
     observed = Observation()
-    with _kept(*made.used_often):
-        nodes = made.nodes.observe(observed, f.count_if("crosses").alias("crossings"))
-        nodes.write.mode("overwrite").parquet(f"{out}/nodes")
+    nodes = made.nodes.observe(observed, f.count_if("crosses").alias("crossings"))
+    nodes.write.mode("overwrite").parquet(f"{out}/nodes")
     nodes = spark.read.schema(made.nodes.schema).parquet(f"{out}/nodes")
     # Most logs have none, and then no join looks for them.
     crossings = found(nodes) if observed.get.get("crossings") else None
@@ -86,18 +80,6 @@ def write(made: Lineage, out: str) -> Lineage:
         table.write.mode("overwrite").parquet(f"{out}/{name}")
     read = {name: spark.read.schema(table.schema).parquet(f"{out}/{name}") for name, table in tables.items()}
     return Lineage(nodes, read["edges"], read["trees"], read["critical_paths"])
-
-
-@contextmanager
-def _kept(*frames: DataFrame) -> Iterator[None]:
-    """What is used several times is held in memory, and on disk where that is short."""
-    for frame in frames:
-        frame.persist()
-    try:
-        yield
-    finally:
-        for frame in frames:
-            frame.unpersist()
 
 
 def trees_of(messages: DataFrame) -> DataFrame:

@@ -115,12 +115,10 @@ def whole_trees(batches: Iterable[pa.RecordBatch], rows_max: int = BLOCK_ROWS) -
         yield pa.Table.from_batches(held)
 
 
-def nodes_of(block: pa.Table) -> pa.Table:
-    """The columns of ``NODES_DDL`` for a table of whole trees, in the same order. Beside messages it has what is known
-    elsewhere of edges to parents that are not a message's first: at the child (``sequence``) when that parent ended
+def nodes_of(trees: pa.Table, told: pa.Table) -> pa.Table:
+    """The columns of ``NODES_DDL`` for a table of whole trees, in the same order. ``told`` is what is known elsewhere
+    of edges to parents that are not a message's first: at the child (``sequence``) when that parent ended
     (``other_ended_us``), by the ``position`` of the edge; at the parent, position 0, that it is named."""
-    is_message = pc.is_null(block["position"])
-    told, trees = block.filter(pc.invert(is_message)), block.filter(is_message).combine_chunks()
     sequence, root = longs(trees["sequence"]), longs(trees["root"])
     accepted, complete = longs(trees["accepted_at"]), longs(trees["complete_at"])
     ended = np.where(complete == NEVER, longs(trees["ended_at"]), complete)

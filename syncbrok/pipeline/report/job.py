@@ -135,7 +135,7 @@ def _time(us: int) -> datetime:
 
 def _counted(messages: DataFrame, deliveries: DataFrame, seen: _Seen, period: Period) -> Counted:
     """Rows go from step to step, to where they are needed next, and all that is counted on the way goes along."""
-    found = seen.declared
+    found = completion.heard(messages, deliveries, seen.declared)
     same = frozenset(found.queues[number] for number, scopes in found.scopes.items() if "same" in scopes)
     together = completion.gathered(
         messages, deliveries, found, ("parent_sequences", "parent_failure"), ("status", "latency_us")

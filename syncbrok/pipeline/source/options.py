@@ -31,15 +31,16 @@ def read_options(options: Mapping[str, str], columns: Sequence[str] | None = Non
         raise BadSetting("no path: give the broker's storage directory, as in .load('storage/')")
     kind = options.get("kind", "messages")
     wanted = options.get("columns") if columns is None else ",".join(columns)
-    queues = options.get("queue")
+    queues, kinds = _names(options, "queue"), _names(options, "factKinds")
     query = Query(
         kind,
         schema.columns_of(kind, wanted),
-        None if queues is None else frozenset(name.strip() for name in queues.split(",") if name.strip()),
+        queues,
         parsed(parse_time_us, options, "since", TIME_MIN_US),
         parsed(parse_time_us, options, "until", TIME_MAX_US),
         (),
         flag(options, "verify", default=True),
+        kinds,
     )
     return ReadOptions(
         options["path"],
@@ -48,6 +49,12 @@ def read_options(options: Mapping[str, str], columns: Sequence[str] | None = Non
         max(1, size(options, "minPartitions", os.cpu_count() or 1)),
         flag(options, "pushdown", default=False),
     )
+
+
+def _names(options: Mapping[str, str], name: str) -> frozenset[str] | None:
+    """A comma list; None where nothing is said."""
+    given = options.get(name)
+    return None if given is None else frozenset(one.strip() for one in given.split(",") if one.strip())
 
 
 class StreamOptions(NamedTuple):
