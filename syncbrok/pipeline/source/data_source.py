@@ -49,7 +49,11 @@ class SyncbrokReader(DataSourceReader):
 
 
 class FilteringReader(SyncbrokReader):
-    """The same, which takes filters; Spark refuses such a reader where handing down is switched off."""
+    """The same, which takes filters; Spark refuses such a reader where handing down is switched off.
+
+    It is right for a frame that is used once. Spark 4.3 keeps the reader of the last query with the frame
+    (``PythonDataSourceV2.setReadInfo``) and asks for none where the next one has no filters, so that reads with the
+    filters of the last; nothing that a reader can answer changes it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         self._query, left = take(self._query, filters)

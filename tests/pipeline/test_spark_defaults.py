@@ -1,0 +1,16 @@
+"""config/spark-defaults.conf gives a Spark that somebody else starts what ``session`` gives its own."""
+
+from pathlib import Path
+
+from syncbrok.pipeline.session import SETTINGS, launch_environment
+
+DEFAULTS = Path(__file__).parents[2] / "config" / "spark-defaults.conf"
+
+
+def test_the_file_says_what_a_session_sets() -> None:
+    """Every setting with its value, and the stack; but whether there is a page of Spark's own is everybody's choice."""
+    lines = [line.split(None, 1) for line in DEFAULTS.read_text().splitlines() if line and not line.startswith("#")]
+    said = {name: value.strip() for name, value in lines}
+    stack = said.pop("spark.driver.extraJavaOptions")
+    assert said == {name: value for name, value in SETTINGS.items() if name != "spark.ui.enabled"}
+    assert stack in launch_environment({}, little=False)["SPARK_SUBMIT_OPTS"].split()
