@@ -1,6 +1,7 @@
 """Messages read in one pass are what reading them one by one gives, and damage ends the pass.
 
-Broken by hand to see these fail: a body whose checksum is not compared, flags read from the record before.
+Broken by hand to see these fail: a body whose checksum is not compared, flags read from the record before, a key cut
+off a byte too early.
 """
 
 import random
@@ -21,6 +22,7 @@ class Records:
 
 
 def message(dice: random.Random, sequence: int, *, extras: bool) -> Published:
+    keyed = dice.random() < 0.3
     return Published(
         sequence,
         dice.randrange(1 << 50),
@@ -32,8 +34,8 @@ def message(dice: random.Random, sequence: int, *, extras: bool) -> Published:
         dice.choice(list(ParentFailure)),
         tuple(MessageId(dice.randbytes(16)) for _ in range(dice.choice((0, 0, 0, 1, 3)))),
         "a key" if extras and dice.random() < 0.5 else "",
-        "",
-        b"",
+        dice.choice(("k", "naïve", "\udc80" * 9)) if keyed else "",
+        dice.randbytes(16) if keyed else b"",
         0,
         dice.randrange(1, 1 << 50) if extras else 0,
         dice.choice(("", "text/plain", "naïve/ty\udc80pe")),
@@ -58,8 +60,8 @@ def records(dice: random.Random, count: int, *, plain: bool = False) -> Records:
 
 
 def test_a_pass_reads_what_single_looks_read(seed: int) -> None:
-    """DESIGN 4: a record is what the specification says, however it is read; anything that is not a plain message ends
-    the pass right before it."""
+    """DESIGN 4: a record is what the specification says, however it is read; anything that is not a plain message, with
+    or without an idempotency key, ends the pass right before it."""
     dice = random.Random(seed)
     for _ in range(200):
         written = records(dice, dice.randrange(1, 30))

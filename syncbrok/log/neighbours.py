@@ -9,8 +9,10 @@ from typing import Final
 from crc32c import crc32c
 
 from syncbrok.log.layout import (
+    EXTRA_STRUCT,
     EXTRAS,
     FAILURE_SHIFT,
+    HAS_IDEMPOTENCY,
     HEADER_BYTES,
     ID_BYTES,
     MAGIC,
@@ -28,6 +30,7 @@ _HEADER: Final = struct.Struct("<QIIQ16xq16sQIIIII")
 _FLAGS_SHIFT: Final = 48
 _KIND_MASK: Final = (EXTRAS << _FLAGS_SHIFT) | ((1 << _FLAGS_SHIFT) - 1)
 _PLAIN: Final = MAGIC | VERSION << 32 | int(Kind.MESSAGE) << 40
+_KEYED: Final = _PLAIN | HAS_IDEMPOTENCY << _FLAGS_SHIFT
 _HEADER_CRC_BYTES: Final = 4
 _TYPES_MAX: Final = 1_000
 _types: dict[bytes, str] = {}
@@ -46,10 +49,25 @@ def content_type(written: bytes) -> str:
     return found
 
 
+def _keyed(body: bytes, at: int, limit: int) -> tuple[str, bytes, int] | None:
+    """Idempotency key and fingerprint out of the block at ``at`` that has nothing else, and where it ends; None where
+    it is another, or reaches beyond ``limit``."""
+    if at + EXTRA_STRUCT.size > limit:
+        return None
+    *others, key_bytes, fingerprint_bytes = EXTRA_STRUCT.unpack_from(body, at)
+    at += EXTRA_STRUCT.size
+    key_at = at + fingerprint_bytes
+    end = key_at + key_bytes
+    if end > limit or any(others):
+        return None
+    return body[key_at:end].decode("utf-8", "surrogatepass"), body[at:key_at], end
+
+
 def plain_neighbours(data: bytes, at: int, sequence: int, count: int, found: list[Published]) -> int:
     """Put the messages of the records from ``at`` on into ``found``: those of ``sequence`` and the next, ``count`` in
     all, contents included. It ends before the first that is anything but a whole and undamaged record of a message
-    without extras; the offset where it ended is the answer, and ``found`` says how many there were."""
+    without extras, an idempotency key aside; the offset where it ended is the answer, and ``found`` says how many
+    there were."""
     unpack, new, types, seen = _HEADER.unpack_from, tuple.__new__, _types, 0
     scope, failure = Scope.ALL, ParentFailure.FAIL
     last_at = len(data) - HEADER_BYTES
@@ -61,7 +79,8 @@ def plain_neighbours(data: bytes, at: int, sequence: int, count: int, found: lis
         )
         body_at = at + HEADER_BYTES
         end = body_at + body_bytes
-        if first & _KIND_MASK != _PLAIN or own != expected or end > len(data):
+        kind = first & _KIND_MASK
+        if kind not in (_PLAIN, _KEYED) or own != expected or end > len(data):
             break
         body = data[body_at:end]
         if crc32c(data[at : body_at - _HEADER_CRC_BYTES]) != header_crc or crc32c(body) != body_crc:
@@ -71,12 +90,18 @@ def plain_neighbours(data: bytes, at: int, sequence: int, count: int, found: lis
             scope, failure = _SCOPES[flags >> SCOPE_SHIFT & 1], _FAILURES[flags >> FAILURE_SHIFT & 3]
         type_at = items * ID_BYTES
         parents = tuple([body[one : one + ID_BYTES] for one in range(0, type_at, ID_BYTES)]) if items else ()
+        key, fingerprint = "", b""
+        if kind == _KEYED:
+            extras = _keyed(body, type_at, meta_bytes)
+            if extras is None:
+                break
+            key, fingerprint, type_at = extras
         written = body[type_at:meta_bytes]
         media = types.get(written)
         if media is None:
             media = content_type(written)
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
-        fields = (own, time_us, name, queue, root, depth, scope, failure, parents, "", "", b"", 0, 0, media)
+        fields = (own, time_us, name, queue, root, depth, scope, failure, parents, "", key, fingerprint, 0, 0, media)
         found.append(new(Published, (*fields, (), body[meta_bytes:], 0)))
         at = end
     return at
