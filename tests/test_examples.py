@@ -140,3 +140,12 @@ def test_the_client_publishes_families_and_takes_them_parents_first(tmp_path: Pa
         ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert ran.returncode == 0, ran.stderr
         assert "120 messages, every child after its parents" in ran.stdout
+
+
+def test_the_client_works_off_jobs_without_asyncio(tmp_path: Path) -> None:
+    """As its first lines say: each job is tried until it works, and the program ends by itself."""
+    with BrokerProcess(tmp_path / "storage") as broker:
+        command = [sys.executable, str(ROOT / "examples" / "client_worker.py"), "--url", broker.url, "--jobs", "40"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.stdout == "40 of 40 jobs done; the last one is complete\n"
