@@ -4,16 +4,20 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from syncbrok.model.facts import Gap, QueueSet, SegmentOpened, SubscriberDeleted, SubscriberSet
+from syncbrok.model.facts import Gap, Outcome, QueueSet, RearmedEntry, SegmentOpened, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX
 from syncbrok.pipeline.audit.chains import ends_of
 from syncbrok.pipeline.audit.checksums import Task, look
 from syncbrok.pipeline.audit.declared import FOREVER, declared
+from syncbrok.pipeline.audit.facts import NotAFact, put_together, scan
 from syncbrok.pipeline.audit.rules import ALL, NO_REASONS, REASONS, RULES, Violation, sentence
 from syncbrok.pipeline.audit.sequences import Extent, Stretch, broken_stretches
 from syncbrok.pipeline.audit.tables import DELIVER, FAIL, HOLD, NEVER
+from tests.support.audit_frames import rows_of
+from tests.support.audit_steps import facts_batch, kinds_of
 from tests.support.segment_files import flip, offsets, write_log
 from tests.support.story import Story
 
@@ -91,6 +95,33 @@ def test_a_chain_of_thousands() -> None:
                                      outside, outside)  # fmt: skip
     assert len(nodes) == 5_000
     assert set(complete.tolist()) == set(ended.tolist()) == {9_000}
+
+
+def test_one_pass_says_what_the_rare_facts_say() -> None:
+    """Parts of a log that tasks met each for itself are one log: snapshots that say the same are told once by a task,
+    replays begin with their first record, bitmaps fit each other; what is no fact is named with its record."""
+    story = Story()
+    story.snapshot()
+    queue = story.queue()
+    one = story.subscriber(queue)
+    bad = [(1, Outcome.DEAD)]
+    message = story.publish(queue)
+    for replay in (1, 1, 2):
+        story.rearm(replay, RearmedEntry(message, queue, (one,), ()))
+    opened = [story.snapshot(bad), story.snapshot(bad)]
+    rows = rows_of(story.facts).facts
+    told = [kinds_of(scan([facts_batch(part)])) for part in (rows[:5], rows[5:])]
+    said = put_together((row["sequence"], row["kind"], row["said"]) for part in told for row in part["fact"])
+    assert said.began == {1: message + 1, 2: message + 3}
+    assert [fact.sequence for fact in said.declarations] == [1, 2, 3, *opened]
+    assert said.declarations[-1]._replace(sequence=0) == said.declarations[-2]._replace(sequence=0)
+    assert [len(row["said"]) > 32 for row in told[1]["fact"] if row["kind"] == "segment_opened"] == [True, False]
+    assert said.counts["bad"] == 2
+    bits = [np.unpackbits(np.frombuffer(row["bits"], np.uint8)) for part in told for row in part["stretch"]]
+    assert np.flatnonzero(bits[0] | bits[1]).tolist() == [fact.sequence for fact in story.facts]
+    assert not (bits[0] & bits[1]).any()
+    with pytest.raises(NotAFact, match=f"rearmed of sequence {message + 1}"):
+        list(scan([facts_batch([{**rows[message], "detail": "{}"}])]))
 
 
 def test_stretches_that_are_not_whole() -> None:

@@ -33,8 +33,7 @@ class Judged(NamedTuple):
 
 def judged_in_steps(facts: Sequence[Fact]) -> Judged:
     rows = rows_of(facts)
-    columns = schema.columns_of("facts", "sequence,time,kind,detail")
-    scanned = _by_kind(audit_facts.scan([_batch(columns, rows.facts)]))
+    scanned = kinds_of(audit_facts.scan([facts_batch(rows.facts)]))
     said = audit_facts.put_together((one["sequence"], one["kind"], one["said"]) for one in scanned.get("fact", []))
     first = min(fact.sequence for fact in facts)
     known = declared(said.declarations, first)
@@ -67,7 +66,7 @@ def judged_in_steps(facts: Sequence[Fact]) -> Judged:
 def _run(rows: By, kinds: tables.Kinds, to: dict[str, str], task: Any) -> By:
     found: By = {}
     for part in _parts(rows, to):
-        for kind, some in _by_kind(task(_batches(part, kinds))).items():
+        for kind, some in kinds_of(task(_batches(part, kinds))).items():
             found.setdefault(kind, []).extend(some)
     return found
 
@@ -89,7 +88,8 @@ def _batches(rows: By, kinds: tables.Kinds) -> list[pa.RecordBatch]:
     ]
 
 
-def _by_kind(batches: Iterable[pa.RecordBatch]) -> By:
+def kinds_of(batches: Iterable[pa.RecordBatch]) -> By:
+    """Rows of several kinds, by kind."""
     found: By = {}
     for batch in batches:
         for row in batch.to_pylist():
@@ -98,9 +98,11 @@ def _by_kind(batches: Iterable[pa.RecordBatch]) -> By:
     return found
 
 
-def _batch(columns: Sequence[schema.Column], rows: Rows) -> pa.RecordBatch:
+def facts_batch(rows: Rows) -> pa.RecordBatch:
+    """Rows of kind ``facts`` as a task is handed them."""
+    columns = schema.columns_of("facts", "sequence,time,kind,detail")
     arrays = [pa.array([row.get(one.name) for row in rows], one.arrow) for one in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema(tuple(columns)))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow_schema(columns))
 
 
 # -- what Spark's expressions do --------------------------------------------------------------------------------------
@@ -172,4 +174,4 @@ def _lined(lines: Rows) -> By:
             above = {f"before_{name}": before[name] for name in ("doubt", "end_seq", "end_pos", "is_open")}
             pairs.append(own | above | {"before": before["message"]})
     kinds = keys._BEFORE
-    return _by_kind(keys._judged(_batches({"pair": pairs}, kinds)))
+    return kinds_of(keys._judged(_batches({"pair": pairs}, kinds)))
