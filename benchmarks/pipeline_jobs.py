@@ -19,13 +19,12 @@ from pyspark.sql import functions as f
 
 from benchmarks.row import progress
 from syncbrok.pipeline.archive.job import archive
-from syncbrok.pipeline.completion.ends import DELIVERIES, FACTS, completions
-from syncbrok.pipeline.lineage.job import lineage, trees_of, write
+from syncbrok.pipeline.completion.declared import KINDS as DECLARING
+from syncbrok.pipeline.lineage.job import DELIVERIES, FACTS, MESSAGES, lineage_of_log, trees_of, write
 from syncbrok.pipeline.session import session
 from syncbrok.pipeline.whole import Whole
 
 NARROW: Final = ("time", "queue")
-_LINEAGE: Final = "sequence,time,queue,id,parent_sequences,root,depth,not_before,only_subscriber,scope"
 
 Seconds = dict[str, float]
 
@@ -70,11 +69,11 @@ def trees(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
     """Every tree by one group-by over root and depth as recorded; then all four tables of the job, as Parquet."""
     whole = Whole(spark, log)
     times = [_seconds(lambda: _all(trees_of(whole.read("messages", "root,depth,time")))) for _ in range(1 + repeat)]
-    messages = whole.read("messages", _LINEAGE)
-    deliveries, facts = whole.read("deliveries", ",".join(DELIVERIES)), whole.read("facts", ",".join(FACTS))
-    ended = completions(messages, deliveries, facts)
     began = time.perf_counter()
-    found = write(lineage(messages, ended), f"{scratch}/lineage")
+    columns = {"messages": MESSAGES, "deliveries": DELIVERIES}
+    messages, deliveries = (whole.read(kind, ",".join(names)) for kind, names in columns.items())
+    facts = whole.read("facts", ",".join(FACTS), fact_kinds=DECLARING)
+    found = write(lineage_of_log(messages, deliveries, facts), f"{scratch}/lineage")
     seconds = time.perf_counter() - began
     rows, deepest = found.nodes.agg(f.count("*"), f.max("depth")).first() or (0, 0)
     shutil.rmtree(f"{scratch}/lineage")

@@ -53,8 +53,8 @@ _LOOPBACK: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-_SHUFFLED_TO: Final = 8
-"""parts of what is shuffled, for each core"""
+_SHUFFLED_TO: Final = 32
+"""parts of what is shuffled, for each core: of a log of 100 million messages one is a few million rows"""
 _RUNTIME: Final = tuple(name for name in SETTINGS if name.startswith("spark.sql."))
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _MEMORY_SHARE: Final = 0.4  # of the machine's; Python's workers and the page cache want the rest
@@ -168,9 +168,8 @@ def _started(given: Mapping[str, str], *, little: bool) -> SparkSession:
 def of_one_machine(cores: str) -> dict[str, str]:
     """Settings by how many cores a local master has; ``*``: all.
 
-    Spark cuts what it shuffles into 200 parts, for a cluster: with little data each shuffle costs a second for nothing.
-    Cut into some parts for each core, little data is put together into one part, and of a lot of it a part still fits
-    into memory."""
+    Spark cuts what it shuffles into 200 parts, for a cluster of any size. By the cores, little data costs less, and is
+    put together into one part again; of a lot of it a part still fits into memory."""
     count = len(os.sched_getaffinity(0)) if cores == "*" else int(cores)
     return {"spark.sql.shuffle.partitions": str(_SHUFFLED_TO * count)}
 

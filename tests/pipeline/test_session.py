@@ -116,7 +116,7 @@ def test_settings_of_the_user_win(user_session: dict[str, Any]) -> None:
     assert stacks == ["-Xss4m", "-Xss8m"], "the JVM takes the last"
     assert user_session["spark.python.unix.domain.socket.enabled"] == "true"
     assert user_session["spark.ui.enabled"] == "false"
-    assert user_session["spark.sql.shuffle.partitions"] == "8", "by its one core"
+    assert user_session["spark.sql.shuffle.partitions"] == "32", "by its one core"
     assert user_session["spark.app.name"] == "given"
     assert Path(user_session["pythonExec"]).read_text().startswith("#!/bin/sh")
 
@@ -131,7 +131,7 @@ def test_little_data_gets_a_java_that_compiles_quickly() -> None:
 
 def test_what_is_shuffled_is_cut_by_the_cores_of_the_machine() -> None:
     """Some parts for each core, not the 200 of a cluster."""
-    assert of_one_machine("4") == {"spark.sql.shuffle.partitions": "32"}
+    assert of_one_machine("4") == {"spark.sql.shuffle.partitions": "128"}
     assert of_one_machine("*") == of_one_machine(str(len(os.sched_getaffinity(0))))
 
 
