@@ -95,6 +95,14 @@ async def test_a_wrong_message_does_not_take_its_batch_along(broker: BrokerProce
         await client.publish("nothing", "x")
 
 
+async def test_a_queue_that_is_not_there_is_told_once(client: Client) -> None:
+    """CONTRIBUTING, errors: where no line is to blame, a thousand messages are refused by one answer, not searched."""
+    pending = [await client.post("nothing", str(number)) for number in range(1_000)]
+    outcomes = await asyncio.gather(*(one.future for one in pending), return_exceptions=True)
+    assert isinstance(outcomes[0], Refused)
+    assert all(outcome is outcomes[0] for outcome in outcomes)
+
+
 async def test_a_broker_that_is_killed_gets_each_message_once(broker: BrokerProcess) -> None:
     """RULES 4: what is repeated after silence carries the key it had; kill -9 in the middle, nothing twice and nothing
     missing."""

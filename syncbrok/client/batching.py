@@ -18,6 +18,8 @@ from syncbrok.client.transport import Transport
 
 _NDJSON: Final = "application/x-ndjson"
 _BATCH_BYTES: Final = 4 * 1024 * 1024
+_NOT_OF_A_LINE: Final = (401, 403, 404)
+"""statuses that refuse a batch whatever is in it: no token for it, no such queue"""
 
 
 class Batching:
@@ -114,7 +116,7 @@ class Batching:
                 if not pending.future.done():
                     pending.future.set_result(Published(id_, queue))
         except ClientError as error:
-            if isinstance(error, Refused) and len(batch) > 1:
+            if isinstance(error, Refused) and error.status not in _NOT_OF_A_LINE and len(batch) > 1:
                 await self._send_halves(queue, batch)  # one of them is wrong: the others are not to suffer
             else:
                 _fail(batch, error)
