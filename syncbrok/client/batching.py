@@ -18,6 +18,9 @@ from syncbrok.client.transport import Transport
 
 _NDJSON: Final = "application/x-ndjson"
 _BATCH_BYTES: Final = 4 * 1024 * 1024
+_TURN: Final = 256
+"""so many messages are put without a pause: the loop that runs whoever puts them also writes the batch before to the
+socket, and the broker is to read it meanwhile"""
 _NOT_OF_A_LINE: Final = (401, 403, 404)
 """statuses that refuse a batch whatever is in it: no token for it, no such queue"""
 
@@ -46,15 +49,19 @@ class Batching:
         self._lines: dict[str, deque[Pending]] = {}
         self._senders: dict[str, asyncio.Task[None]] = {}
         self._waiting = 0
+        self._put_since_pause = 0
         self._room = asyncio.Event()
         self._room.set()
 
     @property
-    def full(self) -> bool:
-        return not self._room.is_set()
+    def pause_is_due(self) -> bool:
+        """There is no room for another message, or others have had no turn for long."""
+        return self._put_since_pause >= _TURN or not self._room.is_set()
 
-    async def room(self) -> None:
-        """Until there is room for another message."""
+    async def pause(self) -> None:
+        """Others have their turn; returns when there is room for another message."""
+        self._put_since_pause = 0
+        await asyncio.sleep(0)
         await self._room.wait()
 
     def put(self, queue: str, message: Draft | Content) -> Pending:
@@ -73,6 +80,7 @@ class Batching:
             line = self._lines[queue] = deque()
         line.append(pending)
         self._waiting += 1
+        self._put_since_pause += 1
         if self._waiting >= self._waiting_max:
             self._room.clear()
         if queue not in self._senders:

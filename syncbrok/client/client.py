@@ -77,8 +77,8 @@ class Client:
     async def post(self, queue: str, draft: Draft | Content) -> Pending:
         """Hand a message over and go on; waits only while too many are under way. The ``Pending`` may be a parent of
         the next, and is awaited for the outcome."""
-        if self._batching.full:
-            await self._batching.room()
+        if self._batching.pause_is_due:
+            await self._batching.pause()
         return self._batching.put(queue, draft)
 
     async def publish_many(self, queue: str, messages: Iterable[Draft | Content]) -> list[Published]:
