@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from syncbrok.client.errors import ClientError
-from syncbrok.client.received import Handle, Received, Refuse, received
+from syncbrok.client.received import Handle, Received, Refuse, handled, received
 from syncbrok.client.transport import Transport
 
 log = logging.getLogger(__name__)
@@ -107,15 +107,11 @@ async def _some(transport: Transport, consumption: Consumption, most: int) -> li
 
 
 async def _handle(handle: Handle, message: Received, answers: "_Answers") -> None:
-    try:
-        await handle(message)
-    except Refuse as refusal:
-        await answers.refuse(message, refusal.reason, refusal.delay_s)
-    except Exception as error:
-        log.exception("syncbrok.client.handler_failed", extra={"id": message.id})
-        await answers.refuse(message, f"{type(error).__name__}: {error}", None)
-    else:
+    refusal = await handled(handle, message)
+    if refusal is None:
         answers.acknowledge(message)
+    else:
+        await answers.refuse(message, refusal)
 
 
 class _Answers:
@@ -153,8 +149,8 @@ class _Answers:
         if not self._leases:
             self._some.clear()
 
-    async def refuse(self, message: Received, reason: str, delay_s: float | None) -> None:
+    async def refuse(self, message: Received, refusal: Refuse) -> None:
         try:
-            await refuse(self._transport, message.lease, reason, delay_s)
+            await refuse(self._transport, message.lease, refusal.reason, refusal.delay_s)
         except ClientError as error:
             log.warning("syncbrok.client.answer_failed", extra={"id": message.id, "error": str(error)})

@@ -1,10 +1,13 @@
 """What a consumer receives, and what it says where it does not take it."""
 
 import base64
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import orjson
+
+log = logging.getLogger(__name__)
 
 Handle = Callable[["Received"], Awaitable[object]]
 
@@ -38,6 +41,18 @@ class Received(NamedTuple):
 
     def json(self) -> Any:
         return orjson.loads(self.content)
+
+
+async def handled(handle: Handle, message: Received) -> Refuse | None:
+    """Hand it over; what its handler raised as a refusal, or None where it has taken the message."""
+    try:
+        await handle(message)
+    except Refuse as refusal:
+        return refusal
+    except Exception as error:
+        log.exception("syncbrok.client.handler_failed", extra={"id": message.id})
+        return Refuse(f"{type(error).__name__}: {error}")
+    return None
 
 
 def received(shown: dict[str, Any]) -> Received:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 import orjson
 
-from syncbrok.client.received import Handle, Received, Refuse, received
+from syncbrok.client.received import Handle, Received, Refuse, handled, received
 from syncbrok.client.transport import Transport
 
 log = logging.getLogger(__name__)
@@ -98,16 +98,12 @@ class _Conversation:
             log.warning("syncbrok.client.stream_problem", extra={"problem": frame["problem"]})
 
     async def _handle(self, message: Received, socket: aiohttp.ClientWebSocketResponse) -> None:
-        try:
-            await self._subscription.handle(message)
-        except Refuse as refusal:
-            await _refuse(socket, message, refusal.reason, refusal.delay_s)
-        except Exception as error:
-            log.exception("syncbrok.client.handler_failed", extra={"id": message.id})
-            await _refuse(socket, message, f"{type(error).__name__}: {error}", None)
-        else:
+        refusal = await handled(self._subscription.handle, message)
+        if refusal is None:
             self._handled.append(message.sequence)
             self._some.set()
+        else:
+            await _refuse(socket, message, refusal)
         self._owed.discard(message.sequence)
         if not self._owed:
             self._none.set()
@@ -133,11 +129,9 @@ class _Conversation:
         await socket.close()
 
 
-async def _refuse(
-    socket: aiohttp.ClientWebSocketResponse, message: Received, reason: str, delay_s: float | None
-) -> None:
-    frame = {"type": "nack", "sequence": message.sequence, "reason": reason}
-    await _send(socket, frame if delay_s is None else {**frame, "delay": delay_s})
+async def _refuse(socket: aiohttp.ClientWebSocketResponse, message: Received, refusal: Refuse) -> None:
+    frame = {"type": "nack", "sequence": message.sequence, "reason": refusal.reason}
+    await _send(socket, frame if refusal.delay_s is None else {**frame, "delay": refusal.delay_s})
 
 
 async def _send(socket: aiohttp.ClientWebSocketResponse, frame: dict[str, Any]) -> None:
