@@ -6,7 +6,6 @@ answer. A consume with neither key nor data asks for the next message of the top
 share; it is answered with a consume frame, or a consume-empty where there is nothing.
 """
 
-import asyncio
 import struct
 import time
 from collections.abc import Awaitable
@@ -144,7 +143,6 @@ class _Peer(Conversation):
         super().__init__(owner, Codec())
         self._desks = desks
         self._publisher = publisher(self.refused)
-        self._reads = asyncio.Event()
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, Publish):
@@ -165,9 +163,7 @@ class _Peer(Conversation):
         return True
 
     async def _consume(self, topic: str) -> None:
-        while not self.writable:  # it asks and asks, and reads nothing of what it gets
-            self._reads.clear()
-            await self._reads.wait()
+        await self.until_writable()  # or it asks and asks, and reads nothing of what it gets
         desk = await self._desks.of(topic)
         delivery = await desk.next()
         if delivery is None:
@@ -181,9 +177,6 @@ class _Peer(Conversation):
         message = delivery.message
         self.write(encode_message(delivery.queue, message.key[:255], message.content, time.time_ns()))
         desk.acknowledge((delivery,))
-
-    def writable_again(self) -> None:
-        self._reads.set()
 
     async def _leave(self, words: bytes) -> None:
         """All that was published is durable when the connection closes."""

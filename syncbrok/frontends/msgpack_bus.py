@@ -5,7 +5,6 @@ sends ``TOPIC`` and a line feed, receives each message that waits for it as one 
 Consumers of a topic share its read position, which survives a restart.
 """
 
-import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -139,7 +138,6 @@ class _Consumer(Conversation):
     def __init__(self, owner: Listener, desks: Desks) -> None:
         super().__init__(owner, ConsumerCodec())
         self._desks = desks
-        self._readable = asyncio.Event()
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, Look):
@@ -157,14 +155,9 @@ class _Consumer(Conversation):
                 desk.give_back(delivery)
                 break
             self.write(delivery.message.content + b"\n")
-            while not self.writable:
-                self._readable.clear()
-                await self._readable.wait()
+            await self.until_writable()
             desk.acknowledge((delivery,))
         self.close()
-
-    def writable_again(self) -> None:
-        self._readable.set()
 
     def farewell(self, words: str) -> bytes:  # noqa: ARG002 (as the producer's)
         return b""

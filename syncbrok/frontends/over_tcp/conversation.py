@@ -66,6 +66,7 @@ class Conversation(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.writable = True
         """the peer reads what it is sent"""
+        self._resumed: asyncio.Future[None] | None = None
         self._stuck_since_s = 0.0
         self._partial_since_s = 0.0
         self.all_sent = False
@@ -88,6 +89,12 @@ class Conversation(asyncio.Protocol):
 
     def writable_again(self) -> None:
         """The peer has read what it was sent."""
+
+    async def until_writable(self) -> None:
+        """For a command that is being handled: until the peer reads what it is sent."""
+        while not self.writable:
+            self._resumed = asyncio.get_running_loop().create_future()
+            await self._resumed
 
     # -- what asyncio says --------------------------------------------------------------------------------------------
 
@@ -118,6 +125,8 @@ class Conversation(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable = True
         self._stuck_since_s = 0.0
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
         if not self.over:
             self.writable_again()
 
