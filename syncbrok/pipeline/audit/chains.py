@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.audit.tables import DELIVER, FAIL, NEVER, Longs
+from syncbrok.pipeline.audit.tables import DELIVER, FAIL, NEVER, Longs, ranges
 
 _RESULT: Final = "message bigint, complete bigint, ended bigint"
 
@@ -43,10 +43,11 @@ def ends_of(
     node_ended = np.full(size, NEVER)
     level = np.flatnonzero(open_parents == 0)
     while len(level):
-        edges, starts = _ranges(bounds[level], bounds[level + 1])
-        _settle(level, first, record, policy, cancelled, above_complete[edges], above_ended[edges], starts,
-                node_complete, node_ended)  # fmt: skip
-        following = below[_ranges(below_bounds[level], below_bounds[level + 1])[0]]
+        widths = bounds[level + 1] - bounds[level]
+        edges = ranges(bounds[level], widths)
+        _settle(level, first, record, policy, cancelled, above_complete[edges], above_ended[edges],
+                np.cumsum(widths) - widths, node_complete, node_ended)  # fmt: skip
+        following = below[ranges(below_bounds[level], below_bounds[level + 1] - below_bounds[level])]
         above_complete[following] = node_complete[at[following]]
         above_ended[following] = node_ended[at[following]]
         np.subtract.at(open_parents, node[following], 1)
@@ -69,15 +70,6 @@ def _settle(
     failed = np.minimum.reduceat(np.where(seen < above_complete, seen, NEVER), starts)
     node_complete[level] = np.minimum(complete, NEVER)
     node_ended[level] = np.minimum(np.minimum(complete, cancelled[first[level]]), np.where(kind == FAIL, failed, NEVER))
-
-
-def _ranges(
-    begins: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """All numbers of the ranges, one range after the other, and where each range begins among them."""
-    widths = ends - begins
-    starts = np.cumsum(widths) - widths
-    return np.repeat(begins - starts, widths) + np.arange(int(widths.sum())), starts
 
 
 def _task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,8 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from syncbrok.pipeline.completion.moments import NEVER, longs
 from syncbrok.pipeline.lineage.forest import NONE, Longs, above, places_of
-from syncbrok.pipeline.lineage.trees import NEVER, longs, whole_trees
+from syncbrok.pipeline.lineage.trees import whole_trees
 
 STEPS_MAX: Final = 1_000
 """steps listed outside of its own tree for one critical path; its length and its beginning are exact beyond them"""

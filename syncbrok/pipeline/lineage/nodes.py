@@ -20,10 +20,11 @@ from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.completion.declared import Declared
+from syncbrok.pipeline.completion.moments import longs
 from syncbrok.pipeline.completion.standing import Standing
 from syncbrok.pipeline.lineage.forest import NONE, places_of
 from syncbrok.pipeline.lineage.parcels import DDL, PARCELS, opened, parcels, together
-from syncbrok.pipeline.lineage.trees import BLOCK_ROWS, NODES_DDL, longs, nodes_of
+from syncbrok.pipeline.lineage.trees import BLOCK_ROWS, NODES_DDL, nodes_of
 
 ALONG: Final = ("id", "not_before", "parent_sequences", "root", "depth")
 """columns of messages that the nodes are made of, beside those of their completions"""

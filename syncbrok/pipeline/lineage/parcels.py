@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from syncbrok.pipeline import arrow_stream
 from syncbrok.pipeline.lineage.forest import Longs
 
 PLACES: Final = 512
@@ -26,20 +27,20 @@ def parcels(table: pa.Table, keys: Longs, kind: int) -> pa.Table:
     sorted_, places = table.take(pa.array(order)).combine_chunks(), place[order]
     starts = np.flatnonzero(np.append([True], np.diff(places) != 0)[: len(places)])
     ends = np.append(starts[1:], len(places))[: len(starts)]
-    made = [_stream(sorted_.slice(start, end - start)) for start, end in zip(starts, ends, strict=True)]
+    made = [arrow_stream.written(sorted_.slice(start, end - start)) for start, end in zip(starts, ends, strict=True)]
     columns = [places[starts].astype(np.int32), np.full(len(starts), kind, np.int32), pa.array(made, pa.binary())]
     return pa.table(columns, schema=PARCELS)
 
 
 def opened(received: pa.Table, schema: pa.Schema) -> pa.Table:
     """All rows of some parcels."""
-    return pa.concat_tables([schema.empty_table(), *(_table(one) for one in received["rows"])]).combine_chunks()
+    return pa.concat_tables([schema.empty_table(), *_tables(received)]).combine_chunks()
 
 
 def together(received: pa.Table, rows_max: int) -> Iterator[pa.Table]:
     """Parcels place by place, those of several places where they have few rows: about ``rows_max``."""
     received = received.sort_by("place")
-    places, rows = received["place"].to_numpy(), [_table(one).num_rows for one in received["rows"]]
+    places, rows = received["place"].to_numpy(), [one.num_rows for one in _tables(received)]
     start = held = 0
     for at, count in enumerate(rows):
         if held >= rows_max and places[at] != places[at - 1]:
@@ -50,12 +51,5 @@ def together(received: pa.Table, rows_max: int) -> Iterator[pa.Table]:
         yield received.slice(start)
 
 
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _table(stream: pa.BinaryScalar) -> pa.Table:
-    return pa.ipc.open_stream(stream.as_buffer()).read_all()
+def _tables(received: pa.Table) -> Iterator[pa.Table]:
+    return (arrow_stream.read(one.as_buffer()) for one in received["rows"])

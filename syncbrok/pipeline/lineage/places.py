@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from syncbrok.pipeline.completion.moments import NEVER, longs
 from syncbrok.pipeline.lineage.forest import NONE, Longs, above
-from syncbrok.pipeline.lineage.trees import NEVER, longs
 
 _BLOCK_ROWS: Final = 1 << 20
 _PLACES: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), ("depth", pa.int32())])

@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from syncbrok.pipeline.completion.moments import NEVER, longs
 from syncbrok.pipeline.lineage.forest import (
     NONE,
     Above,
@@ -38,7 +39,6 @@ from syncbrok.pipeline.lineage.forest import (
     upwards,
 )
 
-NEVER: Final = int(np.iinfo(np.int64).min)
 BLOCK_ROWS: Final = 1 << 20
 """trees are looked at together, about so many messages at once; a tree that has more is looked at alone"""
 
@@ -195,13 +195,6 @@ def _trees(trees: pa.Table, last: Longs, way: Above) -> pa.StructArray:
     at = np.full(len(root), NONE, np.int64)
     at[order[heads]] = np.arange(len(roots))
     return summaries.take(pa.array(at, mask=at == NONE))
-
-
-def longs(column: pa.ChunkedArray | pa.Array, missing: int = NEVER) -> Longs:
-    """Numbers or times as int64, ``missing`` where there are none."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    return np.asarray(pc.fill_null(column.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _waits(trees: pa.Table, told: pa.Table, sequence: Longs, root: Longs, ended: Longs) -> _Waits:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from syncbrok.pipeline.completion.moments import Longs, longs
+from syncbrok.pipeline.completion.rows import places_of
 from syncbrok.pipeline.report.period import BEFORE, Period
 
 _NEVER: Final = np.int64(-(1 << 62))
@@ -66,7 +67,7 @@ def charge(
     order = np.argsort(waiter, kind="stable")
     waiter, parent, gate, ready = waiter[order], parent[order], gate_us[order], ready_us[order]
     culprit, weight = culprit[order], weight[order]
-    up = _places(waiter, parent)
+    up = places_of(waiter, parent)  # -1: the parent had not to wait itself
     above = np.where(up < 0, _NEVER, gate[up])
     begins = np.minimum(np.maximum(above, parent_ready_us[order]), gate)
     own, delay = gate - begins, begins - np.minimum(np.where(above == _NEVER, begins, above), begins)
@@ -86,12 +87,6 @@ def charge(
             _table(np.full(len(gate), -1), gate, idle, np.zeros_like(gate), np.zeros(len(gate)), idle > 0),
         ]
     )
-
-
-def _places(waiter: Longs, parent: Longs) -> Longs:
-    """Where each one's parent stands among the waiters, -1 where it is none: it had not to wait itself."""
-    at = np.minimum(np.searchsorted(waiter, parent), len(waiter) - 1)
-    return np.where(waiter[at] == parent, at, -1)
 
 
 def _last_step(up: Longs, gate: Longs, ready: Longs, waited: npt.NDArray[np.bool_]) -> Longs:

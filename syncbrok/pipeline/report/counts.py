@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncbrok.model.facts import Outcome
+from syncbrok.pipeline import arrow_stream
 from syncbrok.pipeline.completion.moments import NEVER, Longs, longs, outcome_names, outcome_of, reason_names, record_of
 from syncbrok.pipeline.completion.standing import NOBODY, Deliveries, Messages, Standing
 from syncbrok.pipeline.report.latency import buckets_of
@@ -89,7 +90,9 @@ def summed(keys: Mapping[str, pa.Array | Longs], duration_us: Longs) -> pa.Table
 
 def beside(rows: pa.Table, counts: Mapping[str, pa.Table]) -> pa.Table:
     """``rows``, and counts by kind as a row each, of which all else is null: ``kind`` and ``counts``."""
-    sent = pa.table({"kind": pa.array(counts, pa.string()), "counts": [_stream(one) for one in counts.values()]})
+    sent = pa.table(
+        {"kind": pa.array(counts, pa.string()), "counts": [arrow_stream.written(one) for one in counts.values()]}
+    )
     return pa.concat_tables([rows, sent.cast(SENT)], promote_options="default")
 
 
@@ -101,15 +104,8 @@ def parted(table: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def received(kind: str, sent: Iterable[bytes]) -> pa.Table:
     """All counts of a kind."""
-    found = [pa.ipc.open_stream(one).read_all().cast(SCHEMAS[kind]) for one in sent]
+    found = [arrow_stream.read(one).cast(SCHEMAS[kind]) for one in sent]
     return pa.concat_tables([SCHEMAS[kind].empty_table(), *found])
-
-
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue())
 
 
 def _attempts(table: pa.Table, period: Period) -> pa.Table:
