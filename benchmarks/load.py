@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from benchmarks.processes import Broker, Failed, find
+from benchmarks.processes import Broker, Failed, aside, find
 
 CONNECTIONS: Final = 64
 MESSAGE_BYTES: Final = 200
@@ -62,11 +62,15 @@ def wrk(
     refused."""
     file = folder / "wrk.body"
     file.write_bytes(body)
-    arguments = [find("wrk"), "-t", "1", "-c", str(connections), "-d", f"{ceil(seconds) + 1}s", "--timeout", "30s"]
+    arguments = ["-t", "1", "-c", str(connections), "-d", f"{ceil(seconds) + 1}s", "--timeout", "30s"]
     arguments += ["-s", str(_SCRIPT), url, "--", str(file), kind, f"{per_s:.3f}", str(paths)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(
-        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        aside([find("wrk"), *arguments]),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     time.sleep(seconds)
     # wrk knows whole seconds only; an interrupt ends it in order
