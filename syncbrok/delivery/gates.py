@@ -24,6 +24,7 @@ from syncbrok.delivery.ledger import (
     SAME,
 )
 from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState, message_after
+from syncbrok.delivery.stretches import WORTH_IT, lone_children
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
@@ -128,6 +129,7 @@ class Gates:
         books = self._books
         chunks = books.ledger.chunks
         released: dict[int, list[int]] = {}
+        expected = neighbours = 0
         while child and children_max > 0 and not books.held_on:
             chunk = chunks.get(child >> CHUNK_SHIFT)
             if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
@@ -138,10 +140,19 @@ class Gates:
             at = chunk.edge_start[i]
             if chunk.edges[at] != parent:
                 break
-            chunk.state[i] = _RELEASED
-            released.setdefault(chunk.queue[i], []).append(child)
+            count = 1
+            neighbours = neighbours + 1 if child == expected else 0
+            if neighbours >= WORTH_IT and isinstance(chunk.state, bytearray):
+                neighbours = 0
+                count = lone_children(chunk, child, parent, children_max)
+                at = chunk.edge_start[i + count - 1]
+                chunk.state[i : i + count] = bytes((_RELEASED,)) * count
+            else:
+                chunk.state[i] = _RELEASED
+            released.setdefault(chunk.queue[i], []).extend(range(child, child + count))
+            expected = child + count
             child = chunk.links[at]
-            children_max -= 1
+            children_max -= count
         for queue, sequences in released.items():
             book = books.queues.get(queue)
             for cursor in book.cursors if book is not None else ():

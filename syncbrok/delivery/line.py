@@ -9,6 +9,8 @@ outcome (RULES 24).
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import numpy as np
+
 from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Books
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
@@ -17,6 +19,7 @@ from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY
 from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
 from syncbrok.delivery.retry import wait_us
 from syncbrok.delivery.runs import NOT_PLAIN, Runs
+from syncbrok.delivery.stretches import WORTH_IT, waiting_neighbours
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason, Row
 
@@ -48,11 +51,19 @@ class Line:
         attempts: list[Attempt] = []
         line = self._books.line
         turns = len(line) + limit
+        take_last = self._runs.take_last
+        new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
         while line and len(attempts) < limit and self.unconfirmed < limits.outcomes_waiting_max and turns:
             turns -= 1
             cursor = line.popleft()
             cursor.queued = False
-            if not cursor.stopped and self._take_from(cursor, now_us, durable, limit, attempts):
+            if cursor.stopped:
+                continue
+            last = take_last(cursor)
+            if last:
+                cursor.flight[last] = 1
+                attempts.append(new(Attempt, (last, cursor.number, 1, durable, now_us, 0)))
+            elif self._take_from(cursor, now_us, durable, limit, attempts):
                 self._books.activate(cursor)
         return attempts
 
@@ -61,13 +72,8 @@ class Line:
         number = cursor.number
         replays = self._books.replays
         tried = cursor.tried
-        new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
+        new = tuple.__new__
         share = min(cursor.window - len(cursor.flight), _SHARE, limit - len(attempts))
-        last = self._runs.take_last(cursor) if share > 0 else 0
-        if last:
-            cursor.flight[last] = 1
-            attempts.append(new(Attempt, (last, number, 1, durable, now_us, 0)))
-            return False
         while share > 0:
             run = self._runs.take(cursor, share)
             if run:
@@ -133,9 +139,7 @@ class Line:
             at += 1
             cursor.seen = sequence
             chunk = chunks.get(sequence >> CHUNK_SHIFT)
-            if cursor.ahead and cursor.ahead.discard(sequence):
-                continue
-            if chunk is None:
+            if (cursor.ahead and cursor.ahead.discard(sequence)) or chunk is None:
                 continue
             i = sequence & CHUNK_MASK
             state = chunk.state[i]
@@ -143,6 +147,11 @@ class Line:
                 continue
             if state == _WAITING and not chunk.flags[i] & NOT_PLAIN:
                 parking.append(sequence)
+                if len(parking) == WORTH_IT and not cursor.ahead:
+                    following = np.frombuffer(sequences[at:stop], np.uint64)
+                    parking += waiting_neighbours(chunk, sequence >> CHUNK_SHIFT, following, NOT_PLAIN)
+                    at += len(parking) - WORTH_IT
+                    cursor.seen = parking[-1]
                 continue
             if parking and chunk.flags[i]:  # it may ask whether one of these is finished here: they must be parked
                 cursor.parked.update(parking)
@@ -227,7 +236,8 @@ class Line:
         cursor.delivered += count
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, _ACKNOWLEDGED, now_us
         cursor.failing_since_us = 0
-        if not cursor.queued:
+        # One that had room stands in the line, or has nothing to hand out: no need to look.
+        if not cursor.queued and (len(cursor.flight) + count >= cursor.window or cursor.tried):
             self._books.activate(cursor)
 
     def _settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
@@ -340,38 +350,6 @@ class Line:
             if sequence not in cursor.flight:
                 return sequence
         return self._advance(cursor)
-
-    def catch_up(self, cursor: Cursor, sequence: int, parents: tuple[int, ...]) -> None:
-        """A message from before the subscriber's time: it goes when it could go to anybody, after its parents here.
-
-        Messages that nobody was to get any more (cancelled, expired, dead of a parent) are passed by.
-        """
-        if cursor.history_taken and cursor.history_taken.discard(sequence):
-            return
-        ledger = self._books.ledger
-        bad = ledger.bad.get(sequence)
-        if bad is not None and (bad.state is not MessageState.DEAD or bad.reason is Reason.PARENT_FAILED):
-            return
-        state = ledger.state(sequence)
-        if ledger.flags(sequence) & ONLY:
-            return
-        waits_here = [parent for parent in parents if not cursor.finished(parent)]
-        if waits_here:
-            cursor.behind.setdefault(waits_here[-1], []).append((sequence, parents))
-            cursor.parked.add(sequence)
-        elif state < MessageState.COMPLETE and (
-            state is not MessageState.PENDING or not self._gates.open_at(sequence, cursor)
-        ):
-            cursor.parked.add(sequence)
-        else:
-            cursor.ready.add(sequence)
-
-    def caught_up(self, cursor: Cursor, sequence: int) -> None:
-        """A message has ended at a subscriber that catches up: those behind it there may be next."""
-        for child, parents in cursor.behind.pop(sequence, ()):
-            if cursor.parked.discard(child):
-                self.catch_up(cursor, child, parents)
-        self._books.activate(cursor)
 
     def _disabled_over(self, number: int, now_us: int) -> None:
         cursor = self._books.cursors.get(number)

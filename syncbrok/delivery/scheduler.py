@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from syncbrok.delivery import snapshot
 from syncbrok.delivery.books import DISABLED_OVER, Books, Doomed, QueueBook
+from syncbrok.delivery.catching_up import CatchingUp
 from syncbrok.delivery.cursor import Cursor
 from syncbrok.delivery.entrance import Entrance
 from syncbrok.delivery.gates import Gates
@@ -56,8 +57,9 @@ class Scheduler(Standing):
         self._gates = Gates(self.books, hold_max_us)
         self._line = Line(self.books, self._gates)
         self._replays = Replays(self.books, self._gates)
+        self._catching_up = CatchingUp(self.books, self._gates)
         self._entrance = Entrance(self.books, self._gates)
-        self._settlement = Settlement(self.books, self._gates, self._line, self._replays)
+        self._settlement = Settlement(self.books, self._gates, self._line, self._replays, self._catching_up)
         self._leaving: list[tuple[Cursor, Iterator[int]]] = []
 
     def __repr__(self) -> str:
@@ -345,7 +347,7 @@ class Scheduler(Standing):
                 break
             cursor.history_after = sequence
             if parents or chunk(sequence) is not None or sequence in bad or sequence in taken:
-                self._line.catch_up(cursor, sequence, parents)
+                self._catching_up.take_up(cursor, sequence, parents)
             else:
                 plain.append(sequence)
         cursor.ready.update(plain)

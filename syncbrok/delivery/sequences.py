@@ -7,10 +7,17 @@ insertions; the integers cost 0.2 us an operation, which is little beside an att
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 _SHIFT = 12
 _MASK = (1 << _SHIFT) - 1
 _WORD = (1 << 64) - 1
+_MANY: Final = 256
+_CLOSE: Final = 4
+"""so many that stand in about so many blocks are sooner made bitmaps by numpy"""
 
 
 class SequenceSet:
@@ -179,6 +186,8 @@ class SequenceSet:
 
 def _blocks_of(sequences: Iterable[int]) -> dict[int, int]:
     """The sequences as bitmaps, by number of block."""
+    if isinstance(sequences, list) and len(sequences) >= _MANY and sequences[-1] - sequences[0] < _CLOSE * _MASK:
+        return _blocks_of_many(np.array(sequences, np.uint64))
     blocks: dict[int, bytearray] = {}
     number, bits = -1, bytearray()
     for sequence in sequences:
@@ -189,8 +198,20 @@ def _blocks_of(sequences: Iterable[int]) -> dict[int, int]:
     return {number: int.from_bytes(bits, "little") for number, bits in blocks.items()}
 
 
+def _blocks_of_many(sequences: npt.NDArray[np.uint64]) -> dict[int, int]:
+    numbers = sequences >> _SHIFT
+    blocks: dict[int, int] = {}
+    for number in dict.fromkeys(numbers.tolist()):
+        bits = np.zeros(_MASK + 1, np.bool_)
+        bits[sequences[numbers == number] & _MASK] = True
+        blocks[number] = int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+    return blocks
+
+
 def _numbers(word: int, base: int, most: int) -> list[int]:
     """``base`` and the place of each bit that is set, in order, at most so many."""
+    if not word & word + 1:  # they follow each other, as in a backlog or in a wide tree
+        return list(range(base, base + min(word.bit_length(), most)))
     found: list[int] = []
     while word and most > 0:
         lowest = word & -word

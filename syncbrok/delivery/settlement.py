@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from syncbrok.delivery.books import Books, QueueBook, ReplayEntry
+from syncbrok.delivery.catching_up import CatchingUp
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, HAS_DEAD, HAS_EXPIRED, ONLY, PER_SUBSCRIBER, Chunk
@@ -25,11 +26,12 @@ _DELIVERED: Final = Outcome.DELIVERED
 class Settlement:
     """Applies rows to the books."""
 
-    def __init__(self, books: Books, gates: Gates, line: Line, replays: Replays) -> None:
+    def __init__(self, books: Books, gates: Gates, line: Line, replays: Replays, catching_up: CatchingUp) -> None:
         self._books = books
         self._gates = gates
         self._line = line
         self._replays = replays
+        self._catching_up = catching_up
 
     def apply_all(self, rows: Iterable[Row]) -> None:
         """The rows of one fact, in log order. Most are alike: an attempt of this process was acknowledged, or at a
@@ -151,7 +153,7 @@ class Settlement:
             cursor.dead[row.message] = row.reason
             book.dead += 1
         if cursor.behind and row.message in cursor.behind:
-            self._line.caught_up(cursor, row.message)
+            self._catching_up.ended(cursor, row.message)
         if not 0 < ledger.state(row.message) < MessageState.COMPLETE:
             return
         first_child = ledger.first_child(row.message)

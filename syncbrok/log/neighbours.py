@@ -70,6 +70,8 @@ def plain_neighbours(data: bytes, at: int, sequence: int, count: int, found: lis
     there were."""
     unpack, new, types, seen = _HEADER.unpack_from, tuple.__new__, _types, 0
     scope, failure = Scope.ALL, ParentFailure.FAIL
+    parents: tuple[bytes, ...] = ()
+    parents_written, items_seen = b"", 0
     last_at = len(data) - HEADER_BYTES
     for expected in range(sequence, sequence + count):
         if at > last_at:
@@ -89,7 +91,9 @@ def plain_neighbours(data: bytes, at: int, sequence: int, count: int, found: lis
             seen, flags = first, first >> _FLAGS_SHIFT
             scope, failure = _SCOPES[flags >> SCOPE_SHIFT & 1], _FAILURES[flags >> FAILURE_SHIFT & 3]
         type_at = items * ID_BYTES
-        parents = tuple([body[one : one + ID_BYTES] for one in range(0, type_at, ID_BYTES)]) if items else ()
+        if items != items_seen or (items and body[:type_at] != parents_written):  # the children of a tree are alike
+            items_seen, parents_written = items, body[:type_at]
+            parents = tuple([body[one : one + ID_BYTES] for one in range(0, type_at, ID_BYTES)])
         key, fingerprint = "", b""
         if kind == _KEYED:
             extras = _keyed(body, type_at, meta_bytes)

@@ -1,0 +1,122 @@
+"""Stretches of neighbours in the ledger: one look finds what walking along the rows finds."""
+
+import random
+
+import numpy as np
+
+from syncbrok.delivery import stretches
+from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY, PER_SUBSCRIBER, POLICY_SHIFT, Chunk, Ledger
+from syncbrok.delivery.lifecycle import MessageEvent, MessageState
+from syncbrok.delivery.sequences import SequenceSet
+
+FIRST = 3 << CHUNK_SHIFT
+"""a parent; its children come after it"""
+FLAGS = (0, 1 << POLICY_SHIFT, PER_SUBSCRIBER, ONLY, ENDING)
+
+
+def family(dice: random.Random, size: int, odd: float) -> Ledger:
+    """A parent and its children, of which the share ``odd`` is not like the others, or not even one of them."""
+    ledger = Ledger()
+    ledger.accept(FIRST, 1, 0, 1, MessageEvent.RELEASED, ())
+    ledger.accept(FIRST + 1, 1, 0, 1, MessageEvent.RELEASED, ())
+    for sequence in range(FIRST + 2, FIRST + 2 + size):
+        queue, flags, left, edges = 1, 0, 1, (FIRST,)
+        event = MessageEvent.BLOCKED
+        if dice.random() < odd:
+            queue, flags, left = dice.choice((1, 2)), dice.choice(FLAGS), dice.choice((0, 1, 3))
+            edges = dice.choice(((FIRST,), (FIRST + 1,), (FIRST, FIRST + 1), (FIRST + 1, FIRST), ()))
+            event = dice.choice((MessageEvent.BLOCKED, MessageEvent.BLOCKED, MessageEvent.RELEASED))
+        ledger.accept(sequence, queue, flags, left, event, edges)
+    return ledger
+
+
+def walked(chunk: Chunk, child: int, parent: int, most: int) -> int:
+    """What ``lone_children`` is to say, child by child."""
+    assert chunk.edge_start is not None
+    assert chunk.edge_count is not None
+    queue, count = chunk.queue[child & CHUNK_MASK], 0
+    while count < most:
+        i = child & CHUNK_MASK
+        at = chunk.edge_start[i]
+        if chunk.state[i] != MessageState.WAITING or chunk.flags[i] & ~(3 << POLICY_SHIFT) or chunk.queue[i] != queue:
+            break
+        if chunk.edge_count[i] != 1 or not chunk.left[i] or chunk.edges[at] != parent:
+            break
+        count += 1
+        child += 1
+        if chunk.links[at] != child or child >> CHUNK_SHIFT != FIRST >> CHUNK_SHIFT:
+            break
+    return count
+
+
+def test_children_are_found_as_if_walked_along() -> None:
+    """RULES 7: whoever is released in one look is who would have been released one by one, and nobody else."""
+    print("seed 7")
+    dice = random.Random(7)
+    longest = 0
+    for _ in range(300):
+        size, odd = dice.choice((5, 200, 5_000)), dice.choice((0.0, 0.0, 0.002, 0.1))
+        ledger = family(dice, size, odd)
+        chunk = ledger.chunk(FIRST)
+        assert chunk is not None
+        for _ in range(4):
+            child = FIRST + 2 + dice.randrange(min(size, 4_000))
+            most = dice.choice((1, 10, 4_096))
+            expected = walked(chunk, child, FIRST, most)
+            if expected:  # whoever asks has looked at the first one
+                assert stretches.lone_children(chunk, child, FIRST, most) == expected
+                longest = max(longest, expected)
+    assert longest > 1_000
+
+
+def test_waiting_neighbours_are_those_that_wait() -> None:
+    """RULES 7: what is parked in one look is what waits, up to the first that does not or has a flag of its own."""
+    print("seed 11")
+    dice = random.Random(11)
+    longest = 0
+    for _ in range(300):
+        ledger = family(dice, dice.choice((5, 200, 5_000)), dice.choice((0.0, 0.002, 0.1)))
+        first = FIRST + 2 + dice.randrange(3)
+        sequences = range(first, min(first + 2_000, ledger.newest + 1), dice.choice((1, 1, 3)))
+        number = FIRST >> CHUNK_SHIFT
+        chunk = ledger.chunks[number]
+        expected = []
+        for sequence in sequences:
+            i = sequence & CHUNK_MASK
+            if sequence >> CHUNK_SHIFT != number or chunk.state[i] != MessageState.WAITING or chunk.flags[i] & ONLY:
+                break
+            expected.append(sequence)
+        found = stretches.waiting_neighbours(chunk, number, np.array(sequences, np.uint64), ONLY)
+        assert found == expected
+        longest = max(longest, len(expected))
+    assert longest > 500
+
+
+def test_a_thin_chunk_has_no_stretch() -> None:
+    """What is left of a chunk that few stragglers hold is looked at one by one."""
+    ledger = family(random.Random(1), 100, 0.0)
+    chunk = ledger.chunks[FIRST >> CHUNK_SHIFT]
+    chunk.make_thin()
+    following = np.arange(FIRST + 2, FIRST + 50, dtype=np.uint64)
+    assert stretches.waiting_neighbours(chunk, FIRST >> CHUNK_SHIFT, following, ONLY) == []
+
+
+def test_many_sequences_move_as_few_do() -> None:
+    """A set takes in and moves thousands of neighbours as it does one after the other."""
+    print("seed 5")
+    dice = random.Random(5)
+    for spread in (1, 2, 50):
+        base = dice.randrange(1 << 40)
+        sequences = sorted(dice.sample(range(base, base + 3_000 * spread), 2_900))
+        all_at_once, one_by_one, other = SequenceSet(), SequenceSet(), SequenceSet()
+        all_at_once.update(sequences)
+        for sequence in sequences:
+            one_by_one.add(sequence)
+        assert list(all_at_once) == list(one_by_one) == sequences
+        assert all_at_once.move(sequences[100:2_000], other) == 1_900
+        assert list(other) == sequences[100:2_000]
+        assert list(all_at_once) == sequences[:100] + sequences[2_000:]
+        taken: list[int] = []
+        while other:
+            taken += other.pop_some(dice.choice((1, 64, 500)))
+        assert taken == sequences[100:2_000]
