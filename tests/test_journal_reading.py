@@ -23,6 +23,7 @@ from tests.support.journals import (
     ended,
     everything,
     killed_before,
+    message,
     open_journal,
     publish,
     roll,
@@ -50,6 +51,20 @@ def test_the_newest_messages_need_no_disk(journal: Journal, tmp_path: Path) -> N
     for path in (tmp_path / "log").glob("*.away"):
         path.rename(path.with_suffix(".log"))
     assert journal.kind_of(0) == journal.kind_of(6) == "unknown"
+
+
+def test_memory_has_what_the_log_has(journal: Journal) -> None:
+    """Before it is written a message is nowhere; the newest batches, kept as they were, and older ones, decoded, are
+    the same messages."""
+    fact = message(journal.id_key, journal.next_sequence)
+    batch = journal.prepare([fact])
+    assert journal.cached(fact.sequence) is None
+    journal.write(batch)
+    assert journal.cached(fact.sequence) is fact
+    written = [fact, *(publish(journal, 1)[0] for _ in range(4))]
+    assert [journal.cached(one.sequence) for one in written] == written
+    assert journal.cached(fact.sequence) is not fact
+    assert journal.read_many([one.sequence for one in written]) == written
 
 
 def test_any_selection_of_messages_is_read(tmp_path: Path, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -104,6 +105,13 @@ class Books:
         """A failed attempt, learned from the log: the delivery is due again at its time."""
         cursor.trying_again(sequence, tried)
         self.wheel.add(tried.due_us, cursor.subscriber.number, sequence)
+
+    def one_more(self, cursors: Iterable[Cursor]) -> None:
+        """A message came for each of these, so none is idle: ``activate`` without that look."""
+        for cursor in cursors:
+            if not cursor.queued and not cursor.stopped and len(cursor.flight) < cursor.window:
+                cursor.queued = True
+                self.line.append(cursor)
 
     def activate(self, cursor: Cursor) -> None:
         """Let the cursor stand in line, once, if it may have work."""

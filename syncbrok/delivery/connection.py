@@ -85,6 +85,7 @@ class Connection(asyncio.Protocol):
         "_reader",
         "_started_s",
         "_transport",
+        "_usual",
         "answers",
         "deadline_s",
         "delivery",
@@ -97,6 +98,8 @@ class Connection(asyncio.Protocol):
 
     sender: Sender
     """of the exchange that it holds, or held last"""
+    _usual: Usual
+    """the sender's: by the time of the answer there are other things in the processor's cache than the sender"""
 
     def __init__(self, pool: Owner) -> None:
         self._pool = pool
@@ -117,6 +120,7 @@ class Connection(asyncio.Protocol):
         """Take an exchange, whose request is to be written next; it is free now."""
         assert self.delivery is None
         self.sender = sender
+        self._usual = sender.usual
         self.delivery = delivery
         self._done = done
         self._started_s = started_s
@@ -165,7 +169,7 @@ class Connection(asyncio.Protocol):
             self._pool.discard(self)  # nobody asked: it is out of step
             return
         reader = self._reader
-        usual = self.sender.usual
+        usual = self._usual
         if data == usual.answer and (reader is None or not reader.received):
             # Reading is a function of the bytes: the same ones mean the same answer, and need no second parsing.
             self.delivery = None

@@ -44,9 +44,7 @@ class Entrance:
             ledger.pass_by(sequence)
         if cursors:
             book.backlog.sequences.append(sequence)
-            for cursor in cursors:
-                if not cursor.queued:
-                    self._books.activate(cursor)
+            self._books.one_more(cursors)
 
     def published_run(self, run: PublishedRun) -> None:
         """As ``published`` for each message of the run, in order."""
@@ -67,8 +65,7 @@ class Entrance:
         book.waiting += count
         ledger.accept_run(run.sequence, count, run.queue, len(cursors))
         book.backlog.extend(run.sequence, count)
-        for cursor in cursors:
-            self._books.activate(cursor)
+        self._books.one_more(cursors)
 
     def _enter(self, fact: Published, book: QueueBook, left: int) -> None:
         """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone."""

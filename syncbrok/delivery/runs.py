@@ -17,6 +17,7 @@ _PENDING: Final = int(MessageState.PENDING)
 _COMPLETE: Final = int(MessageState.COMPLETE)
 _TRIM_SHIFT: Final = 12
 """so many messages, as a power of two, a cursor goes on before its queue is asked to forget"""
+_TRIM_MASK: Final = (1 << _TRIM_SHIFT) - 1
 
 
 class Runs:
@@ -41,13 +42,12 @@ class Runs:
         position = cursor.position
         if (
             position - backlog.offset != len(sequences) - 1
-            or cursor.ready.count
-            or cursor.due.count
-            or cursor.ahead.count
             or cursor.tried
-            or cursor.in_past
+            or not len(cursor.flight) < cursor.window  # and so there is room for retries: no window is beyond it
+            or cursor.ready.count
+            or cursor.ahead.count
+            or not cursor.history_done
             or self._books.replays
-            or cursor.retries_room <= 0
         ):
             return 0
         sequence = sequences[-1]
@@ -55,7 +55,10 @@ class Runs:
         i = sequence & CHUNK_MASK
         if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & NOT_PLAIN:
             return 0
-        self.step(cursor, position + 1)
+        if position + 1 & _TRIM_MASK:
+            cursor.position = position + 1
+        else:
+            self.step(cursor, position + 1)
         cursor.seen = sequence
         return sequence
 
@@ -63,7 +66,7 @@ class Runs:
         """Those whose gate has opened after the cursor had passed them, lowest first."""
         waiting = cursor.ready.pop_some(most)
         run = waiting[: self._plain(waiting, cursor.since)]
-        for at, sequence in enumerate(run):
+        for at, sequence in enumerate(run if cursor.tried else ()):
             if sequence in cursor.tried:
                 run = run[:at]
                 break

@@ -80,7 +80,7 @@ class Webhook:
             if route is None or route.form.subscriber is not subscriber or route.form.queue != queue:
                 route = self._route(subscriber, queue)
             keys = self._secrets(number)
-            if keys != route.keys:
+            if keys is not route.keys and keys != route.keys:
                 route.sign_with(keys)
         except (SyncbrokError, LookupError, ValueError, OSError) as error:  # a bad endpoint, a secret that is lost
             why = {"subscriber": subscriber.id, "error": str(error)}
@@ -89,7 +89,11 @@ class Webhook:
             return
         if self._gathered is None:
             self._timestamp_s = self._now_text()
-        self._write(route.start(deliveries, done, self._timestamp_s))
+        made = route.start(deliveries, done, self._timestamp_s)
+        if self._gathered is None:
+            self._write(made)
+        else:
+            self._gathered += made
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
@@ -104,10 +108,7 @@ class Webhook:
 
     def _write(self, made: list[Made]) -> None:
         """The first requests of a turn go out at once, those to further subscribers together when it is over: as in
-        ``Pool.start``, writes that follow each other cost half as much."""
-        if self._gathered is not None:
-            self._gathered += made
-            return
+        ``Route.start``, writes that follow each other cost half as much."""
         for connection, _, request in made:
             connection.write(request)
         self._gathered = []

@@ -76,6 +76,8 @@ class Journal:
         self.with_key = self._reader.with_key
         self.with_idempotency_key = self._reader.with_idempotency_key
         self._recent = Recent()
+        self._newest: tuple[Mapping[int, Published], Mapping[int, Published]] = ({}, {})
+        """singles of the last batch and of the one before, which may have been written before they are delivered"""
         self._reserve = Reserve(directory, options.reserve_bytes)
         self._changing = Lock()
         """held while the watermark or the set of segments changes: two threads may (writer, retention)"""
@@ -167,7 +169,8 @@ class Journal:
         encoded = encode_batch(facts, batch=self._prepared, synced_through=synced_through, unit_ends=unit_ends)
         assert last - first == len(encoded.ends) - 1, "sequences follow each other"
         assert unit_ends is None or last - first in unit_ends, "a unit does not reach over batches"
-        return Batch(self._prepared, first, last, facts[-1].time_us, *encoded)
+        singles = {fact.sequence: fact for fact in facts if type(fact) is Published}
+        return Batch(self._prepared, first, last, facts[-1].time_us, *encoded, singles)
 
     def write(self, batch: Batch, *, essential: bool = False) -> None:
         """Append a batch whose first sequence is ``next_sequence``. Raises ``LogFull``: nothing was written and its
@@ -202,6 +205,7 @@ class Journal:
         assert self._index is not None
         self._index.extend(batch.data, at, [0, *batch.ends[:-1]], batch.stretches)
         self._recent.add(batch)
+        self._newest = (batch.singles, self._newest[0])
         self.next_sequence = batch.last + 1
         self._written = batch.number
         if self._always:
@@ -310,8 +314,12 @@ class Journal:
 
     def cached(self, sequence: int) -> Published | None:
         """A message written lately, from memory alone."""
-        found = self._recent.find(sequence)
-        return None if found is None else message_at(*found)
+        newest, before = self._newest
+        message = newest.get(sequence) or before.get(sequence)
+        if message is None:
+            found = self._recent.find(sequence)
+            message = None if found is None else message_at(*found)
+        return message
 
     def kind_of(self, sequence: int) -> KindName:
         """``message``, ``other``, ``dropped`` (by retention), ``lost`` (in a gap that salvage left) or ``unknown``

@@ -1,10 +1,12 @@
 """The bytes of the last batches, so that what was just published is delivered without being read back. Pure."""
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from threading import Lock
 from typing import NamedTuple
 
 from syncbrok.log.layout import Stretch
+from syncbrok.model.facts import Published
 
 BYTES_MAX = 16 * 1024 * 1024
 BATCHES_MAX = 65_536
@@ -21,6 +23,8 @@ class Batch(NamedTuple):
     data: bytes
     ends: list[int]
     stretches: tuple[Stretch, ...] = ()
+    singles: Mapping[int, Published] = {}
+    """messages, by sequence, that are facts of their own: nobody need decode what was encoded a moment ago"""
 
 
 class Recent:

@@ -90,6 +90,7 @@ assert tcp_unsettled_bytes_max < channel_bytes_max
 assert batch_lines_max <= commit_records_max <= channel_items_max
 assert pull_messages_max <= window_max
 assert window_default <= window_max <= attempts_in_flight_max
+assert window_max <= retrying_per_subscriber_max
 assert response_bytes_kept <= response_bytes_max
 assert segment_bytes_min <= segment_bytes_default <= segment_bytes_max
 assert content_bytes_max <= bytes_in_flight_max

@@ -77,6 +77,9 @@ class Registry:
         self._names: list[QueueName] = []  # sorted
         self._subscribers: dict[int, dict[SubscriberId, Subscriber]] = {}  # by queue number
         self._lookups: dict[int, Lookup] = {}  # by subscriber number
+        self.lookup: Callable[[int], Lookup] = self._lookups.__getitem__
+        """The subscriber (number) with the name of its queue and the timeout that applies. Raises ``KeyError``. Asked
+        for each delivery: the dictionary's own method, for one of ours would cost more than the look-up."""
         self._applied: dict[str, str] = {}
         self._deleted_queues: dict[int, QueueName] = {}
         self._departed: dict[int, Departed] = {}
@@ -153,10 +156,6 @@ class Registry:
         for number, one in self._departed.items():
             if one.queue == queue and one.since < sequence < one.until:
                 yield number, one
-
-    def lookup(self, number: int) -> Lookup:
-        """The subscriber (number) with the name of its queue and the timeout that applies. Raises ``KeyError``."""
-        return self._lookups[number]
 
     def all_subscribers(self) -> list[Subscriber]:
         return [entry.subscriber for entry in self._lookups.values()]

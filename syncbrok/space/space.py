@@ -92,9 +92,9 @@ class Space:
     ) -> None:
         self._journal = journal
         self._state = state
-        self._vault = vault
+        self.signing_keys = vault.keys
+        """for the webhook"""
         self._options = options
-        self._clock_us = clock_us
         self._handlers: dict[str, Handler] = {}
         self._nobody = Nobody()
         self._drained = asyncio.Event()
@@ -173,7 +173,7 @@ class Space:
         try:
             hold_max_us = int(options.journal.retention_s * 1e6)
             state, replayed = recover(journal, lambda: Scheduler(hold_max_us))
-            vault = Vault.open(directory)
+            vault = Vault.open(directory, clock_us)
             vault.check(state.registry.all_subscribers())
             if journal.needs_roll:
                 opened = state.snapshot(journal.roll_sequence, max(state.time_us, clock_us()))
@@ -202,10 +202,6 @@ class Space:
         """How many deliveries the consumers of a subscriber (number) have room for; for ``Consumers``."""
         self._state.scheduler.offer(subscriber, room)
         self.courier.wake()
-
-    def signing_keys(self, subscriber: int) -> tuple[bytes, ...]:
-        """Raw bytes to sign with now, the newest first; for the webhook."""
-        return self._vault.keys(subscriber, self._clock_us)
 
     async def run(self) -> None:
         """Serve until ``drain``; the log is closed when this returns. Raises what stopped it, ``LogFailed`` above

@@ -43,7 +43,8 @@ def make_secret() -> str:
 class Vault:
     """By number of subscriber. ``stage`` is followed by exactly one of ``keep`` and ``discard``."""
 
-    def __init__(self, directory: Path, kept: dict[int, Kept]) -> None:
+    def __init__(self, directory: Path, kept: dict[int, Kept], clock_us: Callable[[], int]) -> None:
+        self._clock_us = clock_us
         self._path = directory / FILE
         self._kept = kept
         self._staged: dict[int, Kept | None] = {}
@@ -51,14 +52,14 @@ class Vault:
         self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
 
     @classmethod
-    def open(cls, directory: Path) -> "Vault":
+    def open(cls, directory: Path, clock_us: Callable[[], int]) -> "Vault":
         """Raises ``BadConfig`` where the file cannot be read or others may read it."""
         path = directory / FILE
         try:
             text = path.read_text()
             mode = stat.S_IMODE(path.stat().st_mode)
         except FileNotFoundError:
-            return cls(directory, {})
+            return cls(directory, {}, clock_us)
         if mode & 0o077:
             raise BadConfig(f"{path} may be read by others (mode {mode:04o}); set it to 0600")
         try:
@@ -70,9 +71,9 @@ class Vault:
                 tuple(map(secret_key, entry.secrets))
         except (ValueError, KeyError, TypeError, AttributeError, BadSetting) as problem:
             raise BadConfig(f"{path} is not a file of secrets as Syncbrok writes it: {problem}") from problem
-        return cls(directory, kept)
+        return cls(directory, kept, clock_us)
 
-    def keys(self, number: int, clock_us: Callable[[], int]) -> tuple[bytes, ...]:
+    def keys(self, number: int) -> tuple[bytes, ...]:
         """Raw bytes to sign with now, the newest first: none, one, or two while one is rotated out. Most subscribers
         have none, and then nobody looks at the clock."""
         kept = self._kept.get(number)
@@ -81,7 +82,7 @@ class Vault:
         keys = self._keys.get(number)
         if keys is None:
             keys = self._keys[number] = tuple(map(secret_key, kept.secrets))
-        return keys[:1] if kept.until_us and kept.until_us <= clock_us() else keys
+        return keys[:1] if kept.until_us and kept.until_us <= self._clock_us() else keys
 
     def holds(self, number: int, secret: str) -> bool:
         """Whether this is the subscriber's newest secret."""
