@@ -245,6 +245,14 @@ async def test_events_follow_a_queue_and_resume(tmp_path: Path) -> None:
         assert running.view.subscribers("orders", None, 9)[0] == []
 
 
+async def test_events_have_no_groups(tmp_path: Path) -> None:
+    """CONTRIBUTING, errors: what only a WebSocket can do is refused where events were asked for, not passed over."""
+    async with streaming(tmp_path) as (api, _):
+        for asked, name in (("?group=workers", "group"), ("?window=5", "window")):
+            problem = (await api.get(f"/v1/queues/orders/stream{asked}")).problem(400, "malformed")
+            assert problem["parameter"] == name
+
+
 @given(st.one_of(st.binary(), st.text().map(str.encode), st.recursive(st.none(), st.lists).map(json.dumps)))
 def test_no_frame_breaks_the_parser(written: bytes | str) -> None:
     """CONTRIBUTING, errors: whatever is sent is a frame or a client's fault."""

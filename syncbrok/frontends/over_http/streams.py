@@ -227,6 +227,10 @@ class _Socket:
 
 async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web.StreamResponse:
     """Every message accepted, in the order accepted, which is a causal order; nobody waits for who reads it."""
+    for name in ("group", "window"):
+        if name in request.query:
+            what = f"{name} is for a WebSocket: Server-Sent Events acknowledge nothing and share nothing; leave it out"
+            raise Malformed(f"{what}, or ask for an upgrade", parameter=name)
     after = _after(surface, request, queue)
     response = web.StreamResponse(headers=events.HEADERS)
     await response.prepare(request)
