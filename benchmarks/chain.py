@@ -20,7 +20,7 @@ def once(folder: Path, options: Options) -> Readings:
     hops = options.messages_or(5_000, 500)
     body = content().decode()
     chain = [{"content": body, **({"parents": [f"#{line}"]} if line else {})} for line in range(hops)]
-    with Nginx(folder) as nginx, Broker(folder) as broker:
+    with Nginx(folder, alone=True) as nginx, Broker(folder) as broker:
         posts = wrk(nginx.url, content(), options.seconds_or(3), folder, connections=1)
         ceiling = 1 / (1 / posts.per_s + fsync_s(folder, hops))
         subscribe(broker, nginx.url, paused=True)

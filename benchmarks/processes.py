@@ -99,9 +99,10 @@ http {{
 
 
 class Nginx:
-    """nginx with one worker, answering ``true`` to everything on ``ports``."""
+    """nginx with one worker, answering ``true`` to everything on ``ports``. ``alone``: it and the broker take turns,
+    with nothing else to do, so the kernel may run them where it likes."""
 
-    def __init__(self, folder: Path, ports: int = 1) -> None:
+    def __init__(self, folder: Path, ports: int = 1, *, alone: bool = False) -> None:
         *self.ports, self._status_port = free_ports(ports + 1)
         self._asked = 0
         self.url = f"http://127.0.0.1:{self.ports[0]}/"
@@ -110,8 +111,10 @@ class Nginx:
         config = place / "nginx.conf"
         listen = " ".join(f"listen 127.0.0.1:{port} backlog=4096;" for port in self.ports)
         config.write_text(_NGINX.format(folder=place, listen=listen, status=self._status_port))
-        arguments = aside([find("nginx"), "-e", str(place / "nginx.err"), "-c", str(config)])
-        self._process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [find("nginx"), "-e", str(place / "nginx.err"), "-c", str(config)]
+        self._process = subprocess.Popen(
+            command if alone else aside(command), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         deadline = time.monotonic() + 10
         while not answers(self._status_port, "/"):
             if time.monotonic() > deadline or self._process.poll() is not None:
