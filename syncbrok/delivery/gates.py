@@ -147,18 +147,23 @@ class Gates:
                 count = lone_children(chunk, child, parent, children_max)
                 at = chunk.edge_start[i + count - 1]
                 chunk.state[i : i + count] = bytes((_RELEASED,)) * count
+                self._unpark(chunk.queue[i], range(child, child + count))
             else:
                 chunk.state[i] = _RELEASED
-            released.setdefault(chunk.queue[i], []).extend(range(child, child + count))
+                released.setdefault(chunk.queue[i], []).append(child)
             expected = child + count
             child = chunk.links[at]
             children_max -= count
         for queue, sequences in released.items():
-            book = books.queues.get(queue)
-            for cursor in book.cursors if book is not None else ():
-                if cursor.parked.move(sequences, cursor.ready):
-                    books.activate(cursor)
+            self._unpark(queue, sequences)
         return child, children_max
+
+    def _unpark(self, queue: int, sequences: Iterable[int]) -> None:
+        """Those cursors that had passed them may have them now."""
+        book = self._books.queues.get(queue)
+        for cursor in book.cursors if book is not None else ():
+            if cursor.parked.move(sequences, cursor.ready):
+                self._books.activate(cursor)
 
     def reconsider(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
         """Judge again a message whose parents, predecessor or time (``due``) have come along."""

@@ -6,6 +6,7 @@ next in its queue. A slot of the window is free as soon as the answer is read; o
 outcome (RULES 24).
 """
 
+from array import array
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -15,7 +16,7 @@ from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Book
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
-from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY
+from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY, Chunk
 from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
 from syncbrok.delivery.retry import wait_us
 from syncbrok.delivery.runs import NOT_PLAIN, Runs
@@ -148,10 +149,7 @@ class Line:
             if state == _WAITING and not chunk.flags[i] & NOT_PLAIN:
                 parking.append(sequence)
                 if len(parking) == WORTH_IT and not cursor.ahead:
-                    following = np.frombuffer(sequences[at:stop], np.uint64)
-                    parking += waiting_neighbours(chunk, sequence >> CHUNK_SHIFT, following, NOT_PLAIN)
-                    at += len(parking) - WORTH_IT
-                    cursor.seen = parking[-1]
+                    at += self._park(cursor, chunk, sequence, sequences[at:stop])
                 continue
             if parking and chunk.flags[i]:  # it may ask whether one of these is finished here: they must be parked
                 cursor.parked.update(parking)
@@ -165,6 +163,16 @@ class Line:
         if found is None and at < end:
             return 0
         return found
+
+    @staticmethod
+    def _park(cursor: Cursor, chunk: Chunk, sequence: int, following: "array[int]") -> int:
+        """Many wait, up to ``sequence``: of those that follow it park all at once that wait as well. How many."""
+        count = waiting_neighbours(chunk, sequence >> CHUNK_SHIFT, np.frombuffer(following, np.uint64), NOT_PLAIN)
+        if count:
+            first, cursor.seen = following[0], following[count - 1]
+            together = cursor.seen - first == count - 1
+            cursor.parked.update(range(first, cursor.seen + 1) if together else following[:count])
+        return count
 
     def _special(self, sequence: int, state: int, cursor: Cursor) -> bool:
         """Whether a message that is not plain may go to this cursor; parked where it may not yet."""

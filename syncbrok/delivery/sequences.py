@@ -7,17 +7,10 @@ insertions; the integers cost 0.2 us an operation, which is little beside an att
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import Final
-
-import numpy as np
-import numpy.typing as npt
 
 _SHIFT = 12
 _MASK = (1 << _SHIFT) - 1
 _WORD = (1 << 64) - 1
-_MANY: Final = 256
-_CLOSE: Final = 4
-"""so many that stand in about so many blocks are sooner made bitmaps by numpy"""
 
 
 class SequenceSet:
@@ -186,8 +179,8 @@ class SequenceSet:
 
 def _blocks_of(sequences: Iterable[int]) -> dict[int, int]:
     """The sequences as bitmaps, by number of block."""
-    if isinstance(sequences, list) and len(sequences) >= _MANY and sequences[-1] - sequences[0] < _CLOSE * _MASK:
-        return _blocks_of_many(np.array(sequences, np.uint64))
+    if isinstance(sequences, range) and sequences.step == 1:
+        return _blocks_between(sequences.start, sequences.stop)
     blocks: dict[int, bytearray] = {}
     number, bits = -1, bytearray()
     for sequence in sequences:
@@ -198,13 +191,13 @@ def _blocks_of(sequences: Iterable[int]) -> dict[int, int]:
     return {number: int.from_bytes(bits, "little") for number, bits in blocks.items()}
 
 
-def _blocks_of_many(sequences: npt.NDArray[np.uint64]) -> dict[int, int]:
-    numbers = sequences >> _SHIFT
+def _blocks_between(first: int, end: int) -> dict[int, int]:
+    """Of all from ``first`` to before ``end``: no look at each."""
     blocks: dict[int, int] = {}
-    for number in dict.fromkeys(numbers.tolist()):
-        bits = np.zeros(_MASK + 1, np.bool_)
-        bits[sequences[numbers == number] & _MASK] = True
-        blocks[number] = int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+    while first < end:
+        count = min(end - first, _MASK + 1 - (first & _MASK))
+        blocks[first >> _SHIFT] = ((1 << count) - 1) << (first & _MASK)
+        first += count
     return blocks
 
 

@@ -40,17 +40,15 @@ def lone_children(chunk: Chunk, child: int, parent: int, most: int) -> int:
     return _leading(alike)
 
 
-def waiting_neighbours(chunk: Chunk, number: int, sequences: _Rows, not_plain: int) -> list[int]:
-    """Those of ``sequences``, from the first on, that are in the chunk of that number and wait, with none of the flags
+def waiting_neighbours(chunk: Chunk, number: int, sequences: _Rows, not_plain: int) -> int:
+    """How many of ``sequences``, from the first on, are in the chunk of that number and wait, with none of the flags
     ``not_plain``; none where the chunk is thin."""
     if chunk.thin:
-        return []
+        return 0
     sequences = sequences[: _leading(sequences >> CHUNK_SHIFT == number)]
     places = sequences & CHUNK_MASK
     flags = _column(chunk.flags, np.uint8)[places]
-    count = _leading((_column(chunk.state, np.uint8)[places] == _WAITING) & (flags & not_plain == 0))
-    found: list[int] = sequences[:count].tolist()
-    return found
+    return _leading((_column(chunk.state, np.uint8)[places] == _WAITING) & (flags & not_plain == 0))
 
 
 def _column(column: Any, kind: type) -> _Rows:

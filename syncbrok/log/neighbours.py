@@ -91,7 +91,7 @@ def plain_neighbours(data: bytes, at: int, sequence: int, count: int, found: lis
             seen, flags = first, first >> _FLAGS_SHIFT
             scope, failure = _SCOPES[flags >> SCOPE_SHIFT & 1], _FAILURES[flags >> FAILURE_SHIFT & 3]
         type_at = items * ID_BYTES
-        if items != items_seen or (items and body[:type_at] != parents_written):  # the children of a tree are alike
+        if items != items_seen or (items and not body.startswith(parents_written)):  # the children of a tree are alike
             items_seen, parents_written = items, body[:type_at]
             parents = tuple([body[one : one + ID_BYTES] for one in range(0, type_at, ID_BYTES)])
         key, fingerprint = "", b""
