@@ -4,6 +4,7 @@ from benchmarks import (
     backlog,
     batch,
     chain,
+    consumers,
     frontends,
     latency,
     memory,
@@ -18,7 +19,7 @@ from benchmarks.program import main
 
 ROWS = (
     *(publish.ROW, batch.ROW, backlog.ROW, publish_and_deliver.ROW, chain.ROW, tree.ROW, latency.ROW),
-    *(memory.ROW, start.ROW, queues.ROW, frontends.ROW, pipeline.ROW),
+    *(memory.ROW, start.ROW, queues.ROW, frontends.ROW, consumers.ROW, pipeline.ROW),
 )
 
 if __name__ == "__main__":
