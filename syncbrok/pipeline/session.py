@@ -193,7 +193,7 @@ def launch_environment(environment: Mapping[str, str], *, little: bool) -> dict[
     options = ["-Xss4m"]  # stopping a stream overflows the JVM's usual stack (a regular expression on a stack trace)
     # Spark asks for a progress bar of its own where it thinks it is an interactive shell.
     options.append("-Dspark.ui.showConsoleProgress=false")
-    # Spark asks whether a value is null before it reads one, and Arrow's own check of each read costs a tenth of a scan.
+    # Spark asks whether a value is null before it reads it; that Arrow checks each read as well is a tenth of a scan.
     options += ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false"]
     if little:
         # Half of what a short job costs would be compiling well what is then hardly run.
