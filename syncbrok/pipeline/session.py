@@ -35,6 +35,8 @@ from syncbrok.model.limits import MIB
 from syncbrok.pipeline.java import java_home
 from syncbrok.pipeline.noise import filtered
 
+_UNCHECKED: Final = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
+"""Spark asks whether a value is null before it reads it; that Arrow checks each read as well is a tenth of a scan"""
 SETTINGS: Final = {
     # Bytes between the JVM and Python over a Unix domain socket: a tenth to a fifth less time on a scan.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -44,6 +46,8 @@ SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     # What is kept in memory is kept in as few parts as it needs: a part of little data costs more than what is in it.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+    # Of the processes on a cluster; the driver's stand on its command line.
+    "spark.executor.extraJavaOptions": " ".join(_UNCHECKED),
     "spark.ui.enabled": "false",
 }
 """what is set where the user has not"""
@@ -193,8 +197,7 @@ def launch_environment(environment: Mapping[str, str], *, little: bool) -> dict[
     options = ["-Xss4m"]  # stopping a stream overflows the JVM's usual stack (a regular expression on a stack trace)
     # Spark asks for a progress bar of its own where it thinks it is an interactive shell.
     options.append("-Dspark.ui.showConsoleProgress=false")
-    # Spark asks whether a value is null before it reads it; that Arrow checks each read as well is a tenth of a scan.
-    options += ["-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false"]
+    options += _UNCHECKED
     if little:
         # Half of what a short job costs would be compiling well what is then hardly run.
         options.append("-XX:TieredStopAtLevel=1")
