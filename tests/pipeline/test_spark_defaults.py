@@ -8,7 +8,7 @@ DEFAULTS = Path(__file__).parents[2] / "config" / "spark-defaults.conf"
 
 
 def test_the_file_says_what_a_session_sets() -> None:
-    """Every setting with its value and the driver's options; whether there is a page of Spark's own is anybody's choice."""
+    """Every setting and the driver's options; whether there is a page of Spark's own is anybody's choice."""
     lines = [line.split(None, 1) for line in DEFAULTS.read_text().splitlines() if line and not line.startswith("#")]
     said = {name: value.strip() for name, value in lines}
     options = said.pop("spark.driver.extraJavaOptions").split()
