@@ -76,8 +76,6 @@ class Journal:
         self.with_key = self._reader.with_key
         self.with_idempotency_key = self._reader.with_idempotency_key
         self._recent = Recent()
-        self._newest: tuple[Mapping[int, Published], Mapping[int, Published]] = ({}, {})
-        """singles of the last batch and of the one before, which may have been written before they are delivered"""
         self._reserve = Reserve(directory, options.reserve_bytes)
         self._changing = Lock()
         """held while the watermark or the set of segments changes: two threads may (writer, retention)"""
@@ -205,7 +203,6 @@ class Journal:
         assert self._index is not None
         self._index.extend(batch.data, at, [0, *batch.ends[:-1]], batch.stretches)
         self._recent.add(batch)
-        self._newest = (batch.singles, self._newest[0])
         self.next_sequence = batch.last + 1
         self._written = batch.number
         if self._always:
@@ -314,12 +311,11 @@ class Journal:
 
     def cached(self, sequence: int) -> Published | None:
         """A message written lately, from memory alone."""
-        newest, before = self._newest
-        message = newest.get(sequence) or before.get(sequence)
-        if message is None:
-            found = self._recent.find(sequence)
-            message = None if found is None else message_at(*found)
-        return message
+        message = self._recent.single(sequence)
+        if message is not None:
+            return message
+        found = self._recent.find(sequence)
+        return None if found is None else message_at(*found)
 
     def kind_of(self, sequence: int) -> KindName:
         """``message``, ``other``, ``dropped`` (by retention), ``lost`` (in a gap that salvage left) or ``unknown``

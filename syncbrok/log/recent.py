@@ -35,12 +35,16 @@ class Recent:
         self._firsts: list[int] = []
         self._batches: list[Batch] = []
         self._bytes = 0
+        self._singles: tuple[Mapping[int, Published], Mapping[int, Published]] = ({}, {})
+        """of the last batch and of the one before, which may have been written before they are delivered; of no more,
+        since a message takes three times the memory of its record"""
         self._lock = Lock()
 
     def add(self, batch: Batch) -> None:
+        self._singles = (batch.singles, self._singles[0])
         with self._lock:
             self._firsts.append(batch.first)
-            self._batches.append(batch)
+            self._batches.append(batch._replace(singles={}))
             self._bytes += len(batch.data)
             if self._bytes > self._bytes_max or len(self._batches) > BATCHES_MAX:
                 self._forget()
@@ -53,6 +57,11 @@ class Recent:
             self._bytes -= len(self._batches[gone].data)
             gone += 1
         del self._firsts[:gone], self._batches[:gone]
+
+    def single(self, sequence: int) -> Published | None:
+        """A message of the newest batches, as it was encoded."""
+        newest, before = self._singles
+        return newest.get(sequence) or before.get(sequence)
 
     def find(self, sequence: int) -> tuple[bytes, int] | None:
         """The bytes that hold the record, and where in them it begins; None where it is not here (any more)."""
