@@ -309,31 +309,30 @@ class Courier:
         if pairs:
             self._deliver(number, pairs)
 
-    def _new_way(self, number: int, entry: tuple[Subscriber, str, float]) -> _Way:
-        if len(self._ways) >= _WAYS_MAX:
-            self._ways.clear()
-        way = self._ways[number] = (entry, self._handlers(entry[0]))
+    def _way(self, number: int) -> _Way:
+        """How things stand with the subscriber. Raises ``LookupError`` or a ``SyncbrokError`` once it is deleted."""
+        entry = self._lookup(number)
+        way = self._ways.get(number)
+        if way is None or way[0] is not entry:
+            if len(self._ways) >= _WAYS_MAX:
+                self._ways.clear()
+            way = self._ways[number] = (entry, self._handlers(entry[0]))
         return way
 
     def _deliver(self, number: int, pairs: list[tuple[Attempt, Published]]) -> None:
-        if self.ahead.marks and self.ahead.passed(number, pairs[-1][0].message):
+        if self.ahead.passed(number, pairs[-1][0].message):
             self._unread_some.set()
         try:
-            entry = self._lookup(number)
-            way = self._ways.get(number)
-            (subscriber, queue, timeout_s), handler = way if way and way[0] is entry else self._new_way(number, entry)
+            (subscriber, queue, timeout_s), handler = self._way(number)
         except (LookupError, SyncbrokError):
             for attempt, _ in pairs:  # deleted while its messages were read; the scheduler knows
                 self._answers.append((attempt, Answer(Reason.UNSUBSCRIBED)))
             self.wake()
             return
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
-        deliveries: list[Delivery] = []
-        size_bytes = 0
-        for attempt, message in pairs:
-            size_bytes += len(message.content)
-            deliveries.append(new(Delivery, (attempt, message, queue, timeout_s)))
-        self.bytes_in_flight += size_bytes
+        deliveries: list[Delivery] = [new(Delivery, (attempt, message, queue, timeout_s)) for attempt, message in pairs]
+        for _, message in pairs:
+            self.bytes_in_flight += len(message.content)
         handler.deliver(subscriber, deliveries, self._done)
 
     def _make_ready(self, attempts: list[Attempt]) -> None:
@@ -345,8 +344,7 @@ class Courier:
             if message is None:
                 continue
             with suppress(LookupError, SyncbrokError):  # deleted meanwhile
-                way = self._new_way(attempt.subscriber, self._lookup(attempt.subscriber))
-                (subscriber, queue, timeout_s), handler = way
+                (subscriber, queue, timeout_s), handler = self._way(attempt.subscriber)
                 if message.queue == subscriber.queue:
                     self.ahead.keep({child: message})
                     following = Attempt(child, attempt.subscriber, 1, 0, 0, 0)

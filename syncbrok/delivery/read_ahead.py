@@ -26,14 +26,14 @@ class ReadAhead:
         self._order: deque[int] = deque()
         self.wanted: set[int] = set()
         self._bytes = 0
-        self.marks: dict[int, int] = {}
+        self._marks: dict[int, int] = {}
         """by subscriber, the message at which to read on"""
 
     def passed(self, subscriber: int, sequence: int) -> bool:
         """Whether, with ``sequence`` going out to ``subscriber``, it is time to read on."""
-        if sequence < self.marks.get(subscriber, inf):
+        if sequence < self._marks.get(subscriber, inf):
             return False
-        del self.marks[subscriber]
+        del self._marks[subscriber]
         self.wanted.add(subscriber)
         return True
 
@@ -48,14 +48,14 @@ class ReadAhead:
         chosen: list[int] = []
         share = max(count_max // max(len(subscribers), 1), 1)
         for subscriber in subscribers:
-            self.marks.pop(subscriber, None)
+            self._marks.pop(subscriber, None)
             # Twice the share: half of that has been read, and stands before what is to be read now.
             following = [sequence for sequence in upcoming(subscriber, 2 * share) if sequence not in self.messages]
             if following and cached(following[-1]) is not None:
                 following = [sequence for sequence in following if cached(sequence) is None]
             following = following[:share]
             if following:
-                self.marks[subscriber] = following[len(following) // 2]
+                self._marks[subscriber] = following[len(following) // 2]
                 chosen += following
         return chosen
 

@@ -101,7 +101,6 @@ class Route:
         self.used_s = now_s = monotonic()
         render, signers = self.form.render, self._signers
         made: list[Made] = []
-        missed = False
         for delivery in deliveries:
             timeout_s = delivery.timeout_s
             deadline_s = now_s + timeout_s
@@ -111,14 +110,13 @@ class Route:
             if connection is None:
                 self._timeout_s = timeout_s
                 self.waiting.append(Exchange(delivery, done, now_s, deadline_s))
-                missed = True
                 continue
             connection.hold(self, delivery, done, now_s, deadline_s)
             try:
                 made.append((connection, delivery, render(delivery, timestamp_s, signers)))
             except Exception as error:  # noqa: BLE001 - whatever is in a message, it is answered and the others go on
                 self._unmade(connection, error)
-        if missed:
+        if self.waiting:
             pool.queue(self)
             self.dial()
         return made

@@ -80,7 +80,7 @@ class Webhook:
             if route is None or route.form.subscriber is not subscriber or route.form.queue != queue:
                 route = self._route(subscriber, queue)
             keys = self._secrets(number)
-            if keys is not route.keys and keys != route.keys:
+            if keys != route.keys:
                 route.sign_with(keys)
         except (SyncbrokError, LookupError, ValueError, OSError) as error:  # a bad endpoint, a secret that is lost
             why = {"subscriber": subscriber.id, "error": str(error)}
