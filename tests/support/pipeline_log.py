@@ -335,6 +335,8 @@ def write_log(folder: Path, seed: int) -> RealLog:
         _mend(broker, endpoints)
         _end_otherwise(broker)
         settle(broker)
+        # Nobody is subscribed to ticks, so no fact follows that could roll the segment: the live one has a message.
+        batch(broker, "ticks", [{"content": "last tick"}])
         answers = ask(broker, chance, roots)
         assert broker.terminate() == 0, broker.output()
     return RealLog(folder / "storage", answers, seed, acknowledged, killed_at, ("exports", "legacy"))
