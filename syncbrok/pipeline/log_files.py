@@ -229,7 +229,7 @@ def _check_not_covered(path: Path, view: memoryview, found: _Tail, start: _Tail)
 
 SPLIT_BYTES_MIN = 16 * limits.MIB
 """A task costs as long as decoding so much."""
-PARTITION_BYTES = 256 * limits.MIB
+PARTITION_BYTES = 512 * limits.MIB
 
 
 class Slice(NamedTuple):
@@ -260,10 +260,12 @@ def slices(log: Log, first: int = 0, last: int | None = None) -> list[Slice]:
 
 def share_out(parts: Iterable[Slice], target_bytes: int, least: int) -> list[list[Slice]]:
     """Pack slices, in order, into partitions of about ``target_bytes``, and into at least ``least`` where there is
-    enough to read: then a segment is split, at a record whose offset the sidecar knows."""
+    enough to read: then a segment is split, at a record whose offset the sidecar knows. Of more than ``least`` there
+    are twice, three times as many, ...: so many are read at once, and all cores have as much to do to the end."""
     waiting = [one for one in parts if one.last >= one.first]
     total = sum(one.bytes for one in waiting)
-    count = max(1, -(-total // target_bytes), min(least, total // min(SPLIT_BYTES_MIN, target_bytes)))
+    rounds = max(1, round(total / (least * target_bytes)))
+    count = max(1, min(rounds * least, total // min(SPLIT_BYTES_MIN, target_bytes)))
     share, slack = total / count, total / count / 4
     packed: list[list[Slice]] = [[]]
     at = 0

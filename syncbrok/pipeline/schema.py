@@ -5,7 +5,8 @@ needed here.
 ``deliveries``  a row for each row of an outcomes record: an attempt, or the end of a delivery without one
 ``facts``       a row for each record
 
-Times are Unix microseconds in UTC (``timestamp``). What is null where it is missing says so below.
+Times are Unix microseconds in UTC (``timestamp``). What may be null says so below. All others are declared never to be:
+Spark asks twice for each value of a row whether it is null, and these questions were a tenth of a scan.
 """
 
 from typing import NamedTuple
@@ -28,11 +29,12 @@ HEADERS = pa.map_(pa.string(), pa.string())
 
 
 class Column(NamedTuple):
-    """A column: its name, its Arrow type, and Spark's word for the same type."""
+    """A column: its name, its Arrow type, Spark's word for the same type, and whether a row may have no value."""
 
     name: str
     arrow: pa.DataType
     spark: str
+    nullable: bool
 
 
 _SPARK: dict[pa.DataType, str] = {
@@ -48,14 +50,15 @@ _SPARK: dict[pa.DataType, str] = {
 }
 
 
-def _columns(*pairs: tuple[str, pa.DataType]) -> tuple[Column, ...]:
-    return tuple(Column(name, kind, _SPARK[kind]) for name, kind in pairs)
+def _columns(*pairs: tuple[str, pa.DataType], null: str) -> tuple[Column, ...]:
+    """``null``: the names of those that may be."""
+    return tuple(Column(name, kind, _SPARK[kind], name in null.split()) for name, kind in pairs)
 
 
 MESSAGES = _columns(
     ("sequence", LONG),
     ("time", TIME),  # accepted
-    ("queue", TEXT),
+    ("queue", TEXT),  # null: not declared any more
     ("id", TEXT),
     ("parents", TEXTS),
     ("parent_sequences", LONGS),
@@ -73,6 +76,7 @@ MESSAGES = _columns(
     ("only_subscriber", INT),  # a test message's one subscriber, by its number; null: for all
     ("carried", FLAG),  # read from where retention carried it to: its own record is no longer in the log
     ("batch", LONG),
+    null="queue key idempotency_key not_before expires only_subscriber",
 )
 DELIVERIES = _columns(
     ("sequence", LONG),  # of the record
@@ -83,19 +87,20 @@ DELIVERIES = _columns(
     ("subscriber", TEXT),  # null: all, or not declared any more
     ("queue", TEXT),  # of the subscriber; null as above
     ("attempt", INT),  # 0: ended without one
-    ("outcome", TEXT),  # model.facts.Outcome in lower case
-    ("reason", TEXT),  # model.facts.Reason in lower case
+    ("outcome", TEXT),  # model.facts.Outcome in lower case; null: one that this version does not know
+    ("reason", TEXT),  # model.facts.Reason in lower case; null as above
     ("status", INT),
     ("time", TIME),  # the attempt began, or the delivery was ended
     ("due", TIME),  # of the next attempt; null: none
     ("after", LONG),
     ("latency_us", LONG),
     ("detail", BINARY),
+    null="subscriber queue outcome reason due",
 )
 FACTS = _columns(
     ("sequence", LONG),
     ("time", TIME),
-    ("kind", TEXT),  # layout.Kind in lower case; carried_message for a carried one
+    ("kind", TEXT),  # layout.Kind in lower case; carried_message for a carried one; null: not known to this version
     ("batch", LONG),
     ("synced_through", LONG),
     ("unit_end", FLAG),
@@ -109,6 +114,7 @@ FACTS = _columns(
     ("offset", LONG),
     ("bytes", LONG),
     ("detail", TEXT),  # JSON of what the fact says; null for messages and outcomes, which have rows of their own
+    null="kind queue id detail",
 )
 _OF_KIND = {"messages": MESSAGES, "deliveries": DELIVERIES, "facts": FACTS}
 
@@ -133,9 +139,9 @@ def columns_of(kind: str, wanted: str | None = None) -> tuple[Column, ...]:
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """Exactly what Spark expects of a batch with these columns."""
-    return pa.schema([(column.name, column.arrow) for column in columns])
+    return pa.schema([pa.field(column.name, column.arrow, column.nullable) for column in columns])
 
 
 def ddl(columns: tuple[Column, ...]) -> str:
     """The same as Spark reads a schema from text."""
-    return ", ".join(f"`{column.name}` {column.spark}" for column in columns)
+    return ", ".join(f"`{column.name}` {column.spark}{'' if column.nullable else ' not null'}" for column in columns)

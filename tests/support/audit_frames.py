@@ -70,7 +70,8 @@ def rows_of(facts: Sequence[Fact]) -> Rows:
 def _frame(spark: SparkSession, kind: str, rows: list[dict[str, Any]]) -> DataFrame:
     columns = schema.columns_of(kind)
     data = [tuple(row.get(column.name) for column in columns) for row in rows]
-    return spark.createDataFrame(data, schema.ddl(columns))
+    # A doctored log may lack what a log always has.
+    return spark.createDataFrame(data, schema.ddl(tuple(one._replace(nullable=True) for one in columns)))
 
 
 def _message(fact: Published, queues: dict[int, str], *, carried: bool) -> dict[str, Any]:

@@ -210,6 +210,8 @@ def read_parts(log: Log, parts: Iterable[Slice], query: Query, rule: CarriedRule
     for one in parts:
         for batch in decode.read(one, log.uuid, query, rule):
             assert batch.schema.equals(schema.arrow_schema(query.columns)), "the types are Spark's"
+            for one, column in zip(query.columns, batch.columns, strict=True):
+                assert one.nullable or not column.null_count, f"{one.name} is declared never to be null"
             assert 0 < batch.num_rows <= decode.BATCH_ROWS
             rows += plain(batch)
     return rows

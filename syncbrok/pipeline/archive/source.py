@@ -67,7 +67,7 @@ class RangeDataSource(SyncbrokDataSource):
         return NAME
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = read_options(self.options, schema.names)
+        options = read_options(self.options, schema.fields)
         first, last, below = (int(self.options[name]) for name in ("first", "last", "carriedBelow"))
         return RangeReader(options, first, last, below)
 

@@ -3,7 +3,7 @@
 Options: ``kind`` (messages, deliveries, facts), ``columns`` (a comma list: Spark prunes none for a source in Python),
 ``queue`` (a name or a comma list), ``since`` and ``until`` (on ``time``; RFC 3339 or Unix seconds; from and before),
 ``verify`` (checksums; true), ``pushdown`` (filters are handed down, where ``spark.sql.python.filterPushdown.enabled``
-is on; false), ``partitionBytes`` (256 MiB) and ``minPartitions`` (as many as this machine has cores). A batch is one
+is on; false), ``partitionBytes`` (512 MiB) and ``minPartitions`` (as many as this machine has cores). A batch is one
 look at the log: what was on the disk when it was planned.
 """
 
@@ -71,11 +71,11 @@ class SyncbrokDataSource(DataSource):
         return ddl(read_options(self.options).query.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        options = read_options(self.options, schema.names)
+        options = read_options(self.options, schema.fields)
         return FilteringReader(options) if options.pushdown else SyncbrokReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
-        return SyncbrokStreamReader(stream_options(self.options, schema.names))
+        return SyncbrokStreamReader(stream_options(self.options, schema.fields))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from syncbrok.pipeline.sink.writers import SyncbrokArrowWriter  # noqa: PLC0415  # who only reads needs none of it

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_bytes, parse_time_us
@@ -10,7 +10,14 @@ from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, Query
 from syncbrok.pipeline.log_files import PARTITION_BYTES
 
-TRIGGER_BYTES = 2 * PARTITION_BYTES
+TRIGGER_BYTES = PARTITION_BYTES
+
+
+class Field(Protocol):
+    """A column of a schema, as Spark has it."""
+
+    name: str
+    nullable: bool
 
 
 class ReadOptions(NamedTuple):
@@ -24,17 +31,20 @@ class ReadOptions(NamedTuple):
     pushdown: bool
 
 
-def read_options(options: Mapping[str, str], columns: Sequence[str] | None = None) -> ReadOptions:
-    """Of the options of a reader, batch or stream; ``columns``: those of a schema that was given. Raises
-    ``BadSetting``."""
+def read_options(options: Mapping[str, str], given: Sequence[Field] | None = None) -> ReadOptions:
+    """Of the options of a reader, batch or stream; ``given``: a schema that Spark has already, which has the last word
+    on what may be null. Raises ``BadSetting``."""
     if not options.get("path"):
         raise BadSetting("no path: give the broker's storage directory, as in .load('storage/')")
     kind = options.get("kind", "messages")
-    wanted = options.get("columns") if columns is None else ",".join(columns)
+    wanted = options.get("columns") if given is None else ",".join(one.name for one in given)
+    columns = schema.columns_of(kind, wanted)
+    if given is not None:
+        columns = tuple(one._replace(nullable=told.nullable) for one, told in zip(columns, given, strict=True))
     queues, kinds = _names(options, "queue"), _names(options, "factKinds")
     query = Query(
         kind,
-        schema.columns_of(kind, wanted),
+        columns,
         queues,
         parsed(parse_time_us, options, "since", TIME_MIN_US),
         parsed(parse_time_us, options, "until", TIME_MAX_US),
@@ -68,13 +78,13 @@ class StreamOptions(NamedTuple):
     fail_on_data_loss: bool
 
 
-def stream_options(options: Mapping[str, str], columns: Sequence[str] | None = None) -> StreamOptions:
+def stream_options(options: Mapping[str, str], given: Sequence[Field] | None = None) -> StreamOptions:
     """Of the options of a stream. Raises ``BadSetting``."""
     starting = options.get("startingSequence", "earliest").strip().lower()
     if starting not in ("earliest", "latest") and not (starting.isdecimal() and int(starting) > 0):
         raise BadSetting(f"startingSequence is {starting!r}; it must be earliest, latest or a sequence from 1 on")
     return StreamOptions(
-        read_options(options, columns),
+        read_options(options, given),
         starting,
         max(1, size(options, "maxBytesPerTrigger", TRIGGER_BYTES)),
         max(1, size(options, "maxRecordsPerTrigger", 1)) if options.get("maxRecordsPerTrigger") else None,
