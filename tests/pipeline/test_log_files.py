@@ -238,9 +238,7 @@ def _parts(*sizes: int) -> list[Slice]:
         ((64,) * 3, 1, 1, None),
     ],
 )
-def test_partitions_are_even_and_enough(
-    sizes: tuple[int, ...], target: int, least: int, expected: int | None
-) -> None:
+def test_partitions_are_even_and_enough(sizes: tuple[int, ...], target: int, least: int, expected: int | None) -> None:
     """About as large as asked for, of whole segments where that is even enough; at least as many as asked for where
     there is enough to read, and of more a multiple of that; every record in exactly one, in order."""
     mib = 1 << 20
