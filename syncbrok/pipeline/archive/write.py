@@ -7,11 +7,10 @@ seal. So a task that ran twice, a file that a store lost or a disk that turned a
 anything of it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from crc32c import crc32c
@@ -28,6 +27,7 @@ from syncbrok.pipeline.archive.rows import Borders, FileRows
 from syncbrok.pipeline.decode.segment import OpenSegment
 from syncbrok.pipeline.log_files import Segment as LogSegment
 from syncbrok.pipeline.schema import KINDS
+from syncbrok.pipeline.settings import set_for_now
 
 SETTINGS: Final = {
     # Else times are written in a form of 96 bits that has no statistics and that others read as nanoseconds.
@@ -204,22 +204,6 @@ def _checksum(pair: tuple[LogSegment, bytes]) -> Segment:
 
 
 # -- how --------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """The session with these settings, and afterwards as it was."""
-    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
 
 
 def _united(frames: Sequence[DataFrame]) -> DataFrame:

@@ -63,16 +63,19 @@ def crossings_of(nodes: DataFrame) -> DataFrame:
     return leaving.join(reached, "sequence")
 
 
+def entered(nodes: DataFrame, crossings: Crossings) -> DataFrame:
+    """The nodes of trees that a way leads into from another: all that may stand on a path outside of their own."""
+    return nodes.join(crossings.rows.select("root").distinct(), "root", "left_semi")
+
+
 def steps_outside(nodes: DataFrame, crossings: Crossings, leaving: DataFrame) -> DataFrame:
     """The messages on critical paths outside of their trees: ``tree``, ``sequence`` and how many outside steps come
     after it (``before``: 0 is the parent that the tree itself waited for). ``leaving`` has the ``tree`` and its
-    ``top``."""
+    ``top``, ``nodes`` are those of ``entered`` trees."""
     wanted = leaving.select("top", f.lit(True).alias("wanted")).distinct()
     hops = crossings.rows.join(wanted, "top", "left").repartition(1).mapInArrow(_hops, _HOPS_DDL)
     starts = leaving.join(hops, "top").select("root", "sequence", "tree", "before")
-    through = nodes.join(starts.select("root").distinct(), "root", "left_semi").select(
-        "root", "sequence", "critical_parent", "crosses"
-    )
+    through = nodes.select("root", "sequence", "critical_parent", "crosses")
     both = through.unionByName(starts, allowMissingColumns=True)
     return both.repartition("root").sortWithinPartitions("root").mapInArrow(_listed, _LISTED_DDL)
 

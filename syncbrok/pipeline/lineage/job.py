@@ -14,7 +14,7 @@ Root and depth are those the broker recorded. Where they are missing (rows of el
 
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion import declared as completion_declared
@@ -23,13 +23,23 @@ from syncbrok.pipeline.lineage.crossings import crossing, found
 from syncbrok.pipeline.lineage.nodes import ALONG, edges_of, placed_nodes, placed_nodes_of_log
 from syncbrok.pipeline.lineage.paths import critical_paths_of, late_trees_of
 from syncbrok.pipeline.lineage.places import with_places
+from syncbrok.pipeline.settings import set_for_now, unset
 
 MESSAGES: Final = tuple(dict.fromkeys((*completion.MESSAGES, *ALONG)))
 DELIVERIES: Final = completion.DELIVERIES
 FACTS: Final = completion.FACTS
 """the columns of a log that are read of each kind"""
 
-_HASHED_PARTITION: Final = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
+_WRITING: Final = {
+    # As in the archive: Parquet's own type, which costs a fraction of Spark's default to write.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Joins hash instead of sorting where every partition is small: half the time, and no more memory than there is.
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "128MB",
+    # No limit, so that Spark does not add up the bytes of a batch after each row, a tenth of the job. Rows are small,
+    # 10,000 to a batch; parcels are large, but a task holds all of its own in any case.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+}
+"""settings of Spark while the tables are written, each where nobody has set it"""
 
 
 class Lineage(NamedTuple):
@@ -64,20 +74,20 @@ def write(made: Lineage, out: str) -> Lineage:
     """The four tables as Parquet below ``out``, in place of what an earlier run wrote there; and as they are read back,
     so that what is asked of them next costs no second run."""
     spark = made.nodes.sparkSession
-    with_hash_joins(spark)
-    observed = Observation()
-    nodes = made.nodes.observe(observed, f.count_if("crosses").alias("crossings"))
-    nodes.write.mode("overwrite").parquet(f"{out}/nodes")
-    nodes = spark.read.schema(made.nodes.schema).parquet(f"{out}/nodes")
-    # Most logs have none, and then no join looks for them.
-    crossings = found(nodes) if observed.get.get("crossings") else None
-    tables = {
-        "edges": edges_of(nodes),
-        "trees": late_trees_of(nodes, crossings),
-        "critical_paths": critical_paths_of(nodes, crossings),
-    }
-    for name, table in tables.items():
-        table.write.mode("overwrite").parquet(f"{out}/{name}")
+    with set_for_now(spark, unset(spark, _WRITING)):
+        observed = Observation()
+        nodes = made.nodes.observe(observed, f.count_if("crosses").alias("crossings"))
+        nodes.write.mode("overwrite").parquet(f"{out}/nodes")
+        nodes = spark.read.schema(made.nodes.schema).parquet(f"{out}/nodes")
+        # Most logs have none, and then no join looks for them.
+        crossings = found(nodes) if observed.get.get("crossings") else None
+        tables = {
+            "edges": edges_of(nodes),
+            "trees": late_trees_of(nodes, crossings),
+            "critical_paths": critical_paths_of(nodes, crossings),
+        }
+        for name, table in tables.items():
+            table.write.mode("overwrite").parquet(f"{out}/{name}")
     read = {name: spark.read.schema(table.schema).parquet(f"{out}/{name}") for name, table in tables.items()}
     return Lineage(nodes, read["edges"], read["trees"], read["critical_paths"])
 
@@ -95,13 +105,6 @@ def trees_of(messages: DataFrame) -> DataFrame:
         )
         .withColumn("span_us", f.unix_micros("last_at") - f.unix_micros("first_at"))
     )
-
-
-def with_hash_joins(spark: SparkSession) -> None:
-    """Joins hash instead of sorting where every partition is small: half the time, and no more memory than there is.
-    Left alone where the user has set it."""
-    if spark.conf.get(_HASHED_PARTITION, "0b") in ("0", "0b"):
-        spark.conf.set(_HASHED_PARTITION, "128MB")
 
 
 def summary(trees: DataFrame) -> list[tuple[str, object]]:

@@ -1,0 +1,32 @@
+"""Settings for the length of a piece of work: afterwards the session is as it was, and a user's own stand."""
+
+import pytest
+from pyspark.sql import SparkSession
+
+from syncbrok.pipeline.settings import set_for_now, unset
+
+OWN, OTHER = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.parquet.outputTimestampType"
+
+
+def test_a_session_is_afterwards_as_it_was(spark: SparkSession) -> None:
+    """What had a value has it again, what had none has none, even where the work fails."""
+    spark.conf.set(OWN, "1000000")
+    try:
+        with pytest.raises(ZeroDivisionError), set_for_now(spark, {OWN: "5", OTHER: "TIMESTAMP_MICROS"}):
+            assert (spark.conf.get(OWN), spark.conf.get(OTHER)) == ("5", "TIMESTAMP_MICROS")
+            _ = 1 / 0
+        assert spark.conf.get(OWN) == "1000000"
+        assert spark.conf.get(OTHER, None) is None
+    finally:
+        spark.conf.unset(OWN)
+
+
+def test_what_a_user_has_set_is_not_chosen(spark: SparkSession) -> None:
+    """Only what has no value, a default is none."""
+    wanted = {OWN: "5", OTHER: "TIMESTAMP_MICROS"}
+    assert unset(spark, wanted) == wanted
+    spark.conf.set(OWN, "1000000")
+    try:
+        assert unset(spark, wanted) == {OTHER: "TIMESTAMP_MICROS"}
+    finally:
+        spark.conf.unset(OWN)
