@@ -75,7 +75,11 @@ def draw(known: dict[str, Any]) -> str:
         line("archive", "archive", 0),
         line("plain Parquet", "parquet_write", None),
     ]
-    following = [line("critical paths", "paths", 1, "messages"), line("trees", "trees", 2, "messages")]
+    following = [
+        line("critical paths", "paths", 1, "messages"),
+        line("audit", "audit", 0, "messages"),
+        line("trees", "trees", 2, "messages"),
+    ]
     by = known["machine"]
     note = f"{by['cores']} cores ({by['processor']}), Python {known['versions']['Python']}, {known['measured_at'][:10]}"
     return picture(
@@ -83,7 +87,7 @@ def draw(known: dict[str, Any]) -> str:
         [
             Panel("Reading", "messages in the log", "seconds", ticks("rows"), reading),
             Panel("Writing", "messages in the log", "seconds", ticks("rows"), jobs),
-            Panel("Lineage, chains of 1,000", "messages in the log", "seconds", ticks("messages"), following),
+            Panel("Lineage and audit, chains of 1,000", "messages in the log", "seconds", ticks("messages"), following),
         ],
         note,
         columns=3,

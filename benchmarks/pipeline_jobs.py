@@ -17,8 +17,10 @@ import orjson
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from benchmarks.ready_made import ReadyMade
 from benchmarks.row import progress
 from syncbrok.pipeline.archive.job import archive
+from syncbrok.pipeline.audit.job import DELIVERY_COLUMNS, FACT_COLUMNS, MESSAGE_COLUMNS, prove
 from syncbrok.pipeline.completion.declared import KINDS as DECLARING
 from syncbrok.pipeline.lineage.job import DELIVERIES, FACTS, MESSAGES, lineage_of_log, trees_of, write
 from syncbrok.pipeline.session import session
@@ -30,26 +32,38 @@ Seconds = dict[str, float]
 
 
 def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
-    """The log and a Parquet of the same rows: every column, two columns, a count."""
+    """The log and a Parquet of the same rows: every column, two columns, a count. Beside the first two what Spark takes
+    for as many rows from Python that need no decoding."""
     parquet = f"{scratch}/parquet"
     began = time.perf_counter()
     _log(spark, log).write.mode("overwrite").option("compression", "zstd").parquet(parquet)
     found = {"parquet_write": time.perf_counter() - began, "rows": float(spark.read.parquet(parquet).count())}
-    ways: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-        "full": (lambda: _all(_log(spark, log)), lambda: _all(spark.read.parquet(parquet))),
-        "narrow": (
-            lambda: _narrow(_log(spark, log, columns=",".join(NARROW))),
-            lambda: _narrow(spark.read.parquet(parquet)),
-        ),
-        "count": (lambda: _log(spark, log, columns="sequence").count(), lambda: spark.read.parquet(parquet).count()),
+    spark.dataSource.register(ReadyMade)
+    ready = spark.read.format("ready-made").option("rows", str(int(found["rows"])))
+    two = ",".join(NARROW)
+    ways: dict[str, dict[str, Callable[[], Any]]] = {
+        "full": {
+            "full": lambda: _all(_log(spark, log)),
+            "full_parquet": lambda: _all(spark.read.parquet(parquet)),
+            "full_ready": lambda: _all(ready.load(log)),
+        },
+        "narrow": {
+            "narrow": lambda: _narrow(_log(spark, log, columns=two)),
+            "narrow_parquet": lambda: _narrow(spark.read.parquet(parquet)),
+            "narrow_ready": lambda: _narrow(ready.option("columns", two).load(log)),
+        },
+        "count": {
+            "count": lambda: _log(spark, log, columns="sequence").count(),
+            "count_parquet": lambda: spark.read.parquet(parquet).count(),
+        },
     }
-    for name, (ours, theirs) in ways.items():
-        taken: tuple[list[float], list[float]] = ([], [])
+    for works in ways.values():
+        taken: dict[str, list[float]] = {name: [] for name in works}
         for _ in range(1 + repeat):
-            for times, work in zip(taken, (ours, theirs), strict=True):
-                times.append(_seconds(work))
-        found[name], found[f"{name}_parquet"] = (min(times[1:]) for times in taken)
-        progress(f"    {name}: log {taken[0]}, Parquet {taken[1]}")
+            for name, work in works.items():
+                taken[name].append(_seconds(work))
+        found |= {name: min(times[1:]) for name, times in taken.items()}
+        progress(f"    {taken}")
     shutil.rmtree(parquet)
     return found
 
@@ -78,6 +92,16 @@ def trees(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
     rows, deepest = found.nodes.agg(f.count("*"), f.max("depth")).first() or (0, 0)
     shutil.rmtree(f"{scratch}/lineage")
     return {"trees": min(times[1:]), "paths": seconds, "messages": float(rows), "deepest": float(deepest)}
+
+
+def audited(spark: SparkSession, log: str) -> Seconds:
+    """The proof over the whole log, which has nothing to find. Raises ``AssertionError`` where it finds something."""
+    whole = Whole(spark, log)
+    kinds = {"messages": MESSAGE_COLUMNS, "deliveries": DELIVERY_COLUMNS, "facts": FACT_COLUMNS}
+    began = time.perf_counter()
+    proof = prove(*(whole.read(kind, ",".join(columns)) for kind, columns in kinds.items()), settled=True)
+    assert not proof.violations.count(), proof.violations.take(5)
+    return {"audit": time.perf_counter() - began}
 
 
 def _log(spark: SparkSession, path: str, **options: str) -> DataFrame:
@@ -110,6 +134,7 @@ def main() -> None:
         found |= archiving(spark, wanted["archive"], scratch)
     if wanted.get("families"):
         found |= trees(spark, wanted["families"], scratch, repeat)
+        found |= audited(spark, wanted["families"])
     sys.stdout.buffer.write(orjson.dumps(found) + b"\n")
     sys.stdout.flush()
     spark.stop()
