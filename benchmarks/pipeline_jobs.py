@@ -70,7 +70,7 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
 
 def archiving(spark: SparkSession, log: str, scratch: str) -> Seconds:
     """The whole job, verification and all, of a log that was never archived."""
-    out = Path(scratch) / "archive"
+    out = Path(scratch) / "archived"
     began = time.perf_counter()
     done = archive(spark, Path(log), str(out))
     seconds = time.perf_counter() - began

@@ -12,13 +12,12 @@ which the report shows people: what judges must not share a mistake with what is
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.audit import chains, events, gates, keys, sequences, shapes, standing, waiting
@@ -27,6 +26,7 @@ from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.declared import declared
 from syncbrok.pipeline.audit.rules import VIOLATION, Violation
 from syncbrok.pipeline.audit.tables import Kinds, ddl, struct
+from syncbrok.pipeline.settings import UNMEASURED, set_for_now
 
 MESSAGE_COLUMNS: Final = (
     "sequence", "time", "queue", "id", "parent_sequences", "key", "scope", "parent_failure", "not_before", "expires",
@@ -75,7 +75,7 @@ def prove(
     settled: bool = False, pending_us_max: int | None = None, step: Step = lambda _: None,
 ) -> Proof:  # fmt: skip
     """As ``audit``, with everything it saw. ``step`` is told what it is at."""
-    with _unmeasured(facts.sparkSession):
+    with set_for_now(facts.sparkSession, UNMEASURED):
         log = _looked_at(facts, step)
         step("deliveries")
         told = _told(messages, deliveries, log)
@@ -188,23 +188,6 @@ def _counts(told: DataFrame) -> dict[str, int]:
     names = list(shapes.TOLD["count"])
     row: Any = _of(told, "count").agg(*(f.sum(name).alias(name) for name in names)).collect()[0]
     return {name: int(row[name] or 0) for name in names}
-
-
-@contextmanager
-def _unmeasured(spark: SparkSession) -> Iterator[None]:
-    """Spark limits what it hands to Python at a time by rows, and by bytes as well: then it asks each column for its
-    size after each row, which a column of lists finds out by going through all of them. Half of the time of an audit,
-    whose rows are small."""
-    name = "spark.sql.execution.arrow.maxBytesPerBatch"
-    before = spark.conf.get(name, None)
-    spark.conf.set(name, str(2**31 - 1))
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, before)
 
 
 def _kept(frame: DataFrame) -> DataFrame:

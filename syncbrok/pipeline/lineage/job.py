@@ -23,7 +23,7 @@ from syncbrok.pipeline.lineage.crossings import crossing, found
 from syncbrok.pipeline.lineage.nodes import ALONG, edges_of, placed_nodes, placed_nodes_of_log
 from syncbrok.pipeline.lineage.paths import critical_paths_of, late_trees_of
 from syncbrok.pipeline.lineage.places import with_places
-from syncbrok.pipeline.settings import set_for_now, unset
+from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
 
 MESSAGES: Final = tuple(dict.fromkeys((*completion.MESSAGES, *ALONG)))
 DELIVERIES: Final = completion.DELIVERIES
@@ -35,9 +35,7 @@ _WRITING: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Joins hash instead of sorting where every partition is small: half the time, and no more memory than there is.
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "128MB",
-    # No limit, so that Spark does not add up the bytes of a batch after each row, a tenth of the job. Rows are small,
-    # 10,000 to a batch; parcels are large, but a task holds all of its own in any case.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+    **UNMEASURED,
 }
 """settings of Spark while the tables are written, each where nobody has set it"""
 
