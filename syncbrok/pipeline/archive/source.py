@@ -18,7 +18,7 @@ from syncbrok.pipeline.decode.query import CarriedRule
 from syncbrok.pipeline.log_files import Log
 from syncbrok.pipeline.source.data_source import SyncbrokDataSource, SyncbrokReader
 from syncbrok.pipeline.source.options import ReadOptions, read_options
-from syncbrok.pipeline.source.partition import LogPartition
+from syncbrok.pipeline.source.partition import LogPartition, freeze_what_is_imported
 
 NAME: Final = "syncbrok_range"
 _registered: "WeakSet[SparkSession]" = WeakSet()
@@ -67,6 +67,7 @@ class RangeDataSource(SyncbrokDataSource):
         return NAME
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        freeze_what_is_imported()
         options = read_options(self.options, schema.fields)
         first, last, below = (int(self.options[name]) for name in ("first", "last", "carriedBelow"))
         return RangeReader(options, first, last, below)

@@ -142,6 +142,7 @@ class Lookup:
     """Names by their numbers: queues, subscribers, the values of an enum."""
 
     def __init__(self, names: dict[int, str]) -> None:
+        self._by_code = names
         self._names = pa.array([*names.values(), None], pa.string())
         nameless = len(names)
         self._places = np.full(max(names, default=-1) + 2, nameless, dtype=np.int32)
@@ -149,12 +150,14 @@ class Lookup:
 
     def has(self, codes: Array) -> bool:
         """Whether each of them has a name."""
-        return not (self._at(codes[:1] if _alike(codes) else codes) == len(self._names) - 1).any()
+        if _alike(codes):
+            return int(codes[0]) in self._by_code
+        return not (self._at(codes) == len(self._names) - 1).any()
 
     def take(self, codes: Array) -> pa.Array:
         """The name of each; null where it has none."""
         if _alike(codes):
-            return repeated(self._names[int(self._at(codes[:1])[0])].as_py(), len(codes))
+            return repeated(self._by_code.get(int(codes[0])), len(codes))
         return self._names.take(pa.array(self._at(codes)))
 
     def _at(self, codes: Array) -> Array:

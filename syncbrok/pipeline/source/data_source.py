@@ -20,7 +20,7 @@ from syncbrok.pipeline.decode.plan import plan
 from syncbrok.pipeline.schema import ddl
 from syncbrok.pipeline.source.filters import take
 from syncbrok.pipeline.source.options import ReadOptions, read_options, stream_options
-from syncbrok.pipeline.source.partition import LogPartition, read_partition
+from syncbrok.pipeline.source.partition import LogPartition, freeze_what_is_imported, read_partition
 from syncbrok.pipeline.source.stream import SyncbrokStreamReader
 
 _INDEX_FACTOR = 16
@@ -68,9 +68,11 @@ class SyncbrokDataSource(DataSource):
         return "syncbrok"
 
     def schema(self) -> str:
+        freeze_what_is_imported()
         return ddl(read_options(self.options).query.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        freeze_what_is_imported()
         options = read_options(self.options, schema.fields)
         return FilteringReader(options) if options.pushdown else SyncbrokReader(options)
 
