@@ -38,7 +38,8 @@ async def main(url: str, families: int) -> None:
         print(f"published; the last mother is {(await mother).id}")
         await done.wait()
         print(f"{len(seen)} messages, every child after its parents")
-        consuming.cancel()
+        broker.stop()
+        await consuming
 
 
 if __name__ == "__main__":

@@ -84,6 +84,29 @@ async def test_a_consumer_that_stops_has_answered_everything(client: Client) -> 
         client._subscriptions.clear()
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_leaving_the_client_ends_a_consumer_that_still_runs(broker: BrokerProcess, cancelled: bool) -> None:
+    """Whether its task was cancelled a moment before or forgotten: what was handled is acknowledged, and the task has
+    ended as cancelled, not with an error of a connection that was closed under it."""
+    done = asyncio.Event()
+    async with Client(broker.url) as client:
+
+        @client.consumer("shop", group="workers", start="beginning")
+        async def handle(_: Received) -> None:
+            done.set()
+
+        running = asyncio.create_task(client.run())
+        published = await client.publish("shop", "once")
+        await done.wait()
+        await asyncio.sleep(0)  # the handler has returned, its acknowledgement lingers
+        if cancelled:
+            running.cancel()
+    assert running.done()
+    assert running.cancelled()
+    async with Client(broker.url) as client:
+        assert await client.wait(published, 5) == "complete"
+
+
 async def test_a_stream_handles_refuses_and_survives_the_broker(broker: BrokerProcess) -> None:
     """INTERFACES 3: over a WebSocket as by pull: returning acknowledges, raising refuses; a broker that is killed is
     found again, and a group goes on where it was."""

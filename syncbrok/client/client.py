@@ -20,7 +20,8 @@ _LOOK_S: Final = 0.05
 
 
 class Client:
-    """Use it as a context manager; leaving it waits for everything published.
+    """Use it as a context manager; leaving it cancels a ``run`` that still goes on, acknowledges what was handled, and
+    waits for everything published.
 
     ``idempotent``: each message is given an idempotency key, so that a repeat after silence publishes nothing twice.
     ``give_up_s``: for how long a request is repeated before ``Unreachable``.
@@ -41,12 +42,18 @@ class Client:
         self._consumptions: list[Consumption] = []
         self._subscriptions: list[Subscription] = []
         self._stopping = asyncio.Event()
+        self._running: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         await self._transport.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        for task in self._running:
+            if not task.cancelling():  # a second time would cut off its last acknowledgements
+                task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
         await self._batching.finished()
         await self._transport.__aexit__()
 
@@ -179,11 +186,17 @@ class Client:
         """Consume with all that was registered, until ``stop`` is called and what is being handled is answered, or
         until cancelled, which cancels the handlers."""
         self._stopping.clear()
-        async with asyncio.TaskGroup() as tasks:
-            for consumption in self._consumptions:
-                tasks.create_task(consuming.run(self._transport, consumption, self._stopping))
-            for subscription in self._subscriptions:
-                tasks.create_task(streaming.run(self._transport, subscription, self._stopping))
+        mine = asyncio.current_task()
+        assert mine is not None
+        self._running.add(mine)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for consumption in self._consumptions:
+                    tasks.create_task(consuming.run(self._transport, consumption, self._stopping))
+                for subscription in self._subscriptions:
+                    tasks.create_task(streaming.run(self._transport, subscription, self._stopping))
+        finally:
+            self._running.discard(mine)
 
     def stop(self) -> None:
         """Let ``run`` return."""
