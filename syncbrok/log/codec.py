@@ -393,11 +393,8 @@ def lockstep(buffer: Buffer, sparse: npt.NDArray[np.int64], every: int, records:
     steps = np.empty((every, len(sparse)), dtype=np.int64)
     lengths = np.ndarray(len(buffer) - HEADER_BYTES + 1, dtype="<u4", buffer=buffer, offset=LENGTH_AT, strides=(1,))
     at = np.array(sparse, dtype=np.int64)
-    last = len(lengths) - 1
     for step in steps:
         step[:] = at
-        at += lengths[at]
-        at += HEADER_BYTES
         # Past the last record only the last row goes on walking, over bytes that are no record: held inside the buffer.
-        np.minimum(at, last, out=at)
+        at = np.minimum(at + HEADER_BYTES + lengths[at], len(lengths) - 1)
     return np.ascontiguousarray(steps.T).reshape(-1)[:records]
