@@ -4,19 +4,19 @@ once. The log can be read no faster than this through ``pyspark.sql.datasource``
 Options: ``columns``, and ``rows`` to give in all.
 """
 
-import gc
 from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from syncbrok.pipeline import log_files
 from syncbrok.pipeline.decode import records
 from syncbrok.pipeline.decode.query import CarriedRule
-from syncbrok.pipeline.schema import ddl
+from syncbrok.pipeline.source.data_source import SyncbrokDataSource
 from syncbrok.pipeline.source.options import ReadOptions, read_options
+from syncbrok.pipeline.source.partition import freeze_what_is_imported
 
 _PARTITIONS: Final = 4
 
@@ -36,7 +36,7 @@ class _Reader(DataSourceReader):
         return [_Batches(batches) for _ in range(_PARTITIONS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        gc.freeze()  # as the source does
+        freeze_what_is_imported()
         log = log_files.look(log_files.directory_of(self._options.path))
         first = log_files.slices(log)[0]
         batch = next(records.read(first, log.uuid, self._options.query, CarriedRule()))
@@ -45,15 +45,12 @@ class _Reader(DataSourceReader):
             yield batch
 
 
-class ReadyMade(DataSource):
+class ReadyMade(SyncbrokDataSource):
     """``spark.dataSource.register(ReadyMade)``, then ``format("ready-made")``."""
 
     @classmethod
     def name(cls) -> str:
         return "ready-made"
-
-    def schema(self) -> str:
-        return ddl(read_options(self.options).query.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _Reader(read_options(self.options, schema.fields), int(self.options["rows"]))
