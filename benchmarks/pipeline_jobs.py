@@ -39,18 +39,18 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
     _log(spark, log).write.mode("overwrite").option("compression", "zstd").parquet(parquet)
     found = {"parquet_write": time.perf_counter() - began, "rows": float(spark.read.parquet(parquet).count())}
     spark.dataSource.register(ReadyMade)
-    ready = spark.read.format("ready-made").option("rows", str(int(found["rows"])))
+    ready = {"rows": str(int(found["rows"]))}
     two = ",".join(NARROW)
     ways: dict[str, dict[str, Callable[[], Any]]] = {
         "full": {
             "full": lambda: _all(_log(spark, log)),
             "full_parquet": lambda: _all(spark.read.parquet(parquet)),
-            "full_ready": lambda: _all(ready.load(log)),
+            "full_ready": lambda: _all(_log(spark, log, "ready-made", **ready)),
         },
         "narrow": {
             "narrow": lambda: _narrow(_log(spark, log, columns=two)),
             "narrow_parquet": lambda: _narrow(spark.read.parquet(parquet)),
-            "narrow_ready": lambda: _narrow(ready.option("columns", two).load(log)),
+            "narrow_ready": lambda: _narrow(_log(spark, log, "ready-made", columns=two, **ready)),
         },
         "count": {
             "count": lambda: _log(spark, log, columns="sequence").count(),
@@ -104,8 +104,8 @@ def audited(spark: SparkSession, log: str) -> Seconds:
     return {"audit": time.perf_counter() - began}
 
 
-def _log(spark: SparkSession, path: str, **options: str) -> DataFrame:
-    return spark.read.format("syncbrok").options(**options).load(path)
+def _log(spark: SparkSession, path: str, source: str = "syncbrok", **options: str) -> DataFrame:
+    return spark.read.format(source).options(**options).load(path)
 
 
 def _all(frame: DataFrame) -> None:

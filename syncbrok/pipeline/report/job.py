@@ -38,7 +38,7 @@ from syncbrok.pipeline.report import tables as report_tables
 from syncbrok.pipeline.report.gather import Page, Row, gather
 from syncbrok.pipeline.report.period import Period
 from syncbrok.pipeline.report.tables import Counted
-from syncbrok.pipeline.settings import UNMEASURED, set_for_now
+from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
 
 MESSAGES: Final = completion.MESSAGES
 DELIVERIES: Final = (*completion.DELIVERIES, "status", "latency_us")
@@ -90,7 +90,8 @@ def report(
     period = Period(since or seen.began, until or seen.ended + _LEAST)
     if period.since >= period.until:
         raise BadSetting(f"there is nothing from {period.since} on: the log ends at {seen.ended}")
-    with set_for_now(messages.sparkSession, UNMEASURED):
+    spark = messages.sparkSession
+    with set_for_now(spark, unset(spark, UNMEASURED)):
         counted = _counted(messages.select(*MESSAGES), deliveries.select(*DELIVERIES), seen, period)
     return Report(messages.sparkSession, report_tables.tables(counted, seen.first, seen.last))
 
