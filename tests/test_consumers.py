@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from syncbrok.delivery.consumers import TOGETHER_S, Consumers, Member
-from syncbrok.delivery.handler import Attempt, Delivery
+from syncbrok.delivery.handler import Delivery
 from syncbrok.model.message import CONSUMER_SCHEME, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Subscribe, Unsubscribe
-from tests.support.endpoint import message, subscriber
+from tests.support.endpoint import delivery, send, subscriber
 from tests.support.polling import eventually
 from tests.support.spaces import NEVER_AGAIN, Running, running_space
 
@@ -184,10 +184,8 @@ async def test_acknowledgements_are_settled_together_unless_somebody_waits() -> 
     inbox = Inbox()
     member = consumers.join(1, inbox, 3)
     told: list[int] = []
-    deliveries = [Delivery(Attempt(sequence, 1, 1, 0, 0, 0), message(sequence), "shop", 9.0) for sequence in (1, 2, 3)]
-    consumers.deliver(
-        subscriber("consumer:test"), deliveries, lambda delivery, _: told.append(delivery.attempt.message)
-    )
+    deliveries = [delivery(sequence) for sequence in (1, 2, 3)]
+    send(consumers, subscriber("consumer:test"), deliveries, lambda one, _: told.append(one.attempt.message))
     began_s = time.monotonic()
     member.acknowledge((1,), in_company=True)
     for _ in range(3):

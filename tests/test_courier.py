@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from syncbrok.delivery.courier import ATTEMPTS_PER_TURN, READ_RUN_MAX, Courier
-from syncbrok.delivery.handler import Answer, Attempt, Delivery, Done
+from syncbrok.delivery.courier import ATTEMPTS_PER_TURN, Courier
+from syncbrok.delivery.fetcher import READ_RUN_MAX
+from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Done
 from syncbrok.model import limits
 from syncbrok.model.errors import UnknownSubscriber
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Published, Reason, Row
-from syncbrok.model.message import Subscriber
 from tests.support.endpoint import TIME_US, message, subscriber
 from tests.support.polling import eventually
 
@@ -26,6 +26,7 @@ class Schedule:
         self.ready: deque[tuple[int, int]] = deque()
         self.later: list[tuple[int, int, int]] = []
         self.dying: deque[int] = deque()
+        self.families: dict[int, list[int]] = {}
         self.out: set[tuple[int, int]] = set()
         self.takes: list[int] = []
         self.settled: list[tuple[Attempt, Answer, float]] = []
@@ -61,8 +62,8 @@ class Schedule:
     def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
         return [sequence for sequence, number in self.ready if number == subscriber][:limit]
 
-    def first_child(self, message: int) -> int:
-        return 0
+    def children(self, message: int, limit: int) -> Sequence[int]:
+        return self.families.get(message, [])[:limit]
 
     def owed(self, now_us: int, limit: int) -> list[Row]:
         dead = [self.dying.popleft() for _ in range(min(limit, len(self.dying)))]
@@ -80,17 +81,17 @@ class Post:
         self.calls: list[list[int]] = []
         self.waiting: list[tuple[Delivery, Done]] = []
 
-    def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
+    def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
         self.calls.append([delivery.attempt.message for delivery in deliveries])
         for delivery in deliveries:
-            assert delivery.attempt.subscriber == subscriber.number
+            assert delivery.attempt.subscriber == delivery.to.subscriber.number
             answer = self.answer(delivery)
             if answer is None:
                 self.waiting.append((delivery, done))
             else:
                 asyncio.get_running_loop().call_soon(done, delivery, answer)
 
-    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+    def make_ready(self, delivery: Delivery) -> None:
         """Nothing is made ahead."""
 
     def forget(self, subscriber: int) -> None:
@@ -125,7 +126,7 @@ class World:
             self.read,
             lambda sequence: message(sequence, self.content) if sequence < 100 else None,
             self.rows.append,
-            self.lookup,
+            self.destination,
             lambda: 7,
             lambda: self.now_us,
             lambda: 0.5,
@@ -138,10 +139,10 @@ class World:
         some = sequences[: self.read_most]
         return [None if sequence in self.lost else message(sequence, self.content) for sequence in some]
 
-    def lookup(self, number: int) -> tuple[Subscriber, str, float]:
+    def destination(self, number: int) -> Destination:
         if number in self.unknown:
             raise UnknownSubscriber("it is gone")
-        return subscriber(self.endpoint, number=number), "orders", 15.0
+        return Destination(subscriber(self.endpoint, number=number), "orders", 15.0)
 
     @property
     def recorded(self) -> list[tuple[int, Outcome]]:
@@ -165,7 +166,7 @@ async def test_attempts_go_out_and_outcomes_are_recorded() -> None:
         for _ in range(5):
             world.courier.wake()
         await eventually(lambda: len(world.recorded) == 5, "five rows")
-        assert world.post.calls == [[1, 2, 3], [4, 5]]
+        assert world.post.calls == [[1, 2, 3, 4, 5]]
         assert len(world.rows) == 1
         assert {outcome for _, outcome in world.recorded} == {Outcome.DELIVERED}
         assert {row.after for row in world.rows[0]} == {7}
@@ -247,11 +248,28 @@ async def test_what_several_subscribers_get_is_looked_up_once() -> None:
         assert sorted(world.recorded) == [(7, Outcome.DELIVERED)] * 3 + [(8, Outcome.DELIVERED)] * 3
 
 
+async def test_what_waits_for_the_few_that_are_out_is_read_while_they_are_out() -> None:
+    """DESIGN 5, a wide tree: when its parent ends, the first of its children are in memory; each is read once."""
+    children = list(range(200, 200 + 3 * READ_RUN_MAX))
+    async with running(World(lambda one: None if one.attempt.message == 7 else OK)) as world:
+        world.schedule.families = {7: children}
+        world.schedule.give(7)
+        world.courier.wake()
+        await eventually(lambda: len(world.reads) == 1, "the first of them are read")
+        assert world.reads == [children[:READ_RUN_MAX]]
+        assert world.post.calls == [[7]]
+        world.schedule.give(*children)
+        ((parent, done),) = world.post.waiting
+        done(parent, OK)
+        await eventually(lambda: len(world.recorded) == 1 + len(children), "all delivered")
+        assert sorted(one for run in world.reads for one in run) == children
+
+
 async def test_a_handler_that_changes_is_used_from_then_on() -> None:
     """Who delivers to a subscriber is remembered only until it may be another, or the subscriber's settings change."""
     async with running(World()) as world:
-        entry = world.lookup(1)
-        world.courier._lookup = lambda _: entry
+        entry = world.destination(1)
+        world.courier._destination = lambda _: entry
         before, after = world.post, Post(lambda _: OK)
         for sequence, post, changed in ((7, before, False), (8, before, False), (9, after, True), (10, after, False)):
             world.post = post

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from syncbrok.delivery.courier import READ_RUN_MAX
+from syncbrok.delivery.fetcher import READ_RUN_MAX
 from syncbrok.delivery.handler import Answer
 from syncbrok.model.errors import LogFailed
 from syncbrok.model.facts import Outcome, Reason
@@ -105,10 +105,8 @@ async def test_a_failure_inside_ends_run_with_its_cause(where: str) -> None:
     def broken(*_: object) -> None:
         raise LogFailed("the disk is gone")
 
-    if where in ("read", "recorded"):
-        setattr(world.courier, f"_{where}", broken)
-    else:
-        setattr(world.schedule, where, broken)
+    owner = {"read": world.courier._fetcher, "recorded": world.courier}.get(where, world.schedule)
+    setattr(owner, where if owner is world.schedule else f"_{where}", broken)
     world.schedule.give(1, 150)
     with pytest.raises(LogFailed, match="the disk is gone"):
         await world.courier.run()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from syncbrok.delivery.courier import Courier
 from syncbrok.delivery.guard import Guard
+from syncbrok.delivery.handler import Destination
 from syncbrok.delivery.webhook import Webhook
 from syncbrok.model.facts import Outcome, Outcomes, Published, Row
 from syncbrok.model.message import RetryPolicy, Subscriber
@@ -30,7 +31,7 @@ class Wiring:
             self.read,
             lambda sequence: self.message(sequence) if sequence % 2 else None,
             self.recorded,
-            lambda number: (self.subscribers[number], "q1", 5.0),
+            lambda number: Destination(self.subscribers[number], "q1", 5.0),
             lambda: self.log.durable,
             lambda: time.time_ns() // 1_000,
             lambda: 0.0,

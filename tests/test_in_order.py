@@ -6,7 +6,7 @@ behind it; attempts that were waiting when the courier stops still counted.
 
 import random
 
-from syncbrok.delivery.handler import Attempt
+from syncbrok.delivery.handler import Attempt, Destination
 from syncbrok.delivery.in_order import InOrder
 from syncbrok.model.errors import UnknownSubscriber
 from syncbrok.model.facts import Published
@@ -15,10 +15,11 @@ from tests.support.endpoint import TIME_US, message, subscriber
 CONSUMED, CALLED, GONE = 1, 2, 3
 
 
-def lookup(number: int) -> tuple[object, ...]:
+def destination(number: int) -> Destination:
     if number == GONE:
         raise UnknownSubscriber("deleted")
-    return (subscriber(endpoint="consumer:test" if number == CONSUMED else "http://127.0.0.1:1/"), "queue", 1.0)
+    endpoint = "consumer:test" if number == CONSUMED else "http://127.0.0.1:1/"
+    return Destination(subscriber(endpoint=endpoint), "queue", 1.0)
 
 
 def attempt(sequence: int, number: int = CONSUMED) -> Attempt:
@@ -33,7 +34,7 @@ def test_what_was_taken_first_goes_first(seed: int) -> None:
     """docs/frontends.md, order: in whatever order the readers are done, and whatever was in memory meanwhile."""
     chance = random.Random(seed)
     for _ in range(50):
-        order = InOrder(lookup)
+        order = InOrder(destination)
         reading: list[Attempt] = []
         out: list[int] = []
         sequence = 0
@@ -57,7 +58,7 @@ def test_what_was_taken_first_goes_first(seed: int) -> None:
 
 def test_what_is_lost_holds_up_nothing() -> None:
     """DESIGN 1: a record that cannot be read ends as a dead letter, and those behind it go out."""
-    order = InOrder(lookup)
+    order = InOrder(destination)
     for sequence in (1, 2):
         order.read(attempt(sequence))
     order.follow(attempt(3), published(3))
@@ -69,7 +70,7 @@ def test_what_is_lost_holds_up_nothing() -> None:
 def test_endpoints_that_are_called_do_not_wait() -> None:
     """DESIGN 1: order beyond parents and keys is for consumers; an endpoint takes many at once, and whoever is deleted
     waits for nothing."""
-    order = InOrder(lookup)
+    order = InOrder(destination)
     for number in (CALLED, GONE):
         order.read(attempt(1, number))
         order.read(attempt(2, number))
@@ -80,7 +81,7 @@ def test_endpoints_that_are_called_do_not_wait() -> None:
 
 def test_what_waits_is_counted_when_nothing_goes_out_any_more() -> None:
     """RULES 9: what was never begun stays pending; the courier must know how many those are."""
-    order = InOrder(lookup)
+    order = InOrder(destination)
     order.read(attempt(1))
     order.follow(attempt(2), published(2))
     order.follow(attempt(3), published(3))

@@ -218,7 +218,7 @@ async def test_disabled_for_too_long_is_dead(tmp_path: Path):
 
 async def test_a_queue_in_use_is_not_deleted(tmp_path: Path):
     """RULES 16: 409 while anything waits in it; forced, what waits is dropped and children elsewhere fail."""
-    consumer = Consumer(lambda delivery: None if delivery.queue == "q" else REFUSED)
+    consumer = Consumer(lambda delivery: None if delivery.to.queue == "q" else REFUSED)
     async with running_space(tmp_path, consumer) as running:
         await running.queue("q", subscribers=["a"])
         await running.queue("other", subscribers=["b"])

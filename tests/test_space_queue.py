@@ -33,8 +33,8 @@ def test_what_was_declared_is_found_by_name_and_by_number():
     assert space.queue("orders").number == 1
     assert [s.id for s in space.subscribers(1)] == ["a"]
     assert space.subscriber("bills", "b").number == 2
-    assert space.lookup(1) == (space.subscriber("orders", "a"), "orders", 3.0)
-    assert space.lookup(2).timeout_s == 1.0
+    assert space.destination(1) == (space.subscriber("orders", "a"), "orders", 3.0)
+    assert space.destination(2).timeout_s == 1.0
     with pytest.raises(UnknownQueue):
         space.queue("nowhere")
     with pytest.raises(UnknownSubscriber):
@@ -44,7 +44,7 @@ def test_what_was_declared_is_found_by_name_and_by_number():
 def test_a_changed_queue_reaches_the_subscribers_that_follow_it():
     """RULES 3: timeouts are read at each attempt; a subscriber without its own follows its queue's."""
     space = registry(*FACTS, QueueSet(7, 70, 1, QueueName("orders"), QueueSettings(timeout_s=9.0)))
-    assert space.lookup(1).timeout_s == 9.0
+    assert space.destination(1).timeout_s == 9.0
     assert space.applied == {"orders": "h1", "orders/a": "h2"}
 
 

@@ -22,6 +22,7 @@ from tests.support.endpoint import (
     delivery,
     message,
     reply,
+    send,
     subscriber,
 )
 from tests.support.polling import eventually
@@ -46,7 +47,7 @@ async def ask(webhook: Webhook, url: str, kind: Format = Format.RAW, *deliveries
     """What came of the deliveries (one plain one where none is given)."""
     answers = Answers()
     wanted = deliveries or (delivery(),)
-    webhook.deliver(subscriber(url, kind), wanted, answers.done)
+    send(webhook, subscriber(url, kind), wanted, answers.done)
     assert not answers.all, "done was called from inside deliver"
     return await answers.wait_for(len(wanted))
 
@@ -257,7 +258,7 @@ async def test_one_that_hangs_holds_up_no_neighbour(webhook: Webhook, endpoint: 
     """RULES 15: neighbours of a message that hangs notice nothing: no answer waits behind another."""
     endpoint.answer = lambda request: HANG if request.headers["syncbrok-sequence"] == "1" else reply()
     answers = Answers()
-    webhook.deliver(subscriber(endpoint.url), [delivery(i) for i in range(1, 20)], answers.done)
+    send(webhook, subscriber(endpoint.url), [delivery(i) for i in range(1, 20)], answers.done)
     await answers.wait_for(18)
     assert 1 not in {given.attempt.message for given, _ in answers.all}
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from syncbrok.delivery.guard import Guard
-from syncbrok.delivery.handler import Answer, Attempt, Delivery
+from syncbrok.delivery.handler import Answer, Delivery
 from syncbrok.delivery.pool import IDLE_MAX_S
 from syncbrok.delivery.webhook import Webhook, WebhookStatistics
 from syncbrok.model.facts import Reason
-from tests.support.endpoint import HANG, TIME_US, Answers, Endpoint, Reply, delivery, message, reply, subscriber
+from tests.support.endpoint import HANG, TIME_US, Answers, Endpoint, Reply, delivery, reply, send, subscriber
 from tests.support.polling import eventually
 
 
@@ -35,7 +35,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 async def ask(webhook: Webhook, url: str, *deliveries: Delivery) -> list[Answer]:
     answers = Answers()
     wanted = deliveries or (delivery(),)
-    webhook.deliver(subscriber(url), wanted, answers.done)
+    send(webhook, subscriber(url), wanted, answers.done)
     assert not answers.all, "done was called from inside deliver"
     return await answers.wait_for(len(wanted))
 
@@ -57,7 +57,7 @@ async def test_a_large_window_is_served_whole(webhook: Webhook, endpoint: Endpoi
     held: list[int] = []
     endpoint.answer = lambda request: (held.append(request.connection), HANG)[1]
     answers = Answers()
-    webhook.deliver(subscriber(endpoint.url), [delivery(i) for i in range(200)], answers.done)
+    send(webhook, subscriber(endpoint.url), [delivery(i) for i in range(200)], answers.done)
     await eventually(lambda: len(held) == 200, "every attempt on its way")
     assert len(set(held)) == 200
     await webhook.close()
@@ -147,7 +147,7 @@ async def test_a_forgotten_subscriber_keeps_only_what_is_out(webhook: Webhook, e
     endpoint.answer = lambda request: HANG if request.headers["syncbrok-sequence"] == "2" else reply()
     answers = Answers()
     await ask(webhook, endpoint.url, delivery(1), delivery(3))
-    webhook.deliver(subscriber(endpoint.url), [delivery(2, timeout_s=0.3)], answers.done)
+    send(webhook, subscriber(endpoint.url), [delivery(2, timeout_s=0.3)], answers.done)
     webhook.forget(1)
     webhook.forget(99)
     await eventually(lambda: endpoint.open == 1, "the idle one is closed")
@@ -159,8 +159,8 @@ async def test_a_changed_endpoint_is_used_at_once(webhook: Webhook, endpoint: En
     """RULES 3: the endpoint is read at each attempt; what went to the old one still comes back."""
     async with Endpoint() as moved:
         answers = Answers()
-        webhook.deliver(subscriber(endpoint.url), [delivery(1), delivery(2)], answers.done)
-        webhook.deliver(subscriber(moved.url), [delivery(3)], answers.done)
+        send(webhook, subscriber(endpoint.url), [delivery(1), delivery(2)], answers.done)
+        send(webhook, subscriber(moved.url), [delivery(3)], answers.done)
         assert [answer.reason for answer in await answers.wait_for(3)] == [Reason.NONE] * 3
         assert (len(endpoint.requests), len(moved.requests)) == (2, 1)
         await webhook.close()
@@ -170,7 +170,7 @@ async def test_changed_headers_keep_the_connection(webhook: Webhook, endpoint: E
     """Only a new address needs a new connection."""
     answers = Answers()
     for count, value in enumerate(("a", "b"), 1):
-        webhook.deliver(subscriber(endpoint.url, headers=(("X-Who", value),)), [delivery()], answers.done)
+        send(webhook, subscriber(endpoint.url, headers=(("X-Who", value),)), [delivery()], answers.done)
         await answers.wait_for(count)
     assert [request.headers["x-who"] for request in endpoint.requests] == ["a", "b"]
     assert endpoint.connections == 1
@@ -182,11 +182,11 @@ async def test_closing_at_any_moment_answers_everything_once(endpoint: Endpoint,
     waiting, being dialled for, on its way or just answered."""
     webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
     answers = Answers()
-    webhook.deliver(subscriber(endpoint.url), [delivery(i) for i in range(100)], answers.done)
+    send(webhook, subscriber(endpoint.url), [delivery(i) for i in range(100)], answers.done)
     for _ in range(turns):
         await asyncio.sleep(0)
     await webhook.close()
-    webhook.deliver(subscriber(endpoint.url), [delivery(100)], answers.done)
+    send(webhook, subscriber(endpoint.url), [delivery(100)], answers.done)
     given = await answers.wait_for(101)
     assert {answer.reason for answer in given} <= {Reason.NONE, Reason.CONNECT}
     assert sorted(d.attempt.message for d, _ in answers.all) == list(range(101))
@@ -198,7 +198,7 @@ async def test_cancelled_dials_answer_too(endpoint: Endpoint) -> None:
     webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
     answers = Answers()
     before = asyncio.all_tasks()
-    webhook.deliver(subscriber(endpoint.url), [delivery(i) for i in range(10)], answers.done)
+    send(webhook, subscriber(endpoint.url), [delivery(i) for i in range(10)], answers.done)
     for task in asyncio.all_tasks() - before:
         task.cancel()
     await eventually(lambda: len(answers.all) == 10, "every attempt is answered")
@@ -312,9 +312,9 @@ async def test_a_thousand_deliveries_come_back_each_once(webhook: Webhook, endpo
     """Every delivery has one answer of its own, in whatever order they come back."""
     endpoint.answer = lambda request: reply(f"{200 + int(request.headers['syncbrok-sequence']) % 7} X", b"x" * 9)
     answers = Answers()
-    wanted = [Delivery(Attempt(i, 1, 1, 0, 0, 0), message(i), "orders", 10.0) for i in range(1_000)]
+    wanted = [delivery(i) for i in range(1_000)]
     for at in range(0, 1_000, 50):
-        webhook.deliver(subscriber(endpoint.url), wanted[at : at + 50], answers.done)
+        send(webhook, subscriber(endpoint.url), wanted[at : at + 50], answers.done)
         await asyncio.sleep(0)
     await answers.wait_for(1_000)
     assert sorted(given.attempt.message for given, _ in answers.all) == list(range(1_000))

@@ -19,6 +19,7 @@ from tests.support.endpoint import (
     Request,
     delivery,
     reply,
+    send,
     subscriber,
 )
 from tests.support.polling import eventually
@@ -56,7 +57,7 @@ def first_of_a_hangs(request: Request) -> Reply:
 async def ask(webhook: Webhook, to: Subscriber, count: int = 1, timeout_s: float = 10.0) -> list[Reason]:
     """What came of so many deliveries to the subscriber at once."""
     answers = Answers()
-    webhook.deliver(to, [delivery(i, timeout_s=timeout_s) for i in range(count)], answers.done)
+    send(webhook, to, [delivery(i, timeout_s=timeout_s) for i in range(count)], answers.done)
     return [answer.reason for answer in await answers.wait_for(count)]
 
 
@@ -74,7 +75,7 @@ async def test_one_that_hangs_costs_the_other_nothing(webhook: Webhook, endpoint
     is sent in the same moment, and later, is answered at once; and A has had all of its window."""
     endpoint.answer = lambda request: HANG if to(request, A) else reply()
     hanging, count = Answers(), 3 * DIALS_MAX
-    webhook.deliver(at(endpoint, A), [delivery(i) for i in range(count)], hanging.done)
+    send(webhook, at(endpoint, A), [delivery(i) for i in range(count)], hanging.done)
     assert await ask(webhook, at(endpoint, B), 20) == [Reason.NONE] * 20
     await eventually(lambda: sum(to(request, A) for request in endpoint.requests) == count, "all of A is on its way")
     for _ in range(20):
@@ -88,7 +89,7 @@ async def test_one_that_hangs_before_it_answers_anything(webhook: Webhook, endpo
     assert await ask(webhook, at(endpoint, B), 5) == [Reason.NONE] * 5
     endpoint.answer = lambda request: HANG if to(request, A) else reply()
     hanging = Answers()
-    webhook.deliver(at(endpoint, A), [delivery(i, timeout_s=600.0) for i in range(30)], hanging.done)
+    send(webhook, at(endpoint, A), [delivery(i, timeout_s=600.0) for i in range(30)], hanging.done)
     assert await ask(webhook, at(endpoint, B), 30, timeout_s=5.0) == [Reason.NONE] * 30
     assert not hanging.all
 
@@ -97,8 +98,8 @@ async def test_each_has_its_own_deadline(webhook: Webhook, endpoint: Endpoint) -
     """A timeout ends the attempt it belongs to and no other of the origin."""
     endpoint.answer = lambda _: HANG
     short, long = Answers(), Answers()
-    webhook.deliver(at(endpoint, A), [delivery(i, timeout_s=0.2) for i in range(3)], short.done)
-    webhook.deliver(at(endpoint, B), [delivery(i, timeout_s=600.0) for i in range(3)], long.done)
+    send(webhook, at(endpoint, A), [delivery(i, timeout_s=0.2) for i in range(3)], short.done)
+    send(webhook, at(endpoint, B), [delivery(i, timeout_s=600.0) for i in range(3)], long.done)
     assert [answer.reason for answer in await short.wait_for(3)] == [Reason.TIMEOUT] * 3
     assert not long.all
     await eventually(lambda: endpoint.open == 3, "the connections of those that timed out are closed")
@@ -109,7 +110,7 @@ async def test_a_slow_one_is_not_waited_for(webhook: Webhook, endpoint: Endpoint
     slow = Reply((*[b""] * 500, *reply().data))
     endpoint.answer = lambda request: slow if to(request, A) else reply()
     behind = Answers()
-    webhook.deliver(at(endpoint, A), [delivery(i) for i in range(40)], behind.done)
+    send(webhook, at(endpoint, A), [delivery(i) for i in range(40)], behind.done)
     assert await ask(webhook, at(endpoint, B), 50) == [Reason.NONE] * 50
     assert not behind.all
     assert [answer.reason for answer in await behind.wait_for(40)] == [Reason.NONE] * 40
@@ -121,8 +122,8 @@ async def test_free_connections_go_to_each_in_turn(webhook: Webhook, endpoint: E
     assert await ask(webhook, at(endpoint, A)) == [Reason.NONE]
     endpoint.stop_listening()
     answers = Answers()
-    webhook.deliver(at(endpoint, A), [delivery(i) for i in range(100)], answers.done)
-    webhook.deliver(at(endpoint, B), [delivery(i) for i in range(100, 103)], answers.done)
+    send(webhook, at(endpoint, A), [delivery(i) for i in range(100)], answers.done)
+    send(webhook, at(endpoint, B), [delivery(i) for i in range(100, 103)], answers.done)
     assert [answer.reason for answer in await answers.wait_for(103)] == [Reason.NONE] * 103
     order = [given.attempt.message for given, _ in answers.all]
     assert max(order.index(i) for i in range(100, 103)) < 10
@@ -134,7 +135,7 @@ async def test_nobody_waits_long_for_connections_that_hang(webhook: Webhook, end
     it does not sit out its timeout."""
     endpoint.answer = lambda _: HANG
     hanging = Answers()
-    webhook.deliver(at(endpoint, A), [delivery(i) for i in range(2)], hanging.done)
+    send(webhook, at(endpoint, A), [delivery(i) for i in range(2)], hanging.done)
     await eventually(lambda: len(endpoint.requests) == 2, "A has all there is")
     endpoint.stop_listening()
     assert await asyncio.wait_for(ask(webhook, at(endpoint, B), 5, timeout_s=600.0), 10.0) == [Reason.CONNECT] * 5
@@ -201,7 +202,7 @@ async def test_one_that_is_deleted_leaves_the_others_alone(webhook: Webhook, end
     over the connections there are. With the last subscriber the connections go."""
     endpoint.answer = first_of_a_hangs
     gone = Answers()
-    webhook.deliver(at(endpoint, A), [delivery(i, timeout_s=0.3) for i in range(10)], gone.done)
+    send(webhook, at(endpoint, A), [delivery(i, timeout_s=0.3) for i in range(10)], gone.done)
     assert await ask(webhook, at(endpoint, B)) == [Reason.NONE]
     webhook.forget(A)
     assert webhook.statistics().subscribers == 1
@@ -219,7 +220,7 @@ async def test_one_that_is_deleted_leaves_the_others_alone(webhook: Webhook, end
 async def test_one_that_is_deleted_while_it_waits(webhook: Webhook, endpoint: Endpoint) -> None:
     """Deleted in the very turn in which its attempts began: they are answered all the same, and nothing stays open."""
     answers = Answers()
-    webhook.deliver(at(endpoint, A), [delivery(i) for i in range(100)], answers.done)
+    send(webhook, at(endpoint, A), [delivery(i) for i in range(100)], answers.done)
     webhook.forget(A)
     assert [answer.reason for answer in await answers.wait_for(100)] == [Reason.NONE] * 100
     await eventually(lambda: endpoint.open == 0, "all are closed")
@@ -229,9 +230,9 @@ async def test_an_endpoint_that_moves_within_its_origin(webhook: Webhook, endpoi
     """RULES 3: the new path is used at once, with attempts to the old one still out and waiting; those end there."""
     endpoint.answer = first_of_a_hangs
     old, new = Answers(), Answers()
-    webhook.deliver(at(endpoint, A), [delivery(i, timeout_s=0.3) for i in range(10)], old.done)
+    send(webhook, at(endpoint, A), [delivery(i, timeout_s=0.3) for i in range(10)], old.done)
     webhook.forget(A)  # as the Space does when the endpoint of a subscriber changes
-    webhook.deliver(subscriber(f"{endpoint.url}moved", number=A), [delivery(i) for i in range(10, 20)], new.done)
+    send(webhook, subscriber(f"{endpoint.url}moved", number=A), [delivery(i) for i in range(10, 20)], new.done)
     assert [answer.reason for answer in await new.wait_for(10)] == [Reason.NONE] * 10
     await old.wait_for(10)
     lines = {int(request.headers["syncbrok-sequence"]): request.line for request in endpoint.requests}

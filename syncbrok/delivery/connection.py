@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
         """Its exchange has reached its deadline."""
         assert self.delivery is not None
         begun = self._reader is not None and self._reader.received > 0
-        words = f"{'the answer did not end' if begun else 'no answer'} in {self.delivery.timeout_s:g} s"
+        words = f"{'the answer did not end' if begun else 'no answer'} in {self.delivery.to.timeout_s:g} s"
         self._fail(Reason.TIMEOUT, words)
 
     # -- called by the loop -------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ hand is no attempt yet. ``begin`` makes it one, and what has not begun in a mome
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, Protocol
 
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Done
 from syncbrok.model.facts import Reason
-from syncbrok.model.message import Subscriber
 
 TICK_S: Final = 0.05
 """one coarse timer for all deadlines: a lease that is over is noticed at most this much late"""
@@ -26,6 +27,7 @@ TOGETHER_S: Final = 0.004
 meanwhile and nobody waits for their rows, which would linger as long (RULES 24)"""
 TOGETHER_MAX: Final = 256
 _NOT_BEGUN: Final = 0.0
+_SUBSCRIBER: Final[Callable[[Delivery], int]] = attrgetter("attempt.subscriber")
 
 
 class Consumer(Protocol):
@@ -83,13 +85,13 @@ class Member:
     def begin(self, message: int) -> None:
         """The peer is told of a message that was in hand: this is the attempt, and its time runs from here on."""
         lease = self.leases[message]
-        (sequence, number, count, after, handed_over_us, replay), content, queue, timeout_s = lease.delivery
+        (sequence, number, count, after, handed_over_us, replay), content, to = lease.delivery
         now_s = time.monotonic()
         begun_us = handed_over_us + int((now_s - lease.deadline_s + self.in_hand_s) * 1e6)
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
         attempt = new(Attempt, (sequence, number, count, after, begun_us, replay))
-        lease.delivery = new(Delivery, (attempt, content, queue, timeout_s))
-        lease.started_s, lease.deadline_s = now_s, now_s + timeout_s
+        lease.delivery = new(Delivery, (attempt, content, to))
+        lease.started_s, lease.deadline_s = now_s, now_s + to.timeout_s
 
     def acknowledge(self, messages: Iterable[int], *, in_company: bool = False) -> int:
         """These (sequences) are done; how many of them it had. ``in_company``: it has more to do before it needs
@@ -181,10 +183,13 @@ class Consumers:
 
     # -- what the scheduler hands out ---------------------------------------------------------------------------------
 
-    def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
-        """See ``Handler``. To the member that has waited longest first; what nobody has room for any more is given
-        back."""
-        members = self._members.get(subscriber.number, [])
+    def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
+        """See ``Handler``."""
+        for subscriber, its in groupby(deliveries, key=_SUBSCRIBER):
+            self._deliver(self._members.get(subscriber, []), list(its), done)
+
+    def _deliver(self, members: list[Member], deliveries: list[Delivery], done: Done) -> None:
+        """To the member that has waited longest first; what nobody has room for any more is given back."""
         now_s = time.monotonic()
         at = 0
         for _ in range(len(members)):
@@ -197,7 +202,7 @@ class Consumers:
             if some:
                 started_s = _NOT_BEGUN if member.in_hand_s else now_s
                 for one in some:
-                    deadline_s = now_s + (member.in_hand_s or one.timeout_s)
+                    deadline_s = now_s + (member.in_hand_s or one.to.timeout_s)
                     member.leases[one.attempt.message] = Lease(one, done, started_s, deadline_s)
                 member.consumer.receive(some)
         for one in deliveries[at:]:
@@ -205,7 +210,7 @@ class Consumers:
         if self._timer is None and at:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
-    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+    def make_ready(self, delivery: Delivery) -> None:
         """See ``Handler``: there is nothing to make."""
 
     def answer(self, lease: Lease, answer: Answer | None, *, in_company: bool = False) -> None:

@@ -12,12 +12,11 @@ not recorded at all: it stays pending and is made again after the restart, with 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Protocol
 
-from syncbrok.delivery.handler import Answer, Attempt, Delivery, Handler
-from syncbrok.delivery.in_order import InOrder
-from syncbrok.delivery.read_ahead import ReadAhead
+from syncbrok.delivery.fetcher import READ_RUN_MAX, READERS, Fetcher
+from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Handler
+from syncbrok.delivery.in_order import Pair
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Published, Reason, Row
@@ -26,11 +25,6 @@ from syncbrok.model.message import Subscriber
 ATTEMPTS_PER_TURN = 128
 """taken in one turn of the loop, so that it goes on to other work"""
 ANSWERS_PER_TURN = 256
-READERS = 2
-READ_RUN_MAX = 1_024
-READ_RUN_BYTES = 8 * limits.MIB
-"""messages and, as far as can be told before, bytes read at once; and as many again of those that come next. Long runs
-are cheap: with short ones the readers and the loop take the interpreter from each other all the time."""
 FEW = 4
 """while no more attempts than this are out, what waits for them is made ready"""
 POLL_S = 0.002
@@ -38,7 +32,7 @@ POLL_S = 0.002
 _WAYS_MAX = 16_384
 """subscribers whose handlers are remembered"""
 
-_Way = tuple[tuple[Subscriber, str, float], Handler]
+_Way = tuple[Destination, Handler]
 
 
 class SchedulerLike(Protocol):
@@ -50,8 +44,8 @@ class SchedulerLike(Protocol):
     def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
         """What it will probably take next for a subscriber, in order."""
 
-    def first_child(self, message: int) -> int:
-        """A message that waits for this one; 0 for none."""
+    def children(self, message: int, limit: int) -> Sequence[int]:
+        """At most ``limit`` messages that wait for this one, oldest first."""
 
     def settle(self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
         """What came of these, a row each; frees their slots."""
@@ -67,10 +61,9 @@ class SchedulerLike(Protocol):
 
 
 class Courier:
-    """``handlers`` says who speaks to a subscriber; ``lookup`` gives, for its number, the subscriber, its queue's name
-    and its timeout in seconds (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` fetches messages
-    from the log, only the first of those asked for where all would be too many bytes; ``cached`` those in memory.
-    ``recorded`` takes the rows to log. ``jitter`` is in -1..1."""
+    """``handlers`` says who speaks to a subscriber; ``destination`` gives, for its number, where its messages go
+    (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``cached``: see ``Fetcher``. ``recorded``
+    takes the rows to log. ``jitter`` is in -1..1."""
 
     def __init__(
         self,
@@ -79,33 +72,29 @@ class Courier:
         read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
         cached: Callable[[int], Published | None],
         recorded: Callable[[list[Row]], None],
-        lookup: Callable[[int], tuple[Subscriber, str, float]],
+        destination: Callable[[int], Destination],
         durable: Callable[[], int],
         clock_us: Callable[[], int],
         jitter: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
         self._handlers = handlers
-        self._read = read
         self._cached = cached
         self._recorded = recorded
-        self._lookup = lookup
+        self._destination = destination
         self._durable = durable
         self._clock_us = clock_us
         self._jitter = jitter
         self._ways: dict[int, _Way] = {}
-        """by subscriber, as long as ``lookup`` gives the same answer"""
+        """by subscriber, as long as ``destination`` gives the same answer"""
         self.in_flight = 0
         """attempts taken and not settled"""
         self.bytes_in_flight = 0
         """content of those that are with a handler"""
         self._answers: deque[tuple[Attempt, Answer]] = deque()
-        self._unread: deque[Attempt] = deque()
-        self._unread_some = asyncio.Event()
-        self.ahead = ReadAhead()  # others may put by what they have read
-        self._order = InOrder(lookup)
-        self._content_bytes = READ_RUN_BYTES // READ_RUN_MAX
-        """how large the largest messages read lately were"""
+        self._fetcher = Fetcher(self, read, cached, scheduler.upcoming, destination)
+        self.keep = self._fetcher.ahead.keep
+        """puts by messages that others have read, for those who will ask for them"""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pumping = False
         self._draining = False
@@ -117,7 +106,7 @@ class Courier:
 
     def __repr__(self) -> str:
         return (
-            f"<Courier: {self.in_flight} in flight, {self.bytes_in_flight} bytes, {len(self._unread)} to read"
+            f"<Courier: {self.in_flight} in flight, {self.bytes_in_flight} bytes, {len(self._fetcher)} to read"
             f"{', draining' if self._draining else ''}>"
         )
 
@@ -132,7 +121,7 @@ class Courier:
         self._ended = ended = self._loop.create_future()
         try:
             async with asyncio.TaskGroup() as group:
-                readers = [group.create_task(self._reader(), name="syncbrok reader") for _ in range(READERS)]
+                readers = [group.create_task(self._fetcher.run(), name="syncbrok reader") for _ in range(READERS)]
                 self.wake()
                 await ended
                 for reader in readers:
@@ -160,8 +149,7 @@ class Courier:
         """No new attempts; wait for those in flight, at most ``timeout_s``; then ``run`` returns. What has not been
         answered by then stays pending and is not recorded."""
         self._draining = True
-        self.in_flight -= len(self._unread) + self._order.clear()  # never begun
-        self._unread.clear()
+        self.in_flight -= self._fetcher.clear()  # never begun
         if self._loop is not None and self.in_flight:
             self._idle = self._loop.create_future()
             await asyncio.wait((self._idle,), timeout=timeout_s)
@@ -194,8 +182,7 @@ class Courier:
         taken = 0
         if not self._draining:
             taken = self._take(now_us)
-            if self._unread:
-                self._unread_some.set()
+            self._fetcher.wake()
         elif not self.in_flight and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         # After ``take``, which is told the time: what expired just now is owed now, and nothing else may ever wake us.
@@ -284,115 +271,103 @@ class Courier:
 
     def _hand_out(self, attempts: list[Attempt]) -> None:
         """To the handlers what is in memory, to the readers the rest."""
-        ahead, cached, unread, order = self.ahead.messages, self._cached, self._unread, self._order
+        fetcher, cached = self._fetcher, self._cached
+        ahead, order = fetcher.ahead.messages, fetcher.order
         self.in_flight += len(attempts)
         known: dict[int, Published] = {}  # what goes to several subscribers is looked up once
-        number, pairs = -1, list[tuple[Attempt, Published]]()
+        pairs: list[Pair] = []
         for attempt in attempts:
             sequence = attempt[0]
             message = known.get(sequence)
             if message is None:
                 message = ahead.get(sequence) or cached(sequence)
                 if message is None:
-                    unread.append(attempt)
-                    order.read(attempt)
+                    fetcher.fetch(attempt)
                     continue
                 known[sequence] = message
             if order.lines and attempt[1] in order.lines:
                 order.follow(attempt, message)
                 continue
-            if attempt[1] != number:  # those of one subscriber come together
-                if pairs:
-                    self._deliver(number, pairs)
-                number, pairs = attempt[1], []
             pairs.append((attempt, message))
         if pairs:
-            self._deliver(number, pairs)
+            self.fetched(pairs)
 
-    def _way(self, number: int) -> _Way:
-        """How things stand with the subscriber. Raises ``LookupError`` or a ``SyncbrokError`` once it is deleted."""
-        entry = self._lookup(number)
-        way = self._ways.get(number)
-        if way is None or way[0] is not entry:
-            if len(self._ways) >= _WAYS_MAX:
-                self._ways.clear()
-            way = self._ways[number] = (entry, self._handlers(entry[0]))
+    def fetched(self, pairs: list[Pair]) -> None:
+        """See ``fetcher.Receiver``. To the handlers, each gets all of its own in one call."""
+        handler: Handler | None = None
+        number = -1
+        deliveries: list[Delivery] = []
+        new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
+        for attempt, message in pairs:
+            if attempt[1] != number:  # those of one subscriber stand together
+                number = attempt[1]
+                way = self._way(number)
+                if way is not None and way[1] is not handler:
+                    if handler is not None:
+                        handler.deliver(deliveries, self._done)
+                    handler, deliveries = way[1], []
+            if way is None:
+                self._answers.append((attempt, Answer(Reason.UNSUBSCRIBED)))
+                self.wake()
+                continue
+            self.bytes_in_flight += len(message.content)
+            deliveries.append(new(Delivery, (attempt, message, way[0])))
+        if handler is not None:
+            handler.deliver(deliveries, self._done)
+        self._read_on(pairs)
+
+    def _read_on(self, pairs: list[Pair]) -> None:
+        """See to it that what comes after these is read in time."""
+        ahead = self._fetcher.ahead
+        if ahead.marks:
+            last_of = {attempt[1]: attempt[0] for attempt, _ in pairs}
+            if any(ahead.passed(subscriber, sequence) for subscriber, sequence in last_of.items()):
+                self._fetcher.wake()
+
+    def _way(self, number: int) -> _Way | None:
+        """Where the messages of a subscriber go, and who takes them there; None once it is deleted."""
+        try:
+            to = self._destination(number)
+            way = self._ways.get(number)
+            if way is None or way[0] is not to:
+                if len(self._ways) >= _WAYS_MAX:
+                    self._ways.clear()
+                way = self._ways[number] = (to, self._handlers(to.subscriber))
+        except (LookupError, SyncbrokError):  # deleted while its messages were read; the scheduler knows
+            return None
         return way
 
-    def _deliver(self, number: int, pairs: list[tuple[Attempt, Published]]) -> None:
-        if self.ahead.passed(number, pairs[-1][0].message):
-            self._unread_some.set()
-        try:
-            (subscriber, queue, timeout_s), handler = self._way(number)
-        except (LookupError, SyncbrokError):
-            for attempt, _ in pairs:  # deleted while its messages were read; the scheduler knows
-                self._answers.append((attempt, Answer(Reason.UNSUBSCRIBED)))
-            self.wake()
-            return
-        new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
-        deliveries: list[Delivery] = [new(Delivery, (attempt, message, queue, timeout_s)) for attempt, message in pairs]
-        for _, message in pairs:
-            self.bytes_in_flight += len(message.content)
-        handler.deliver(subscriber, deliveries, self._done)
+    def room_bytes(self) -> int:
+        """See ``fetcher.Receiver``."""
+        return limits.bytes_in_flight_max - self.bytes_in_flight
+
+    def lost(self, attempt: Attempt) -> None:
+        """See ``fetcher.Receiver``."""
+        self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
+        self.wake()
+
+    def too_late(self, count: int) -> None:
+        """See ``fetcher.Receiver``."""
+        self.in_flight -= count
+        self.wake()
 
     def _make_ready(self, attempts: list[Attempt]) -> None:
         """While these are out and there is little else to do: the first message that waits for each is looked up, and
-        its request made. In a chain that is a twentieth of every hop."""
+        its request made. In a chain that is a twentieth of every hop. What is not in memory is read."""
         for attempt in attempts:
-            child = self._scheduler.first_child(attempt.message)
-            message = self._cached(child) if child else None
+            children = self._scheduler.children(attempt.message, 1)
+            if not children:
+                continue
+            message = self._cached(children[0])
             if message is None:
+                self._expect_children(attempt)
                 continue
-            with suppress(LookupError, SyncbrokError):  # deleted meanwhile
-                (subscriber, queue, timeout_s), handler = self._way(attempt.subscriber)
-                if message.queue == subscriber.queue:
-                    self.ahead.keep({child: message})
-                    following = Attempt(child, attempt.subscriber, 1, 0, 0, 0)
-                    delivery = Delivery(following, message, queue, timeout_s)
-                    handler.make_ready(subscriber, delivery)
+            way = self._way(attempt.subscriber)
+            if way is not None and message.queue == way[0].subscriber.queue:
+                self.keep({message.sequence: message})
+                following = Attempt(message.sequence, attempt.subscriber, 1, 0, 0, 0)
+                way[1].make_ready(Delivery(following, message, way[0]))
 
-    async def _reader(self) -> None:
-        """Fetch what is not in memory, in runs, while there is room for it, and what comes next with it."""
-        ahead = self.ahead
-        while True:
-            await self._unread_some.wait()
-            if not (self._unread or ahead.wanted) or self.bytes_in_flight >= limits.bytes_in_flight_max:
-                self._unread_some.clear()  # the pump sets it again
-                continue
-            run_max = min(READ_RUN_MAX, max(READ_RUN_BYTES // self._content_bytes, 1))
-            run = [self._unread.popleft() for _ in range(min(len(self._unread), run_max))]
-            ahead.wanted.update(attempt.subscriber for attempt in run)
-            wanted = {attempt.message for attempt in run}
-            wanted.update(ahead.choose(self._scheduler.upcoming, self._cached, run_max))
-            asked = sorted(wanted)
-            messages = dict(zip(asked, await self._read(asked), strict=False))
-            largest = max([len(message.content) for message in messages.values() if message is not None], default=0)
-            self._content_bytes = max(largest, self._content_bytes // 2, 1)
-            ahead.keep(messages)
-            self._hand_over(run, messages)
-
-    def _hand_over(self, run: list[Attempt], messages: dict[int, Published | None]) -> None:
-        if self._draining:
-            self.in_flight -= len(run)  # read too late: never begun
-            self.wake()
-            return
-        found: dict[int, list[tuple[Attempt, Published]]] = {}
-        room = limits.bytes_in_flight_max - self.bytes_in_flight
-        for attempt in run:
-            if attempt.message not in messages:
-                self._unread.append(attempt)  # the run was cut short
-                continue
-            message = messages[attempt.message]
-            pairs = found.setdefault(attempt.subscriber, [])
-            if message is None:
-                pairs += self._order.arrived(attempt, None)
-                self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
-                self.wake()
-            elif room > 0:
-                room -= len(message.content)
-                pairs += self._order.arrived(attempt, message)
-            else:
-                self._unread.append(attempt)  # larger than expected; read again when there is room
-        for number, pairs in found.items():
-            if pairs:  # else all of its are behind others
-                self._deliver(number, pairs)
+    def _expect_children(self, attempt: Attempt) -> None:
+        """A wide tree would wait for its first read."""
+        self._fetcher.expect(attempt.subscriber, self._scheduler.children(attempt.message, READ_RUN_MAX))

@@ -1,7 +1,7 @@
 """What takes a message to an endpoint. The webhook is one handler; the connection of a TCP consumer is another.
 
-A handler takes many deliveries at once and calls back for each: no task and no future per message. It owns its
-connections and nothing else; it decides nothing about retries or order.
+A handler takes many deliveries at once, to one subscriber or to a hundred, and calls back for each: no task and no
+future per message. It owns its connections and nothing else; it decides nothing about retries or order.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,13 +27,21 @@ class Attempt(NamedTuple):
     """number of the replay it belongs to, 0 for none"""
 
 
+class Destination(NamedTuple):
+    """Where the messages of a subscriber go. The same object as long as nothing about it changes."""
+
+    subscriber: Subscriber
+    queue: str
+    """its name"""
+    timeout_s: float
+
+
 class Delivery(NamedTuple):
     """An attempt with everything a handler needs to make it."""
 
     attempt: Attempt
     message: Published
-    queue: str
-    timeout_s: float
+    to: Destination
 
 
 class Answer(NamedTuple):
@@ -56,11 +64,11 @@ Done = Callable[[Delivery, Answer | None], None]
 class Handler(Protocol):
     """Takes messages to the endpoints of one kind of subscriber."""
 
-    def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
-        """Start these attempts; call ``done`` exactly once for each, from the event loop, never from inside this
-        call. Never raises: what goes wrong is an ``Answer``."""
+    def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
+        """Start these attempts, of which those to one subscriber stand together; call ``done`` exactly once for each,
+        from the event loop, never from inside this call. Never raises: what goes wrong is an ``Answer``."""
 
-    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+    def make_ready(self, delivery: Delivery) -> None:
         """Make now what can be made ahead of a delivery that will probably be started next. Nothing goes out."""
 
     def forget(self, subscriber: int) -> None:

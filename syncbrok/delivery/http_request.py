@@ -162,7 +162,7 @@ class RequestForm:
 
         Most messages have nothing of their own but id, sequence, parents and content: those are put into what their
         neighbours have in common, in half the time of ``in_full``, and byte for byte the same (``PlainTails``)."""
-        attempt, message, _, _ = delivery
+        attempt, message, _ = delivery
         if self._ready is not None:
             of_ready, signed_by, request = self._ready
             if of_ready == _identity(attempt, timestamp_s) and signed_by is signers:

@@ -7,9 +7,8 @@ a queue from its beginning expects it as it was written. Endpoints that are call
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
-from syncbrok.delivery.handler import Attempt
+from syncbrok.delivery.handler import Attempt, Destination
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Published
 
@@ -17,10 +16,10 @@ Pair = tuple[Attempt, Published]
 
 
 class InOrder:
-    """The attempts for consumers that are being read, and those behind them. ``lookup`` as the courier's."""
+    """The attempts for consumers that are being read, and those behind them. ``destination`` as the courier's."""
 
-    def __init__(self, lookup: Callable[[int], tuple[Any, ...]]) -> None:
-        self._lookup = lookup
+    def __init__(self, destination: Callable[[int], Destination]) -> None:
+        self._destination = destination
         self.lines: dict[int, deque[Attempt]] = {}
         """by subscriber, as they were taken; bounded by its window"""
         self._expected: set[Attempt] = set()
@@ -31,7 +30,7 @@ class InOrder:
     def read(self, attempt: Attempt) -> None:
         """Its message is to be read: what is taken later for the same consumers goes out after it."""
         try:
-            consumed = self._lookup(attempt.subscriber)[0].consumed
+            consumed = self._destination(attempt.subscriber).subscriber.consumed
         except (LookupError, SyncbrokError):  # deleted: there is nobody to get it in any order
             return
         if consumed:

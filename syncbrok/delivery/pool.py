@@ -219,7 +219,7 @@ class Pool:
             rest += route.deadlines_s()
         self.next_check_s = min(rest, default=inf)
         for route, exchange in overdue:
-            route.fail(exchange, Reason.TIMEOUT, f"no connection in {exchange.delivery.timeout_s:g} s")
+            route.fail(exchange, Reason.TIMEOUT, f"no connection in {exchange.delivery.to.timeout_s:g} s")
         for connection in late:
             connection.time_out()
         for route in routes:

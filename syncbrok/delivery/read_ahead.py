@@ -1,7 +1,8 @@
 """Messages that are read before anybody asks for them, since they come next in some subscriber's backlog. Pure.
 
 Without it a backlog is read in runs of what a window has room for, and each run waits for its read. With it the next
-run is read while this one is being delivered: when half of what was read ahead for a subscriber has gone out.
+run is read while this one is being delivered: when half of what was read ahead for a subscriber has gone out. And what
+waits for the few messages that are out is read while they are out.
 """
 
 from collections import deque
@@ -25,15 +26,27 @@ class ReadAhead:
         # Beside it, because the first of a plain dict is found by walking over all that were taken out before it.
         self._order: deque[int] = deque()
         self.wanted: set[int] = set()
+        self._expected: Sequence[int] = ()
         self._bytes = 0
-        self._marks: dict[int, int] = {}
+        self.marks: dict[int, int] = {}
         """by subscriber, the message at which to read on"""
+
+    @property
+    def idle(self) -> bool:
+        """There is nothing to read."""
+        return not self.wanted and not self._expected
+
+    def expect(self, subscriber: int, messages: Sequence[int]) -> None:
+        """These will probably go to the subscriber in a moment. They take the place of those expected before, if those
+        have not been read: there was no time."""
+        self._expected = messages
+        self.marks[subscriber] = messages[len(messages) // 2]
 
     def passed(self, subscriber: int, sequence: int) -> bool:
         """Whether, with ``sequence`` going out to ``subscriber``, it is time to read on."""
-        if sequence < self._marks.get(subscriber, inf):
+        if sequence < self.marks.get(subscriber, inf):
             return False
-        del self._marks[subscriber]
+        del self.marks[subscriber]
         self.wanted.add(subscriber)
         return True
 
@@ -43,19 +56,21 @@ class ReadAhead:
         cached: Callable[[int], Published | None],
         count_max: int,
     ) -> list[int]:
-        """The messages to read now for the subscribers that want some, at most ``count_max`` or one for each."""
+        """The messages to read now: those expected, and some for the subscribers that want some; at most ``count_max``
+        of either, or one for each subscriber."""
         subscribers, self.wanted = self.wanted, set()
-        chosen: list[int] = []
+        chosen = [sequence for sequence in self._expected[:count_max] if sequence not in self.messages]
+        self._expected = ()
         share = max(count_max // max(len(subscribers), 1), 1)
         for subscriber in subscribers:
-            self._marks.pop(subscriber, None)
+            self.marks.pop(subscriber, None)
             # Twice the share: half of that has been read, and stands before what is to be read now.
             following = [sequence for sequence in upcoming(subscriber, 2 * share) if sequence not in self.messages]
             if following and cached(following[-1]) is not None:
                 following = [sequence for sequence in following if cached(sequence) is None]
             following = following[:share]
             if following:
-                self._marks[subscriber] = following[len(following) // 2]
+                self.marks[subscriber] = following[len(following) // 2]
                 chosen += following
         return chosen
 

@@ -15,7 +15,7 @@ from time import monotonic
 
 from syncbrok.delivery.connection import Connection, Exchange, Usual
 from syncbrok.delivery.dialling import DialFailed
-from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.handler import Answer, Delivery
 from syncbrok.delivery.http_answer import kept
 from syncbrok.delivery.http_request import RequestForm
 from syncbrok.delivery.pool import PATIENCE_S, Pool
@@ -34,9 +34,6 @@ of the loop, unless they hang: so what waits gets a new one when it has waited f
 REDIAL_PAUSE_S = 0.5
 """while other connections work, a failed dial is not repeated sooner: what waits gets one of those"""
 
-Made = tuple[Connection, Delivery, bytes]
-"""a request and the connection that holds its delivery"""
-
 
 class Route:
     """``waiting``: exchanges that any connection of the origin may take; ``_redials``: those for a new one only.
@@ -46,11 +43,11 @@ class Route:
         "_dial_after_s",
         "_dials",
         "_redials",
-        "_signers",
         "_timeout_s",
         "form",
         "keys",
         "pool",
+        "signers",
         "used_s",
         "usual",
         "waiting",
@@ -61,7 +58,8 @@ class Route:
         pool.users += 1
         self.keys: Sequence[bytes] = ()
         """what it is signed with"""
-        self._signers: tuple[Signer, ...] = ()
+        self.signers: tuple[Signer, ...] = ()
+        """of those keys"""
         self.waiting: deque[Exchange] = deque()
         self._redials: deque[Exchange] = deque()
         self._dials: set[asyncio.Task[Connection]] = set()
@@ -86,58 +84,34 @@ class Route:
     def sign_with(self, keys: Sequence[bytes]) -> None:
         """Sign with these keys from now on; none: not at all."""
         self.keys = keys
-        self._signers = tuple(Signer(key) for key in keys)
+        self.signers = tuple(Signer(key) for key in keys)
 
     # -- exchanges ----------------------------------------------------------------------------------------------------
 
-    def start(self, deliveries: Sequence[Delivery], done: Done, timestamp_s: str) -> list[Made]:
-        """Put each on an idle connection, or let it wait for one. What is to be written now, by whoever calls.
-        ``timestamp_s``: Unix seconds, as they stand in the requests.
-
-        All requests are made before the first is written. Writing them one after the other keeps the endpoint busy;
-        with the making of a request between two writes it falls asleep each time, and waking it doubles the cost of a
-        write."""
-        pool = self.pool
-        self.used_s = now_s = monotonic()
-        render, signers = self.form.render, self._signers
-        made: list[Made] = []
-        for delivery in deliveries:
-            timeout_s = delivery.timeout_s
-            deadline_s = now_s + timeout_s
-            if deadline_s < pool.next_check_s:  # noqa: PLR1730 - min() costs three times as much here
-                pool.next_check_s = deadline_s
-            connection = pool.take_idle(now_s)
-            if connection is None:
-                self._timeout_s = timeout_s
-                self.waiting.append(Exchange(delivery, done, now_s, deadline_s))
-                continue
-            connection.hold(self, delivery, done, now_s, deadline_s)
-            try:
-                made.append((connection, delivery, render(delivery, timestamp_s, signers)))
-            except Exception as error:  # noqa: BLE001 - whatever is in a message, it is answered and the others go on
-                self._unmade(connection, error)
+    def see_to_waiting(self) -> None:
+        """Exchanges were put into ``waiting``: they are in turn for what becomes free, and connections are opened."""
         if self.waiting:
-            pool.queue(self)
+            self._timeout_s = self.waiting[-1].delivery.to.timeout_s
+            self.pool.queue(self)
             self.dial()
-        return made
 
     def make_ready(self, delivery: Delivery, timestamp_s: str) -> None:
         """It will probably be started next: make its request now."""
         with suppress(Exception):  # what cannot be made is answered when it is started
-            self.form.make_ready(delivery, timestamp_s, self._signers)
+            self.form.make_ready(delivery, timestamp_s, self.signers)
 
     def send(self, connection: Connection, exchange: Exchange) -> None:
         """See ``pool.RouteLike``."""
         connection.hold(self, *exchange)
         try:
-            request = self.form.render(exchange.delivery, str(self.pool.wall_us() // 1_000_000), self._signers)
+            request = self.form.render(exchange.delivery, str(self.pool.wall_us() // 1_000_000), self.signers)
         except Exception as error:  # noqa: BLE001 - see ``start``
-            self._unmade(connection, error)
+            self.unmade(connection, error)
         else:
             connection.write(request)
 
-    def _unmade(self, connection: Connection, error: Exception) -> None:
-        """The exchange on ``connection`` could not be put into a request."""
+    def unmade(self, connection: Connection, error: Exception) -> None:
+        """The exchange on ``connection`` could not be put into a request: it is answered, and the others go on."""
         exchange = connection.take_off()
         sequence = exchange.delivery.attempt.message
         log.error("syncbrok.delivery.render_failed", exc_info=error, extra={"sequence": sequence})
@@ -180,7 +154,7 @@ class Route:
     def redial(self, exchange: Exchange) -> None:
         """See ``connection.Sender``."""
         self._redials.append(exchange)
-        self._timeout_s = exchange.delivery.timeout_s
+        self._timeout_s = exchange.delivery.to.timeout_s
         self.dial()
 
     def dial(self) -> None:

@@ -10,6 +10,7 @@ owed are owed again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from syncbrok.delivery import snapshot
 from syncbrok.delivery.books import DISABLED_OVER, Books, Doomed, QueueBook
@@ -233,9 +234,10 @@ class Scheduler(Standing):
         released = cursor.ready.lowest(limit) if cursor.ready.count else []
         return [*released, *cursor.backlog.following(cursor.position, limit - len(released))]
 
-    def first_child(self, message: int) -> int:
-        """The first message accepted that waits for this one, whether for others too or not; 0 for none."""
-        return self.books.ledger.first_child(message)
+    def children(self, message: int, limit: int) -> list[int]:
+        """At most ``limit`` of the messages that wait for this one, whether for others too or not, in the order in
+        which they were accepted."""
+        return list(islice(self.books.ledger.children(message), limit))
 
     def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
         """The rows to log for these answers, one each; the window's slots are free at once. ``jitter`` is in -1..1."""

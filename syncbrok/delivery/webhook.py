@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from syncbrok.delivery.connection import Connection, Exchange
 from syncbrok.delivery.dialling import Dialler
 from syncbrok.delivery.guard import Guard
-from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.handler import Answer, Delivery, Destination, Done
 from syncbrok.delivery.http_answer import kept
 from syncbrok.delivery.http_request import PlainTails, RequestForm
 from syncbrok.delivery.pool import IDLE_MAX_S, Pool
-from syncbrok.delivery.route import Made, Route
+from syncbrok.delivery.route import Route
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
@@ -55,9 +56,6 @@ class Webhook:
         self._dialler = Dialler(guard, tls)
         self._routes: dict[int, Route] = {}
         self._pools: dict[tuple[bool, str, int], Pool] = {}
-        self._gathered: list[Made] | None = None
-        self._timestamp_s = ""
-        """of this turn, once something was started in it"""
         self._tails = PlainTails()
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
@@ -67,65 +65,63 @@ class Webhook:
         """A picture of this moment."""
         return WebhookStatistics(len(self._routes), sum(len(pool.open) for pool in self._pools.values()))
 
-    def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
-        """See ``Handler``."""
-        if not deliveries:
-            return
-        if self._closed:
-            self._refuse(deliveries, done, "the broker is stopping")
-            return
-        number, queue = subscriber.number, deliveries[0].queue
-        try:
-            route = self._routes.get(number)
-            if route is None or route.form.subscriber is not subscriber or route.form.queue != queue:
-                route = self._route(subscriber, queue)
-            keys = self._secrets(number)
-            if keys != route.keys:
-                route.sign_with(keys)
-        except (SyncbrokError, LookupError, ValueError, OSError) as error:  # a bad endpoint, a secret that is lost
-            why = {"subscriber": subscriber.id, "error": str(error)}
-            log.warning("syncbrok.delivery.subscriber_unusable", extra=why)
-            self._refuse(deliveries, done, str(error))
-            return
-        if self._gathered is None:
-            self._timestamp_s = self._now_text()
-        made = route.start(deliveries, done, self._timestamp_s)
-        if self._gathered is None:
-            self._write(made)
-        else:
-            self._gathered += made
-        if self._timer is None:
+    def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
+        """See ``Handler``.
+
+        All requests are made before the first is written. Writing them one after the other keeps the endpoints busy;
+        with the making of a request between two writes they fall asleep each time, and waking them doubles the cost
+        of a write."""
+        made, behind = self._start(deliveries, done, time.monotonic())
+        for connection, request in made:
+            connection.write(request)
+        for route in behind:
+            route.see_to_waiting()
+        if self._timer is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
-    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+    def _start(
+        self, deliveries: Sequence[Delivery], done: Done, now_s: float
+    ) -> tuple[list[tuple[Connection, bytes]], list[Route]]:
+        """Put each on an idle connection, or let it wait for one in its route. What is to be written now, and the
+        routes in which something waits."""
+        timestamp_s = self._now_text()
+        made: list[tuple[Connection, bytes]] = []
+        behind: list[Route] = []
+        to: Destination | None = None
+        for delivery in deliveries:
+            if delivery[2] is not to:
+                to = delivery[2]
+                route, why_not = self._usable_route(to)
+                if route is not None:
+                    pool, render, signers = route.pool, route.form.render, route.signers
+                    deadline_s = now_s + to.timeout_s
+                    route.used_s = now_s
+                    if deadline_s < pool.next_check_s:  # noqa: PLR1730 - min() costs three times as much here
+                        pool.next_check_s = deadline_s
+            if route is None:
+                _refuse(delivery, done, why_not)
+                continue
+            connection = pool.take_idle(now_s)
+            if connection is None:
+                route.waiting.append(Exchange(delivery, done, now_s, deadline_s))
+                behind.append(route)
+                continue
+            connection.hold(route, delivery, done, now_s, deadline_s)
+            try:
+                made.append((connection, render(delivery, timestamp_s, signers)))
+            except Exception as error:  # noqa: BLE001 - whatever is in a message, it is answered and the others go on
+                route.unmade(connection, error)
+        return made, list(dict.fromkeys(behind))
+
+    def make_ready(self, delivery: Delivery) -> None:
         """See ``Handler``."""
+        subscriber = delivery.to.subscriber
         route = self._routes.get(subscriber.number)
         if route is not None and route.form.subscriber is subscriber:
             route.make_ready(delivery, self._now_text())
 
     def _now_text(self) -> str:
         return str(self._clock_us() // 1_000_000)
-
-    def _write(self, made: list[Made]) -> None:
-        """The first requests of a turn go out at once, those to further subscribers together when it is over: as in
-        ``Route.start``, writes that follow each other cost half as much."""
-        for connection, _, request in made:
-            connection.write(request)
-        self._gathered = []
-        asyncio.get_running_loop().call_soon(self._write_gathered)
-
-    def _write_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, None
-        for connection, delivery, request in gathered or ():
-            if connection.delivery is delivery:  # not lost, answered or shut in between
-                connection.write(request)
-
-    @staticmethod
-    def _refuse(deliveries: Sequence[Delivery], done: Done, words: str) -> None:
-        answer = Answer(Reason.CONNECT, detail=kept(words.encode("utf-8", "replace")))
-        loop = asyncio.get_running_loop()
-        for delivery in deliveries:
-            loop.call_soon(done, delivery, answer)
 
     def forget(self, subscriber: int) -> None:
         """See ``Handler``."""
@@ -146,6 +142,25 @@ class Webhook:
         while any(pool.open for pool in pools):  # noqa: ASYNC110 - a transport closes within a turn or two
             await asyncio.sleep(0)
         self._pools.clear()
+
+    def _usable_route(self, to: Destination) -> tuple[Route | None, str]:
+        """The way there, signing with the secrets of now; or none, and why."""
+        if self._closed:
+            return None, "the broker is stopping"
+        subscriber = to.subscriber
+        number = subscriber.number
+        try:
+            route = self._routes.get(number)
+            if route is None or route.form.subscriber is not subscriber or route.form.queue != to.queue:
+                route = self._route(subscriber, to.queue)
+            keys = self._secrets(number)
+            if keys != route.keys:
+                route.sign_with(keys)
+        except (SyncbrokError, LookupError, ValueError, OSError) as error:  # a bad endpoint, a secret that is lost
+            why = {"subscriber": subscriber.id, "error": str(error)}
+            log.warning("syncbrok.delivery.subscriber_unusable", extra=why)
+            return None, str(error)
+        return route, ""
 
     def _route(self, subscriber: Subscriber, queue: str) -> Route:
         """The way to it. A settled one is found at once; settings that changed give it another form, and an endpoint
@@ -187,3 +202,8 @@ class Webhook:
         for number in [number for number, route in self._routes.items() if route.used_s <= idle_since_s]:
             self.forget(number)
         self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.empty}
+
+
+def _refuse(delivery: Delivery, done: Done, words: str) -> None:
+    answer = Answer(Reason.CONNECT, detail=kept(words.encode("utf-8", "replace")))
+    asyncio.get_running_loop().call_soon(done, delivery, answer)

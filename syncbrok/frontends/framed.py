@@ -175,7 +175,7 @@ class _Peer(Conversation):
 
     def _hand_over(self, desk: Desk, delivery: Delivery) -> None:
         message = delivery.message
-        self.write(encode_message(delivery.queue, message.key[:255], message.content, time.time_ns()))
+        self.write(encode_message(delivery.to.queue, message.key[:255], message.content, time.time_ns()))
         desk.acknowledge((delivery,))
 
     async def _leave(self, words: bytes) -> None:

@@ -203,7 +203,9 @@ class _Hub:
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """See ``Consumer``."""
         for (peer, stream), type_ in self._streams.items():
-            peer.write(b"".join([encode_message(one.queue, type_, one.message.content, stream) for one in deliveries]))
+            peer.write(
+                b"".join([encode_message(one.to.queue, type_, one.message.content, stream) for one in deliveries])
+            )
         self._leaving.extend([delivery.attempt.message for delivery in deliveries])
         self.settle()
 

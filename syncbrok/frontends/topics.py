@@ -318,7 +318,7 @@ class _Peer(Conversation):
         seat.member.begin(delivery.attempt.message)
         if not self._share:
             self._open()
-        self._writes.write(self, encode_message(delivery.queue, delivery.message.content))
+        self._writes.write(self, encode_message(delivery.to.queue, delivery.message.content))
 
     def _answered(self, *, well: bool) -> None:
         if self._out is None:

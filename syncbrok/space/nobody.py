@@ -5,20 +5,19 @@ from collections.abc import Sequence
 
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.model.facts import Reason
-from syncbrok.model.message import Subscriber
 
 
 class Nobody:
     """Answers every attempt as if the connection had been refused; the retry schedule does the rest."""
 
-    def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
-        scheme = subscriber.settings.endpoint.partition(":")[0]
-        answer = Answer(Reason.CONNECT, detail=f"nothing here delivers to {scheme!r} endpoints".encode())
+    def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
         loop = asyncio.get_running_loop()
         for delivery in deliveries:
+            scheme = delivery.to.subscriber.settings.endpoint.partition(":")[0]
+            answer = Answer(Reason.CONNECT, detail=f"nothing here delivers to {scheme!r} endpoints".encode())
             loop.call_soon(done, delivery, answer)
 
-    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
+    def make_ready(self, delivery: Delivery) -> None:
         """There is nothing to make."""
 
     def forget(self, subscriber: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from syncbrok.delivery.handler import Destination
 from syncbrok.model.errors import UnknownQueue, UnknownSubscriber
 from syncbrok.model.facts import (
     Fact,
@@ -51,14 +52,6 @@ class Departed(NamedTuple):
     time_us: int
 
 
-class Lookup(NamedTuple):
-    """What the courier asks for at each attempt."""
-
-    subscriber: Subscriber
-    queue: str
-    timeout_s: float
-
-
 def subscriber_id(settings: SubscriberSettings) -> SubscriberId:
     """Identity is the name, else the endpoint (RULES 18)."""
     if settings.name is not None:
@@ -76,8 +69,8 @@ class Registry:
         self._by_number: dict[int, Queue] = {}
         self._names: list[QueueName] = []  # sorted
         self._subscribers: dict[int, dict[SubscriberId, Subscriber]] = {}  # by queue number
-        self._lookups: dict[int, Lookup] = {}  # by subscriber number
-        self.lookup: Callable[[int], Lookup] = self._lookups.__getitem__
+        self._destinations: dict[int, Destination] = {}  # by subscriber number
+        self.destination: Callable[[int], Destination] = self._destinations.__getitem__
         """The subscriber (number) with the name of its queue and the timeout that applies. Raises ``KeyError``. Asked
         for each delivery: the dictionary's own method, for one of ours would cost more than the look-up."""
         self._applied: dict[str, str] = {}
@@ -132,12 +125,12 @@ class Registry:
         return self._subscribers.get(queue, {}).get(id)
 
     def subscriber_numbered(self, number: int) -> Subscriber | None:
-        entry = self._lookups.get(number)
+        entry = self._destinations.get(number)
         return None if entry is None else entry.subscriber
 
     def subscriber_id(self, number: int) -> SubscriberId:
         """Also of one that has been deleted, as long as it is remembered; then ``deleted-NUMBER``."""
-        entry = self._lookups.get(number)
+        entry = self._destinations.get(number)
         if entry is not None:
             return entry.subscriber.id
         departed = self._departed.get(number)
@@ -145,7 +138,7 @@ class Registry:
 
     def subscriber_queue(self, number: int) -> int:
         """Number of its queue; also of one that has been deleted, as long as it is remembered; then 0."""
-        entry = self._lookups.get(number)
+        entry = self._destinations.get(number)
         if entry is not None:
             return entry.subscriber.queue
         departed = self._departed.get(number)
@@ -158,7 +151,7 @@ class Registry:
                 yield number, one
 
     def all_subscribers(self) -> list[Subscriber]:
-        return [entry.subscriber for entry in self._lookups.values()]
+        return [entry.subscriber for entry in self._destinations.values()]
 
     def snapshot(self, sequence: int, time_us: int, bad: tuple[tuple[int, Outcome], ...] = ()) -> SegmentOpened:
         """Everything declared, as the first record of a segment."""
@@ -188,10 +181,10 @@ class Registry:
         self._departed = {number: Departed(*fields) for number, fields in subscribers}
 
     def statistics(self) -> RegistryStatistics:
-        return RegistryStatistics(len(self._queues), len(self._lookups), len(self._applied))
+        return RegistryStatistics(len(self._queues), len(self._destinations), len(self._applied))
 
     def __repr__(self) -> str:
-        return f"<Registry queues={len(self._queues)} subscribers={len(self._lookups)}>"
+        return f"<Registry queues={len(self._queues)} subscribers={len(self._destinations)}>"
 
     # -- changing -------------------------------------------------------------------------------------------------
 
@@ -235,7 +228,7 @@ class Registry:
         self._refresh(subscriber)
 
     def _delete_subscriber(self, fact: SubscriberDeleted) -> None:
-        entry = self._lookups.get(fact.number)
+        entry = self._destinations.get(fact.number)
         if entry is not None:
             self._remove(entry.subscriber, fact)
 
@@ -249,8 +242,8 @@ class Registry:
 
     def _open_segment(self, fact: SegmentOpened) -> None:
         """What a snapshot does not name is not there (records between may have been dropped or lost)."""
-        for number in self._lookups.keys() - {subscriber.number for subscriber in fact.subscribers}:
-            self._remove(self._lookups[number].subscriber, fact)
+        for number in self._destinations.keys() - {subscriber.number for subscriber in fact.subscribers}:
+            self._remove(self._destinations[number].subscriber, fact)
         for number in self._by_number.keys() - {queue.number for queue in fact.queues}:
             self._delete_queue(QueueDeleted(fact.sequence, fact.time_us, number))
         for queue in fact.queues:
@@ -266,10 +259,10 @@ class Registry:
         timeout_s = subscriber.settings.timeout_s
         if timeout_s is None:
             timeout_s = queue.settings.timeout_s
-        self._lookups[subscriber.number] = Lookup(subscriber, queue.name, timeout_s)
+        self._destinations[subscriber.number] = Destination(subscriber, queue.name, timeout_s)
 
     def _remove(self, subscriber: Subscriber, fact: QueueDeleted | SubscriberDeleted | SegmentOpened) -> None:
-        del self._lookups[subscriber.number]
+        del self._destinations[subscriber.number]
         del self._subscribers[subscriber.queue][subscriber.id]
         departed = Departed(subscriber.queue, subscriber.id, subscriber.since, fact.sequence, fact.time_us)
         _remember(self._departed, subscriber.number, departed)

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-from syncbrok.delivery.courier import READ_RUN_BYTES, Courier
+from syncbrok.delivery.courier import Courier
+from syncbrok.delivery.fetcher import READ_RUN_BYTES
 from syncbrok.delivery.handler import Handler
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal, JournalOptions
@@ -142,13 +143,13 @@ class Space:
             self._read,
             journal.cached,
             self._committer.record,
-            registry.lookup,
+            registry.destination,
             lambda: journal.durable_sequence,
             clock_us,
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
         )
         self._upkeep.wake = self.courier.wake
-        self._upkeep.read_ahead = self.courier.ahead.keep
+        self._upkeep.read_ahead = self.courier.keep
         state.behind = self._upkeep.history_wanted.set
         self._disable = declarations.disable
 

@@ -5,10 +5,10 @@ And what a handler is given: subscribers, messages, deliveries; and ``Answers``,
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
-from syncbrok.delivery.handler import Answer, Attempt, Delivery
+from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Done, Handler
 from syncbrok.model.facts import Published
 from syncbrok.model.message import Format, ParentFailure, Scope, Subscriber, SubscriberSettings
 from syncbrok.model.names import MessageId, SubscriberId, make_message_id
@@ -117,6 +117,9 @@ def subscriber(endpoint: str, kind: Format = Format.RAW, number: int = 1, **sett
     return Subscriber(number, 1, SubscriberId(f"s{number}"), 0, given)
 
 
+NOWHERE = subscriber("http://127.0.0.1:1/")
+
+
 def message_id(sequence: int) -> MessageId:
     return make_message_id(TIME_US // 1_000, sequence, KEY)
 
@@ -149,7 +152,15 @@ def delivery(
 ) -> Delivery:
     published = of if of is not None else message(sequence)
     attempt = Attempt(published.sequence, 1, number, published.sequence, TIME_US, replay)
-    return Delivery(attempt, published, "orders", timeout_s)
+    return Delivery(attempt, published, Destination(NOWHERE, "orders", timeout_s))
+
+
+def send(handler: Handler, to: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
+    """Deliver these to ``to``, whatever they were made for."""
+    kept: dict[float, Destination] = {}  # as the Space keeps them: one object as long as nothing changes
+    for one in deliveries:
+        kept.setdefault(one.to.timeout_s, one.to._replace(subscriber=to))
+    handler.deliver([one._replace(to=kept[one.to.timeout_s]) for one in deliveries], done)
 
 
 class Answers:

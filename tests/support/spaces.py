@@ -12,7 +12,7 @@ from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.model.errors import LogFailed, LogFull
 from syncbrok.model.facts import Reason
-from syncbrok.model.message import Message, QueueSettings, RetryPolicy, Subscriber, SubscriberSettings
+from syncbrok.model.message import Message, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 from syncbrok.space.channels import Accepted, Declared, DeclareQueue, Publish, Subscribe
 from syncbrok.space.space import Space, SpaceOptions
@@ -41,9 +41,9 @@ class Consumer:
     def contents(self) -> list[bytes]:
         return [content for content, _ in self.seen]
 
-    def deliver(self, subscriber: Subscriber, deliveries: Sequence[Delivery], done: Done) -> None:
+    def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
         for delivery in deliveries:
-            self.seen.append((delivery.message.content, subscriber.id))
+            self.seen.append((delivery.message.content, delivery.to.subscriber.id))
             self.deliveries.append(delivery)
             answer = self.answer(delivery)
             if answer is None:
@@ -57,8 +57,8 @@ class Consumer:
         for delivery, done in held:
             done(delivery, answer)
 
-    def make_ready(self, subscriber: Subscriber, delivery: Delivery) -> None:
-        self.made_ready.append((delivery.message.content, subscriber.id))
+    def make_ready(self, delivery: Delivery) -> None:
+        self.made_ready.append((delivery.message.content, delivery.to.subscriber.id))
 
     def forget(self, subscriber: int) -> None:
         self.forgotten.append(subscriber)

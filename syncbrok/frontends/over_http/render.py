@@ -106,7 +106,7 @@ def message(report: MessageReport) -> dict[str, Any]:
 
 def received(lent: Delivery) -> dict[str, Any]:
     """A message as a consumer receives it."""
-    shown = stored(lent.message, lent.queue) | {"attempt": lent.attempt.number}
+    shown = stored(lent.message, lent.to.queue) | {"attempt": lent.attempt.number}
     if lent.attempt.replay:
         shown["replay"] = lent.attempt.replay
     return shown

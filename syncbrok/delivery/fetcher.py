@@ -1,0 +1,135 @@
+"""Gets from the log what is not in memory: messages of attempts that were taken, in runs, and those that come next.
+
+A run is what waits and what ``ReadAhead`` expects; it is read by whoever lends ``read``, in its threads. What arrives
+goes to the courier, in the order taken where consumers are to get it (``InOrder``).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from syncbrok.delivery.handler import Attempt, Destination
+from syncbrok.delivery.in_order import InOrder, Pair
+from syncbrok.delivery.read_ahead import ReadAhead
+from syncbrok.model import limits
+from syncbrok.model.facts import Published
+
+READERS: Final = 2
+READ_RUN_MAX: Final = 1_024
+READ_RUN_BYTES: Final = 8 * limits.MIB
+"""messages and, as far as can be told before, bytes read at once; and as many again of those that come next. Long runs
+are cheap: with short ones the readers and the loop take the interpreter from each other all the time."""
+
+
+class Receiver(Protocol):
+    """Who asked: the courier."""
+
+    def room_bytes(self) -> int:
+        """Content that may still go out; with none, nothing is read."""
+
+    def fetched(self, pairs: list[Pair]) -> None:
+        """These may go out; those to one subscriber stand together."""
+
+    def lost(self, attempt: Attempt) -> None:
+        """Its message is gone from the log."""
+
+    def too_late(self, count: int) -> None:
+        """So many attempts were being read when nothing was wanted any more: never begun."""
+
+
+class Fetcher:
+    """``read`` fetches messages from the log, only the first of those asked for where all would be too many bytes;
+    ``cached`` those in memory. ``upcoming`` and ``destination``: see ``courier``."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
+        cached: Callable[[int], Published | None],
+        upcoming: Callable[[int, int], Sequence[int]],
+        destination: Callable[[int], Destination],
+    ) -> None:
+        self._receiver = receiver
+        self._read = read
+        self._cached = cached
+        self._upcoming = upcoming
+        self._unread: deque[Attempt] = deque()
+        self._some = asyncio.Event()
+        self.ahead = ReadAhead()  # others may put by what they have read
+        self.order = InOrder(destination)
+        self._content_bytes = READ_RUN_BYTES // READ_RUN_MAX
+        """how large the largest messages read lately were"""
+        self._over = False
+
+    def __len__(self) -> int:
+        """Attempts that wait for their message."""
+        return len(self._unread)
+
+    def fetch(self, attempt: Attempt) -> None:
+        """Its message is not in memory. ``wake`` when all are told."""
+        self._unread.append(attempt)
+        self.order.read(attempt)
+
+    def wake(self) -> None:
+        """There is something to read, or room for it."""
+        if self._unread or not self.ahead.idle:
+            self._some.set()
+
+    def expect(self, subscriber: int, messages: Sequence[int]) -> None:
+        """See ``ReadAhead``; only those that are not in memory."""
+        self.ahead.expect(subscriber, messages[: self._run_max])
+        self.wake()
+
+    def clear(self) -> int:
+        """Nothing is wanted any more: how many that are neither out nor being read waited here."""
+        self._over = True
+        count = len(self._unread) + self.order.clear()
+        self._unread.clear()
+        return count
+
+    @property
+    def _run_max(self) -> int:
+        return min(READ_RUN_MAX, max(READ_RUN_BYTES // self._content_bytes, 1))
+
+    async def run(self) -> None:
+        """One reader; until it is cancelled. Raises what ``read`` raises."""
+        ahead = self.ahead
+        while True:
+            await self._some.wait()
+            if (not self._unread and ahead.idle) or self._receiver.room_bytes() <= 0:
+                self._some.clear()  # the courier sets it again
+                continue
+            run_max = self._run_max
+            run = [self._unread.popleft() for _ in range(min(len(self._unread), run_max))]
+            ahead.wanted.update(attempt.subscriber for attempt in run)
+            wanted = {attempt.message for attempt in run}
+            wanted.update(ahead.choose(self._upcoming, self._cached, run_max))
+            asked = sorted(wanted)
+            messages = dict(zip(asked, await self._read(asked), strict=False))
+            largest = max([len(message.content) for message in messages.values() if message is not None], default=0)
+            self._content_bytes = max(largest, self._content_bytes // 2, 1)
+            ahead.keep(messages)
+            self._arrived(run, messages)
+
+    def _arrived(self, run: list[Attempt], messages: dict[int, Published | None]) -> None:
+        if self._over:
+            self._receiver.too_late(len(run))
+            return
+        found: dict[int, list[Pair]] = {}
+        room_bytes = self._receiver.room_bytes()
+        for attempt in run:
+            if attempt.message not in messages:
+                self._unread.append(attempt)  # the run was cut short
+                continue
+            message = messages[attempt.message]
+            pairs = found.setdefault(attempt.subscriber, [])
+            if message is None:
+                pairs += self.order.arrived(attempt, None)
+                self._receiver.lost(attempt)
+            elif room_bytes > 0:
+                room_bytes -= len(message.content)
+                pairs += self.order.arrived(attempt, message)
+            else:
+                self._unread.append(attempt)  # larger than expected; read again when there is room
+        self._receiver.fetched([pair for pairs in found.values() for pair in pairs])
