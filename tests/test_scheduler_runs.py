@@ -65,6 +65,26 @@ def test_rows_mean_the_same_however_they_are_cut_into_facts(subscribers: int, re
                 assert told.scheduler.delivery_tried(sequence, number) == log.scheduler.delivery_tried(sequence, number)
 
 
+@pytest.mark.parametrize("subscribers", [0, 3])
+def test_single_messages_are_the_same_together_and_one_by_one(subscribers: int, seed: int) -> None:
+    """What a commit takes in at once leaves the books, to the last byte of a checkpoint, that a restart makes fact by
+    fact; and the same attempts are next."""
+    chance = random.Random(seed)
+    log = busy_log(3_000, subscribers, TWO_RETRIES, seed)
+    log.pump(some_answers(chance, 0.05))
+    one_by_one, together = FactLog(log.retry), FactLog(log.retry)
+    at = 0
+    while at < len(log.facts):
+        commit = log.facts[at : at + chance.randrange(1, 100)]
+        for fact in commit:
+            one_by_one.scheduler.apply(fact)
+        together.scheduler.apply_all(commit)
+        at += len(commit)
+        attempts = [told.scheduler.take(log.now_us, log.durable, 5) for told in (one_by_one, together)]
+        assert attempts[0] == attempts[1]
+    assert together.scheduler.checkpoint() == one_by_one.scheduler.checkpoint()
+
+
 def test_every_end_is_told_to_whoever_watches_it() -> None:
     """A watched message among hundreds of others that nobody watches is reported, once."""
     log = log_with(1, 2)

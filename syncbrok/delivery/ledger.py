@@ -23,6 +23,8 @@ _THIN_BELOW: Final = CHUNK // 64
 _STATES: Final = tuple(MessageState)  # by value: calling the enum costs ten times as much
 _ENDED_WELL: Final = int(message_after(MessageState.PENDING, MessageEvent.ENDED_WELL))
 """what the table says of the plain end, which ``count_down`` writes for many at once"""
+_RELEASED: Final = int(message_after(MessageState.NONE, MessageEvent.RELEASED))
+"""and of the plain beginning"""
 
 KEY_EDGE: Final = 1 << 63
 """Marks an edge to the key's predecessor (RULES 6), which only orders."""
@@ -84,7 +86,7 @@ class Chunk:
         self.first_child: array[int] | None = None
         self.last_child: array[int] | None = None
 
-    def accept(self, start: int, stop: int, queue: int, left: int, state: MessageState) -> None:
+    def accept(self, start: int, stop: int, queue: int, left: int, state: int) -> None:
         """Rows of plain messages from ``start`` to before ``stop``."""
         count = stop - start
         self.open += count
@@ -155,10 +157,21 @@ class Ledger:
         if edges:
             self._link(chunk, i, sequence, edges)
 
+    def accept_plain(self, sequence: int, queue: int, left: int) -> None:
+        """As ``accept`` for a plain message newer than all that is applied."""
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
+        if chunk is None:
+            self.settle_older()
+            chunk = self.chunks[sequence >> CHUNK_SHIFT] = Chunk()
+        i = sequence & CHUNK_MASK
+        chunk.queue[i], chunk.left[i], chunk.state[i] = queue, left, _RELEASED
+        chunk.open += 1
+        self.open += 1
+        self.newest = sequence
+
     def accept_run(self, first: int, count: int, queue: int, left: int) -> None:
         """Rows of plain messages at ``count`` sequences from ``first`` on, newer than all that is applied."""
         assert first > self.newest
-        state = message_after(MessageState.NONE, MessageEvent.RELEASED)
         end = first + count
         while first < end:
             chunk = self.chunks.get(first >> CHUNK_SHIFT)
@@ -167,7 +180,7 @@ class Ledger:
                 chunk = self.chunks[first >> CHUNK_SHIFT] = Chunk()
             start = first & CHUNK_MASK
             stop = min(CHUNK, start + end - first)
-            chunk.accept(start, stop, queue, left, state)
+            chunk.accept(start, stop, queue, left, _RELEASED)
             first += stop - start
             self.newest = first - 1
         self.open += count

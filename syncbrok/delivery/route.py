@@ -15,7 +15,7 @@ from time import monotonic
 
 from syncbrok.delivery.connection import Connection, Exchange, Usual
 from syncbrok.delivery.dialling import DialFailed
-from syncbrok.delivery.handler import Answer, Delivery
+from syncbrok.delivery.handler import Answer, Delivery, Destination
 from syncbrok.delivery.http_answer import kept
 from syncbrok.delivery.http_request import RequestForm
 from syncbrok.delivery.pool import PATIENCE_S, Pool
@@ -48,6 +48,7 @@ class Route:
         "keys",
         "pool",
         "signers",
+        "to",
         "used_s",
         "usual",
         "waiting",
@@ -66,6 +67,8 @@ class Route:
         self._dial_after_s = 0.0
         self._timeout_s = limits.timeout_default_s
         self.used_s = 0.0
+        self.to: Destination | None = None
+        """what it was last used for; while that is the same object nothing about the way has changed"""
         self.reform(form)
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ _PENDING: Final = int(MessageState.PENDING)
 _COMPLETE: Final = int(MessageState.COMPLETE)
 _TRIM_SHIFT: Final = 12
 """so many messages, as a power of two, a cursor goes on before its queue is asked to forget"""
+_TRIM_MASK: Final = (1 << _TRIM_SHIFT) - 1
 
 
 class Runs:
@@ -54,8 +55,12 @@ class Runs:
         i = sequence & CHUNK_MASK
         if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & NOT_PLAIN:
             return 0
-        self.step(cursor, position + 1)
         cursor.seen = sequence
+        position += 1
+        if position & _TRIM_MASK:
+            cursor.position = position
+        else:
+            self.step(cursor, position)
         return sequence
 
     def _released(self, cursor: Cursor, most: int) -> list[int]:

@@ -10,7 +10,8 @@ owed are owed again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from typing import cast
 
 from syncbrok.delivery import snapshot
 from syncbrok.delivery.books import DISABLED_OVER, Books, Doomed, QueueBook
@@ -86,6 +87,18 @@ class Scheduler(Standing):
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
+    def apply_all(self, facts: Iterable[FactOrRun]) -> None:
+        """As ``apply`` for each. Single messages that follow each other are taken in together."""
+        for kind, alike in groupby(facts, key=type):
+            if kind is Published:
+                messages = cast("list[Published]", list(alike))
+                self.books.time_us = max(self.books.time_us, messages[-1].time_us)
+                self._entrance.published_all(messages)
+                self._applied()
+            else:
+                for fact in alike:
+                    self.apply(fact)
+
     def apply(self, fact: FactOrRun) -> None:  # noqa: C901 - one case for each kind of fact
         """A fact that is durable, or a run of messages (its contents are not looked at). Facts come in log order; what
         recovery applies twice changes nothing."""
@@ -113,6 +126,9 @@ class Scheduler(Standing):
                 self._opened(fact)
             case _:
                 pass
+        self._applied()
+
+    def _applied(self) -> None:
         if self._gates.busy:
             self._gates.work(limits.cascade_slice // 16)
         if self.books.ended_leaders:

@@ -151,8 +151,9 @@ class Webhook:
         number = subscriber.number
         try:
             route = self._routes.get(number)
-            if route is None or route.form.subscriber is not subscriber or route.form.queue != to.queue:
+            if route is None or route.to is not to:
                 route = self._route(subscriber, to.queue)
+                route.to = to
             keys = self._secrets(number)
             if keys != route.keys:
                 route.sign_with(keys)

@@ -59,9 +59,7 @@ class State:
                         self.keys.note_run(fact)
                 elif not isinstance(fact, Published | Outcomes):
                     self._declared(fact)
-        tell = self.scheduler.apply
-        for fact in facts:
-            tell(fact)
+        self.scheduler.apply_all(facts)
         self.through = last_sequence(facts[-1])
         self.time_us = max(self.time_us, facts[-1].time_us)
 
