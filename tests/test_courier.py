@@ -256,7 +256,7 @@ async def test_what_waits_for_the_few_that_are_out_is_read_while_they_are_out() 
         world.schedule.give(7)
         world.courier.wake()
         await eventually(lambda: len(world.reads) == 1, "the first of them are read")
-        assert world.reads == [children[:READ_RUN_MAX]]
+        assert world.reads == [children[:ATTEMPTS_PER_TURN]]
         assert world.post.calls == [[7]]
         world.schedule.give(*children)
         ((parent, done),) = world.post.waiting

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from syncbrok.delivery.fetcher import READ_RUN_MAX, READERS, Fetcher
+from syncbrok.delivery.fetcher import READERS, Fetcher
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Handler
 from syncbrok.delivery.in_order import Pair
 from syncbrok.model import limits
@@ -369,5 +369,5 @@ class Courier:
                 way[1].make_ready(Delivery(following, message, way[0]))
 
     def _expect_children(self, attempt: Attempt) -> None:
-        """A wide tree would wait for its first read."""
-        self._fetcher.expect(attempt.subscriber, self._scheduler.children(attempt.message, READ_RUN_MAX))
+        """A wide tree would wait for its first read. No more of them than one turn takes: there is little time."""
+        self._fetcher.expect(attempt.subscriber, self._scheduler.children(attempt.message, ATTEMPTS_PER_TURN))

@@ -1,7 +1,8 @@
 """Gets from the log what is not in memory: messages of attempts that were taken, in runs, and those that come next.
 
-A run is what waits and what ``ReadAhead`` expects; it is read by whoever lends ``read``, in its threads. What arrives
-goes to the courier, in the order taken where consumers are to get it (``InOrder``).
+One of two readers reads what is waited for, the other meanwhile what ``ReadAhead`` expects after it: in one run with
+them the first messages of a backlog would wait for a thousand others. What arrives goes to the courier, in the order
+taken where consumers are to get it (``InOrder``).
 """
 
 import asyncio
@@ -102,9 +103,13 @@ class Fetcher:
                 continue
             run_max = self._run_max
             run = [self._unread.popleft() for _ in range(min(len(self._unread), run_max))]
-            ahead.wanted.update(attempt.subscriber for attempt in run)
-            wanted = {attempt.message for attempt in run}
-            wanted.update(ahead.choose(self._upcoming, self._cached, run_max))
+            if run:  # they are waited for; what comes after them is the other reader's
+                ahead.wanted.update(attempt.subscriber for attempt in run)
+                wanted = {attempt.message for attempt in run}
+            else:
+                wanted = set(ahead.choose(self._upcoming, self._cached, run_max))
+            if not wanted:
+                continue
             asked = sorted(wanted)
             messages = dict(zip(asked, await self._read(asked), strict=False))
             largest = max([len(message.content) for message in messages.values() if message is not None], default=0)
