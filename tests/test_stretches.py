@@ -5,7 +5,8 @@ import random
 import numpy as np
 
 from syncbrok.delivery import stretches
-from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY, PER_SUBSCRIBER, POLICY_SHIFT, Chunk, Ledger
+from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
+from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER, POLICY_SHIFT, Ledger
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState
 from syncbrok.delivery.sequences import SequenceSet
 

@@ -5,15 +5,7 @@ from collections.abc import Iterable
 from syncbrok.delivery.books import DUE, EXPIRES, Books, QueueBook
 from syncbrok.delivery.cursor import TriedState
 from syncbrok.delivery.gates import Gates
-from syncbrok.delivery.ledger import (
-    HAS_DEAD,
-    HAS_EXPIRED,
-    KEY_EDGE,
-    ONLY,
-    PER_SUBSCRIBER,
-    POLICY_SHIFT,
-    SAME,
-)
+from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY_SHIFT, SAME
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState
 from syncbrok.model.facts import Carried, Outcome, Published, PublishedRun
 from syncbrok.model.message import Scope

@@ -11,18 +11,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from syncbrok.delivery.books import HOLD_OVER, Books, Doomed
+from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.cursor import Cursor
-from syncbrok.delivery.ledger import (
-    CHUNK_MASK,
-    CHUNK_SHIFT,
-    ENDING,
-    KEY_EDGE,
-    ONLY,
-    PER_SUBSCRIBER,
-    POLICY,
-    POLICY_SHIFT,
-    SAME,
-)
+from syncbrok.delivery.ledger import ENDING, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY, POLICY_SHIFT, SAME
 from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState, message_after
 from syncbrok.delivery.stretches import WORTH_IT, lone_children
 from syncbrok.model.facts import Outcome, Reason

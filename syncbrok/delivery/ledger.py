@@ -13,12 +13,10 @@ from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from syncbrok.delivery.chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, Chunk, Sparse
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState, message_after
 from syncbrok.model.facts import Reason
 
-CHUNK: Final = 4096
-CHUNK_SHIFT: Final = 12
-CHUNK_MASK: Final = CHUNK - 1
 _THIN_BELOW: Final = CHUNK // 64
 _STATES: Final = tuple(MessageState)  # by value: calling the enum costs ten times as much
 _ENDED_WELL: Final = int(message_after(MessageState.PENDING, MessageEvent.ENDED_WELL))
@@ -53,73 +51,6 @@ class Bad(NamedTuple):
     queue: int
 
 
-class _Sparse(dict[int, int]):
-    """A column of a thinned chunk: what is not in it has the value of an ended message."""
-
-    __slots__ = ("absent",)
-
-    def __init__(self, absent: int) -> None:
-        super().__init__()
-        self.absent = absent
-
-    def __missing__(self, key: int) -> int:
-        return self.absent
-
-
-class Chunk:
-    """The rows of 4,096 neighbouring sequences. ``open`` counts those that have not ended."""
-
-    __slots__ = ("edge_count", "edge_start", "edges", "first_child", "flags", "last_child", "left", "links", "open",
-                 "queue", "state", "thin")  # fmt: skip
-
-    def __init__(self) -> None:
-        self.queue: array[int] | _Sparse = array("I", bytes(4 * CHUNK))
-        self.state: bytearray | _Sparse = bytearray(CHUNK)
-        self.left: array[int] | _Sparse = array("H", bytes(2 * CHUNK))
-        self.flags: bytearray | _Sparse = bytearray(CHUNK)
-        self.open = 0
-        self.thin = False
-        self.edges: array[int] = array("Q")
-        self.links: array[int] = array("Q")
-        self.edge_start: array[int] | None = None
-        self.edge_count: bytearray | None = None
-        self.first_child: array[int] | None = None
-        self.last_child: array[int] | None = None
-
-    def accept(self, start: int, stop: int, queue: int, left: int, state: int) -> None:
-        """Rows of plain messages from ``start`` to before ``stop``."""
-        count = stop - start
-        self.open += count
-        if isinstance(self.state, _Sparse):
-            for i in range(start, stop):
-                self.queue[i], self.state[i], self.left[i], self.flags[i] = queue, state, left, 0
-            return
-        assert isinstance(self.queue, array)
-        assert isinstance(self.left, array)
-        self.queue[start:stop] = array("I", (queue,)) * count
-        self.left[start:stop] = array("H", (left,)) * count
-        self.state[start:stop] = bytes((state,)) * count
-
-    def open_rows(self, start: int = 0) -> Iterator[int]:
-        """Places from ``start`` on of the messages that have not ended, in order."""
-        if isinstance(self.state, _Sparse):
-            yield from sorted(i for i, state in self.state.items() if 0 < state < MessageState.COMPLETE and i >= start)
-            return
-        for i in range(start, CHUNK):
-            if 0 < self.state[i] < MessageState.COMPLETE:
-                yield i
-
-    def make_thin(self) -> None:
-        """Keep only the rows of messages that have not ended."""
-        rows = list(self.open_rows())
-        queue, left, flags = _Sparse(0), _Sparse(0), _Sparse(0)
-        state = _Sparse(MessageState.COMPLETE)
-        for i in rows:
-            queue[i], state[i], left[i], flags[i] = self.queue[i], self.state[i], self.left[i], self.flags[i]
-        self.queue, self.state, self.left, self.flags = queue, state, left, flags
-        self.thin = True
-
-
 class Ledger:
     """All rows. Owns the states of messages; ``change`` is the only way one changes, ``count_down`` its short form."""
 
@@ -140,12 +71,7 @@ class Ledger:
         self, sequence: int, queue: int, flags: int, left: int, event: MessageEvent, edges: tuple[int, ...]
     ) -> None:
         """A new row; ``edges`` are parents' sequences, the key's predecessor marked with ``KEY_EDGE``."""
-        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
-        if chunk is None:
-            self.settle_older()
-            chunk = self.chunks[sequence >> CHUNK_SHIFT] = Chunk()
-            if sequence < self.newest:  # carried from a segment that is gone: few, far apart
-                chunk.make_thin()
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT) or self._begin(sequence)
         i = sequence & CHUNK_MASK
         chunk.queue[i] = queue
         chunk.left[i] = left
@@ -159,10 +85,7 @@ class Ledger:
 
     def accept_plain(self, sequence: int, queue: int, left: int) -> None:
         """As ``accept`` for a plain message newer than all that is applied."""
-        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
-        if chunk is None:
-            self.settle_older()
-            chunk = self.chunks[sequence >> CHUNK_SHIFT] = Chunk()
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT) or self._begin(sequence)
         i = sequence & CHUNK_MASK
         chunk.queue[i], chunk.left[i], chunk.state[i] = queue, left, _RELEASED
         chunk.open += 1
@@ -174,16 +97,21 @@ class Ledger:
         assert first > self.newest
         end = first + count
         while first < end:
-            chunk = self.chunks.get(first >> CHUNK_SHIFT)
-            if chunk is None:
-                self.settle_older()
-                chunk = self.chunks[first >> CHUNK_SHIFT] = Chunk()
+            chunk = self.chunks.get(first >> CHUNK_SHIFT) or self._begin(first)
             start = first & CHUNK_MASK
             stop = min(CHUNK, start + end - first)
             chunk.accept(start, stop, queue, left, _RELEASED)
             first += stop - start
             self.newest = first - 1
         self.open += count
+
+    def _begin(self, sequence: int) -> Chunk:
+        """The chunk of a message that has none yet."""
+        self.settle_older()
+        chunk = self.chunks[sequence >> CHUNK_SHIFT] = Chunk()
+        if sequence < self.newest:  # carried from a segment that is gone: few, far apart
+            chunk.make_thin()
+        return chunk
 
     def pass_by(self, sequence: int) -> None:
         """A message that is complete as it is accepted (RULES 17): it needs no row, since what has none is complete."""
@@ -223,7 +151,7 @@ class Ledger:
             return None if self.bad else MessageState.COMPLETE
         start, stop = first & CHUNK_MASK, (last & CHUNK_MASK) + 1
         states, flags = chunk.state, chunk.flags
-        if isinstance(states, _Sparse) or isinstance(flags, _Sparse) or flags.count(0, start, stop) != count:
+        if isinstance(states, Sparse) or isinstance(flags, Sparse) or flags.count(0, start, stop) != count:
             return None
         state = _STATES[states[start]]
         if states.count(state, start, stop) != count:

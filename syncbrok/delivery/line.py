@@ -13,10 +13,11 @@ from typing import Final
 import numpy as np
 
 from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Books
+from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
-from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY, Chunk
+from syncbrok.delivery.ledger import ENDING, ONLY
 from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
 from syncbrok.delivery.retry import wait_us
 from syncbrok.delivery.runs import NOT_PLAIN, Runs

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from syncbrok.delivery.books import Books
+from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.cursor import Cursor
-from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, ENDING, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import MessageState
 
 NOT_PLAIN: Final = PER_SUBSCRIBER | ONLY | ENDING

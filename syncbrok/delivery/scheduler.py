@@ -16,11 +16,12 @@ from typing import cast
 from syncbrok.delivery import snapshot
 from syncbrok.delivery.books import DISABLED_OVER, Books, Doomed, QueueBook
 from syncbrok.delivery.catching_up import CatchingUp
+from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.cursor import Cursor
 from syncbrok.delivery.entrance import Entrance
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
-from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, Bad
+from syncbrok.delivery.ledger import Bad
 from syncbrok.delivery.lifecycle import BAD_STATE, MessageState
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays

@@ -9,10 +9,11 @@ from typing import Final
 
 from syncbrok.delivery.books import Books, QueueBook, ReplayEntry
 from syncbrok.delivery.catching_up import CatchingUp
+from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
-from syncbrok.delivery.ledger import CHUNK_MASK, CHUNK_SHIFT, HAS_DEAD, HAS_EXPIRED, ONLY, PER_SUBSCRIBER, Chunk
 from syncbrok.delivery.ledger import ENDING as ENDING_ASKED
+from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import ENDING, MessageEvent, MessageState
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays

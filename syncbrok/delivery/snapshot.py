@@ -14,8 +14,9 @@ import numpy as np
 import orjson
 
 from syncbrok.delivery.books import Books, Doomed, QueueBook, ReplayEntry
+from syncbrok.delivery.chunk import CHUNK, Chunk
 from syncbrok.delivery.cursor import Backlog, Cursor, TriedState
-from syncbrok.delivery.ledger import CHUNK, Bad, Chunk
+from syncbrok.delivery.ledger import Bad
 from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.sequences import SequenceSet
 from syncbrok.delivery.wheel import Wheel

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from syncbrok.delivery.ledger import CHUNK, CHUNK_MASK, CHUNK_SHIFT, POLICY, Chunk
+from syncbrok.delivery.chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, Chunk
+from syncbrok.delivery.ledger import POLICY
 from syncbrok.delivery.lifecycle import MessageState
 
 WORTH_IT: Final = 64
