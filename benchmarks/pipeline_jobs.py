@@ -26,26 +26,32 @@ from syncbrok.pipeline.lineage.job import DELIVERIES, FACTS, MESSAGES, lineage_o
 from syncbrok.pipeline.session import session
 from syncbrok.pipeline.whole import Whole
 
+EIGHT: Final = ("sequence", "queue", "id", "parents", "key", "headers", "time", "content")
 NARROW: Final = ("time", "queue")
 
 Seconds = dict[str, float]
 
 
 def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
-    """The log and a Parquet of the same rows: every column, two columns, a count. Beside the first two what Spark takes
-    for as many rows from Python that need no decoding."""
+    """The log and a Parquet of the same rows: every column, eight, two, a count. Beside all but the count what Spark
+    takes for as many rows from Python that need no decoding."""
     parquet = f"{scratch}/parquet"
     began = time.perf_counter()
     _log(spark, log).write.mode("overwrite").option("compression", "zstd").parquet(parquet)
     found = {"parquet_write": time.perf_counter() - began, "rows": float(spark.read.parquet(parquet).count())}
     spark.dataSource.register(ReadyMade)
     ready = {"rows": str(int(found["rows"]))}
-    two = ",".join(NARROW)
+    two, eight = ",".join(NARROW), ",".join(EIGHT)
     ways: dict[str, dict[str, Callable[[], Any]]] = {
         "full": {
             "full": lambda: _all(_log(spark, log)),
             "full_parquet": lambda: _all(spark.read.parquet(parquet)),
             "full_ready": lambda: _all(_log(spark, log, "ready-made", **ready)),
+        },
+        "eight": {
+            "eight": lambda: _all(_log(spark, log, columns=eight)),
+            "eight_parquet": lambda: _all(spark.read.parquet(parquet).select(*EIGHT)),
+            "eight_ready": lambda: _all(_log(spark, log, "ready-made", columns=eight, **ready)),
         },
         "narrow": {
             "narrow": lambda: _narrow(_log(spark, log, columns=two)),

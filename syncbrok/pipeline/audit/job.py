@@ -26,7 +26,7 @@ from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.declared import declared
 from syncbrok.pipeline.audit.rules import VIOLATION, Violation
 from syncbrok.pipeline.audit.tables import Kinds, ddl, struct
-from syncbrok.pipeline.settings import UNMEASURED, set_for_now
+from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
 
 MESSAGE_COLUMNS: Final = (
     "sequence", "time", "queue", "id", "parent_sequences", "key", "scope", "parent_failure", "not_before", "expires",
@@ -75,7 +75,8 @@ def prove(
     settled: bool = False, pending_us_max: int | None = None, step: Step = lambda _: None,
 ) -> Proof:  # fmt: skip
     """As ``audit``, with everything it saw. ``step`` is told what it is at."""
-    with set_for_now(facts.sparkSession, UNMEASURED):
+    spark = facts.sparkSession
+    with set_for_now(spark, unset(spark, UNMEASURED)):
         log = _looked_at(facts, step)
         step("deliveries")
         told = _told(messages, deliveries, log)
