@@ -41,18 +41,20 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
     found = {"parquet_write": time.perf_counter() - began, "rows": float(spark.read.parquet(parquet).count())}
     spark.dataSource.register(ReadyMade)
     ready = {"rows": str(int(found["rows"]))}
-    two, eight = ",".join(NARROW), ",".join(EIGHT)
+    two = ",".join(NARROW)
+
+    def forgotten(name: str, *columns: str) -> dict[str, Callable[[], Any]]:
+        """Every row with these columns, or with all of them."""
+        named = {"columns": ",".join(columns)} if columns else {}
+        return {
+            name: lambda: _all(_log(spark, log, **named)),
+            f"{name}_parquet": lambda: _all(spark.read.parquet(parquet).select(*(columns or "*"))),
+            f"{name}_ready": lambda: _all(_log(spark, log, "ready-made", **named, **ready)),
+        }
+
     ways: dict[str, dict[str, Callable[[], Any]]] = {
-        "full": {
-            "full": lambda: _all(_log(spark, log)),
-            "full_parquet": lambda: _all(spark.read.parquet(parquet)),
-            "full_ready": lambda: _all(_log(spark, log, "ready-made", **ready)),
-        },
-        "eight": {
-            "eight": lambda: _all(_log(spark, log, columns=eight)),
-            "eight_parquet": lambda: _all(spark.read.parquet(parquet).select(*EIGHT)),
-            "eight_ready": lambda: _all(_log(spark, log, "ready-made", columns=eight, **ready)),
-        },
+        "full": forgotten("full"),
+        "eight": forgotten("eight", *EIGHT),
         "narrow": {
             "narrow": lambda: _narrow(_log(spark, log, columns=two)),
             "narrow_parquet": lambda: _narrow(spark.read.parquet(parquet)),

@@ -360,14 +360,12 @@ class Courier:
                 continue
             message = self._cached(children[0])
             if message is None:
-                self._expect_children(attempt)
+                # A wide tree would wait for its first read. No more than a turn of it: there is little time.
+                first = self._scheduler.children(attempt.message, ATTEMPTS_PER_TURN)
+                self._fetcher.expect(attempt.subscriber, first)
                 continue
             way = self._way(attempt.subscriber)
             if way is not None and message.queue == way[0].subscriber.queue:
                 self.keep({message.sequence: message})
                 following = Attempt(message.sequence, attempt.subscriber, 1, 0, 0, 0)
                 way[1].make_ready(Delivery(following, message, way[0]))
-
-    def _expect_children(self, attempt: Attempt) -> None:
-        """A wide tree would wait for its first read. No more of them than one turn takes: there is little time."""
-        self._fetcher.expect(attempt.subscriber, self._scheduler.children(attempt.message, ATTEMPTS_PER_TURN))

@@ -42,8 +42,8 @@ class Entrance:
 
     def published_all(self, facts: Iterable[Published]) -> None:
         """As ``published`` for each, in order. Plain messages, each to another of many queues, are most of what comes
-        one by one, and none of them costs more calls than its row."""
-        queues, ledger, line = self._books.queues, self._books.ledger, self._books.line
+        one by one, and none of them costs more than two calls."""
+        queues, ledger, one_more = self._books.queues, self._books.ledger, self._books.one_more
         for fact in facts:
             sequence, number = fact[0], fact[3]
             book = queues.get(number)
@@ -61,10 +61,7 @@ class Entrance:
             book.last_sequence = sequence
             book.backlog.sequences.append(sequence)
             ledger.accept_plain(sequence, number, len(cursors))
-            for cursor in cursors:  # as ``Books.one_more``
-                if not cursor.queued and not cursor.stopped and len(cursor.flight) < cursor.window:
-                    cursor.queued = True
-                    line.append(cursor)
+            one_more(cursors)
 
     def published_run(self, run: PublishedRun) -> None:
         """As ``published`` for each message of the run, in order."""

@@ -78,7 +78,7 @@ class Fetcher:
             self._some.set()
 
     def expect(self, subscriber: int, messages: Sequence[int]) -> None:
-        """See ``ReadAhead``; only those that are not in memory."""
+        """See ``ReadAhead``; the first of them, as many as one run has."""
         self.ahead.expect(subscriber, messages[: self._run_max])
         self.wake()
 

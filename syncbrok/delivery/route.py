@@ -91,12 +91,15 @@ class Route:
 
     # -- exchanges ----------------------------------------------------------------------------------------------------
 
+    def wait(self, exchange: Exchange) -> None:
+        """No connection is free for it. ``see_to_waiting`` once all that wait are here."""
+        self.waiting.append(exchange)
+        self._timeout_s = exchange.delivery.to.timeout_s
+
     def see_to_waiting(self) -> None:
-        """Exchanges were put into ``waiting``: they are in turn for what becomes free, and connections are opened."""
-        if self.waiting:
-            self._timeout_s = self.waiting[-1].delivery.to.timeout_s
-            self.pool.queue(self)
-            self.dial()
+        """Exchanges wait: they are in turn for what becomes free, and connections are opened for them."""
+        self.pool.queue(self)
+        self.dial()
 
     def make_ready(self, delivery: Delivery, timestamp_s: str) -> None:
         """It will probably be started next: make its request now."""

@@ -103,7 +103,7 @@ class Webhook:
                 continue
             connection = pool.take_idle(now_s)
             if connection is None:
-                route.waiting.append(Exchange(delivery, done, now_s, deadline_s))
+                route.wait(Exchange(delivery, done, now_s, deadline_s))
                 behind.append(route)
                 continue
             connection.hold(route, delivery, done, now_s, deadline_s)
