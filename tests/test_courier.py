@@ -124,7 +124,7 @@ class World:
             self.schedule,
             lambda _: self.post,
             self.read,
-            lambda sequence: message(sequence, self.content) if sequence < 100 else None,
+            lambda sequences: [message(one, self.content) if one < 100 else None for one in sequences],
             self.rows.append,
             self.destination,
             lambda: 7,
@@ -239,7 +239,7 @@ async def test_what_several_subscribers_get_is_looked_up_once() -> None:
     async with running(World()) as world:
         looked: list[int] = []
         known = world.courier._cached
-        world.courier._cached = lambda sequence: (looked.append(sequence), known(sequence))[1]
+        world.courier._cached = lambda sequences: (looked.extend(sequences), known(sequences))[1]
         for number in (1, 2, 3):
             world.schedule.give(7, 8, to=number)
         world.courier.wake()

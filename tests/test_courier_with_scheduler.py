@@ -29,7 +29,7 @@ class Wiring:
             self.log.scheduler,
             lambda _: webhook,
             self.read,
-            lambda sequence: self.message(sequence) if sequence % 2 else None,
+            lambda sequences: [self.message(sequence) if sequence % 2 else None for sequence in sequences],
             self.recorded,
             lambda number: Destination(self.subscribers[number], "q1", 5.0),
             lambda: self.log.durable,

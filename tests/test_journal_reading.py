@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from syncbrok.log import retention, segment
+from syncbrok.log.codec import encode_batch
 from syncbrok.log.journal import Journal
 from syncbrok.log.reader import SLICE
+from syncbrok.log.recent import Batch, Recent
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import Carried, Outcome, Published, Tried
+from syncbrok.model.facts import Carried, FactOrRun, Outcome, Outcomes, Published, Reason, Row, Tried
 from syncbrok.model.limits import KIB, MIB
+from syncbrok.model.names import make_message_id
 from tests.support.journals import (
     START_US,
     ended,
@@ -66,6 +69,38 @@ def test_memory_has_what_the_log_has(journal: Journal) -> None:
     assert [journal.cached(one.sequence) for one in written] == written
     assert journal.cached(fact.sequence) is not fact
     assert journal.read_many([one.sequence for one in written]) == written
+
+
+def test_memory_tells_of_many_what_it_tells_of_each(tmp_path: Path, seed: int) -> None:
+    """Neighbours decoded in one pass, gaps, runs, messages with times and keys, rows between them, what is forgotten
+    and what is not there yet: any selection is what one look after the other finds."""
+    dice = random.Random(seed)
+    recent = Recent(bytes_max=6_000)
+    sequence = 10
+    parents = (make_message_id(1, 1, b"k" * 16),)
+    for _ in range(40):
+        facts: list[FactOrRun] = []
+        for _ in range(dice.randrange(1, 6)):
+            kind = dice.randrange(4)
+            if kind == 0:
+                facts.append(Outcomes(sequence, 5, (Row(3, 1, 1, Outcome.DELIVERED, Reason.NONE, 200, 5, 0, 4, 7),)))
+            else:
+                fact = message(b"k" * 16, sequence)
+                facts.append(fact._replace(parents=parents if kind == 2 else (), due_us=9 if kind == 3 else 0))
+            sequence += 1
+        singles = {fact.sequence: fact for fact in facts if isinstance(fact, Published) and dice.random() < 0.5}
+        encoded = encode_batch(facts, batch=1, synced_through=1)
+        recent.add(Batch(1, facts[0].sequence, sequence - 1, 5, encoded.data, encoded.ends, (), singles))
+    everything = list(range(sequence + 3))
+    for _ in range(300):
+        asked = sorted(dice.sample(everything, dice.randrange(1, len(everything))))
+        assert recent.messages(asked) == [recent.message(one) for one in asked]
+    found = recent.messages(everything)
+    assert any(one is not None for one in found)
+    assert all(one is None or one.sequence == at for at, one in enumerate(found))
+    together = [one for one in recent.messages(range(sequence - 60, sequence)) if one is not None and one.parents]
+    assert together, "no child among them: nothing was tried"
+    assert all(one.parents == parents for one in together)
 
 
 def test_only_the_newest_batches_hold_on_to_messages(journal: Journal) -> None:

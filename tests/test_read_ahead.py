@@ -18,8 +18,9 @@ class Backlog:
     def upcoming(self, _subscriber: int, limit: int) -> Sequence[int]:
         return range(self.position, min(self.position + limit, self.n + 1))
 
-    def cached(self, sequence: int) -> Published | None:
-        return message(sequence) if sequence >= self.cached_from else None
+    def cached(self, sequences: Sequence[int]) -> list[Published | None]:
+        assert list(sequences) == sorted(sequences), "asked for in order"
+        return [message(sequence) if sequence >= self.cached_from else None for sequence in sequences]
 
 
 def test_a_backlog_is_read_once_and_before_it_is_needed() -> None:

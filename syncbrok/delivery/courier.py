@@ -70,7 +70,7 @@ class Courier:
         scheduler: SchedulerLike,
         handlers: Callable[[Subscriber], Handler],
         read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
-        cached: Callable[[int], Published | None],
+        cached: Callable[[Sequence[int]], list[Published | None]],
         recorded: Callable[[list[Row]], None],
         destination: Callable[[int], Destination],
         durable: Callable[[], int],
@@ -271,20 +271,18 @@ class Courier:
 
     def _hand_out(self, attempts: list[Attempt]) -> None:
         """To the handlers what is in memory, to the readers the rest."""
-        fetcher, cached = self._fetcher, self._cached
+        fetcher = self._fetcher
         ahead, order = fetcher.ahead.messages, fetcher.order
         self.in_flight += len(attempts)
-        known: dict[int, Published] = {}  # what goes to several subscribers is looked up once
+        # What goes to several subscribers is looked up once, and neighbours together.
+        others = sorted({attempt[0] for attempt in attempts} - ahead.keys())
+        recent = dict(zip(others, self._cached(others), strict=True)) if others else {}
         pairs: list[Pair] = []
         for attempt in attempts:
-            sequence = attempt[0]
-            message = known.get(sequence)
+            message = ahead.get(attempt[0]) or recent.get(attempt[0])
             if message is None:
-                message = ahead.get(sequence) or cached(sequence)
-                if message is None:
-                    fetcher.fetch(attempt)
-                    continue
-                known[sequence] = message
+                fetcher.fetch(attempt)
+                continue
             if order.lines and attempt[1] in order.lines:
                 order.follow(attempt, message)
                 continue
@@ -358,7 +356,7 @@ class Courier:
             children = self._scheduler.children(attempt.message, 1)
             if not children:
                 continue
-            message = self._cached(children[0])
+            message = self._cached(children)[0]
             if message is None:
                 # A wide tree would wait for its first read. No more than a turn of it: there is little time.
                 first = self._scheduler.children(attempt.message, ATTEMPTS_PER_TURN)

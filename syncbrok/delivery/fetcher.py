@@ -41,13 +41,13 @@ class Receiver(Protocol):
 
 class Fetcher:
     """``read`` fetches messages from the log, only the first of those asked for where all would be too many bytes;
-    ``cached`` those in memory. ``upcoming`` and ``destination``: see ``courier``."""
+    ``cached`` has those in memory, asked for in ascending order. ``upcoming`` and ``destination``: see ``courier``."""
 
     def __init__(
         self,
         receiver: Receiver,
         read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
-        cached: Callable[[int], Published | None],
+        cached: Callable[[Sequence[int]], list[Published | None]],
         upcoming: Callable[[int, int], Sequence[int]],
         destination: Callable[[int], Destination],
     ) -> None:

@@ -2,7 +2,7 @@
 
 Who may call what:
 
-* the event loop: ``prepare``, ``cached`` and the numbers; no system call is made there;
+* the event loop: ``prepare``, ``cached``, ``cached_many`` and the numbers; no system call is made there;
 * **one** writer at a time: ``write``, ``sync``, ``roll``, ``close``. A second one meanwhile is a mistake of the program
   and raises at once, it is not made to wait;
 * any thread: everything that reads, ``drop_oldest``, ``sweep``, ``save_checkpoint``.
@@ -32,7 +32,6 @@ from syncbrok.log.recent import Batch, Recent
 from syncbrok.log.recovery import Recovered, RecoveryReport, recover
 from syncbrok.log.reserve import Reserve
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, SegmentInfo
-from syncbrok.log.stream import message_at
 from syncbrok.log.turnstile import Turnstile
 from syncbrok.log.watermark import Mark, Watermark
 from syncbrok.model import limits
@@ -311,11 +310,11 @@ class Journal:
 
     def cached(self, sequence: int) -> Published | None:
         """A message written lately, from memory alone."""
-        message = self._recent.single(sequence)
-        if message is not None:
-            return message
-        found = self._recent.find(sequence)
-        return None if found is None else message_at(*found)
+        return self._recent.message(sequence)
+
+    def cached_many(self, sequences: Sequence[int]) -> list[Published | None]:
+        """As ``cached`` for each of these, in ascending order."""
+        return self._recent.messages(sequences)
 
     def kind_of(self, sequence: int) -> KindName:
         """``message``, ``other``, ``dropped`` (by retention), ``lost`` (in a gap that salvage left) or ``unknown``

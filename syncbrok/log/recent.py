@@ -1,11 +1,13 @@
 """The bytes of the last batches, so that what was just published is delivered without being read back. Pure."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple
 
 from syncbrok.log.layout import Stretch
+from syncbrok.log.neighbours import plain_neighbours
+from syncbrok.log.stream import message_at
 from syncbrok.model.facts import Published
 
 BYTES_MAX = 16 * 1024 * 1024
@@ -58,10 +60,27 @@ class Recent:
             gone += 1
         del self._firsts[:gone], self._batches[:gone]
 
-    def single(self, sequence: int) -> Published | None:
-        """A message of the newest batches, as it was encoded."""
+    def message(self, sequence: int) -> Published | None:
+        """A message written lately; None where it is not here (any more), or is none."""
+        return self.messages((sequence,))[0]
+
+    def messages(self, sequences: Sequence[int]) -> list[Published | None]:
+        """As ``message`` for each of these, in ascending order. Those that stand one after the other are decoded in
+        one pass, and children of the same parents then share the tuple of them."""
+        found: list[Published | None] = []
         newest, before = self._singles
-        return newest.get(sequence) or before.get(sequence)
+        while len(found) < len(sequences):
+            at = len(found)
+            sequence = sequences[at]
+            message = newest.get(sequence) or before.get(sequence)
+            place = None if message is not None else self.find(sequence)
+            if place is None:
+                found.append(message)
+                continue
+            run: list[Published] = []
+            plain_neighbours(*place, sequence, _together(sequences, at), run, verify=False)
+            found += run or (message_at(*place),)
+        return found
 
     def find(self, sequence: int) -> tuple[bytes, int] | None:
         """The bytes that hold the record, and where in them it begins; None where it is not here (any more)."""
@@ -74,3 +93,14 @@ class Recent:
             return None
         place = sequence - batch.first
         return batch.data, batch.ends[place - 1] if place else 0
+
+
+def _together(sequences: Sequence[int], at: int) -> int:
+    """How many follow each other without a gap, from place ``at`` on."""
+    first, last = sequences[at], len(sequences) - 1
+    if sequences[last] - first == last - at:
+        return last - at + 1
+    count = 1
+    while sequences[at + count] == first + count:
+        count += 1
+    return count

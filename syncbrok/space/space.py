@@ -141,7 +141,7 @@ class Space:
             scheduler,
             self._handler,
             self._read,
-            journal.cached,
+            journal.cached_many,
             self._committer.record,
             registry.destination,
             lambda: journal.durable_sequence,
