@@ -31,6 +31,11 @@ def deliver(broker: Broker) -> float:
     return time.perf_counter() - began
 
 
+def pause(broker: Broker) -> None:
+    """The subscriber gets nothing more, until ``deliver``."""
+    broker.ask("PATCH", _SUBSCRIBER, {"paused": True})
+
+
 def wait_until_complete(broker: Broker, timeout_s: float = 900.0) -> None:
     """Until nothing in ``bench`` waits. It asks rarely while much is left, and often near the end: so the broker
     hardly feels it, and the end is known to a few milliseconds. Raises ``Failed`` where a message died or it takes

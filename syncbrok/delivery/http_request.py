@@ -107,9 +107,11 @@ class PlainTails:
             return self._tail
         body = message.content
         parents = b""
-        if message.parents:
-            if message.parents != self._parents_of:  # the children of a tree come one after the other
-                self._parents_of, self._parents = message.parents, _parents_line(message.parents).encode()
+        named = message.parents
+        if named:
+            if named is not self._parents_of and named != self._parents_of:  # children of a tree follow each other
+                self._parents = _parents_line(named).encode()
+            self._parents_of = named
             parents = self._parents
         self._tail = self._template % (
             *_id_pieces(hexlify(message.id)),

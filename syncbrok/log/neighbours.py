@@ -50,18 +50,18 @@ def content_type(written: bytes) -> str:
     return found
 
 
-def _keyed(body: bytes, at: int, limit: int) -> tuple[str, bytes, int] | None:
+def _keyed(meta: bytes, at: int) -> tuple[str, bytes, int] | None:
     """Idempotency key and fingerprint out of the block at ``at`` that has nothing else, and where it ends; None where
-    it is another, or reaches beyond ``limit``."""
-    if at + EXTRA_STRUCT.size > limit:
+    it is another, or is cut short."""
+    if at + EXTRA_STRUCT.size > len(meta):
         return None
-    *others, key_bytes, fingerprint_bytes = EXTRA_STRUCT.unpack_from(body, at)
+    *others, key_bytes, fingerprint_bytes = EXTRA_STRUCT.unpack_from(meta, at)
     at += EXTRA_STRUCT.size
     key_at = at + fingerprint_bytes
     end = key_at + key_bytes
-    if end > limit or any(others):
+    if end > len(meta) or any(others):
         return None
-    return body[key_at:end].decode("utf-8", "surrogatepass"), body[at:key_at], end
+    return meta[key_at:end].decode("utf-8", "surrogatepass"), meta[at:key_at], end
 
 
 def plain_neighbours(
@@ -71,10 +71,11 @@ def plain_neighbours(
     all, contents included. It ends before the first that is anything but a whole and undamaged record of a message
     without extras, an idempotency key aside; the offset where it ended is the answer, and ``found`` says how many
     there were. ``verify`` False: for bytes that have never left memory."""
-    unpack, new, types, seen = _HEADER.unpack_from, tuple.__new__, _types, 0
+    unpack, new, seen = _HEADER.unpack_from, tuple.__new__, 0
     scope, failure = Scope.ALL, ParentFailure.FAIL
     parents: tuple[bytes, ...] = ()
-    parents_written, items_seen = b"", 0
+    key, fingerprint, media = "", b"", ""
+    meta_seen, items_seen, kind_seen = b"", 0, _PLAIN
     last_at = len(data) - HEADER_BYTES
     for expected in range(sequence, sequence + count):
         if at > last_at:
@@ -93,20 +94,18 @@ def plain_neighbours(
         if first != seen:
             seen, flags = first, first >> _FLAGS_SHIFT
             scope, failure = _SCOPES[flags >> SCOPE_SHIFT & 1], _FAILURES[flags >> FAILURE_SHIFT & 3]
-        type_at = items * ID_BYTES
-        if items != items_seen or (items and not body.startswith(parents_written)):  # the children of a tree are alike
-            items_seen, parents_written = items, body[:type_at]
-            parents = tuple([body[one : one + ID_BYTES] for one in range(0, type_at, ID_BYTES)])
-        key, fingerprint = "", b""
-        if kind == _KEYED:
-            extras = _keyed(body, type_at, meta_bytes)
-            if extras is None:
-                break
-            key, fingerprint, type_at = extras
-        written = body[type_at:meta_bytes]
-        media = types.get(written)
-        if media is None:
-            media = content_type(written)
+        meta = body[:meta_bytes]
+        if meta != meta_seen or items != items_seen or kind != kind_seen:  # mostly alike: also the children of a tree
+            type_at = items * ID_BYTES
+            key, fingerprint = "", b""
+            if kind == _KEYED:
+                extras = _keyed(meta, type_at)
+                if extras is None:
+                    break
+                key, fingerprint, type_at = extras
+            parents = tuple([meta[one : one + ID_BYTES] for one in range(0, items * ID_BYTES, ID_BYTES)])
+            media = content_type(meta[type_at:])
+            meta_seen, items_seen, kind_seen = meta, items, kind
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
         fields = (own, time_us, name, queue, root, depth, scope, failure, parents, "", key, fingerprint, 0, 0, media)
         found.append(new(Published, (*fields, (), body[meta_bytes:], 0)))
