@@ -275,7 +275,7 @@ class Courier:
         ahead, order = fetcher.ahead.messages, fetcher.order
         self.in_flight += len(attempts)
         # What goes to several subscribers is looked up once, and neighbours together.
-        others = sorted({attempt[0] for attempt in attempts} - ahead.keys())
+        others = sorted({attempt[0] for attempt in attempts if attempt[0] not in ahead})
         recent = dict(zip(others, self._cached(others), strict=True)) if others else {}
         pairs: list[Pair] = []
         for attempt in attempts:
