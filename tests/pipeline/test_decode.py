@@ -10,8 +10,11 @@ import pytest
 from syncbrok.log import sidecar
 from syncbrok.model.errors import BadSetting, Gone, LogCorrupt
 from syncbrok.pipeline import log_files, schema
+from syncbrok.pipeline.decode import pages
 from syncbrok.pipeline.decode import plan as decode_plan
 from syncbrok.pipeline.decode.query import CarriedRule, Condition, Query
+from syncbrok.pipeline.decode.records import read
+from syncbrok.pipeline.decode.segment import OpenSegment
 from syncbrok.pipeline.log_files import Log
 from tests.support import expected_rows
 from tests.support.expected_rows import Rows
@@ -55,6 +58,39 @@ def test_rows_are_what_the_records_say(story_log: Log, kind: str, sidecars: str)
         second.write_bytes(first.read_bytes())
     for verify in (True, False):
         assert expected_rows.read(story_log, query(kind, verify=verify)) == expected(story_log, kind)
+
+
+@pytest.mark.parametrize("kind", schema.KINDS)
+def test_rows_stay_what_they_were_when_the_next_segment_is_read(story_log: Log, kind: str) -> None:
+    """Segments are read into the same memory one after the other; a batch that somebody keeps is a copy, each column of
+    it."""
+    asked = query(kind)
+    one = decode_plan.plan(story_log, asked)
+    sealed = [part for part in one.parts if part.segment.sealed]
+    assert len(sealed) > 1
+    kept = [(batch, batch.to_pylist()) for part in sealed for batch in read(part, story_log.uuid, asked, one.rule)]
+    memory = pages.borrow(1)
+    assert len(memory) >= max(part.segment.end for part in sealed), "nothing was borrowed: this tries nothing"
+    memory[:] = bytes(len(memory))
+    assert sum(batch.num_rows for batch, _ in kept) > 100
+    assert all(batch.to_pylist() == then for batch, then in kept)
+
+
+def test_a_segment_too_large_to_be_kept_in_memory_is_read_all_the_same(story_log: Log) -> None:
+    """Larger segments are mapped: bytes and records are the same, and so is the error where one is damaged."""
+    one = story_log.segments[1]
+    for verify in (True, False):
+        read_in = OpenSegment(one, story_log.uuid, verify=verify)
+        mapped = OpenSegment(one, story_log.uuid, verify=verify, read_bytes_max=0)
+        assert bytes(mapped.view) == bytes(read_in.view) == Path(one.path).read_bytes()
+        assert mapped.every_offset().tolist() == read_in.every_offset().tolist()
+    flip(Path(one.path), 20_000)
+    said = []
+    for bytes_max in (0, one.end):
+        with pytest.raises(LogCorrupt) as refused:
+            OpenSegment(one, story_log.uuid, verify=True, read_bytes_max=bytes_max)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
 
 
 def _lie(path: Path, log: Log) -> None:

@@ -8,6 +8,7 @@ anything of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import reduce
 from typing import Final, NamedTuple
@@ -199,8 +200,8 @@ def checksums(spark: SparkSession, segments: Sequence[LogSegment], uuid: bytes) 
 
 def _checksum(pair: tuple[LogSegment, bytes]) -> Segment:
     one, uuid = pair
-    opened = OpenSegment(one, uuid, verify=True)
-    return Segment(one.base, one.last, one.end, crc32c(opened.view), one.crc)
+    with closing(OpenSegment(one, uuid, verify=True)) as opened:
+        return Segment(one.base, one.last, one.end, crc32c(opened.view), one.crc)
 
 
 # -- how --------------------------------------------------------------------------------------------------------------

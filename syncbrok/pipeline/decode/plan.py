@@ -7,6 +7,7 @@ segment knows it of itself.
 """
 
 import struct
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,12 +79,12 @@ def _carried_in(one: Segment, uuid: bytes) -> tuple[Array, Array]:
     if index is not None:
         own, places, _ = index.compact().carried
         return own.astype(np.int64), places.astype(np.int64) + one.base
-    opened = OpenSegment(one, uuid, verify=True)
-    every = opened.every_offset()
-    moved = every[gather_header(opened.view, every, "kind") == Kind.CARRIED]
-    if not len(moved):
-        return nothing, nothing
-    return own_sequences(opened, moved), gather_header(opened.view, moved, "sequence").astype(np.int64)
+    with closing(OpenSegment(one, uuid, verify=True)) as opened:
+        every = opened.every_offset()
+        moved = every[gather_header(opened.view, every, "kind") == Kind.CARRIED]
+        if not len(moved):
+            return nothing, nothing
+        return own_sequences(opened, moved), gather_header(opened.view, moved, "sequence").astype(np.int64)
 
 
 def _has_none(one: Segment, uuid: bytes) -> bool:

@@ -4,6 +4,7 @@ one.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Protocol
 
 import numpy as np
@@ -52,13 +53,13 @@ def read(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterator[p
         for start in range(0, known.num_rows, BATCH_ROWS):
             yield known.slice(start, BATCH_ROWS)
         return
-    opened = OpenSegment(one.segment, uuid, verify=query.verify, hint=one.hint)
-    found = _KINDS[query.kind](opened, opened.offsets(one.first, one.last), rule)
-    _keep_wanted(found, query)
-    arrow = schema.arrow_schema(query.columns)
-    for start in range(0, len(found), BATCH_ROWS):
-        rows = found.rows(start, min(start + BATCH_ROWS, len(found)))
-        yield pa.record_batch([rows.column(column.name) for column in query.columns], arrow)
+    with closing(OpenSegment(one.segment, uuid, verify=query.verify, hint=one.hint)) as opened:
+        found = _KINDS[query.kind](opened, opened.offsets(one.first, one.last), rule)
+        _keep_wanted(found, query)
+        arrow = schema.arrow_schema(query.columns)
+        for start in range(0, len(found), BATCH_ROWS):
+            rows = found.rows(start, min(start + BATCH_ROWS, len(found)))
+            yield pa.record_batch([rows.column(column.name) for column in query.columns], arrow)
 
 
 def _keep_wanted(found: _Source, query: Query) -> None:
