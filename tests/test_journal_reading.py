@@ -71,7 +71,7 @@ def test_memory_has_what_the_log_has(journal: Journal) -> None:
     assert journal.read_many([one.sequence for one in written]) == written
 
 
-def test_memory_tells_of_many_what_it_tells_of_each(tmp_path: Path, seed: int) -> None:
+def test_memory_tells_of_many_what_it_tells_of_each(seed: int) -> None:
     """Neighbours decoded in one pass, gaps, runs, messages with times and keys, rows between them, what is forgotten
     and what is not there yet: any selection is what one look after the other finds."""
     dice = random.Random(seed)

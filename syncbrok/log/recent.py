@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple
 
+from syncbrok.log.codec import Decoded, decode
 from syncbrok.log.layout import Stretch
 from syncbrok.log.neighbours import plain_neighbours
-from syncbrok.log.stream import message_at
 from syncbrok.model.facts import Published
 
 BYTES_MAX = 16 * 1024 * 1024
@@ -79,7 +79,7 @@ class Recent:
                 continue
             run: list[Published] = []
             plain_neighbours(*place, sequence, _together(sequences, at), run, verify=False)
-            found += run or (message_at(*place),)
+            found += run or (_other_at(*place),)
         return found
 
     def find(self, sequence: int) -> tuple[bytes, int] | None:
@@ -93,6 +93,12 @@ class Recent:
             return None
         place = sequence - batch.first
         return batch.data, batch.ends[place - 1] if place else 0
+
+
+def _other_at(data: bytes, at: int) -> Published | None:
+    """The message of a record that is not plain; None where it is no message's."""
+    record = decode(data, at, verify=False)
+    return record.fact if isinstance(record, Decoded) and isinstance(record.fact, Published) else None
 
 
 def _together(sequences: Sequence[int], at: int) -> int:

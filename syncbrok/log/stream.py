@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from syncbrok.log.codec import Corrupt, Decoded, Kind, decode, gather, lockstep
 from syncbrok.log.layout import (
@@ -42,17 +41,15 @@ _length = LENGTH_STRUCT.unpack_from
 _new = tuple.__new__
 
 
-def plain_message(data: bytes, at: int, *, content: bool = True, verify: bool = True) -> Published | None:
-    """The message whose record begins at ``at``, if it is one without extras and whole; for all else None."""
+def plain_message(data: bytes, at: int) -> Published | None:
+    """The message whose verified record begins at ``at``, without content, if it is one without extras and whole; for
+    all else None."""
     body_at = at + HEADER_BYTES
     if body_at > len(data):
         return None
-    magic, version, kind, flags, body_bytes, meta_bytes, sequence, *place, body_crc, header_crc = _unpack(data, at)
+    magic, version, kind, flags, body_bytes, meta_bytes, sequence, *place, _, _ = _unpack(data, at)
     _, _, time_us, own_id, root, queue, depth, items = place
-    end = body_at + body_bytes
-    if magic != MAGIC or version != VERSION or kind != _MESSAGE or flags & EXTRAS or end > len(data):
-        return None
-    if verify and (crc32c(data[at : body_at - 4]) != header_crc or crc32c(data[body_at:end]) != body_crc):
+    if magic != MAGIC or version != VERSION or kind != _MESSAGE or flags & EXTRAS or body_at + body_bytes > len(data):
         return None
     type_at, content_at = body_at + items * ID_BYTES, body_at + meta_bytes
     return _new(
@@ -74,19 +71,10 @@ def plain_message(data: bytes, at: int, *, content: bool = True, verify: bool = 
             0,
             content_type(data[type_at:content_at]),
             (),
-            data[content_at:end] if content else b"",
+            b"",
             0,
         ),
     )
-
-
-def message_at(data: bytes, at: int) -> Published | None:
-    """The message whose verified record begins at ``at``, with its content; None where it is not a message's."""
-    message = plain_message(data, at, verify=False)
-    if message is not None:
-        return message
-    found = decode(data, at, verify=False)
-    return found.fact if isinstance(found, Decoded) and isinstance(found.fact, Published) else None
 
 
 def facts(data: bytes, start: int) -> Iterator[Fact | Corrupt]:
@@ -94,7 +82,7 @@ def facts(data: bytes, start: int) -> Iterator[Fact | Corrupt]:
     record stands."""
     at = start
     while at < len(data):
-        message = plain_message(data, at, content=False, verify=False)
+        message = plain_message(data, at)
         if message is not None:
             yield message
             at += HEADER_BYTES + _length(data, at + LENGTH_AT)[0]
@@ -167,7 +155,7 @@ def _run(heads: npt.NDArray[np.void]) -> PublishedRun:
 
 
 def _fact(record: bytes, offset: int) -> Fact | Corrupt:
-    message = plain_message(record, 0, content=False, verify=False)
+    message = plain_message(record, 0)
     if message is not None:
         return message
     found = decode(record, 0, content=False, verify=False)
