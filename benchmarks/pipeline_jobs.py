@@ -9,7 +9,7 @@ settings.
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,34 +27,34 @@ from syncbrok.pipeline.session import session
 from syncbrok.pipeline.whole import Whole
 
 EIGHT: Final = ("sequence", "queue", "id", "parents", "key", "headers", "time", "content")
+"""what a message has where nothing is said"""
 NARROW: Final = ("time", "queue")
 
 Seconds = dict[str, float]
 
 
 def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
-    """The log and a Parquet of the same rows: every column, eight, two, a count. Beside all but the count what Spark
-    takes for as many rows from Python that need no decoding."""
+    """The log and a Parquet of the same rows: as it is loaded, every column, two, a count. Beside all but the count
+    what Spark takes for as many rows from Python that need no decoding."""
     parquet = f"{scratch}/parquet"
     began = time.perf_counter()
-    _log(spark, log).write.mode("overwrite").option("compression", "zstd").parquet(parquet)
+    _log(spark, log, columns="all").write.mode("overwrite").option("compression", "zstd").parquet(parquet)
     found = {"parquet_write": time.perf_counter() - began, "rows": float(spark.read.parquet(parquet).count())}
     spark.dataSource.register(ReadyMade)
     ready = {"rows": str(int(found["rows"]))}
     two = ",".join(NARROW)
 
-    def forgotten(name: str, *columns: str) -> dict[str, Callable[[], Any]]:
-        """Every row with these columns, or with all of them."""
-        named = {"columns": ",".join(columns)} if columns else {}
+    def forgotten(name: str, same: Iterable[str], **named: str) -> dict[str, Callable[[], Any]]:
+        """Every row with the columns that ``named`` asks the log for; ``same`` are those of the Parquet."""
         return {
             name: lambda: _all(_log(spark, log, **named)),
-            f"{name}_parquet": lambda: _all(spark.read.parquet(parquet).select(*(columns or "*"))),
+            f"{name}_parquet": lambda: _all(spark.read.parquet(parquet).select(*same)),
             f"{name}_ready": lambda: _all(_log(spark, log, "ready-made", **named, **ready)),
         }
 
     ways: dict[str, dict[str, Callable[[], Any]]] = {
-        "full": forgotten("full"),
-        "eight": forgotten("eight", *EIGHT),
+        "full": forgotten("full", EIGHT),
+        "twenty": forgotten("twenty", "*", columns="all"),
         "narrow": {
             "narrow": lambda: _narrow(_log(spark, log, columns=two)),
             "narrow_parquet": lambda: _narrow(spark.read.parquet(parquet)),

@@ -21,7 +21,7 @@ from syncbrok.pipeline.source.partition import freeze_what_is_imported
 _PARTITIONS: Final = 4
 
 
-class _Batches(InputPartition):
+class _Rows(InputPartition):
     def __init__(self, count: int) -> None:
         self.count = count
 
@@ -32,17 +32,18 @@ class _Reader(DataSourceReader):
         self._rows = rows
 
     def partitions(self) -> list[InputPartition]:
-        batches = max(1, self._rows // records.BATCH_ROWS // _PARTITIONS)
-        return [_Batches(batches) for _ in range(_PARTITIONS)]
+        return [_Rows(self._rows // _PARTITIONS) for _ in range(_PARTITIONS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_what_is_imported()
         log = log_files.look(log_files.directory_of(self._options.path))
         first = log_files.slices(log)[0]
         batch = next(records.read(first, log.uuid, self._options.query, CarriedRule()))
-        assert isinstance(partition, _Batches)
-        for _ in range(partition.count):
-            yield batch
+        assert isinstance(partition, _Rows)
+        left = partition.count
+        while left > 0:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
 
 
 class ReadyMade(SyncbrokDataSource):

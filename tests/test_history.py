@@ -186,7 +186,16 @@ def test_a_sidecar_is_not_trusted_over_its_segment(journal: Journal, tmp_path: P
         first_us, last_us = right.times_us
         tables = right._current().parts[0]
         index = SegmentIndex.restore(
-            info.base, tables, wrong, (), last=right.last, end=right.end, first_time_us=first_us, last_time_us=last_us
+            info.base,
+            tables,
+            right.whole,
+            wrong,
+            (),
+            crc=seal[1].crc,
+            last=right.last,
+            end=right.end,
+            first_time_us=first_us,
+            last_time_us=last_us,
         )
         path, written = sidecar.path_of(info.path.parent, info.base), sidecar.encode(index, sealed)
         path.unlink()  # the tables are pages of the file as it was: cut short in its place it would take them away

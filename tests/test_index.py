@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,6 +106,10 @@ def agree(index: SegmentIndex, story: Story, data: bytes) -> None:
             assert index.carried(fact.message.sequence) == newest.sequence
     assert index.carried(story.last + 1) is None
     assert (index.records, index.last) == (len(story.facts), story.facts[-1].sequence)
+    starts = codec.walk(data, 0, len(data))[0].tolist()
+    whole = index.whole
+    assert whole.offsets.tolist() == [FILE_HEADER + start for start in starts]
+    assert whole.checksums.tolist() == [crc32c(data[:start]) for start in starts[:: whole.every]]
     assert index.times_us == (story.facts[0].time_us, story.facts[-1].time_us)
 
 
@@ -121,7 +126,7 @@ def test_built_from_a_whole_segment(story: Story) -> None:
     """Built from the bytes of a sealed segment it says what a look at every record says."""
     data = encoded(story).data
     whole = bytes(FILE_HEADER) + data
-    agree(SegmentIndex.build(whole, FILE_HEADER, len(whole), BASE), story, data)
+    agree(SegmentIndex.build(whole, FILE_HEADER, len(whole), BASE, checksums_every=7), story, data)
 
 
 @settings(max_examples=40)
@@ -129,7 +134,7 @@ def test_built_from_a_whole_segment(story: Story) -> None:
 def test_grown_record_by_record(story: Story, data: st.DataObject) -> None:
     """Grown in batches of any size, asked now and then in between, it says the same as one built at once."""
     made = encoded(story)
-    index = SegmentIndex(BASE)
+    index = SegmentIndex(BASE, checksums_every=5)
     at = first = 0
     while first < len(made.ends):
         last = min(first + data.draw(st.integers(1, 8)), len(made.ends))
@@ -150,7 +155,7 @@ def test_a_sidecar_says_what_the_index_says(story: Story) -> None:
     """Written to a sidecar and read back it is the same index."""
     made = encoded(story)
     whole = bytes(FILE_HEADER) + made.data
-    index = SegmentIndex.build(whole, FILE_HEADER, len(whole), BASE)
+    index = SegmentIndex.build(whole, FILE_HEADER, len(whole), BASE, checksums_every=3)
     read = sidecar.decode(sidecar.encode(index, SEALED), SEALED)
     assert read is not None
     agree(read, story, made.data)

@@ -5,7 +5,7 @@ sealed); anything else about it that is odd makes ``read`` answer None, and it i
 too when the log is closed in good order, with the size and checksum of its records then. Little-endian::
 
      0   4  magic, "SYIX"
-     4   2  version, 1
+     4   2  version, 2
      6   2  number of arrays
      8  16  uuid of the log
     24   8  base: the segment's first sequence
@@ -16,7 +16,8 @@ too when the log is closed in good order, with the size and checksum of its reco
     64   8  time of the last record
     72   8  size of the segment's file in bytes
     80   4  CRC-32C of the segment as sealed
-    84   4  records per entry of ``sparse``, 256
+    84   2  records per entry of ``sparse``, 256
+    86   2  records per entry of ``checksums``; 5,120 as written here
     88   4  CRC-32C of all bytes from 96 on
     92   4  CRC-32C of bytes 0 to 91
     96  40 for each array: name (24 bytes, ASCII and zeros), type (4, as numpy writes it: "<u4" or "<u8" and zeros),
@@ -24,8 +25,11 @@ too when the log is closed in good order, with the size and checksum of its reco
      .   .  the arrays, each followed by zeros up to a multiple of 8
 
 Arrays: ``sparse`` (u4, the offset in the segment of each 256th record, the first included: ``codec.lockstep`` makes
-all offsets of it), ``jumps.after`` and ``jumps.missing`` (u8: sequences that do not follow their predecessor, and how
-many are missing up to there; empty but in salvaged logs), and the columns of ``columns.TABLES`` as ``table.column``.
+all offsets of it); ``offsets`` (u4, that of each record) and ``checksums`` (u4, the CRC-32C of all records before each
+5,120th, beginning with that of none, 0), for those who read all of the segment: a part can be verified alone, by going
+on from the checksum before it to the one after it, or to the seal's; ``jumps.after`` and ``jumps.missing`` (u8:
+sequences that do not follow their predecessor, and how many are missing up to there; empty but in salvaged logs); and
+the columns of ``columns.TABLES`` as ``table.column``.
 """
 
 import mmap
@@ -38,12 +42,12 @@ from crc32c import crc32c
 
 from syncbrok.log.codec import Buffer
 from syncbrok.log.columns import TABLES, Array, Columns
-from syncbrok.log.index import SegmentIndex
+from syncbrok.log.index import SegmentIndex, Whole
 from syncbrok.model import limits
 
 _MAGIC = b"SYIX"
-_VERSION = 1
-_HEAD = struct.Struct("<4sHH16sQQQQqqQIII")
+_VERSION = 2
+_HEAD = struct.Struct("<4sHH16sQQQQqqQIHHI")
 _CRC = struct.Struct("<I")
 _ENTRY = struct.Struct("<24s4sIQ")
 _TYPES: dict[str, np.dtype[Any]] = {"<u4": np.dtype("<u4"), "<u8": np.dtype("<u8")}
@@ -86,6 +90,7 @@ def encode(index: SegmentIndex, sealed: Sealed) -> bytes:
         sealed.file_bytes,
         sealed.crc,
         limits.offsets_every,
+        index.whole.every,
         crc32c(rest),
     )
     return b"".join((head, _CRC.pack(crc32c(head)), rest))
@@ -94,7 +99,13 @@ def encode(index: SegmentIndex, sealed: Sealed) -> bytes:
 def _arrays(index: SegmentIndex) -> dict[str, Array]:
     tables = index.compact()
     jumps = np.array(index.jumps, dtype="<u8").reshape(-1, 2)
-    arrays: dict[str, Array] = {"sparse": index.sparse, "jumps.after": jumps[:, 0], "jumps.missing": jumps[:, 1]}
+    arrays: dict[str, Array] = {
+        "sparse": index.sparse,
+        "offsets": index.whole.offsets,
+        "checksums": index.whole.checksums,
+        "jumps.after": jumps[:, 0],
+        "jumps.missing": jumps[:, 1],
+    }
     for table, names in TABLES.items():
         for (name, dtype), column in zip(names, tables.table(table), strict=True):
             arrays[f"{table}.{name}"] = column.astype(dtype, copy=False)
@@ -113,7 +124,7 @@ def decode(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
 
 
 def _decode_whole(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
-    magic, version, count, uuid, base, last, records, end, first_us, last_us, file_bytes, crc, every, _ = (
+    magic, version, count, uuid, base, last, records, end, first_us, last_us, file_bytes, crc, every, sums_every, _ = (
         _HEAD.unpack_from(buffer)
     )
     described = (magic, version, every, Sealed(uuid, base, file_bytes, crc))
@@ -125,8 +136,10 @@ def _decode_whole(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
     return SegmentIndex.restore(
         base,
         Columns(records, *tables),
+        Whole(arrays["offsets"], arrays["checksums"], sums_every),
         arrays["sparse"],
         jumps,
+        crc=crc,
         last=last,
         end=end,
         first_time_us=first_us,

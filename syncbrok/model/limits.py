@@ -82,6 +82,9 @@ retention_default_s = 7 * 86_400.0
 idempotency_window_default_s = 86_400.0
 idempotency_window_max_s = 30 * 86_400.0
 offsets_every = 256
+"""records for each of the sparse offsets of a segment: a block that is read together"""
+checksums_every = 5_120
+"""records for each checksum of a segment's sidecar: what a reader of all of it verifies and decodes together"""
 watermark_every_s = 1.0
 unlink_grace_s = 60.0
 

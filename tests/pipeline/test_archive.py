@@ -51,7 +51,7 @@ def rows(frame: DataFrame, kind: str) -> list[Any]:
 
 def logged(spark: SparkSession, log: WrittenLog, kind: str, last: int | None = None) -> list[Any]:
     """What the source reads from the log, up to a sequence."""
-    frame = spark.read.format("syncbrok").option("kind", kind).load(str(log.directory))
+    frame = spark.read.format("syncbrok").options(kind=kind, columns="all").load(str(log.directory))
     return rows(frame if last is None else frame.where(f"sequence <= {last}"), kind)
 
 

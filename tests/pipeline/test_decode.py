@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from syncbrok.log import sidecar
+from syncbrok.log.codec import gather
+from syncbrok.log.index import Whole
 from syncbrok.model.errors import BadSetting, Gone, LogCorrupt
 from syncbrok.pipeline import log_files, schema
 from syncbrok.pipeline.decode import pages
 from syncbrok.pipeline.decode import plan as decode_plan
+from syncbrok.pipeline.decode.pieces import pieces
 from syncbrok.pipeline.decode.query import CarriedRule, Condition, Query
 from syncbrok.pipeline.decode.records import read
 from syncbrok.pipeline.decode.segment import OpenSegment
-from syncbrok.pipeline.log_files import Log
+from syncbrok.pipeline.log_files import Log, Slice
 from tests.support import expected_rows
 from tests.support.expected_rows import Rows
 from tests.support.random_facts import random_story
@@ -28,8 +31,8 @@ def query(kind: str, columns: str | None = None, **more: Any) -> Query:
 
 @pytest.fixture
 def story_log(tmp_path: Path, seed: int) -> Log:
-    """Three segments of random facts."""
-    write_log(tmp_path / "log", random_story(random.Random(seed)))
+    """Three segments of random facts, whose sidecars have a checksum for every 32 records: several pieces each."""
+    write_log(tmp_path / "log", random_story(random.Random(seed)), checksums_every=32)
     return log_files.look(tmp_path / "log")
 
 
@@ -42,7 +45,7 @@ def expected(log: Log, kind: str) -> Rows:
     }[kind](found)
 
 
-@pytest.mark.parametrize("sidecars", ["right", "none", "wrong", "of another segment"])
+@pytest.mark.parametrize("sidecars", ["right", "none", "wrong", "wrong sums", "of another segment"])
 @pytest.mark.parametrize("kind", schema.KINDS)
 def test_rows_are_what_the_records_say(story_log: Log, kind: str, sidecars: str) -> None:
     """Every kind, extras, carried messages, any text: all columns of all three kinds are exactly what ``codec.decode``
@@ -54,6 +57,8 @@ def test_rows_are_what_the_records_say(story_log: Log, kind: str, sidecars: str)
     if sidecars == "wrong":
         flip(first, 2_000)
         _lie(second, story_log)
+    if sidecars == "wrong sums":
+        _lie(first, story_log, sums=True)
     if sidecars == "of another segment":
         second.write_bytes(first.read_bytes())
     for verify in (True, False):
@@ -93,15 +98,19 @@ def test_a_segment_too_large_to_be_kept_in_memory_is_read_all_the_same(story_log
     assert said[0] == said[1]
 
 
-def _lie(path: Path, log: Log) -> None:
-    """A sidecar with the right checksums, one of whose offsets points between two records."""
-    one = log.segments[1]
+def _lie(path: Path, log: Log, *, sums: bool = False) -> None:
+    """A sidecar with the right checksums of itself, one of whose offsets points between two records, or one of whose
+    checksums of records is wrong."""
+    one = next(one for one in log.segments if one.base == int(path.stem))
     sealed = sidecar.Sealed(log.uuid, one.base, one.end, one.crc)
     index = sidecar.read(path.parent, sealed)
     assert index is not None
-    wrong = index.sparse.copy()
-    wrong[1] += 4
-    index._snapshot = index._snapshot._replace(sparse=wrong)
+    offsets, checksums = index.whole.offsets.copy(), index.whole.checksums.copy()
+    if sums:
+        checksums[2] ^= 1
+    else:
+        offsets[40] += 4
+    index._snapshot = index._snapshot._replace(whole=Whole(offsets, checksums, index.whole.every))
     path.write_bytes(sidecar.encode(index, sealed))
 
 
@@ -184,22 +193,54 @@ def test_parts_of_segments_are_whole_together(story_log: Log) -> None:
         assert found == expected_rows.read(story_log, whole)
 
 
+def test_a_sealed_segment_comes_in_pieces(story_log: Log) -> None:
+    """Each piece has as many records as the sidecar has a checksum for, each record is in one, and a part of the
+    segment is read without the others. What is damaged ends the reading before its piece is given."""
+    one = log_files.slices(story_log)[0]
+
+    def sequences(part: Slice) -> list[list[int]]:
+        found = pieces(part, story_log.uuid, verify=True)
+        return [gather(piece.view, places)["sequence"].tolist() for piece, places in found]
+
+    whole = sequences(one)
+    assert len(whole) > 3
+    assert {len(some) for some in whole[:-1]} == {32}
+    assert [sequence for some in whole for sequence in some] == list(range(one.first, one.last + 1))
+    middle = one._replace(first=one.first + 40, last=one.first + 70)
+    assert sequences(middle) == [
+        list(range(one.first + 40, one.first + 64)),
+        list(range(one.first + 64, one.first + 71)),
+    ]
+    path = Path(one.segment.path)
+    flip(path, offsets(path)[one.first + 100] + 60)
+    assert sum(map(len, sequences(middle))) == 31
+    given = pieces(one, story_log.uuid, verify=True)
+    assert [len(next(given)[1]) for _ in range(3)] == [32] * 3
+    with pytest.raises(LogCorrupt, match=f"sequences {one.first + 100} to"):
+        next(given)
+
+
 def test_damage_is_named(story_log: Log) -> None:
     """One flipped bit of a sealed segment or of the live one is an error that names file, offset and sequences; what
     is not verified may be read with it, but never past a record that is not one."""
-    for one in (story_log.segments[0], story_log.segments[2]):
+    for number, place in ((0, 30), (0, 100), (0, -2), (2, 30)):
+        one = story_log.segments[number]
         path = Path(one.path)
         kept = path.read_bytes()
-        sequence, offset = list(offsets(path).items())[30]
+        sequence, offset = list(offsets(path).items())[place]
         flip(path, offset + 60)
         with pytest.raises(LogCorrupt, match=rf"{path.name}, offset {offset}, sequences {sequence} to {one.last}"):
             expected_rows.read(story_log, query("messages"))
         path.write_bytes(kept)
-        path.with_suffix(".idx").unlink(missing_ok=True)
+        sidecar_path = path.with_suffix(".idx")
+        index = sidecar_path.read_bytes() if number == 0 else b""
+        sidecar_path.unlink(missing_ok=True)
         flip(path, offset)
         with pytest.raises(LogCorrupt, match=rf"{path.name}, offset {offset}, sequences {sequence} to {one.last}"):
             expected_rows.read(story_log, query("messages", verify=False))
         path.write_bytes(kept)
+        if index:
+            sidecar_path.write_bytes(index)
 
 
 def test_bytes_that_nobody_verified_lead_nowhere(story_log: Log, seed: int) -> None:

@@ -14,7 +14,7 @@ ENDED = {"delivered", "dead", "expired", "dropped", "skipped"}
 
 
 def read(spark: SparkSession, log: RealLog, kind: str) -> DataFrame:
-    return spark.read.format("syncbrok").option("kind", kind).load(str(log.storage))
+    return spark.read.format("syncbrok").options(kind=kind, columns="all").load(str(log.storage))
 
 
 def time_of(text: str) -> datetime:

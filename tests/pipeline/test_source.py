@@ -37,11 +37,25 @@ def test_a_real_brokers_log_is_read_whole(spark: SparkSession, real_log: RealLog
         "deliveries": expected_rows.deliveries,
         "facts": expected_rows.facts,
     }[kind](found)
-    frame = load(spark, real_log.storage, kind=kind, minPartitions="3", partitionBytes="200KiB")
+    frame = load(spark, real_log.storage, kind=kind, columns="all", minPartitions="3", partitionBytes="200KiB")
     rows = [row for batch in frame.toArrow().to_batches() for row in expected_rows.plain(batch)]
     order = ("sequence", "position") if kind == "deliveries" else ("sequence",)
     assert sorted(rows, key=lambda row: tuple(row[name] for name in order)) == wanted
     assert len(rows) > 1_000
+
+
+def test_what_is_loaded_where_nothing_is_said(spark: SparkSession, real_log: RealLog) -> None:
+    """A message has the eight columns that most want, with what all columns have in them; the other kinds have all."""
+    eight = load(spark, real_log.storage)
+    assert eight.columns == ["sequence", "queue", "id", "parents", "key", "headers", "time", "content"]
+    everything = load(spark, real_log.storage, columns="all")
+    assert everything.columns == [one.name for one in schema.MESSAGES]
+    # Maps cannot be compared; as JSON they can.
+    columns = [f"to_json({name})" if name == "headers" else name for name in eight.columns]
+    rows = (sorted(map(repr, frame.selectExpr(*columns).collect())) for frame in (eight, everything))
+    assert next(rows) == next(rows) != []
+    for kind in ("deliveries", "facts"):
+        assert load(spark, real_log.storage, kind=kind).columns == [one.name for one in schema.columns_of(kind)]
 
 
 def test_columns_and_filters_give_the_same_rows(spark: SparkSession, real_log: RealLog) -> None:

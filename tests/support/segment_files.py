@@ -10,13 +10,21 @@ from syncbrok.log.codec import Decoded
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 from syncbrok.log.watermark import Mark, Watermark
+from syncbrok.model import limits
 from syncbrok.model.facts import Fact, SegmentOpened, SegmentSealed
 from tests.support.story import ID_KEY, START_US, Story
 
 UUID = bytes(range(100, 116))
 
 
-def write_log(directory: Path, story: Story, *, not_ends: Collection[int] = (), blank_bytes: int = 4_096) -> list[Path]:
+def write_log(
+    directory: Path,
+    story: Story,
+    *,
+    not_ends: Collection[int] = (),
+    blank_bytes: int = 4_096,
+    checksums_every: int = limits.checksums_every,
+) -> list[Path]:
     """The story's segments (each begins with a ``SegmentOpened``), sidecars and watermark; their paths. Records of one
     batch are those of one unit; ``not_ends`` are the sequences that do not end theirs. An unsealed last segment gets
     ``blank_bytes`` zeros behind it."""
@@ -37,7 +45,7 @@ def write_log(directory: Path, story: Story, *, not_ends: Collection[int] = (), 
         sealed = isinstance(facts[-1], SegmentSealed)
         path.write_bytes(header + data + bytes(0 if sealed else blank_bytes))
         if sealed:
-            write_sidecar(path)
+            write_sidecar(path, checksums_every)
         offset = len(header + data)
         paths.append(path)
     mark = Watermark(directory)
@@ -48,11 +56,11 @@ def write_log(directory: Path, story: Story, *, not_ends: Collection[int] = (), 
     return paths
 
 
-def write_sidecar(path: Path) -> None:
+def write_sidecar(path: Path, checksums_every: int = limits.checksums_every) -> None:
     seal = segment.read_seal(path)
     assert seal is not None
     data = path.read_bytes()
-    index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, len(data), int(path.stem))
+    index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, len(data), int(path.stem), checksums_every=checksums_every)
     sidecar.write(path.parent, index, sidecar.Sealed(UUID, index.base, len(data), seal[1].crc))
 
 

@@ -76,8 +76,9 @@ class RangeDataSource(SyncbrokDataSource):
 def read_log(
     spark: SparkSession, storage: str, kind: str, first: int, last: int, carried_below: int = 0, **options: str
 ) -> DataFrame:
-    """Rows of ``kind`` whose records have sequences from ``first`` to ``last``; ``options`` are the source's. Messages
-    with an own sequence below ``carried_below`` come from where they were carried to in this range.
+    """Rows of ``kind`` whose records have sequences from ``first`` to ``last``; ``options`` are the source's, but
+    that all columns come where none are named. Messages with an own sequence below ``carried_below`` come from where
+    they were carried to in this range.
 
     Filters are not handed down: Spark 4.3 keeps one reader for a frame that stands twice in a query, and a filter over
     the one half would be handed to it for both."""
@@ -85,4 +86,4 @@ def read_log(
         spark.dataSource.register(RangeDataSource)
         _registered.add(spark)
     bounds = {"kind": kind, "first": str(first), "last": str(last), "carriedBelow": str(carried_below)}
-    return spark.read.format(NAME).options(**bounds, **options).load(storage)
+    return spark.read.format(NAME).options(**{"columns": "all"} | bounds | options).load(storage)

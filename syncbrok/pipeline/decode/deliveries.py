@@ -12,7 +12,7 @@ from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, Lookup, cut, gather_field, numbers, spread
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.segment import OpenSegment
+from syncbrok.pipeline.decode.piece import Piece
 
 _OUTCOMES = Lookup({int(outcome): outcome.name.lower() for outcome in Outcome})
 _REASONS = Lookup({int(reason): reason.name.lower() for reason in Reason})
@@ -24,19 +24,19 @@ class Rows:
     """Where rows stand: each one's offset, its record's (number in ``heads``), its position there, its detail's
     offset. They go up."""
 
-    def __init__(self, opened: OpenSegment, records: Array) -> None:
+    def __init__(self, piece: Piece, records: Array) -> None:
         """Of the outcomes records that begin at ``records``."""
-        self.heads = gather(opened.view, records)
+        self.heads = gather(piece.view, records)
         items_bytes = self.heads["items"].astype(np.int64) * ROW_BYTES
         rows_fit = (items_bytes == self.heads["meta_bytes"]) & (items_bytes <= self.heads["body_bytes"])
-        opened.check(records, rows_fit, "rows and meta differ in length")
+        piece.check(records, rows_fit, "rows and meta differ in length")
         self.whose, self.positions = spread(self.heads["items"])
         bodies = records + HEADER_BYTES
         self.offsets = bodies[self.whose] + self.positions * ROW_BYTES
-        lengths = gather_field(opened.view, self.offsets + _DETAIL_BYTES_AT, "<u2").astype(np.int64)
+        lengths = gather_field(piece.view, self.offsets + _DETAIL_BYTES_AT, "<u2").astype(np.int64)
         contents_bytes = self.heads["body_bytes"] - self.heads["meta_bytes"]
         details_fit = np.bincount(self.whose, lengths, len(records)).astype(np.int64) == contents_bytes
-        opened.check(records, details_fit, "details and body differ in length")
+        piece.check(records, details_fit, "details and body differ in length")
         before = np.cumsum(lengths) - lengths
         firsts = np.flatnonzero(self.positions == 0)
         contents = (bodies + self.heads["meta_bytes"])[self.whose[firsts]]
@@ -55,8 +55,8 @@ class Rows:
 class Deliveries:
     """Those of ``rows`` from number ``start`` to ``stop``."""
 
-    def __init__(self, opened: OpenSegment, names: Names, rows: Rows, start: int, stop: int) -> None:
-        self._view = opened.view
+    def __init__(self, piece: Piece, names: Names, rows: Rows, start: int, stop: int) -> None:
+        self._view = piece.view
         self.names = names
         self.heads = rows.heads
         self.whose = rows.whose[start:stop]

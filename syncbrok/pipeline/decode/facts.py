@@ -20,7 +20,7 @@ from syncbrok.model.facts import Carried, Fact
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, Lookup, flags, numbers, uuid_text
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.segment import OpenSegment
+from syncbrok.pipeline.decode.piece import Piece
 
 KIND_NAMES = {int(kind): kind.name.lower() for kind in Kind} | {int(Kind.CARRIED): "carried_message"}
 _KINDS = Lookup(KIND_NAMES)
@@ -30,8 +30,8 @@ _WITH_ROWS = (Kind.MESSAGE, Kind.OUTCOMES)
 class Facts:
     """The records that begin at ``places``."""
 
-    def __init__(self, opened: OpenSegment, names: Names, places: Array) -> None:
-        self.opened = opened
+    def __init__(self, piece: Piece, names: Names, places: Array) -> None:
+        self.piece = piece
         self.names = names
         self.places = places
 
@@ -55,7 +55,7 @@ class Facts:
 
     @cached_property
     def heads(self) -> Array:
-        return gather(self.opened.view, self.places)
+        return gather(self.piece.view, self.places)
 
     def as_long(self, name: str) -> pa.Array:
         return numbers(self.heads[name], schema.LONG)
@@ -78,11 +78,11 @@ class Facts:
         return pa.array(found, pa.binary()).cast(pa.string())
 
     def _said(self, place: int, sequence: int) -> bytes:
-        record = decode(self.opened.view, place, content=False, verify=False)
+        record = decode(self.piece.view, place, content=False, verify=False)
         if isinstance(record, Decoded):
             return said(record.fact)
         why = getattr(record, "why", "the record is cut short")
-        raise self.opened.damaged(self.opened.shift + place, sequence, why)
+        raise self.piece.damaged(self.piece.shift + place, sequence, why)
 
 
 def said(fact: Fact) -> bytes:
@@ -123,8 +123,8 @@ _COLUMNS: dict[str, Callable[[Facts], pa.Array]] = {
     "root": lambda one: one.as_long("root"),
     "depth": lambda one: numbers(one.heads["depth"], schema.INT),
     "items": lambda one: numbers(one.heads["items"], schema.INT),
-    "segment": lambda one: numbers(np.full(len(one.places), one.opened.segment.base), schema.LONG),
-    "offset": lambda one: numbers(one.places + one.opened.shift, schema.LONG),
+    "segment": lambda one: numbers(np.full(len(one.places), one.piece.segment.base), schema.LONG),
+    "offset": lambda one: numbers(one.places + one.piece.shift, schema.LONG),
     "bytes": Facts.as_bytes,
     "detail": Facts.as_detail,
 }

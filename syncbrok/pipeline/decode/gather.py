@@ -25,27 +25,32 @@ _PAIRS_AT = (0, 4, 9, 14, 19, 24, 28, 32)
 """where the digits of each two bytes stand in a UUID's text"""
 _DASH = ord("-")
 _SAME_BYTES_MAX = 64
+_RUNS_MAX = 16
+_NUMBERS: dict[int, np.dtype[Any]] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
 
 
-def gather_field(buffer: Buffer, offsets: Array, dtype: Any) -> Array:
-    """The values of ``dtype`` that stand at ``offsets``, anywhere in ``buffer``."""
+def gather_field(buffer: Buffer, offsets: Array, dtype: Any, at: int = 0) -> Array:
+    """The values of ``dtype`` that stand ``at`` bytes after ``offsets``, anywhere in ``buffer``."""
     if not len(offsets):
         return np.empty(0, dtype)
     kind = np.dtype(dtype)
     raw = np.dtype(("V", kind.itemsize)) if kind.names else kind
-    places = np.ndarray(len(buffer) - kind.itemsize + 1, dtype=raw, buffer=buffer, strides=(1,))
+    places = np.ndarray(len(buffer) - kind.itemsize - at + 1, raw, buffer, at, (1,))
     return places[offsets].view(kind)
 
 
 def gather_header(buffer: Buffer, offsets: Array, name: str) -> Array:
     """One field of the headers of the records at ``offsets``."""
     dtype, at = _HEADER_FIELDS[name][:2]
-    return gather_field(buffer, offsets + at, dtype)
+    return gather_field(buffer, offsets, dtype, at)
 
 
 def numbers(values: Array, kind: pa.DataType, valid: Array | None = None) -> pa.Array:
     """An Arrow array of a type of fixed width; null where not ``valid``."""
-    plain = np.ascontiguousarray(values, dtype=np.dtype(f"<i{kind.bit_width // 8}"))
+    dtype = _NUMBERS[kind.bit_width]
+    if values.dtype.kind == "u" and values.dtype.itemsize == dtype.itemsize:
+        values = values.view(dtype)
+    plain = np.ascontiguousarray(values, dtype)
     mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(plain), [mask, pa.py_buffer(plain)])
 
@@ -134,7 +139,7 @@ def lists(items: Array, values: pa.Array) -> pa.Array:
     if not len(values):
         return empties(pa.list_(values.type), len(items))
     borders = np.zeros(len(items) + 1, dtype=np.int32)
-    np.cumsum(items, out=borders[1:])
+    np.cumsum(items, dtype=np.int32, out=borders[1:])
     return pa.ListArray.from_arrays(pa.array(borders), values)
 
 
@@ -152,16 +157,24 @@ class Lookup:
         """Whether each of them has a name."""
         if _alike(codes):
             return int(codes[0]) in self._by_code
-        return not (self._at(codes) == len(self._names) - 1).any()
+        return not len(codes) or int(self._at(codes).max()) < len(self._names) - 1
 
     def take(self, codes: Array) -> pa.Array:
         """The name of each; null where it has none."""
-        if _alike(codes):
-            return repeated(self._by_code.get(int(codes[0])), len(codes))
-        return self._names.take(pa.array(self._at(codes)))
+        borders = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+        if len(borders) > _RUNS_MAX or not len(codes):
+            return self._names.take(numbers(self._at(codes), pa.int32()))
+        # What was published together is in the log together: a few names, each many times.
+        starts, ends = [0, *borders.tolist()], [*borders.tolist(), len(codes)]
+        runs = [self._run(int(codes[start]), end - start) for start, end in zip(starts, ends, strict=True)]
+        return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)
+
+    def _run(self, code: int, length: int) -> pa.Array:
+        """One name so many times."""
+        return repeated(self._by_code.get(code), 1 << (length - 1).bit_length()).slice(0, length)
 
     def _at(self, codes: Array) -> Array:
-        return self._places[np.minimum(codes, len(self._places) - 1)]
+        return self._places.take(codes, mode="clip")
 
     def among(self, codes: Array, wanted: frozenset[str]) -> Array:
         """Whether the name of each is one of those wanted."""

@@ -46,27 +46,31 @@ from syncbrok.pipeline.decode.gather import (
     uuid_text,
 )
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.segment import OpenSegment
+from syncbrok.pipeline.decode.piece import Piece
 
 _OWN = np.dtype([("sequence", "<u8"), ("time_us", "<i8"), ("ended", "<u4"), ("tried", "<u4")])
 _ID_PAIR = np.dtype([("high", ">u8"), ("low", ">u8")])
 _RAW_ID = np.dtype(("V", ID_BYTES))
 _SCOPES = Lookup({int(scope): scope.name.lower() for scope in Scope})
 _FAILURES = Lookup({**{int(failure): failure.name.lower() for failure in ParentFailure}, 3: "fail"})
+_ID_SHIFT = 4
 assert _OWN.itemsize == CARRIED_STRUCT.size
+assert 1 << _ID_SHIFT == ID_BYTES
 
 
 class Messages:
     """The messages whose records, carried or not, begin at ``places``, which go up. A column is made when it is asked
     for, and what several need is made once."""
 
-    def __init__(self, opened: OpenSegment, names: Names | None, places: Array) -> None:
-        """``names``: None where no queue will be asked for."""
-        self._opened = opened
-        self._view = opened.view
-        self._data = pa.py_buffer(opened.view)
+    def __init__(self, piece: Piece, names: Names | None, places: Array, carried: Array | None = None) -> None:
+        """``names``: None where no queue will be asked for; ``carried``: which of them are, where that is known."""
+        self._piece = piece
+        self._view = piece.view
+        self._data = pa.py_buffer(piece.view)
         self._names = names
         self._places = places
+        if carried is not None:
+            self.carried = carried
 
     def column(self, name: str) -> pa.Array:
         return _COLUMNS[name](self)
@@ -103,26 +107,33 @@ class Messages:
         return np.ascontiguousarray(self.heads["flags"])
 
     @cached_property
+    def meta_bytes(self) -> Array:
+        return np.ascontiguousarray(self.heads["meta_bytes"])
+
+    @cached_property
+    def body_bytes(self) -> Array:
+        return np.ascontiguousarray(self.heads["body_bytes"])
+
+    @cached_property
     def bodies(self) -> Array:
         found: Array = self._places + HEADER_BYTES
         return found
 
     @cached_property
     def items(self) -> Array:
-        found: Array = self.heads["items"].astype(np.int64)
-        return found
+        """How many parents each has."""
+        return np.ascontiguousarray(self.heads["items"])
 
     @cached_property
     def contents(self) -> Array:
-        parents_bytes = self.items * ID_BYTES
-        fits = (self.heads["meta_bytes"] <= self.heads["body_bytes"]) & (parents_bytes <= self.heads["meta_bytes"])
-        self._opened.check(self._places, fits, "the parts of the record are longer than it")
-        found: Array = self.bodies + self.heads["meta_bytes"]
+        fits = (self.meta_bytes <= self.body_bytes) & (self.items <= self.meta_bytes >> _ID_SHIFT)
+        self._piece.check(self._places, fits, "the parts of the record are longer than it")
+        found: Array = self.bodies + self.meta_bytes
         return found
 
     @cached_property
     def extras_at(self) -> Array:
-        found: Array = np.minimum(self.bodies + self.items * ID_BYTES, self.contents)
+        found: Array = np.minimum(self.bodies + self.items.astype(np.int64) * ID_BYTES, self.contents)
         return found
 
     @cached_property
@@ -140,7 +151,7 @@ class Messages:
 
     def _check_room(self, some: Array, ends: Array) -> None:
         """That the parts of some of the messages end before their contents begin."""
-        self._opened.check(self._places[some], ends <= self.contents[some], "texts longer than the meta")
+        self._piece.check(self._places[some], ends <= self.contents[some], "texts longer than the meta")
 
     @cached_property
     def texts_at(self) -> tuple[Array, Array, Array, Array]:
@@ -200,14 +211,20 @@ class Messages:
         return self._names.queues.take(self.queues)
 
     def as_parent_ids(self) -> pa.Array:
+        if not self.items.any():
+            return empties(schema.TEXTS, len(self._places))
         return lists(self.items, uuid_text(self.parents))
 
     def as_parent_sequences(self) -> pa.Array:
+        if not self.items.any():
+            return empties(schema.LONGS, len(self._places))
         found = sequences_of(np.ascontiguousarray(self.parents).view(_ID_PAIR))
         return lists(self.items, numbers(found, schema.LONG))
 
     def _some(self, bit: int, start: int) -> pa.Array | None:
         """One of the extras' texts, null where ``bit`` is not set; None where no message has it."""
+        if not len(self.flagged):
+            return None
         valid = (self.flags & bit) != 0
         if not valid.any():
             return None
@@ -232,7 +249,7 @@ class Messages:
                 known.append(_pairs(one))
             except (ValueError, TypeError):
                 other = parts.indices.fill_null(-1).to_numpy(zero_copy_only=False) != number
-                self._opened.check(self._places, other, "the headers cannot be read")
+                self._piece.check(self._places, other, "the headers cannot be read")
         known.append([])
         return pa.array(known, schema.HEADERS).take(parts.indices.fill_null(len(known) - 1))
 
@@ -243,11 +260,11 @@ class Messages:
         return text(cut(self._data, self.type_at, self.contents))
 
     def as_content(self) -> pa.Array:
-        starts, ends = self.contents, self.bodies + self.heads["body_bytes"]
-        meta_bytes = self.heads["meta_bytes"]
+        starts, ends, meta_bytes = self.contents, self.bodies + self.body_bytes, self.meta_bytes
         if (meta_bytes == meta_bytes[0]).all() and (ends[:-1] == self._places[1:]).all():
             # Neighbours that all begin alike: whole records are an array without a copy, and cut by one call.
-            borders = np.append(self._places, ends[-1]).astype(np.int32)
+            borders = np.empty(len(ends) + 1, dtype=np.int32)
+            borders[:-1], borders[-1] = self._places, ends[-1]
             whole = pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(borders), self._data])
             # Always with a stop: without one pyarrow 26 fails on large arrays.
             return pc.binary_slice(whole, HEADER_BYTES + int(meta_bytes[0]), _NO_STOP)
@@ -269,9 +286,9 @@ class Messages:
         return _FAILURES.take(self.flags >> FAILURE_SHIFT & 3)
 
 
-def own_sequences(opened: OpenSegment, places: Array) -> Array:
+def own_sequences(piece: Piece, places: Array) -> Array:
     """The messages' own sequences, of those whose records begin at ``places``."""
-    return Messages(opened, None, places).number("sequence")
+    return Messages(piece, None, places).number("sequence")
 
 
 def _no_empty(values: pa.Array) -> pa.Array:

@@ -6,7 +6,8 @@ mapping kills the process, where a read that fails says so.
 """
 
 import mmap
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from syncbrok.model.limits import MIB
@@ -34,3 +35,13 @@ def give_back(memory: mmap.mmap) -> None:
     """Nobody looks at it any more: the next to borrow writes over it."""
     if not _free:
         _free.append(memory)
+
+
+@contextmanager
+def borrowed(size_bytes: int) -> Iterator[memoryview]:
+    """Memory of at least that size, for as long as the block lasts."""
+    memory = borrow(size_bytes)
+    try:
+        yield memoryview(memory)
+    finally:
+        give_back(memory)

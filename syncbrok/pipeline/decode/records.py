@@ -3,8 +3,7 @@ wanted is found and cut out for thousands of records at once. Only declared fact
 one.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -18,11 +17,15 @@ from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.decode.index import from_index
 from syncbrok.pipeline.decode.messages import Messages, own_sequences
 from syncbrok.pipeline.decode.names import Names
+from syncbrok.pipeline.decode.piece import Piece
+from syncbrok.pipeline.decode.pieces import pieces
 from syncbrok.pipeline.decode.query import CarriedRule, Query
 from syncbrok.pipeline.decode.segment import OpenSegment, snapshot_of
 from syncbrok.pipeline.log_files import Slice
 
 BATCH_ROWS = 8192
+_FEW_ROWS = BATCH_ROWS // 2
+_NONE = np.empty(0, np.int64)
 
 
 class _Rows(Protocol):
@@ -36,7 +39,7 @@ class _Rows(Protocol):
 
 
 class _Source(Protocol):
-    """All rows of a kind that a slice has."""
+    """All rows of a kind that a piece has."""
 
     def __len__(self) -> int: ...
 
@@ -46,23 +49,52 @@ class _Source(Protocol):
 
 
 def read(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice of the log ``uuid``, in batches of at most 8,192. Raises ``LogCorrupt`` naming file, offset
-    and sequences, and ``Gone`` where retention has unlinked the segment meanwhile."""
+    """The rows of a slice of the log ``uuid``, in batches of at most 8,192; some 5,120 where most records are rows.
+    Raises ``LogCorrupt`` naming file, offset and sequences, and ``Gone`` where retention has unlinked the segment
+    meanwhile."""
     known = from_index(one, uuid, query, rule)
     if known is not None:
         for start in range(0, known.num_rows, BATCH_ROWS):
             yield known.slice(start, BATCH_ROWS)
         return
-    with closing(OpenSegment(one.segment, uuid, verify=query.verify, hint=one.hint)) as opened:
-        found = _KINDS[query.kind](opened, opened.offsets(one.first, one.last), rule)
-        _keep_wanted(found, query)
-        arrow = schema.arrow_schema(query.columns)
+    yield from _filled(_batches(one, uuid, query, rule))
+
+
+def _batches(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterator[pa.RecordBatch]:
+    arrow = schema.arrow_schema(query.columns)
+    names = Names(snapshot_of(one.segment), lambda: OpenSegment(one.segment, uuid, verify=query.verify).declared())
+    left = one.last - one.first + 1
+    for piece, places in pieces(one, uuid, verify=query.verify):
+        left -= len(places)
+        found = _KINDS[query.kind](piece, places, names, rule)
+        _keep_wanted(found, query, last=left <= 0)
         for start in range(0, len(found), BATCH_ROWS):
             rows = found.rows(start, min(start + BATCH_ROWS, len(found)))
             yield pa.record_batch([rows.column(column.name) for column in query.columns], arrow)
 
 
-def _keep_wanted(found: _Source, query: Query) -> None:
+def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, small batches put together: each costs Spark the same, whatever is in it."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if waiting and rows + batch.num_rows > BATCH_ROWS:
+            yield _together(waiting)
+            waiting, rows = [], 0
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= _FEW_ROWS:
+            yield _together(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield _together(waiting)
+
+
+def _together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _keep_wanted(found: _Source, query: Query, *, last: bool) -> None:
     conditions = query.everything()
     if query.queues is None and not conditions and query.fact_kinds is None:
         return
@@ -70,7 +102,7 @@ def _keep_wanted(found: _Source, query: Query) -> None:
     fits = np.ones(len(found), dtype=np.bool_)
     if isinstance(rows, Facts) and query.fact_kinds is not None:
         fits = rows.of_kinds(query.fact_kinds)
-        fits[-1:] = True
+        fits[-1:] |= last
     if query.queues is not None:
         fits &= rows.of_queues(query.queues)
     for condition in conditions:
@@ -79,13 +111,11 @@ def _keep_wanted(found: _Source, query: Query) -> None:
 
 
 class _Places:
-    """Records as rows."""
+    """Records as rows, which ``make`` makes of some of the places."""
 
-    def __init__(self, opened: OpenSegment, places: Array, make: type[Messages] | type[Facts]) -> None:
-        self._opened = opened
+    def __init__(self, places: Array, make: Callable[[Array], _Rows]) -> None:
         self._places = places
         self._make = make
-        self._names = _names(opened)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -94,16 +124,16 @@ class _Places:
         self._places = self._places[wanted]
 
     def rows(self, start: int, stop: int) -> _Rows:
-        return self._make(self._opened, self._names, self._places[start:stop])
+        return self._make(self._places[start:stop])
 
 
 class _Outcomes:
     """The rows of outcomes records."""
 
-    def __init__(self, opened: OpenSegment, records: Array) -> None:
-        self._opened = opened
-        self._rows = Rows(opened, records)
-        self._names = _names(opened)
+    def __init__(self, piece: Piece, names: Names, records: Array) -> None:
+        self._piece = piece
+        self._rows = Rows(piece, records)
+        self._names = names
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -112,41 +142,39 @@ class _Outcomes:
         self._rows.keep(wanted)
 
     def rows(self, start: int, stop: int) -> _Rows:
-        return Deliveries(self._opened, self._names, self._rows, start, stop)
+        return Deliveries(self._piece, self._names, self._rows, start, stop)
 
 
-def _names(opened: OpenSegment) -> Names:
-    return Names(snapshot_of(opened.segment), opened.declared)
-
-
-def _messages(opened: OpenSegment, offsets: Array, rule: CarriedRule) -> _Source:
-    kinds = gather_header(opened.view, offsets, "kind")
+def _messages(piece: Piece, places: Array, names: Names, rule: CarriedRule) -> _Source:
+    kinds = gather_header(piece.view, places, "kind")
     wanted = kinds == Kind.MESSAGE
+    carried: Array | None = _NONE
     if rule.through:
         moved = np.flatnonzero(kinds == Kind.CARRIED)
-        wanted[moved[_are_rows(opened, offsets[moved], rule)]] = True
-    return _Places(opened, offsets[wanted], Messages)
+        wanted[moved[_are_rows(piece, places[moved], rule)]] = True
+        carried = None
+    return _Places(places[wanted], lambda some: Messages(piece, names, some, carried))
 
 
-def _are_rows(opened: OpenSegment, places: Array, rule: CarriedRule) -> Array:
+def _are_rows(piece: Piece, places: Array, rule: CarriedRule) -> Array:
     """Which of the carried messages are rows."""
     if not len(places):
         return np.empty(0, dtype=np.bool_)
-    records = gather_header(opened.view, places, "sequence").astype(np.int64)
-    own = own_sequences(opened, places)
+    records = gather_header(piece.view, places, "sequence").astype(np.int64)
+    own = own_sequences(piece, places)
     counted = (own >= rule.low) & (own < rule.below) & (records <= rule.through)
     return counted & ~np.isin(records, np.array(rule.superseded, dtype=np.int64))
 
 
-def _deliveries(opened: OpenSegment, offsets: Array, _: CarriedRule) -> _Source:
-    return _Outcomes(opened, offsets[gather_header(opened.view, offsets, "kind") == Kind.OUTCOMES])
+def _deliveries(piece: Piece, places: Array, names: Names, _: CarriedRule) -> _Source:
+    return _Outcomes(piece, names, places[gather_header(piece.view, places, "kind") == Kind.OUTCOMES])
 
 
-def _facts(opened: OpenSegment, offsets: Array, _: CarriedRule) -> _Source:
-    return _Places(opened, offsets, Facts)
+def _facts(piece: Piece, places: Array, names: Names, _: CarriedRule) -> _Source:
+    return _Places(places, lambda some: Facts(piece, names, some))
 
 
-_KINDS: dict[str, Callable[[OpenSegment, Array, CarriedRule], _Source]] = {
+_KINDS: dict[str, Callable[[Piece, Array, Names, CarriedRule], _Source]] = {
     "messages": _messages,
     "deliveries": _deliveries,
     "facts": _facts,

@@ -1,11 +1,10 @@
-"""The bytes of one segment, verified, and where its records begin in them. No Spark.
+"""The bytes of one whole segment, verified, and where its records begin in them. No Spark.
 
-A sealed segment is read into memory that is used again for the next one (``pages``), and verified as a whole by the
-checksum of its seal, piece by piece as it comes: 6 ms for 64 MiB. What retention takes out of the log stays readable
-under its other name until it is unlinked. Its records are found from the sparse offsets of the sidecar, all gaps at
-once; where there is no sidecar, or it does not lead from one record to the next up to the seal, by walking from record
-to record. The segment that is written to is read, up to where it is known to be on the disk, and verified record by
-record.
+A sealed segment is read into memory that is used again for the next one (``pages``), and verified by the checksum of
+its seal, bit by bit as it comes: 6 ms for 64 MiB. What retention takes out of the log stays readable under its other
+name until it is unlinked. Its records are found by the offsets of the sidecar; where there is none, or it does not lead
+from one record to the next up to the seal, by walking from record to record. The segment that is written to is read, up
+to where it is known to be on the disk, and verified record by record.
 """
 
 import mmap
@@ -17,25 +16,25 @@ import numpy as np
 from crc32c import crc32c
 
 from syncbrok.log import files, segment, sidecar
-from syncbrok.log.codec import Decoded, Header, Kind, decode, gather, lockstep, read_header, walk, walk_verified
+from syncbrok.log.codec import Decoded, Header, Kind, decode, gather, read_header, walk, walk_verified
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.layout import HEADER_BYTES
 from syncbrok.log.retention import DROPPED
 from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.log.stream import indexed_offsets
-from syncbrok.model import limits
 from syncbrok.model.errors import Gone, LogCorrupt
 from syncbrok.model.facts import Fact
 from syncbrok.pipeline.decode import pages
 from syncbrok.pipeline.decode.gather import Array, gather_header
+from syncbrok.pipeline.decode.piece import Piece, led_on
 from syncbrok.pipeline.log_files import Segment
 
 _PIECE_BYTES = 1 << 20
 _DECLARING = (Kind.SEGMENT_OPENED, Kind.QUEUE_SET, Kind.SUBSCRIBER_SET)
 
 
-class OpenSegment:
-    """``view`` are the bytes of the file from ``shift`` on, up to the end of what may be read."""
+class OpenSegment(Piece):
+    """All of a segment up to the end of what may be read, or from a hint on."""
 
     def __init__(
         self,
@@ -48,8 +47,7 @@ class OpenSegment:
     ) -> None:
         """Raises ``LogCorrupt``, and ``Gone`` where retention has unlinked the file. ``hint``: see ``Slice``. A sealed
         file that is longer than ``read_bytes_max`` is mapped."""
-        self.segment = one
-        self.shift = 0
+        super().__init__(one, memoryview(b""), 0)
         self._uuid = uuid
         self._verify = verify
         self._index: SegmentIndex | None = None
@@ -58,7 +56,7 @@ class OpenSegment:
         self._first = one.base
         self._bytes = b""
         self._borrowed: mmap.mmap | None = None
-        with _open(one) as descriptor:
+        with opened_file(one) as descriptor:
             if one.sealed:
                 self.view = self._sealed(descriptor, read_bytes_max)
             else:
@@ -148,21 +146,15 @@ class OpenSegment:
     def _indexed(self, start: int, stop: int) -> Array | None:
         """Those of the records from number ``start`` to ``stop`` of the segment, by its sidecar; None where it does
         not lead from each to the next."""
-        every, one = limits.offsets_every, self.segment
-        index = self.index
-        if index is None or len(index.sparse) != -(-one.records // every):
+        one = self.segment
+        if self.index is None:
             return None
-        sparse = np.append(index.sparse.astype(np.int64), one.end)
-        low, high = start // every, -(-stop // every)
-        if sparse[0] != SEGMENT_HEADER_BYTES or (sparse[:-1] > one.end - HEADER_BYTES).any():
+        offsets = self.index.whole.offsets
+        if len(offsets) != one.records or offsets[0] != SEGMENT_HEADER_BYTES:
             return None
-        count = min(high * every, one.records) - low * every
-        found = lockstep(self.view, sparse[low:high], every, count)
-        ends = np.append(found[every - 1 : -1 : every], found[-1])
-        lengths = gather_header(self.view, ends, "body_bytes").astype(np.int64)
-        if (ends + HEADER_BYTES + lengths != sparse[low + 1 : high + 1]).any():
-            return None
-        return found[start - low * every : stop - low * every]
+        found = offsets[start:stop].astype(np.int64)
+        end = int(offsets[stop]) if stop < one.records else one.end
+        return found if not len(found) or led_on(self.view, found, end) else None
 
     @property
     def index(self) -> SegmentIndex | None:
@@ -218,17 +210,6 @@ class OpenSegment:
             expected = int(sequences[-1]) + 1 if len(sequences) else self._first
             raise self.damaged(self.shift + stopped, expected, "a record is damaged: it cannot be read")
 
-    def check(self, places: Array, fits: Array, why: str) -> None:
-        """That something holds of all records at ``places``; else the error for the first of which it does not. What
-        was not verified could lead anywhere."""
-        if not fits.all():
-            at = int(places[int(np.argmin(fits))])
-            raise self.damaged(self.shift + at, int(gather(self.view, np.array([at]))["sequence"][0]), why)
-
-    def damaged(self, offset: int, first: int, why: str) -> LogCorrupt:
-        """The error for what stands at ``offset`` of the file, where sequence ``first`` should be."""
-        return corrupt_error(Path(self.segment.path), offset, first, self.segment.last, why)
-
     # -- what is declared ----------------------------------------------------------------------------------------------
 
     def declared(self) -> Iterator[Fact]:
@@ -245,7 +226,7 @@ class OpenSegment:
             yield found.fact
 
 
-class _open:  # noqa: N801  # a context manager of one use, named as what it does
+class opened_file:  # noqa: N801  # a context manager of one use, named as what it does
     """The descriptor of a segment's file, by the name that it has now."""
 
     def __init__(self, one: Segment) -> None:
@@ -268,7 +249,7 @@ def snapshot_of(one: Segment) -> Fact:
     """The first record of a segment: the queues and subscribers as they stood when it was begun. Raises ``LogCorrupt``
     and ``Gone``."""
     at = SEGMENT_HEADER_BYTES
-    with _open(one) as descriptor:
+    with opened_file(one) as descriptor:
         first = read_header(files.read_at(descriptor, HEADER_BYTES, at))
         size = first.record_bytes if isinstance(first, Header) else HEADER_BYTES
         found = decode(files.read_at(descriptor, size, at))

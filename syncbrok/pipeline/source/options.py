@@ -37,9 +37,10 @@ def read_options(options: Mapping[str, str], given: Sequence[Field] | None = Non
     if not options.get("path"):
         raise BadSetting("no path: give the broker's storage directory, as in .load('storage/')")
     kind = options.get("kind", "messages")
-    wanted = options.get("columns") if given is None else ",".join(one.name for one in given)
-    columns = schema.columns_of(kind, wanted)
-    if given is not None:
+    if given is None:
+        columns = schema.chosen(kind, options.get("columns"))
+    else:
+        columns = schema.columns_of(kind, ",".join(one.name for one in given))
         columns = tuple(one._replace(nullable=told.nullable) for one, told in zip(columns, given, strict=True))
     queues, kinds = _names(options, "queue"), _names(options, "factKinds")
     query = Query(

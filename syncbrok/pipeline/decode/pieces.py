@@ -1,0 +1,95 @@
+"""A slice of a log as pieces that its rows are made of. No Spark.
+
+A sealed segment comes in pieces of 5,120 records, a MiB or so. Each is read, verified by the checksums of the sidecar
+and made into rows before the next, so that all of this finds it in the processor's cache. What has no such sidecar
+comes as one piece.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+from crc32c import crc32c
+
+from syncbrok.log.index import SegmentIndex
+from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
+from syncbrok.pipeline.decode import pages
+from syncbrok.pipeline.decode.gather import Array
+from syncbrok.pipeline.decode.piece import Piece, led_on
+from syncbrok.pipeline.decode.segment import OpenSegment, index_of, opened_file
+from syncbrok.pipeline.log_files import Segment, Slice
+
+_READ_BYTES = 256 << 10
+"""read at once, and verified while it is in the cache next to the core"""
+
+
+def pieces(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[tuple[Piece, Array]]:
+    """The slice's records in order: pieces of its segment's bytes, and where in them records begin. A piece is gone
+    when the next is asked for. Raises ``LogCorrupt``, and ``Gone`` where retention has unlinked the file."""
+    first = one.first
+    for piece, places in _by_sidecar(one, uuid, verify=verify):
+        yield piece, places
+        first += len(places)
+    if first <= one.last:  # the sidecar, if there is one, knows no more; whose fault that is, looking at all will tell
+        with closing(OpenSegment(one.segment, uuid, verify=verify, hint=one.hint)) as opened:
+            yield opened, opened.offsets(first, one.last)
+
+
+def _by_sidecar(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[tuple[Piece, Array]]:
+    """Ends before the first piece that is not as the sidecar says."""
+    segment = one.segment
+    index = index_of(segment, uuid) if segment.records == segment.last - segment.base + 1 else None
+    borders = None if index is None else _borders(index, segment)
+    if index is None or borders is None:
+        return
+    with opened_file(segment) as descriptor, pages.borrowed(int(np.diff(borders).max())) as memory:
+        if os.fstat(descriptor).st_size != segment.end:
+            return
+        every = index.whole.every
+        for number in range((one.first - segment.base) // every, (one.last - segment.base) // every + 1):
+            start, end = borders[number : number + 2].tolist()
+            view = memory[: end - start]
+            if not _read(descriptor, view, start, _Sums(index, number, segment) if verify else None):
+                return
+            places = index.whole.offsets[number * every : (number + 1) * every].astype(np.int64) - start
+            if not led_on(view, places, len(view)):
+                return
+            begins = segment.base + number * every
+            yield Piece(segment, view, start), places[max(one.first - begins, 0) : one.last - begins + 1]
+
+
+def _borders(index: SegmentIndex, segment: Segment) -> Array | None:
+    """Where each piece begins in the file, and where the last ends; None where the index cannot be right."""
+    offsets, checksums, every = index.whole
+    found = np.append(offsets[::every].astype(np.int64), segment.end)
+    if len(offsets) != segment.records or len(checksums) != len(found) - 1 or found[0] != SEGMENT_HEADER_BYTES:
+        return None
+    lengths = np.diff(found)
+    return found if lengths.min() > 0 and lengths.max() <= pages.BYTES_MAX else None
+
+
+class _Sums:
+    """What the checksum of all records is before and after a piece. That of the last ends with what the seal says,
+    before the seal."""
+
+    def __init__(self, index: SegmentIndex, number: int, segment: Segment) -> None:
+        checksums = index.whole.checksums
+        last = number + 1 == len(checksums)
+        self.before = int(checksums[number])
+        self.after = segment.crc if last else int(checksums[number + 1])
+        self.left_out_bytes = SEAL_BYTES if last else 0
+
+
+def _read(descriptor: int, view: memoryview, start: int, sums: _Sums | None) -> bool:
+    """Fill the view with what stands in the file; whether it is all there, and right by ``sums``."""
+    at, crc = 0, sums.before if sums else 0
+    until = len(view) - (sums.left_out_bytes if sums else 0)
+    while at < len(view):
+        got = os.preadv(descriptor, [view[at : at + _READ_BYTES]], start + at)
+        if not got:
+            return False
+        if sums:
+            crc = crc32c(view[at : min(at + got, until)], crc)
+        at += got
+    return sums is None or crc == sums.after
