@@ -191,7 +191,6 @@ def test_a_sidecar_is_not_trusted_over_its_segment(journal: Journal, tmp_path: P
             right.whole,
             wrong,
             (),
-            crc=seal[1].crc,
             last=right.last,
             end=right.end,
             first_time_us=first_us,

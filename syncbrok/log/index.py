@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from crc32c import crc32c
 
 from syncbrok.log import columns
 from syncbrok.log.codec import Buffer, gather, walk
 from syncbrok.log.columns import Columns, Table, text_hash
 from syncbrok.log.layout import Stretch
+from syncbrok.log.whole import Whole
 from syncbrok.model import limits
 
 __all__ = ["SegmentIndex", "text_hash"]
@@ -36,24 +36,14 @@ class _Pending(NamedTuple):
     stretches: Sequence[Stretch]
 
 
-class Whole(NamedTuple):
-    """For those who read all of a segment, part by part: the ``offsets`` of its records, and the CRC-32C of all records
-    before each that is a multiple of ``every``, beginning with that of none, 0."""
-
-    offsets: npt.NDArray[np.uint32]
-    checksums: npt.NDArray[np.uint32]
-    every: int
-
-
 class _Snapshot(NamedTuple):
     """Everything known up to ``last``. ``jumps`` are the places where sequences are missing (written by salvage):
-    the sequence after each, and how many are missing up to there. ``crc`` is that of all records."""
+    the sequence after each, and how many are missing up to there."""
 
     parts: tuple[Columns, ...]
     whole: Whole
     sparse: npt.NDArray[np.uint32]
     jumps: tuple[tuple[int, int], ...]
-    crc: int
     records: int
     last: int
     end: int
@@ -67,7 +57,7 @@ class SegmentIndex:
     def __init__(self, base: int, *, checksums_every: int = limits.checksums_every) -> None:
         self.base = base
         nothing = np.empty(0, np.uint32)
-        self._snapshot = _Snapshot((), Whole(nothing, nothing, checksums_every), nothing, (), 0, 0, base - 1, 0, 0, 0)
+        self._snapshot = _Snapshot((), Whole.nothing(checksums_every), nothing, (), 0, base - 1, 0, 0, 0)
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
         self._folding = Lock()
@@ -102,7 +92,6 @@ class SegmentIndex:
         sparse: npt.NDArray[np.uint32],
         jumps: tuple[tuple[int, int], ...],
         *,
-        crc: int,
         last: int,
         end: int,
         first_time_us: int,
@@ -110,7 +99,7 @@ class SegmentIndex:
     ) -> "SegmentIndex":
         """As it was before it was written to a sidecar."""
         index = cls(base)
-        known = ((tables,), whole, sparse, jumps, crc, tables.records, last, end, first_time_us, last_time_us)
+        known = ((tables,), whole, sparse, jumps, tables.records, last, end, first_time_us, last_time_us)
         index._snapshot = _Snapshot(*known)
         return index
 
@@ -206,7 +195,7 @@ class SegmentIndex:
 
     @property
     def whole(self) -> Whole:
-        """The offset of each record, and checksums of parts."""
+        """The offset and the time of each record, and checksums of parts."""
         return self._current().whole
 
     @property
@@ -335,44 +324,18 @@ def _grown(
         jumps = _jumped(now, gather(buffer, offsets)["sequence"].astype(np.int64))
     skip = -now.records % limits.offsets_every
     sparse = (offsets[skip :: limits.offsets_every] + shift).astype(np.uint32)
-    checksums, crc = _checked(now, memoryview(buffer)[: end - shift], offsets)
     assert first > now.last, "sequences go up"
     return _Snapshot(
         _merged((*now.parts, fresh)),
-        Whole(_appended(now.whole.offsets, offsets + shift), checksums, now.whole.every),
+        now.whole.grown(buffer, offsets, shift, end),
         np.concatenate((now.sparse, sparse)),
         jumps,
-        crc,
         now.records + len(offsets),
         last,
         end,
         now.first_time_us if now.records else first_time_us,
         last_time_us,
     )
-
-
-def _appended(now: npt.NDArray[np.uint32], more: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Both, one after the other, where ``now`` is the newest such array: what stands behind it in its room is nobody's.
-    Copying it each time would cost more the more there is."""
-    room, size = now.base, len(now) + len(more)
-    if not isinstance(room, np.ndarray) or len(room) < size:
-        room = np.empty(2 * size, dtype=np.uint32)
-        room[: len(now)] = now
-    room[len(now) : size] = more
-    return room[:size]
-
-
-def _checked(now: _Snapshot, buffer: memoryview, offsets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint32], int]:
-    """The checksums with those of the records at ``offsets`` of ``buffer``, which ends with them; and that of all."""
-    crc, start = now.crc, int(offsets[0])
-    found: list[int] = []
-    every = now.whole.every
-    for border in offsets[-now.records % every :: every].tolist():
-        crc = crc32c(buffer[start:border], crc)
-        start = border
-        found.append(crc)
-    known = now.whole.checksums
-    return np.concatenate((known, np.array(found, np.uint32))) if found else known, crc32c(buffer[start:], crc)
 
 
 def _jumped(now: _Snapshot, sequences: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:

@@ -114,9 +114,13 @@ VERIFY_STRUCT = struct.Struct("<I4xI72xII")
 HEADER_BYTES = HEADER_STRUCT.size
 ID_BYTES = 16
 ROW_BYTES = ROW_STRUCT.size
+TIME_AT = 40
+"""where ``time_us`` stands in a header"""
 LENGTH_AT = 8
 """where ``body_bytes`` stands in a header, for those who walk"""
 LENGTH_STRUCT = struct.Struct("<I")
+assert HEADER.fields is not None
+assert HEADER.fields["time_us"][1] == TIME_AT
 assert HEADER.itemsize == HEADER_BYTES == HEAD_STRUCT.size + CRC_STRUCT.size
 assert VERIFY_STRUCT.size == HEADER_BYTES
 assert EXTRA.itemsize == EXTRA_STRUCT.size

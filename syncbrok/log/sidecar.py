@@ -25,11 +25,11 @@ too when the log is closed in good order, with the size and checksum of its reco
      .   .  the arrays, each followed by zeros up to a multiple of 8
 
 Arrays: ``sparse`` (u4, the offset in the segment of each 256th record, the first included: ``codec.lockstep`` makes
-all offsets of it); ``offsets`` (u4, that of each record) and ``checksums`` (u4, the CRC-32C of all records before each
-5,120th, beginning with that of none, 0), for those who read all of the segment: a part can be verified alone, by going
-on from the checksum before it to the one after it, or to the seal's; ``jumps.after`` and ``jumps.missing`` (u8:
-sequences that do not follow their predecessor, and how many are missing up to there; empty but in salvaged logs); and
-the columns of ``columns.TABLES`` as ``table.column``.
+all offsets of it); for those who read all of the segment ``offsets`` (u4, that of each record), ``times`` (u8, that of
+each record) and ``checksums`` (u4, the CRC-32C of all records before each 5,120th, beginning with that of none, 0: a
+part can be verified alone, by going on from the checksum before it to the one after it, or to the seal's);
+``jumps.after`` and ``jumps.missing`` (u8: sequences that do not follow their predecessor, and how many are missing up
+to there; empty but in salvaged logs); and the columns of ``columns.TABLES`` as ``table.column``.
 """
 
 import mmap
@@ -42,7 +42,8 @@ from crc32c import crc32c
 
 from syncbrok.log.codec import Buffer
 from syncbrok.log.columns import TABLES, Array, Columns
-from syncbrok.log.index import SegmentIndex, Whole
+from syncbrok.log.index import SegmentIndex
+from syncbrok.log.whole import Whole
 from syncbrok.model import limits
 
 _MAGIC = b"SYIX"
@@ -102,6 +103,7 @@ def _arrays(index: SegmentIndex) -> dict[str, Array]:
     arrays: dict[str, Array] = {
         "sparse": index.sparse,
         "offsets": index.whole.offsets,
+        "times": index.whole.times_us,
         "checksums": index.whole.checksums,
         "jumps.after": jumps[:, 0],
         "jumps.missing": jumps[:, 1],
@@ -136,10 +138,9 @@ def _decode_whole(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
     return SegmentIndex.restore(
         base,
         Columns(records, *tables),
-        Whole(arrays["offsets"], arrays["checksums"], sums_every),
+        Whole(arrays["offsets"], arrays["times"], arrays["checksums"], sums_every, crc),
         arrays["sparse"],
         jumps,
-        crc=crc,
         last=last,
         end=end,
         first_time_us=first_us,

@@ -25,7 +25,8 @@ _PAIRS_AT = (0, 4, 9, 14, 19, 24, 28, 32)
 """where the digits of each two bytes stand in a UUID's text"""
 _DASH = ord("-")
 _SAME_BYTES_MAX = 64
-_RUNS_MAX = 16
+_RUN_ROWS = 128
+"""from so many neighbours of one name on, copying the name for all of them costs less than looking it up for each"""
 _NUMBERS: dict[int, np.dtype[Any]] = {32: np.dtype("<i4"), 64: np.dtype("<i8")}
 
 
@@ -162,7 +163,7 @@ class Lookup:
     def take(self, codes: Array) -> pa.Array:
         """The name of each; null where it has none."""
         borders = np.flatnonzero(codes[1:] != codes[:-1]) + 1
-        if len(borders) > _RUNS_MAX or not len(codes):
+        if len(borders) * _RUN_ROWS > len(codes) or not len(codes):
             return self._names.take(numbers(self._at(codes), pa.int32()))
         # What was published together is in the log together: a few names, each many times.
         starts, ends = [0, *borders.tolist()], [*borders.tolist(), len(codes)]

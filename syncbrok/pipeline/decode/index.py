@@ -1,5 +1,6 @@
-"""Rows that a sidecar knows without its segment: of messages the sequence and the queue, of deliveries where each row
-stands and its message, of facts the sequence. So a count reads one hundredth of the bytes. No Spark.
+"""Rows that a sidecar knows without its segment: of messages the sequence, the time and the queue, of deliveries where
+each row stands and its message, of facts the sequence and the time. So a count reads a tenth of the bytes or less. No
+Spark.
 """
 
 import numpy as np
@@ -7,16 +8,16 @@ import pyarrow as pa
 
 from syncbrok.log.index import SegmentIndex
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.decode.gather import numbers
+from syncbrok.pipeline.decode.gather import Array, numbers
 from syncbrok.pipeline.decode.names import Names
 from syncbrok.pipeline.decode.query import CarriedRule, Query
 from syncbrok.pipeline.decode.segment import OpenSegment, index_of, snapshot_of
 from syncbrok.pipeline.log_files import Slice
 
 _KNOWN = {
-    "messages": frozenset({"sequence", "queue"}),
+    "messages": frozenset({"sequence", "time", "queue"}),
     "deliveries": frozenset({"sequence", "position", "message"}),
-    "facts": frozenset({"sequence"}),
+    "facts": frozenset({"sequence", "time"}),
 }
 
 
@@ -34,14 +35,16 @@ def from_index(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> pa.R
     index = index_of(one.segment, uuid)
     if index is None or (query.kind == "messages" and rule.through and len(index.compact().carried[0])):
         return None
+    if index.jumps and query.kind != "deliveries" and (query.kind == "facts" or "time" in query.names):
+        return None  # the number of a record is not its place
     if query.kind == "messages":
         found = _messages(one, uuid, query, index)
     elif query.kind == "deliveries":
         found = _deliveries(one, index)
     else:
-        if index.jumps:
-            return None
         found = {"sequence": numbers(np.arange(one.first, one.last + 1), schema.LONG)}
+        if "time" in query.names:
+            found["time"] = numbers(_times(one, index), schema.TIME)
     return pa.record_batch([found[column.name] for column in query.columns], schema.arrow_schema(query.columns))
 
 
@@ -65,9 +68,17 @@ def _messages(one: Slice, uuid: bytes, query: Query, index: SegmentIndex) -> dic
     is_message[places - np.uint32(skipped)] = True
     rows = np.flatnonzero(is_message)
     found = {"sequence": numbers(rows + one.first, schema.LONG)}
+    if "time" in query.names:
+        found["time"] = numbers(_times(one, index)[rows], schema.TIME)
     if names is not None:
         found["queue"] = names.queues.take(of_place[rows])
     return found
+
+
+def _times(one: Slice, index: SegmentIndex) -> Array:
+    """Of all records of the slice."""
+    skipped = one.first - one.segment.base
+    return index.whole.times_us[skipped : skipped + one.last - one.first + 1]
 
 
 def _deliveries(one: Slice, index: SegmentIndex) -> dict[str, pa.Array]:

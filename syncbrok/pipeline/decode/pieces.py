@@ -61,7 +61,7 @@ def _by_sidecar(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[tuple[Piec
 
 def _borders(index: SegmentIndex, segment: Segment) -> Array | None:
     """Where each piece begins in the file, and where the last ends; None where the index cannot be right."""
-    offsets, checksums, every = index.whole
+    offsets, _, checksums, every, _ = index.whole
     found = np.append(offsets[::every].astype(np.int64), segment.end)
     if len(offsets) != segment.records or len(checksums) != len(found) - 1 or found[0] != SEGMENT_HEADER_BYTES:
         return None
