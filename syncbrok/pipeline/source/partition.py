@@ -9,6 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from syncbrok.pipeline.decode import records as decode
 from syncbrok.pipeline.decode.query import CarriedRule, Query
 from syncbrok.pipeline.log_files import Slice
+from syncbrok.pipeline.source.socket_room import give_room, own_sockets
 
 
 class LogPartition(InputPartition):
@@ -33,6 +34,7 @@ def freeze_what_is_imported() -> None:
 def read_partition(partition: InputPartition, query: Query) -> Iterator[pa.RecordBatch]:
     """The rows of a partition."""
     freeze_what_is_imported()
+    give_room(own_sockets())
     if isinstance(partition, LogPartition):  # where there is nothing to read Spark makes a partition of its own
         for one in partition.slices:
             yield from decode.read(one, partition.uuid, query, partition.rule)
