@@ -26,8 +26,6 @@ from syncbrok.pipeline.lineage.job import DELIVERIES, FACTS, MESSAGES, lineage_o
 from syncbrok.pipeline.session import session
 from syncbrok.pipeline.whole import Whole
 
-EIGHT: Final = ("sequence", "queue", "id", "parents", "key", "headers", "time", "content")
-"""what a message has where nothing is said"""
 NARROW: Final = ("time", "queue")
 
 Seconds = dict[str, float]
@@ -53,7 +51,7 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
         }
 
     ways: dict[str, dict[str, Callable[[], Any]]] = {
-        "full": forgotten("full", EIGHT),
+        "full": forgotten("full", _log(spark, log).columns),
         "twenty": forgotten("twenty", "*", columns="all"),
         "narrow": {
             "narrow": lambda: _narrow(_log(spark, log, columns=two)),

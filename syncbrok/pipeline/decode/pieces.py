@@ -10,18 +10,14 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
-from crc32c import crc32c
 
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
 from syncbrok.pipeline.decode import pages
 from syncbrok.pipeline.decode.gather import Array
 from syncbrok.pipeline.decode.piece import Piece, led_on
-from syncbrok.pipeline.decode.segment import OpenSegment, index_of, opened_file
+from syncbrok.pipeline.decode.segment import OpenSegment, filled, index_of, opened_file
 from syncbrok.pipeline.log_files import Segment, Slice
-
-_READ_BYTES = 256 << 10
-"""read at once, and verified while it is in the cache next to the core"""
 
 
 def pieces(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[tuple[Piece, Array]]:
@@ -83,13 +79,6 @@ class _Sums:
 
 def _read(descriptor: int, view: memoryview, start: int, sums: _Sums | None) -> bool:
     """Fill the view with what stands in the file; whether it is all there, and right by ``sums``."""
-    at, crc = 0, sums.before if sums else 0
-    until = len(view) - (sums.left_out_bytes if sums else 0)
-    while at < len(view):
-        got = os.preadv(descriptor, [view[at : at + _READ_BYTES]], start + at)
-        if not got:
-            return False
-        if sums:
-            crc = crc32c(view[at : min(at + got, until)], crc)
-        at += got
-    return sums is None or crc == sums.after
+    until = len(view) - sums.left_out_bytes if sums else 0
+    got, crc = filled(descriptor, view, start, slice(0, until), sums.before if sums else 0)
+    return got == len(view) and (sums is None or crc == sums.after)

@@ -29,7 +29,8 @@ from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.decode.piece import Piece, led_on
 from syncbrok.pipeline.log_files import Segment
 
-_PIECE_BYTES = 1 << 20
+_READ_BYTES = 256 << 10
+"""read at once, and summed while it is in the cache next to the core"""
 _DECLARING = (Kind.SEGMENT_OPENED, Kind.QUEUE_SET, Kind.SUBSCRIBER_SET)
 
 
@@ -87,14 +88,10 @@ class OpenSegment(Piece):
         piece while it is in the processor's cache."""
         self._borrowed = pages.borrow(size)
         view = memoryview(self._borrowed)[:size]
-        crc = at = 0
-        while at < size:
-            got = os.preadv(descriptor, [view[at : at + _PIECE_BYTES]], at)
-            if not got:
-                raise self._cut_short(at)
-            if self._verify:
-                crc = crc32c(view[max(at, SEGMENT_HEADER_BYTES) : min(at + got, size - SEAL_BYTES)], crc)
-            at += got
+        summed = slice(SEGMENT_HEADER_BYTES, size - SEAL_BYTES if self._verify else 0)
+        got, crc = filled(descriptor, view, 0, summed)
+        if got < size:
+            raise self._cut_short(got)
         return view, crc
 
     def _mapped(self, descriptor: int, size: int) -> tuple[memoryview, int]:
@@ -243,6 +240,19 @@ class opened_file:  # noqa: N801  # a context manager of one use, named as what 
 
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
+
+
+def filled(descriptor: int, view: memoryview, start: int, summed: slice, crc: int = 0) -> tuple[int, int]:
+    """Fill ``view`` with what stands in the file from ``start`` on: how many bytes there are, all of them or up to the
+    file's end; and ``crc`` gone on with over those that are ``summed``."""
+    at = 0
+    while at < len(view):
+        got = os.preadv(descriptor, [view[at : at + _READ_BYTES]], start + at)
+        if not got:
+            break
+        crc = crc32c(view[max(at, summed.start) : min(at + got, summed.stop)], crc)
+        at += got
+    return at, crc
 
 
 def snapshot_of(one: Segment) -> Fact:
