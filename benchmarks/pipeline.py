@@ -21,7 +21,7 @@ MESSAGES_QUICK: Final = 16_000
 TREES: Final = 5_000_000
 ARCHIVED: Final = 2_000_000
 _ADOPT_ORPHANS: Final = 36
-"""PR_SET_CHILD_SUBREAPER: what the JVM leaves behind becomes ours to wait for, so its CPU is counted as ours"""
+"""PR_SET_CHILD_SUBREAPER: what the JVM leaves behind stays ours, so nobody takes its CPU for others'"""
 
 
 def timed(wanted: dict[str, Any]) -> dict[str, float]:

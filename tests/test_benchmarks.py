@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.__main__ import ROWS
 from benchmarks.growth import FILE, PICTURE, draw
+from benchmarks.machine import others_s
 from benchmarks.processes import Missing, find
 from benchmarks.program import RESULTS
 from benchmarks.result import of
@@ -97,6 +98,25 @@ def test_a_figure_is_the_median_of_its_runs() -> None:
     assert (figures["fast"]["reached"], figures["late"]["reached"]) == ("at least", "no")
     assert of(row, Options(), runs[1:2])["figures"]["late"]["reached"] == "at least"
     assert of(row, Options(messages=1), runs)["figures"]["fast"]["reached"] == ""
+
+
+def test_what_others_used_is_what_no_descendant_used() -> None:
+    """A process's own time, its children's and theirs are no disturbance, also where a name has spaces and brackets;
+    what anybody else used is, with what he inherited from children of his own."""
+
+    def stat(pid: int, parent: int, *ticks: int, name: str = "python") -> str:
+        return f"{pid} ({name}) S {parent} 0 0 0 -1 0 0 0 0 0 {' '.join(map(str, ticks))} 20 0 1 0 99 0 0\n"
+
+    hz = os.sysconf("SC_CLK_TCK")
+    stats = [
+        stat(1, 0, hz, 0, 2 * hz, 0),
+        stat(2, 0, 0, 4 * hz, 0, 0, name="kworker/0:1) S 10"),
+        stat(10, 1, 100 * hz, 100 * hz, 100 * hz, 100 * hz),
+        stat(11, 10, 200 * hz, 0, 0, 0, name="a (b) c"),
+        stat(12, 11, 400 * hz, 0, 0, 0),
+        stat(13, 1, 0, 0, 0, 8 * hz),
+    ]
+    assert others_s(stats, 10) == 1 + 2 + 4 + 8
 
 
 def test_a_disturbed_run_is_measured_again() -> None:
