@@ -4,7 +4,7 @@
     found.trees.orderBy("took_us", ascending=False).show()
 
 ``nodes``           a row a message (``lineage_trees`` says what the columns mean)
-``edges``           a row a parent of a message (``lineage_nodes.edges_of``)
+``edges``           a row a parent of a message (``lineage_edges.edges_of``)
 ``trees``           a row a tree (``trees_of``)
 ``critical_paths``  a row a step of each tree's critical path (``lineage_paths``)
 
@@ -14,15 +14,19 @@ Root and depth are those the broker recorded. Where they are missing (rows of el
 
 from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from syncbrok.pipeline.archive.place import Place
 from syncbrok.pipeline.completion import declared as completion_declared
 from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.lineage.crossings import crossing, found
-from syncbrok.pipeline.lineage.nodes import ALONG, edges_of, placed_nodes, placed_nodes_of_log
+from syncbrok.pipeline.lineage.edges import edges_of
+from syncbrok.pipeline.lineage.files import write_by_tasks
+from syncbrok.pipeline.lineage.nodes import ALONG, nodes_and_edges, nodes_in, trees_of_log_together, trees_together
 from syncbrok.pipeline.lineage.paths import critical_paths_of, late_trees_of
 from syncbrok.pipeline.lineage.places import with_places
+from syncbrok.pipeline.lineage.trees import BLOCK_ROWS
 from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
 
 MESSAGES: Final = tuple(dict.fromkeys((*completion.MESSAGES, *ALONG)))
@@ -45,6 +49,8 @@ class Lineage(NamedTuple):
     edges: DataFrame
     trees: DataFrame
     critical_paths: DataFrame
+    together: DataFrame | None = None
+    """the trees that ``nodes`` is made of, in parcels; None where it was read back"""
 
 
 def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
@@ -53,41 +59,53 @@ def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
 
     Nothing is computed until a table is asked for, and each is computed for itself: ``write`` is four times cheaper
     than asking for all four."""
-    return _lineage(placed_nodes(with_places(messages), completions))
+    return _lineage(trees_together(with_places(messages), completions))
 
 
 def lineage_of_log(messages: DataFrame, deliveries: DataFrame, facts: DataFrame) -> Lineage:
     """The same of the three kinds of rows of a log, with the root and depth that the broker recorded: each kind is read
     once. The columns that are needed are ``MESSAGES`` and those of ``completion``."""
     found = completion.heard(messages, deliveries, completion_declared.read(facts))
-    return _lineage(placed_nodes_of_log(messages, deliveries, found))
+    return _lineage(trees_of_log_together(messages, deliveries, found))
 
 
-def _lineage(nodes: DataFrame) -> Lineage:
+def _lineage(together: DataFrame) -> Lineage:
+    nodes = nodes_in(together)
     crossings = crossing(nodes)
-    return Lineage(nodes, edges_of(nodes), late_trees_of(nodes, crossings), critical_paths_of(nodes, crossings))
+    trees, paths = late_trees_of(nodes, crossings), critical_paths_of(nodes, crossings)
+    return Lineage(nodes, edges_of(nodes), trees, paths, together)
 
 
 def write(made: Lineage, out: str) -> Lineage:
     """The four tables as Parquet below ``out``, in place of what an earlier run wrote there; and as they are read back,
-    so that what is asked of them next costs no second run."""
+    so that what is asked of them next costs no second run. Raises ``FilesMissing``, ``PlaceFailed``."""
     spark = made.nodes.sparkSession
     with set_for_now(spark, unset(spark, _WRITING)):
-        observed = Observation()
-        nodes = made.nodes.observe(observed, f.count_if("crosses").alias("crossings"))
-        nodes.write.mode("overwrite").parquet(f"{out}/nodes")
-        nodes = spark.read.schema(made.nodes.schema).parquet(f"{out}/nodes")
+        nodes, edges = _write_nodes_and_edges(made, out)
         # Most logs have none, and then no join looks for them.
-        crossings = found(nodes) if observed.get.get("crossings") else None
-        tables = {
-            "edges": edges_of(nodes),
-            "trees": late_trees_of(nodes, crossings),
-            "critical_paths": critical_paths_of(nodes, crossings),
-        }
-        for name, table in tables.items():
-            table.write.mode("overwrite").parquet(f"{out}/{name}")
-    read = {name: spark.read.schema(table.schema).parquet(f"{out}/{name}") for name, table in tables.items()}
-    return Lineage(nodes, read["edges"], read["trees"], read["critical_paths"])
+        crossings = None if nodes.where("crosses").isEmpty() else found(nodes)
+        trees = _write(late_trees_of(nodes, crossings), f"{out}/trees")
+        paths = _write(critical_paths_of(nodes, crossings), f"{out}/critical_paths")
+    return Lineage(nodes, edges, trees, paths)
+
+
+def _write_nodes_and_edges(made: Lineage, out: str) -> tuple[DataFrame, DataFrame]:
+    """On a disk by the tasks that make them, elsewhere by Spark."""
+    folder = Place(made.nodes.sparkSession, out).local
+    if folder is None or made.together is None:
+        nodes = _write(made.nodes, f"{out}/nodes")
+        return nodes, _write(edges_of(nodes), f"{out}/edges")
+    write_by_tasks(made.together, nodes_and_edges, folder, BLOCK_ROWS)
+    return _read(made.nodes, f"{out}/nodes"), _read(made.edges, f"{out}/edges")
+
+
+def _write(table: DataFrame, to: str) -> DataFrame:
+    table.write.mode("overwrite").parquet(to)
+    return _read(table, to)
+
+
+def _read(table: DataFrame, back: str) -> DataFrame:
+    return table.sparkSession.read.schema(table.schema).parquet(back)
 
 
 def trees_of(messages: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Messages and what became of them -> one row a message with its place in its tree, and one row an edge.
+"""Messages and what became of them -> one row a message with its place in its tree.
 
 Three steps of numpy, between which parcels (``lineage_parcels``) are brought together anew, however deep the trees are:
 
@@ -22,6 +22,7 @@ from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.completion.declared import Declared
 from syncbrok.pipeline.completion.moments import longs
 from syncbrok.pipeline.completion.standing import Standing
+from syncbrok.pipeline.lineage.edges import edges_in
 from syncbrok.pipeline.lineage.forest import NONE, places_of
 from syncbrok.pipeline.lineage.parcels import DDL, PARCELS, opened, parcels, together
 from syncbrok.pipeline.lineage.trees import BLOCK_ROWS, NODES_DDL, nodes_of
@@ -45,8 +46,8 @@ _PARENTS: Final = pa.schema([(name, pa.int64()) for name in ("sequence", "root",
 _TELLING: Final = pa.schema([(name, pa.int64()) for name in ("sequence", "root", "position", "other_ended_us")])
 
 
-def placed_nodes(messages: DataFrame, completions: DataFrame) -> DataFrame:
-    """A row a message, columns as ``lineage_trees.NODES_DDL`` says. ``messages`` have ``root`` and ``depth``."""
+def trees_together(messages: DataFrame, completions: DataFrame) -> DataFrame:
+    """Parcels in which whole trees are at one place. ``messages`` have ``root`` and ``depth``."""
     accepted = messages.select("sequence", f.col("time").alias("accepted_at"), "queue", *ALONG)
     own = completions.select(
         f.col("message").alias("sequence"),
@@ -54,36 +55,28 @@ def placed_nodes(messages: DataFrame, completions: DataFrame) -> DataFrame:
         *("first_attempt_at", "complete_at", "ended_at"),
     )
     known = accepted.join(own, "sequence", "left").select(*_NODES.names)
-    return _placed(known.mapInArrow(_sent, DDL))
+    return _together(known.mapInArrow(_sent, DDL))
 
 
-def placed_nodes_of_log(messages: DataFrame, deliveries: DataFrame, found: Declared) -> DataFrame:
+def trees_of_log_together(messages: DataFrame, deliveries: DataFrame, found: Declared) -> DataFrame:
     """The same of the rows of a log, each read once."""
     rows = completion.gathered(messages, deliveries, found, ALONG)
-    return _placed(completion.told_of(rows, found, _sent_of_log, DDL))
+    return _together(completion.told_of(rows, found, _sent_of_log, DDL))
 
 
-def _placed(sent: DataFrame) -> DataFrame:
-    met = sent.repartition("place").mapInArrow(_met, DDL)
-    return met.repartition("place").mapInArrow(_nodes, NODES_DDL)
+def _together(sent: DataFrame) -> DataFrame:
+    return sent.repartition("place").mapInArrow(_met, DDL).repartition("place")
 
 
-def edges_of(nodes: DataFrame) -> DataFrame:
-    """A row an edge: ``parent``, ``child``, ``position`` among the child's parents (0: the first), ``root`` of the
-    child's tree, ``in_tree`` (the parent is in it too), ``parent_ended_at``, ``waited_us`` (how long the child,
-    accepted, waited for this parent; null while the parent has no end) and ``critical`` (it was the last the child
-    waited for)."""
-    waited = f.unix_micros("parent.ended_at") - f.unix_micros("accepted_at")
-    return nodes.select("*", f.posexplode("parents").alias("position", "parent")).select(
-        f.col("parent.sequence").alias("parent"),
-        f.col("sequence").alias("child"),
-        "position",
-        "root",
-        f.col("parent.in_tree").alias("in_tree"),
-        f.col("parent.ended_at").alias("parent_ended_at"),
-        f.when(waited.isNotNull(), f.greatest(waited, f.lit(0))).alias("waited_us"),
-        f.col("parent.sequence").eqNullSafe(f.col("critical_parent")).alias("critical"),
-    )
+def nodes_in(trees: DataFrame) -> DataFrame:
+    """A row a message of the trees that are ``together``, columns as ``lineage_trees.NODES_DDL`` says."""
+    return trees.mapInArrow(_nodes, NODES_DDL)
+
+
+def nodes_and_edges(received: pa.Table) -> dict[str, pa.Table]:
+    """Both tables of all trees of some places."""
+    nodes = placed(received)
+    return {"nodes": nodes, "edges": edges_in(nodes)}
 
 
 # -- the steps --------------------------------------------------------------------------------------------------------

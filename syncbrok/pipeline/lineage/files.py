@@ -1,0 +1,121 @@
+"""Tables as Parquet, written by the tasks that make them.
+
+Spark's writer takes rows one by one: of a table that Python made, the way to it and the writing cost twice what making
+it took. So where the tables go to a disk, each task writes its own files with Arrow's writer: into a folder beside the
+table's, which takes the table's name when all of it is there. What was left by a task that failed, or that Spark gave
+up for another, is not among the files that are reported, and is removed. Who reads meets the old table or the new one,
+for a moment none.
+"""
+
+import platform
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.pipeline.lineage.parcels import PARCELS, together
+
+Make = Callable[[pa.Table], dict[str, pa.Table]]
+"""tables by name, of the parcels of some places; empty ones of none"""
+
+_WRITTEN: Final = pa.schema([("table", pa.string()), ("file", pa.string()), ("bytes", pa.int64())])
+_WRITTEN_DDL: Final = "table string, file string, bytes bigint"
+_GROUP_ROWS: Final = 1 << 18
+_FEW_VALUES: Final = ("queue",)
+"""columns that a dictionary makes smaller; of the others it costs as much as all of the writing, for nothing"""
+
+
+class FilesMissing(SyncbrokError):
+    """What the tasks have written is not where it was asked for."""
+
+    slug = "files-missing"
+
+
+def write_by_tasks(parcels: DataFrame, make: Make, folder: Path, rows_max: int) -> None:
+    """What ``make`` makes of ``parcels``, of about ``rows_max`` of the rows in them at a time, as a folder for each
+    table below ``folder``, in place of what stands there. Raises ``FilesMissing`` where a worker does not see
+    ``folder``, and what Spark raises; the tables are as they were then."""
+    empty = make(PARCELS.empty_table())
+    fresh = {name: folder / f"_{name}-{uuid4().hex}" for name in empty}
+    _remove_left_over(folder, fresh)
+    try:
+        for staged in fresh.values():
+            staged.mkdir(parents=True)
+        rows = parcels.mapInArrow(partial(_write, make, fresh, rows_max), _WRITTEN_DDL).collect()
+        for name, staged in fresh.items():
+            settle(staged, {row["file"]: row["bytes"] for row in rows if row["table"] == name}, empty[name])
+        for name, staged in fresh.items():
+            _replace(folder / name, staged)
+    finally:
+        for staged in fresh.values():
+            shutil.rmtree(staged, ignore_errors=True)
+
+
+def _remove_left_over(folder: Path, names: Iterable[str]) -> None:
+    """By a run that was killed."""
+    for name in names:
+        for left in folder.glob(f"_{name}-*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _write(
+    make: Make, folders: Mapping[str, Path], rows_max: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    task = TaskContext.get()
+    # An attempt never writes where another does.
+    file = f"part-{task.partitionId() if task else 0:05d}-{uuid4().hex}.parquet"
+    writers: dict[str, pq.ParquetWriter] = {}
+    with ExitStack() as stack:
+        for received in together(pa.Table.from_batches(list(batches), PARCELS), rows_max):
+            for name, table in make(received).items():
+                if name not in writers:
+                    writers[name] = stack.enter_context(_opened(folders[name] / file, table.schema))
+                writers[name].write_table(table, row_group_size=_GROUP_ROWS)
+    sizes = [(folders[name] / file).stat().st_size for name in writers]
+    yield pa.RecordBatch.from_arrays([list(writers), [file] * len(writers), sizes], schema=_WRITTEN)
+
+
+def _opened(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    few = [name for name in _FEW_VALUES if name in schema.names]
+    try:
+        return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=few)
+    except FileNotFoundError as problem:
+        raise FilesMissing(
+            f"{path.parent.parent} is not there for a worker on {platform.node()}, where it was made by the driver: "
+            "give --out a folder that every machine of the cluster sees under this path, or a store (hdfs://, s3a://)"
+        ) from problem
+
+
+def settle(staged: Path, reported: Mapping[str, int], empty: pa.Table) -> None:
+    """Leave nothing in ``staged`` but what was ``reported`` (files and their bytes), and where that is nothing the
+    ``empty`` table. Raises ``FilesMissing`` where not all of it is there."""
+    sizes = {path.name: path.stat().st_size for path in staged.iterdir()}
+    for name in sizes.keys() - reported.keys():
+        (staged / name).unlink()
+    lost = sorted(name for name, size in reported.items() if sizes.get(name) != size)
+    if lost:
+        raise FilesMissing(
+            f"{staged.parent} has not got {len(lost)} of the {len(reported)} files that the workers wrote there, "
+            f"{lost[0]} for one: give --out a folder that every machine of the cluster shares, or a store (hdfs://, "
+            "s3a://)"
+        )
+    if not reported:
+        pq.write_table(empty, staged / "part-00000.parquet")
+    (staged / "_SUCCESS").touch()  # what other tools wait for
+
+
+def _replace(target: Path, staged: Path) -> None:
+    old = staged.with_name(f"{staged.name}-old")
+    if target.exists():
+        target.rename(old)
+    staged.rename(target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,139 @@
+"""Tables that tasks write by themselves: all that they wrote and nothing else, or what stood there before."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from syncbrok.pipeline.failures import explained
+from syncbrok.pipeline.lineage import job
+from syncbrok.pipeline.lineage.files import FilesMissing, Make, settle, write_by_tasks
+from syncbrok.pipeline.lineage.parcels import DDL, opened, parcels
+from syncbrok.pipeline.whole import Whole
+from tests.support.pipeline_log import RealLog
+
+NUMBERS = pa.schema([("number", pa.int64())])
+EMPTY = NUMBERS.empty_table()
+MANY = 2_000
+
+
+def frame(spark: SparkSession) -> DataFrame:
+    """The numbers below ``MANY`` in parcels, in two parts."""
+
+    def sent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = pa.table([batch["id"]], schema=NUMBERS)
+            yield from parcels(numbers, np.asarray(numbers["number"]), 0).to_batches()
+
+    return spark.range(0, MANY, 1, 2).mapInArrow(sent, DDL)
+
+
+def doubled(received: pa.Table) -> dict[str, pa.Table]:
+    numbers = opened(received, NUMBERS)
+    twice = pa.table([pa.array(np.asarray(numbers["number"]) * 2)], schema=NUMBERS)
+    return {"once": numbers, "twice": twice}
+
+
+def rows_of(spark: SparkSession, folder: Path) -> list[int]:
+    return sorted(row[0] for row in spark.read.parquet(str(folder)).collect())
+
+
+def written(spark: SparkSession, make: Make, folder: Path) -> None:
+    write_by_tasks(frame(spark), make, folder, 100)
+
+
+def test_every_row_is_written_once_and_again_in_its_place(spark: SparkSession, tmp_path: Path) -> None:
+    """A run replaces what the run before wrote, what a killed one left behind is gone, and other folders stay."""
+    out = tmp_path / "out"
+    written(spark, doubled, out)
+    (out / "_once-0123456789abcdef").mkdir()
+    (out / "other").mkdir()
+    written(spark, doubled, out)
+    assert rows_of(spark, out / "once") == list(range(MANY))
+    assert rows_of(spark, out / "twice") == list(range(0, 2 * MANY, 2))
+    assert sorted(path.name for path in out.iterdir()) == ["once", "other", "twice"]
+    assert (out / "once" / "_SUCCESS").exists()
+
+
+def test_nothing_is_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """It has its columns, so whoever reads it meets no error."""
+    write_by_tasks(frame(spark).where("false"), doubled, tmp_path, 100)
+    found = pq.read_table(tmp_path / "once")
+    assert (found.num_rows, found.schema) == (0, NUMBERS)
+
+
+def test_what_a_task_left_that_failed_is_no_part_of_it(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark repeats a task that failed: rows of both attempts are on the disk, those of the second in the table."""
+    marker, out = tmp_path / "failed", tmp_path / "out"
+
+    def make(received: pa.Table) -> dict[str, pa.Table]:
+        if received.num_rows and list(out.glob("_once-*/part-*")) and not marker.exists():
+            marker.touch()
+            raise ValueError("the first attempt")
+        return doubled(received)
+
+    written(spark, make, out)
+    assert marker.exists()
+    assert rows_of(spark, out / "once") == list(range(MANY))
+
+
+def test_where_it_fails_the_tables_are_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
+    """A task that fails both times: the error comes out, the tables of the run before stand, nothing is left."""
+    written(spark, doubled, tmp_path)
+    before = rows_of(spark, tmp_path / "once")
+
+    def make(received: pa.Table) -> dict[str, pa.Table]:
+        if received.num_rows and opened(received, NUMBERS)["number"][0].as_py() > MANY // 4:
+            raise ValueError("no more of this")
+        return doubled(received)
+
+    with pytest.raises(Exception, match="no more of this"):
+        written(spark, make, tmp_path)
+    assert rows_of(spark, tmp_path / "once") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["once", "twice"]
+
+
+def test_a_worker_that_does_not_see_the_folder_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    """What the driver made is not there on another machine; the error says what to give instead."""
+
+    def make(received: pa.Table) -> dict[str, pa.Table]:
+        if received.num_rows:
+            for staged in tmp_path.glob("_once-*"):
+                shutil.rmtree(staged, ignore_errors=True)
+        return doubled(received)
+
+    with pytest.raises(Exception, match="FilesMissing") as caught:
+        written(spark, make, tmp_path)
+    told = explained(caught.value)
+    assert told.kind == "FilesMissing"
+    assert "give --out a folder that every machine of the cluster sees" in told.message
+
+
+def test_a_file_that_was_reported_and_is_not_whole_is_an_error(tmp_path: Path) -> None:
+    """Rows that a worker wrote elsewhere, or that did not arrive, are never just missing."""
+    (tmp_path / "part-1").write_bytes(b"12345")
+    for reported in ({"part-1": 5, "part-2": 1}, {"part-1": 6}):
+        with pytest.raises(FilesMissing, match="1 of the"):
+            settle(tmp_path, reported, EMPTY)
+    settle(tmp_path, {"part-1": 5}, EMPTY)
+
+
+def test_on_another_file_system_spark_writes_the_same(spark: SparkSession, real_log: RealLog, tmp_path: Path) -> None:
+    """Hadoop's viewfs stands for any of them: all four tables have the rows they have on a disk."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.viewfs.mounttable.default.link./there", f"file://{tmp_path}/there")
+    (tmp_path / "there").mkdir()
+    whole = Whole(spark, real_log.storage)
+    made = job.lineage_of_log(*(whole.read(kind) for kind in ("messages", "deliveries", "facts")))
+    here, there = (job.write(made, out) for out in (str(tmp_path / "here"), "viewfs:///there/lineage"))
+    assert (tmp_path / "there" / "lineage" / "edges").is_dir()
+    for one, other in zip(here[:4], there[:4], strict=True):
+        assert one.schema == other.schema
+        rows, same = (sorted(map(repr, frame.collect())) for frame in (one, other))
+        assert rows
+        assert rows == same
