@@ -82,8 +82,7 @@ def write(made: Lineage, out: str) -> Lineage:
     spark = made.nodes.sparkSession
     with set_for_now(spark, unset(spark, _WRITING)):
         nodes, edges = _write_nodes_and_edges(made, out)
-        # Most logs have none, and then no join looks for them.
-        crossings = None if nodes.where("crosses").isEmpty() else found(nodes)
+        crossings = found(nodes)
         trees = _write(late_trees_of(nodes, crossings), f"{out}/trees")
         paths = _write(critical_paths_of(nodes, crossings), f"{out}/critical_paths")
     return Lineage(nodes, edges, trees, paths)

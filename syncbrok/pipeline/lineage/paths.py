@@ -20,7 +20,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.lineage.crossings import Crossings, entered, steps_outside
+from syncbrok.pipeline.lineage.crossings import Crossings, steps_outside
 
 
 def late_trees_of(nodes: DataFrame, crossings: Crossings | None) -> DataFrame:
@@ -61,10 +61,9 @@ def critical_paths_of(nodes: DataFrame, crossings: Crossings | None) -> DataFram
         return _timed(inside.withColumns({"steps_beyond": f.lit(0), "start_at": f.col("top_at")}), _step_inside())
     staying = inside.where("not leaves").withColumns({"steps_beyond": f.lit(0), "start_at": f.col("top_at")})
     leaving = inside.where("leaves").join(crossings.beyond.drop("start"), "top")
-    tops = leaving.where("steps = 0").select("tree", "top", "start_at", "path_end_at", "steps_beyond")
-    others = entered(nodes, crossings)
-    listed = steps_outside(others, crossings, tops.select("tree", "top")).join(tops.drop("top"), "tree")
-    elsewhere = others.drop("path_end_at", "tree").join(listed, "sequence")
+    tops = crossings.rows.where("path_end_at is not null").select("tree", "top", "path_end_at")
+    paths = tops.join(crossings.beyond, "top").drop("top", "start")
+    elsewhere = steps_outside(nodes.select(*_OF_NODES, "critical_parent", "crosses"), crossings).join(paths, "tree")
     before_them = f.col("steps_beyond") - f.col("before")
     return _timed(staying.unionByName(leaving), _step_inside()).unionByName(_timed(elsewhere, before_them))
 

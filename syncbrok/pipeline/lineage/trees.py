@@ -19,7 +19,6 @@ tree. What is found of each message:
 An end is when the last counted delivery was done, well or badly. All times are Unix microseconds, ``NEVER`` for none.
 """
 
-from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -92,27 +91,6 @@ class _Waits(NamedTuple):
     ended: Longs
     place: Longs
     """of the parent in the block where it is in the child's tree, else ``NONE``"""
-
-
-def whole_trees(batches: Iterable[pa.RecordBatch], rows_max: int = BLOCK_ROWS) -> Iterator[pa.Table]:
-    """``batches``, in which the messages of a root stand together, cut between two roots into tables of about
-    ``rows_max`` rows. What is held is one table and one batch."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        if rows + batch.num_rows > rows_max and held:
-            roots = batch.column("root").to_numpy()
-            new = np.flatnonzero(roots != held[-1].column("root")[-1].as_py())
-            if len(new):
-                held.append(batch.slice(0, new[0]))
-                yield pa.Table.from_batches(held)
-                batch, held, rows = batch.slice(new[0]), [], 0
-        held.append(batch)
-        rows += batch.num_rows
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def nodes_of(trees: pa.Table, told: pa.Table) -> pa.Table:
