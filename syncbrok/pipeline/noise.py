@@ -6,6 +6,7 @@ listens. Nothing is wrong then, and no setting keeps it quiet. So Java gets a pi
 """
 
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +15,8 @@ from typing import Final
 _STDERR: Final = 2
 _DRAIN_S: Final = 2.0
 _TRACEBACK: Final = b"Traceback (most recent call last):"
-_NOISE: Final = (b"WARNING: Using incubator modules:",)
+_SAYS_NOTHING: Final = re.compile(rb"WARNING: (Using incubator modules:|package \S+ not in java\.)")
+"""of modules that Spark asks for, and that a Java of another year has otherwise or not at all"""
 
 
 @contextmanager
@@ -42,23 +44,30 @@ def filtered() -> Iterator[None]:
 
 
 def without_noise(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines that say something. A stack is held back until its last line, which says what it is about. Pure."""
+    """The lines that say something. Stacks are held back until their last lines, which say what they are about; those
+    of several workers may come mixed line by line, and then all of them are noise or none. Pure."""
     held: list[bytes] = []
+    unended = 0
     for line in lines:
-        if held:
-            held.append(line)
-            if not line[:1].isspace():
-                yield from () if _is_noise(held) else held
-                held = []
-        elif line.startswith(_TRACEBACK):
-            held = [line]
-        elif not line.startswith(_NOISE):
-            yield line
+        if line.startswith(_TRACEBACK):
+            unended += 1
+        elif not held:
+            if not _SAYS_NOTHING.match(line):
+                yield line
+            continue
+        elif not line[:1].isspace():
+            unended -= 1
+        held.append(line)
+        if not unended:
+            yield from () if _is_noise(held) else held
+            held = []
     yield from held
 
 
-def _is_noise(traceback: list[bytes]) -> bool:
-    return traceback[-1].startswith(b"BrokenPipeError") and b"/pyspark/daemon.py" in traceback[-2]
+def _is_noise(stacks: list[bytes]) -> bool:
+    source = b"    "
+    known = (_TRACEBACK, source, b"BrokenPipeError")
+    return all(line.startswith(known) or b"/pyspark/daemon.py" in line for line in stacks)
 
 
 def _pass_on(reading: int) -> None:

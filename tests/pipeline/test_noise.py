@@ -22,12 +22,22 @@ def test_only_the_daemons_farewell_is_left_out() -> None:
     out whole and in order, another broken pipe and a stack that is cut short among them."""
     other = DAEMON.replace(b"pyspark/daemon", b"mine/sender")
     wrong = DAEMON.replace(b"BrokenPipeError: [Errno 32] Broken pipe", b"MemoryError")
-    assert (
-        kept(b"one\n" + DAEMON + b"WARNING: Using incubator modules: jdk.incubator.vector\ntwo\n" + DAEMON)
-        == b"one\ntwo\n"
-    )
+    java = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+    java += b"WARNING: package sun.security.action not in java.base\n"
+    assert kept(b"one\n" + DAEMON + java + b"two\n" + DAEMON) == b"one\ntwo\n"
+    for text in (b"WARNING: A terminally deprecated method has been called\n", b"package x not in java.base\n"):
+        assert kept(text) == text
     for text in (other, wrong, b"a\n" + other + DAEMON.replace(DAEMON, b"b\n"), DAEMON[:-60], b"  indented\n\n"):
         assert kept(text) == text
+
+
+def test_farewells_of_two_daemons_at_once_are_left_out() -> None:
+    """Two workers write at the same time, line by line; where one of them has something else to say both are shown."""
+    first, *others = DAEMON.splitlines(keepends=True)
+    for mixed in ([first, first, *others, *others], [line for line in (first, *others) for _ in range(2)]):
+        assert kept(b"".join((b"one\n", *mixed, b"two\n"))) == b"one\ntwo\n"
+    wrong = b"".join([first, first, *others, *others[:-1], b"MemoryError\n", b"two\n"])
+    assert kept(wrong) == wrong
 
 
 def test_a_process_started_inside_is_heard() -> None:
