@@ -223,13 +223,16 @@ def test_a_salvaged_segment_is_read_around_its_gaps(tmp_path: Path, columns: str
 
 
 def test_a_sealed_segment_comes_in_pieces(story_log: Log) -> None:
-    """Each piece has as many records as the sidecar has a checksum for, each record is in one, and a part of the
-    segment is read without the others. What is damaged ends the reading before its piece is given."""
+    """Each piece has as many records as the sidecar has a checksum for, each record is in one with its own header, and
+    a part of the segment is read without the others. What is damaged ends the reading before its piece is given."""
     one = log_files.slices(story_log)[0]
 
     def sequences(part: Slice) -> list[list[int]]:
-        found = pieces(part, story_log.uuid, verify=True)
-        return [gather(piece.view, places)["sequence"].tolist() for piece, places in found]
+        found: list[list[int]] = []
+        for records in pieces(part, story_log.uuid, verify=True):
+            found.append(records.heads["sequence"].tolist())
+            assert gather(records.piece.view, records.places)["sequence"].tolist() == found[-1]
+        return found
 
     whole = sequences(one)
     assert len(whole) > 3
@@ -243,10 +246,20 @@ def test_a_sealed_segment_comes_in_pieces(story_log: Log) -> None:
     path = Path(one.segment.path)
     flip(path, offsets(path)[one.first + 100] + 60)
     assert sum(map(len, sequences(middle))) == 31
-    given = pieces(one, story_log.uuid, verify=True)
-    assert [len(next(given)[1]) for _ in range(3)] == [32] * 3
+    given = pieces(one, story_log.uuid, verify=True)  # its first three are right, what follows is damaged
+    assert [len(next(given)) for _ in range(3)] == [32] * 3
     with pytest.raises(LogCorrupt, match=f"sequences {one.first + 100} to"):
         next(given)
+
+
+def test_a_segment_without_sidecar_comes_in_as_many_pieces(story_log: Log) -> None:
+    """Where no sidecar leads the way, and in the segment that is written to, the same records come, as many at once."""
+    for one in log_files.slices(story_log):
+        Path(one.segment.path).with_suffix(".idx").unlink(missing_ok=True)
+        found = [records.heads["sequence"].tolist() for records in pieces(one, story_log.uuid, verify=True, at_once=32)]
+        assert len(found) > 3
+        assert {len(some) for some in found[:-1]} == {32}
+        assert [sequence for some in found for sequence in some] == list(range(one.first, one.last + 1))
 
 
 def test_damage_is_named(story_log: Log) -> None:

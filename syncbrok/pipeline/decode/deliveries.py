@@ -6,13 +6,12 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from syncbrok.log.codec import gather
 from syncbrok.log.layout import HEADER_BYTES, ROW, ROW_BYTES
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, Lookup, cut, gather_field, numbers, spread
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import Piece
+from syncbrok.pipeline.decode.piece import Piece, Records
 
 _OUTCOMES = Lookup({int(outcome): outcome.name.lower() for outcome in Outcome})
 _REASONS = Lookup({int(reason): reason.name.lower() for reason in Reason})
@@ -24,19 +23,20 @@ class Rows:
     """Where rows stand: each one's offset, its record's (number in ``heads``), its position there, its detail's
     offset. They go up."""
 
-    def __init__(self, piece: Piece, records: Array) -> None:
-        """Of the outcomes records that begin at ``records``."""
-        self.heads = gather(piece.view, records)
+    def __init__(self, records: Records) -> None:
+        """Of outcomes records."""
+        piece, places = records.piece, records.places
+        self.heads = records.heads
         items_bytes = self.heads["items"].astype(np.int64) * ROW_BYTES
         rows_fit = (items_bytes == self.heads["meta_bytes"]) & (items_bytes <= self.heads["body_bytes"])
-        piece.check(records, rows_fit, "rows and meta differ in length")
+        piece.check(places, rows_fit, "rows and meta differ in length")
         self.whose, self.positions = spread(self.heads["items"])
-        bodies = records + HEADER_BYTES
+        bodies = places + HEADER_BYTES
         self.offsets = bodies[self.whose] + self.positions * ROW_BYTES
         lengths = gather_field(piece.view, self.offsets + _DETAIL_BYTES_AT, "<u2").astype(np.int64)
         contents_bytes = self.heads["body_bytes"] - self.heads["meta_bytes"]
-        details_fit = np.bincount(self.whose, lengths, len(records)).astype(np.int64) == contents_bytes
-        piece.check(records, details_fit, "details and body differ in length")
+        details_fit = np.bincount(self.whose, lengths, len(places)).astype(np.int64) == contents_bytes
+        piece.check(places, details_fit, "details and body differ in length")
         before = np.cumsum(lengths) - lengths
         firsts = np.flatnonzero(self.positions == 0)
         contents = (bodies + self.heads["meta_bytes"])[self.whose[firsts]]

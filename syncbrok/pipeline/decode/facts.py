@@ -7,20 +7,19 @@ says is given as JSON, in the words of ``model.facts``.
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from syncbrok.log.codec import Decoded, decode, gather
+from syncbrok.log.codec import Decoded, decode
 from syncbrok.log.layout import HEADER_BYTES, UNIT_END, Kind
 from syncbrok.model.facts import Carried, Fact
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, Lookup, flags, numbers, uuid_text
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import Piece
+from syncbrok.pipeline.decode.piece import Records
 
 KIND_NAMES = {int(kind): kind.name.lower() for kind in Kind} | {int(Kind.CARRIED): "carried_message"}
 _KINDS = Lookup(KIND_NAMES)
@@ -28,12 +27,13 @@ _WITH_ROWS = (Kind.MESSAGE, Kind.OUTCOMES)
 
 
 class Facts:
-    """The records that begin at ``places``."""
+    """A row of each of ``records``."""
 
-    def __init__(self, piece: Piece, names: Names, places: Array) -> None:
-        self.piece = piece
+    def __init__(self, records: Records, names: Names) -> None:
+        self.piece = records.piece
         self.names = names
-        self.places = places
+        self.places = records.places
+        self.heads = records.heads
 
     def column(self, name: str) -> pa.Array:
         return _COLUMNS[name](self)
@@ -53,16 +53,11 @@ class Facts:
         found: Array = self.heads[{"time": "time_us", "queue_number": "queue"}.get(name, name)]
         return found
 
-    @cached_property
-    def heads(self) -> Array:
-        return gather(self.piece.view, self.places)
-
     def as_long(self, name: str) -> pa.Array:
         return numbers(self.heads[name], schema.LONG)
 
     def as_queue(self) -> pa.Array:
-        self.names.know(queues=self.heads["queue"])
-        return self.names.queues.take(self.heads["queue"])
+        return self.names.of_queues(self.heads["queue"])
 
     def as_id(self) -> pa.Array:
         ids = np.ascontiguousarray(self.heads["id"])

@@ -57,8 +57,8 @@ def _messages(one: Slice, uuid: bytes, query: Query, index: SegmentIndex) -> dic
     names: Names | None = None
     if "queue" in query.names or query.queues is not None:
         names = Names(snapshot_of(one.segment), lambda: OpenSegment(one.segment, uuid, verify=query.verify).declared())
-        names.know(queues=queues)
     if names is not None and query.queues is not None:
+        names.know(queues=queues)
         wanted = names.queues.among(queues, query.queues)
         queues, places = queues[wanted], places[wanted]
     # The table is sorted by queue; the rows come in the order of the log.
@@ -71,7 +71,7 @@ def _messages(one: Slice, uuid: bytes, query: Query, index: SegmentIndex) -> dic
     if "time" in query.names:
         found["time"] = numbers(_times(one, index)[rows], schema.TIME)
     if names is not None:
-        found["queue"] = names.queues.take(of_place[rows])
+        found["queue"] = names.of_queues(of_place[rows])
     return found
 
 

@@ -10,7 +10,6 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncbrok.log.codec import gather
 from syncbrok.log.columns import sequences_of
 from syncbrok.log.layout import (
     CARRIED_STRUCT,
@@ -46,7 +45,7 @@ from syncbrok.pipeline.decode.gather import (
     uuid_text,
 )
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import Piece
+from syncbrok.pipeline.decode.piece import Records
 
 _OWN = np.dtype([("sequence", "<u8"), ("time_us", "<i8"), ("ended", "<u4"), ("tried", "<u4")])
 _ID_PAIR = np.dtype([("high", ">u8"), ("low", ">u8")])
@@ -59,16 +58,17 @@ assert 1 << _ID_SHIFT == ID_BYTES
 
 
 class Messages:
-    """The messages whose records, carried or not, begin at ``places``, which go up. A column is made when it is asked
-    for, and what several need is made once."""
+    """The messages of ``records``, carried or not. A column is made when it is asked for, and what several need is
+    made once."""
 
-    def __init__(self, piece: Piece, names: Names | None, places: Array, carried: Array | None = None) -> None:
+    def __init__(self, records: Records, names: Names | None, carried: Array | None = None) -> None:
         """``names``: None where no queue will be asked for; ``carried``: which of them are, where that is known."""
-        self._piece = piece
-        self._view = piece.view
-        self._data = pa.py_buffer(piece.view)
+        self.heads = records.heads
+        self._piece = records.piece
+        self._view = records.piece.view
+        self._data = pa.py_buffer(self._view)
         self._names = names
-        self._places = places
+        self._places = records.places
         if carried is not None:
             self.carried = carried
 
@@ -93,10 +93,6 @@ class Messages:
         return found
 
     # -- parts of the records ------------------------------------------------------------------------------------------
-
-    @cached_property
-    def heads(self) -> Array:
-        return gather(self._view, self._places)
 
     @cached_property
     def queues(self) -> Array:
@@ -169,7 +165,7 @@ class Messages:
 
     @cached_property
     def carried(self) -> Array:
-        return np.flatnonzero(self.heads["kind"] == Kind.CARRIED)
+        return np.flatnonzero(self.heads["kind"] == int(Kind.CARRIED))
 
     @cached_property
     def owns(self) -> Array:
@@ -207,8 +203,7 @@ class Messages:
 
     def as_queue(self) -> pa.Array:
         assert self._names is not None
-        self._names.know(queues=self.queues)
-        return self._names.queues.take(self.queues)
+        return self._names.of_queues(self.queues)
 
     def as_parent_ids(self) -> pa.Array:
         if not self.items.any():
@@ -277,7 +272,7 @@ class Messages:
         return numbers(found, kind, found != 0)
 
     def as_is_carried(self) -> pa.Array:
-        return flags(self.heads["kind"] == Kind.CARRIED)
+        return flags(self.heads["kind"] == int(Kind.CARRIED))
 
     def as_scope(self) -> pa.Array:
         return _SCOPES.take(self.flags >> SCOPE_SHIFT & 1)
@@ -286,9 +281,9 @@ class Messages:
         return _FAILURES.take(self.flags >> FAILURE_SHIFT & 3)
 
 
-def own_sequences(piece: Piece, places: Array) -> Array:
-    """The messages' own sequences, of those whose records begin at ``places``."""
-    return Messages(piece, None, places).number("sequence")
+def own_sequences(records: Records) -> Array:
+    """The sequences that the messages had themselves, wherever they were carried."""
+    return Messages(records, None).number("sequence")
 
 
 def _no_empty(values: pa.Array) -> pa.Array:

@@ -5,6 +5,8 @@ it is found: in the segment's snapshot, or where that does not know a number, in
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
+import pyarrow as pa
+
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Fact, QueueSet, SegmentOpened, SubscriberSet
 from syncbrok.pipeline.decode.gather import Array, Lookup
 
@@ -19,6 +21,14 @@ class Names:
         self._subscribers: dict[int, tuple[str, int]] = {}
         self._complete = False
         self._add(snapshot)
+
+    def of_queues(self, numbers: Array) -> pa.Array:
+        """The name of the queue of each number; null where it has none."""
+        found = self.queues.take(numbers)
+        if found.null_count and not self._complete:
+            self.know(queues=numbers)
+            found = self.queues.take(numbers)
+        return found
 
     def know(self, *, queues: Array | None = None, subscribers: Array | None = None) -> None:
         """Look further where one of the numbers has no name yet."""

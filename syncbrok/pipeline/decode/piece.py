@@ -1,4 +1,6 @@
-"""Some of a segment's bytes in memory, and what is said where they are not as they should be. Pure, no Spark."""
+"""Some of a segment's bytes in memory, the records in them, and what is said where they are not as they should be.
+Pure, no Spark.
+"""
 
 from pathlib import Path
 
@@ -32,11 +34,49 @@ class Piece:
         return corrupt_error(Path(self.segment.path), offset, first, self.segment.last, why)
 
 
+class Records:
+    """Some of a piece's records, in its order: where they begin, and what their headers say, which is gathered once
+    for all who ask."""
+
+    def __init__(self, piece: Piece, places: Array, heads: Array | None = None) -> None:
+        self.piece = piece
+        self.places = places
+        self.heads: Array = gather(piece.view, places) if heads is None else heads
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, wanted: "slice | Array") -> "Records":
+        """Those of them; the same where all are wanted."""
+        if isinstance(wanted, slice):
+            whole = wanted.start <= 0 and wanted.stop >= len(self)
+        else:
+            whole = wanted.dtype == np.bool_ and bool(wanted.all())
+        return self if whole else Records(self.piece, self.places[wanted], self.heads[wanted])
+
+    def of_kind(self, kind: int) -> "Records":
+        return self[self.heads["kind"] == int(kind)]
+
+
+def all_records(piece: Piece, places: Array) -> Records | None:
+    """The records of a piece, of which an index says where they begin; None where it cannot be right."""
+    end = len(piece.view)
+    if not _inside(places, end):
+        return None
+    found = Records(piece, places)
+    return found if _lead_on(places, found.heads["body_bytes"], end) else None
+
+
 def led_on(view: memoryview, places: Array, end: int) -> bool:
     """Whether the records at ``places`` lead from each to the next, and the last to ``end``: an index is never trusted
     over its segment."""
-    if not len(places) or int(places[0]) < 0 or int(places.max()) > end - HEADER_BYTES:
-        return False
-    lengths = gather_header(view, places, "body_bytes")
+    return _inside(places, end) and _lead_on(places, gather_header(view, places, "body_bytes"), end)
+
+
+def _inside(places: Array, end: int) -> bool:
+    return bool(len(places)) and int(places[0]) >= 0 and int(places.max()) <= end - HEADER_BYTES
+
+
+def _lead_on(places: Array, lengths: Array, end: int) -> bool:
     ends = places + HEADER_BYTES + lengths
     return int(ends[-1]) == end and bool((ends[:-1] == places[1:]).all())

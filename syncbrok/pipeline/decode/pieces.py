@@ -2,7 +2,7 @@
 
 A sealed segment comes in pieces of 5,120 records, a MiB or so. Each is read, verified by the checksums of the sidecar
 and made into rows before the next, so that all of this finds it in the processor's cache. What has no such sidecar
-comes as one piece.
+is one piece, its records taken as many at once.
 """
 
 import os
@@ -13,26 +13,30 @@ import numpy as np
 
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
+from syncbrok.model import limits
 from syncbrok.pipeline.decode import pages
 from syncbrok.pipeline.decode.gather import Array
-from syncbrok.pipeline.decode.piece import Piece, led_on
+from syncbrok.pipeline.decode.piece import Piece, Records, all_records
 from syncbrok.pipeline.decode.segment import OpenSegment, filled, index_of, opened_file
 from syncbrok.pipeline.log_files import Segment, Slice
 
 
-def pieces(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[tuple[Piece, Array]]:
-    """The slice's records in order: pieces of its segment's bytes, and where in them records begin. A piece is gone
-    when the next is asked for. Raises ``LogCorrupt``, and ``Gone`` where retention has unlinked the file."""
+def pieces(one: Slice, uuid: bytes, *, verify: bool, at_once: int = limits.checksums_every) -> Iterator[Records]:
+    """The slice's records in order, those of a piece of its segment's bytes together; ``at_once`` where no sidecar says
+    how many a piece has. A piece is gone when the next is asked for. Raises ``LogCorrupt``, and ``Gone`` where
+    retention has unlinked the file."""
     first = one.first
-    for piece, places in _by_sidecar(one, uuid, verify=verify):
-        yield piece, places
-        first += len(places)
+    for records in _by_sidecar(one, uuid, verify=verify):
+        yield records
+        first += len(records)
     if first <= one.last:  # the sidecar, if there is one, knows no more; whose fault that is, looking at all will tell
         with closing(OpenSegment(one.segment, uuid, verify=verify, hint=one.hint)) as opened:
-            yield opened, opened.offsets(first, one.last)
+            places = opened.offsets(first, one.last)
+            for start in range(0, len(places), at_once):
+                yield Records(opened, places[start : start + at_once])
 
 
-def _by_sidecar(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[tuple[Piece, Array]]:
+def _by_sidecar(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[Records]:
     """Ends before the first piece that is not as the sidecar says."""
     segment = one.segment
     index = index_of(segment, uuid) if segment.records == segment.last - segment.base + 1 else None
@@ -49,10 +53,11 @@ def _by_sidecar(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[tuple[Piec
             if not _read(descriptor, view, start, _Sums(index, number, segment) if verify else None):
                 return
             places = index.whole.offsets[number * every : (number + 1) * every].astype(np.int64) - start
-            if not led_on(view, places, len(view)):
+            found = all_records(Piece(segment, view, start), places)
+            if found is None:
                 return
             begins = segment.base + number * every
-            yield Piece(segment, view, start), places[max(one.first - begins, 0) : one.last - begins + 1]
+            yield found[max(one.first - begins, 0) : one.last - begins + 1]
 
 
 def _borders(index: SegmentIndex, segment: Segment) -> Array | None:

@@ -17,6 +17,7 @@ from syncbrok.log import sidecar
 from syncbrok.log.layout import Kind
 from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.decode.messages import own_sequences
+from syncbrok.pipeline.decode.piece import Records
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, CarriedRule, Query
 from syncbrok.pipeline.decode.segment import OpenSegment, index_of
 from syncbrok.pipeline.log_files import Log, Segment, Slice, slices
@@ -81,10 +82,10 @@ def _carried_in(one: Segment, uuid: bytes) -> tuple[Array, Array]:
         return own.astype(np.int64), places.astype(np.int64) + one.base
     with closing(OpenSegment(one, uuid, verify=True)) as opened:
         every = opened.every_offset()
-        moved = every[gather_header(opened.view, every, "kind") == Kind.CARRIED]
+        moved = Records(opened, every[gather_header(opened.view, every, "kind") == int(Kind.CARRIED)])
         if not len(moved):
             return nothing, nothing
-        return own_sequences(opened, moved), gather_header(opened.view, moved, "sequence").astype(np.int64)
+        return own_sequences(moved), moved.heads["sequence"].astype(np.int64)
 
 
 def _has_none(one: Segment, uuid: bytes) -> bool:

@@ -13,11 +13,11 @@ from syncbrok.log.layout import Kind
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.deliveries import Deliveries, Rows
 from syncbrok.pipeline.decode.facts import Facts
-from syncbrok.pipeline.decode.gather import Array, gather_header
+from syncbrok.pipeline.decode.gather import Array
 from syncbrok.pipeline.decode.index import from_index
 from syncbrok.pipeline.decode.messages import Messages, own_sequences
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import Piece
+from syncbrok.pipeline.decode.piece import Records
 from syncbrok.pipeline.decode.pieces import pieces
 from syncbrok.pipeline.decode.query import CarriedRule, Query
 from syncbrok.pipeline.decode.segment import OpenSegment, snapshot_of
@@ -26,6 +26,7 @@ from syncbrok.pipeline.log_files import Slice
 BATCH_ROWS = 8192
 _FEW_ROWS = BATCH_ROWS // 2
 _NONE = np.empty(0, np.int64)
+_MESSAGE = int(Kind.MESSAGE)
 
 
 class _Rows(Protocol):
@@ -64,9 +65,9 @@ def _batches(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterat
     arrow = schema.arrow_schema(query.columns)
     names = Names(snapshot_of(one.segment), lambda: OpenSegment(one.segment, uuid, verify=query.verify).declared())
     left = one.last - one.first + 1
-    for piece, places in pieces(one, uuid, verify=query.verify):
-        left -= len(places)
-        found = _KINDS[query.kind](piece, places, names, rule)
+    for records in pieces(one, uuid, verify=query.verify):
+        left -= len(records)
+        found = _KINDS[query.kind](records, names, rule)
         _keep_wanted(found, query, last=left <= 0)
         for start in range(0, len(found), BATCH_ROWS):
             rows = found.rows(start, min(start + BATCH_ROWS, len(found)))
@@ -110,29 +111,29 @@ def _keep_wanted(found: _Source, query: Query, *, last: bool) -> None:
     found.keep(fits)
 
 
-class _Places:
-    """Records as rows, which ``make`` makes of some of the places."""
+class _Each:
+    """A row of each record, which ``make`` makes of some of them."""
 
-    def __init__(self, places: Array, make: Callable[[Array], _Rows]) -> None:
-        self._places = places
+    def __init__(self, records: Records, make: Callable[[Records], _Rows]) -> None:
+        self._records = records
         self._make = make
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._records)
 
     def keep(self, wanted: Array) -> None:
-        self._places = self._places[wanted]
+        self._records = self._records[wanted]
 
     def rows(self, start: int, stop: int) -> _Rows:
-        return self._make(self._places[start:stop])
+        return self._make(self._records[start:stop])
 
 
 class _Outcomes:
     """The rows of outcomes records."""
 
-    def __init__(self, piece: Piece, names: Names, records: Array) -> None:
-        self._piece = piece
-        self._rows = Rows(piece, records)
+    def __init__(self, records: Records, names: Names) -> None:
+        self._piece = records.piece
+        self._rows = Rows(records)
         self._names = names
 
     def __len__(self) -> int:
@@ -145,36 +146,36 @@ class _Outcomes:
         return Deliveries(self._piece, self._names, self._rows, start, stop)
 
 
-def _messages(piece: Piece, places: Array, names: Names, rule: CarriedRule) -> _Source:
-    kinds = gather_header(piece.view, places, "kind")
-    wanted = kinds == Kind.MESSAGE
+def _messages(records: Records, names: Names, rule: CarriedRule) -> _Source:
+    kinds = records.heads["kind"]
+    wanted = kinds == _MESSAGE
     carried: Array | None = _NONE
     if rule.through:
-        moved = np.flatnonzero(kinds == Kind.CARRIED)
-        wanted[moved[_are_rows(piece, places[moved], rule)]] = True
+        moved = np.flatnonzero(kinds == int(Kind.CARRIED))
+        wanted[moved[_are_rows(records[moved], rule)]] = True
         carried = None
-    return _Places(places[wanted], lambda some: Messages(piece, names, some, carried))
+    return _Each(records[wanted], lambda some: Messages(some, names, carried))
 
 
-def _are_rows(piece: Piece, places: Array, rule: CarriedRule) -> Array:
+def _are_rows(moved: Records, rule: CarriedRule) -> Array:
     """Which of the carried messages are rows."""
-    if not len(places):
+    if not len(moved):
         return np.empty(0, dtype=np.bool_)
-    records = gather_header(piece.view, places, "sequence").astype(np.int64)
-    own = own_sequences(piece, places)
-    counted = (own >= rule.low) & (own < rule.below) & (records <= rule.through)
-    return counted & ~np.isin(records, np.array(rule.superseded, dtype=np.int64))
+    sequences = moved.heads["sequence"].astype(np.int64)
+    own = own_sequences(moved)
+    counted = (own >= rule.low) & (own < rule.below) & (sequences <= rule.through)
+    return counted & ~np.isin(sequences, np.array(rule.superseded, dtype=np.int64))
 
 
-def _deliveries(piece: Piece, places: Array, names: Names, _: CarriedRule) -> _Source:
-    return _Outcomes(piece, names, places[gather_header(piece.view, places, "kind") == Kind.OUTCOMES])
+def _deliveries(records: Records, names: Names, _: CarriedRule) -> _Source:
+    return _Outcomes(records.of_kind(Kind.OUTCOMES), names)
 
 
-def _facts(piece: Piece, places: Array, names: Names, _: CarriedRule) -> _Source:
-    return _Places(places, lambda some: Facts(piece, names, some))
+def _facts(records: Records, names: Names, _: CarriedRule) -> _Source:
+    return _Each(records, lambda some: Facts(some, names))
 
 
-_KINDS: dict[str, Callable[[Piece, Array, Names, CarriedRule], _Source]] = {
+_KINDS: dict[str, Callable[[Records, Names, CarriedRule], _Source]] = {
     "messages": _messages,
     "deliveries": _deliveries,
     "facts": _facts,
