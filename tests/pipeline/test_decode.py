@@ -45,7 +45,7 @@ def expected(log: Log, kind: str) -> Rows:
     }[kind](found)
 
 
-@pytest.mark.parametrize("sidecars", ["right", "none", "wrong", "wrong sums", "of another segment"])
+@pytest.mark.parametrize("sidecars", ["right", "none", "wrong", "backwards", "wrong sums", "of another segment"])
 @pytest.mark.parametrize("kind", schema.KINDS)
 def test_rows_are_what_the_records_say(story_log: Log, kind: str, sidecars: str) -> None:
     """Every kind, extras, carried messages, any text: all columns of all three kinds are exactly what ``codec.decode``
@@ -57,6 +57,8 @@ def test_rows_are_what_the_records_say(story_log: Log, kind: str, sidecars: str)
     if sidecars == "wrong":
         flip(first, 2_000)
         _lie(second, story_log)
+    if sidecars == "backwards":
+        _lie(first, story_log, backwards=True)
     if sidecars == "wrong sums":
         _lie(first, story_log, sums=True)
     if sidecars == "of another segment":
@@ -98,9 +100,9 @@ def test_a_segment_too_large_to_be_kept_in_memory_is_read_all_the_same(story_log
     assert said[0] == said[1]
 
 
-def _lie(path: Path, log: Log, *, sums: bool = False) -> None:
-    """A sidecar with the right checksums of itself, one of whose offsets points between two records, or one of whose
-    checksums of records is wrong."""
+def _lie(path: Path, log: Log, *, sums: bool = False, backwards: bool = False) -> None:
+    """A sidecar with the right checksums of itself, one of whose offsets points between two records or far back, or one
+    of whose checksums of records is wrong."""
     one = next(one for one in log.segments if one.base == int(path.stem))
     sealed = sidecar.Sealed(log.uuid, one.base, one.end, one.crc)
     index = sidecar.read(path.parent, sealed)
@@ -108,6 +110,8 @@ def _lie(path: Path, log: Log, *, sums: bool = False) -> None:
     offsets, checksums = index.whole.offsets.copy(), index.whole.checksums.copy()
     if sums:
         checksums[2] ^= 1
+    elif backwards:
+        offsets[100] = 0
     else:
         offsets[40] += 4
     index._snapshot = index._snapshot._replace(whole=index.whole._replace(offsets=offsets, checksums=checksums))

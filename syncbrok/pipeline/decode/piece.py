@@ -49,7 +49,7 @@ class Records:
     def __getitem__(self, wanted: "slice | Array") -> "Records":
         """Those of them; the same where all are wanted."""
         if isinstance(wanted, slice):
-            whole = wanted.start <= 0 and wanted.stop >= len(self)
+            whole = wanted.indices(len(self)) == (0, len(self), 1)
         else:
             whole = wanted.dtype == np.bool_ and bool(wanted.all())
         return self if whole else Records(self.piece, self.places[wanted], self.heads[wanted])
@@ -74,7 +74,7 @@ def led_on(view: memoryview, places: Array, end: int) -> bool:
 
 
 def _inside(places: Array, end: int) -> bool:
-    return bool(len(places)) and int(places[0]) >= 0 and int(places.max()) <= end - HEADER_BYTES
+    return bool(len(places)) and int(places.min()) >= 0 and int(places.max()) <= end - HEADER_BYTES
 
 
 def _lead_on(places: Array, lengths: Array, end: int) -> bool:
