@@ -57,7 +57,7 @@ class Facts:
         return numbers(self.heads[name], schema.LONG)
 
     def as_queue(self) -> pa.Array:
-        return self.names.of_queues(self.heads["queue"])
+        return self.names.queue_names(self.heads["queue"])
 
     def as_id(self) -> pa.Array:
         ids = np.ascontiguousarray(self.heads["id"])

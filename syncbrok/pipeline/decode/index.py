@@ -71,7 +71,7 @@ def _messages(one: Slice, uuid: bytes, query: Query, index: SegmentIndex) -> dic
     if "time" in query.names:
         found["time"] = numbers(_times(one, index)[rows], schema.TIME)
     if names is not None:
-        found["queue"] = names.of_queues(of_place[rows])
+        found["queue"] = names.queue_names(of_place[rows])
     return found
 
 

@@ -165,7 +165,7 @@ class Messages:
 
     @cached_property
     def carried(self) -> Array:
-        return np.flatnonzero(self.heads["kind"] == int(Kind.CARRIED))
+        return np.flatnonzero(self.heads["kind"] == Kind.CARRIED)
 
     @cached_property
     def owns(self) -> Array:
@@ -203,7 +203,7 @@ class Messages:
 
     def as_queue(self) -> pa.Array:
         assert self._names is not None
-        return self._names.of_queues(self.queues)
+        return self._names.queue_names(self.queues)
 
     def as_parent_ids(self) -> pa.Array:
         if not self.items.any():
@@ -272,7 +272,7 @@ class Messages:
         return numbers(found, kind, found != 0)
 
     def as_is_carried(self) -> pa.Array:
-        return flags(self.heads["kind"] == int(Kind.CARRIED))
+        return flags(self.heads["kind"] == Kind.CARRIED)
 
     def as_scope(self) -> pa.Array:
         return _SCOPES.take(self.flags >> SCOPE_SHIFT & 1)

@@ -22,7 +22,7 @@ class Names:
         self._complete = False
         self._add(snapshot)
 
-    def of_queues(self, numbers: Array) -> pa.Array:
+    def queue_names(self, numbers: Array) -> pa.Array:
         """The name of the queue of each number; null where it has none."""
         found = self.queues.take(numbers)
         if found.null_count and not self._complete:

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from syncbrok.log.codec import gather
-from syncbrok.log.layout import HEADER_BYTES
+from syncbrok.log.layout import HEADER, HEADER_BYTES, Kind
 from syncbrok.log.segment import corrupt_error
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.log_files import Segment
+
+_OPAQUE = np.dtype(("V", HEADER_BYTES))
 
 
 class Piece:
@@ -52,10 +54,15 @@ class Records:
             whole = wanted.indices(len(self)) == (0, len(self), 1)
         else:
             whole = wanted.dtype == np.bool_ and bool(wanted.all())
-        return self if whole else Records(self.piece, self.places[wanted], self.heads[wanted])
+        if whole:
+            return self
+        # As opaque bytes, as ``gather`` takes them: field by field it costs fourteen times as much.
+        return Records(self.piece, self.places[wanted], self.heads.view(_OPAQUE)[wanted].view(HEADER))
 
-    def of_kind(self, kind: int) -> "Records":
-        return self[self.heads["kind"] == int(kind)]
+    def are(self, kind: Kind) -> Array:
+        """Whether each is of the kind."""
+        found: Array = self.heads["kind"] == int(kind)
+        return found
 
 
 def all_records(piece: Piece, places: Array) -> Records | None:

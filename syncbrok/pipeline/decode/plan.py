@@ -82,7 +82,7 @@ def _carried_in(one: Segment, uuid: bytes) -> tuple[Array, Array]:
         return own.astype(np.int64), places.astype(np.int64) + one.base
     with closing(OpenSegment(one, uuid, verify=True)) as opened:
         every = opened.every_offset()
-        moved = Records(opened, every[gather_header(opened.view, every, "kind") == int(Kind.CARRIED)])
+        moved = Records(opened, every[gather_header(opened.view, every, "kind") == Kind.CARRIED])
         if not len(moved):
             return nothing, nothing
         return own_sequences(moved), moved.heads["sequence"].astype(np.int64)

@@ -26,7 +26,6 @@ from syncbrok.pipeline.log_files import Slice
 BATCH_ROWS = 8192
 _FEW_ROWS = BATCH_ROWS // 2
 _NONE = np.empty(0, np.int64)
-_MESSAGE = int(Kind.MESSAGE)
 
 
 class _Rows(Protocol):
@@ -147,11 +146,10 @@ class _Outcomes:
 
 
 def _messages(records: Records, names: Names, rule: CarriedRule) -> _Source:
-    kinds = records.heads["kind"]
-    wanted = kinds == _MESSAGE
+    wanted = records.are(Kind.MESSAGE)
     carried: Array | None = _NONE
     if rule.through:
-        moved = np.flatnonzero(kinds == int(Kind.CARRIED))
+        moved = np.flatnonzero(records.are(Kind.CARRIED))
         wanted[moved[_are_rows(records[moved], rule)]] = True
         carried = None
     return _Each(records[wanted], lambda some: Messages(some, names, carried))
@@ -168,7 +166,7 @@ def _are_rows(moved: Records, rule: CarriedRule) -> Array:
 
 
 def _deliveries(records: Records, names: Names, _: CarriedRule) -> _Source:
-    return _Outcomes(records.of_kind(Kind.OUTCOMES), names)
+    return _Outcomes(records[records.are(Kind.OUTCOMES)], names)
 
 
 def _facts(records: Records, names: Names, _: CarriedRule) -> _Source:
