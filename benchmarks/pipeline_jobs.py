@@ -91,7 +91,7 @@ def trees(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
     times = [_seconds(lambda: _all(trees_of(whole.read("messages", "root,depth,time")))) for _ in range(1 + repeat)]
     began = time.perf_counter()
     columns = {"messages": MESSAGES, "deliveries": DELIVERIES}
-    messages, deliveries = (whole.read(kind, ",".join(names)) for kind, names in columns.items())
+    messages, deliveries = (whole.rows(kind, ",".join(names)) for kind, names in columns.items())
     facts = whole.read("facts", ",".join(FACTS), fact_kinds=DECLARING)
     found = write(lineage_of_log(messages, deliveries, facts), f"{scratch}/lineage")
     seconds = time.perf_counter() - began

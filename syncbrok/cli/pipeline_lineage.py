@@ -50,8 +50,8 @@ def command(
     with job_session(options, "lineage") as running:
         running.step("reading")
         whole = Whole(running.spark, options.storage, archive)
-        messages = whole.read("messages", ",".join(job.MESSAGES), since, until)
-        deliveries = whole.read("deliveries", ",".join(job.DELIVERIES), since)
+        messages = whole.rows("messages", ",".join(job.MESSAGES), since, until)
+        deliveries = whole.rows("deliveries", ",".join(job.DELIVERIES), since)
         made = job.lineage_of_log(messages, deliveries, whole.read("facts", ",".join(job.FACTS), fact_kinds=DECLARING))
         running.step("following who waited for whom")
         found = job.write(made, out)

@@ -53,8 +53,8 @@ def command(options: SessionOptions, archive: str | None, since: datetime | None
     with job_session(options, "report") as running:
         running.step("counting")
         whole = Whole(running.spark, options.storage, archive)
-        messages = whole.read("messages", ",".join(job.MESSAGES))
-        deliveries = whole.read("deliveries", ",".join(job.DELIVERIES))
+        messages = whole.rows("messages", ",".join(job.MESSAGES))
+        deliveries = whole.rows("deliveries", ",".join(job.DELIVERIES))
         facts = whole.read("facts", ",".join(job.FACTS), fact_kinds=DECLARING)
         found = job.report(messages, deliveries, facts, since=since, until=until)
         running.step("writing")

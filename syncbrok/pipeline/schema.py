@@ -23,6 +23,7 @@ TEXT = pa.string()
 TIME = pa.timestamp("us", tz="UTC")
 BINARY = pa.binary()
 FLAG = pa.bool_()
+REAL = pa.float64()
 TEXTS = pa.list_(pa.string())
 LONGS = pa.list_(pa.int64())
 HEADERS = pa.map_(pa.string(), pa.string())
@@ -44,6 +45,7 @@ _SPARK: dict[pa.DataType, str] = {
     TIME: "timestamp",
     BINARY: "binary",
     FLAG: "boolean",
+    REAL: "double",
     TEXTS: "array<string>",
     LONGS: "array<bigint>",
     HEADERS: "map<string,string>",
@@ -150,6 +152,11 @@ def chosen(kind: str, option: str | None) -> tuple[Column, ...]:
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     """Exactly what Spark expects of a batch with these columns."""
     return pa.schema([pa.field(column.name, column.arrow, column.nullable) for column in columns])
+
+
+def ddl_of(arrow: pa.Schema) -> str:
+    """A schema as Spark reads it from text; of the types that a column may have here, and numbers with a fraction."""
+    return ", ".join(f"{one.name} {_SPARK[one.type]}" for one in arrow)
 
 
 def ddl(columns: tuple[Column, ...]) -> str:

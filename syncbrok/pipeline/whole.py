@@ -29,8 +29,9 @@ from syncbrok.pipeline.archive.commit import AnotherLog
 from syncbrok.pipeline.archive.manifest import Manifest, gaps
 from syncbrok.pipeline.archive.place import Place
 from syncbrok.pipeline.archive.plan import check_same, cut
-from syncbrok.pipeline.archive.source import read_log
+from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
+from syncbrok.pipeline.in_arrow import Made
 from syncbrok.pipeline.log_files import Log
 
 _LOOKS_MAX: Final = 5
@@ -110,31 +111,65 @@ class Whole:
     ) -> DataFrame:
         """The rows of ``kind``; see ``read`` of the module. ``fact_kinds``: other facts are not needed, and left out
         where that saves reading them."""
+        return self.rows(kind, columns, since, until, fact_kinds=fact_kinds).frame()
+
+    def rows(
+        self,
+        kind: str = "messages",
+        columns: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        *,
+        fact_kinds: Iterable[str] | None = None,
+    ) -> "Rows":
+        """The same for one who would rather have them before Spark has."""
         names = [one.name for one in schema.columns_of(kind, columns)]
         options = {name: _text(time) for name, time in (("since", since), ("until", until)) if time is not None}
         if fact_kinds is not None:
             options["factKinds"] = ",".join(fact_kinds)
-        parts = []
-        if self._log is not None:
-            parts.append(self._live(self._log, kind, names, options))
+        parts: list[LogRange | DataFrame] = []
         if self._place is not None:
             since_us = parse_time_us(options["since"]) if since is not None else TIME_MIN_US
             until_us = parse_time_us(options["until"]) if until is not None else TIME_MAX_US
             archived = archive_files.read(self._spark, self._place, self._manifests, kind, since_us, until_us)
-            parts.insert(0, archived.select(*names))
-        return reduce(DataFrame.unionByName, parts)
+            parts.append(archived.select(*names))
+        if self._log is not None:
+            parts.append(self._live(self._log, kind, names, options))
+        return Rows(parts)
 
-    def _live(self, log: Log, kind: str, names: Sequence[str], options: dict[str, str]) -> DataFrame:
+    def _live(self, log: Log, kind: str, names: Sequence[str], options: dict[str, str]) -> LogRange | DataFrame:
         first, last = self._cut + 1, log.durable
         carried = bool(self.gaps) and kind == "messages"
         if not carried or self._place is None:
             below = log.oldest if carried else 0
             chosen = options | {"columns": ",".join(names)}
-            return read_log(self._spark, log.directory, kind, first, last, below, **chosen)
+            return LogRange(self._spark, log.directory, kind, first, last, below, **chosen)
         chosen = options | {"columns": ",".join(dict.fromkeys([*names, "sequence"]))}
-        found = read_log(self._spark, log.directory, kind, first, last, log.oldest, **chosen)
+        found = LogRange(self._spark, log.directory, kind, first, last, log.oldest, **chosen).frame()
         known = archive_files.without_known(self._spark, self._place, self._manifests, self.gaps, found, first)
         return known.select(*names)
+
+
+class Rows:
+    """The rows of a kind, from the archive and from the log."""
+
+    def __init__(self, parts: Sequence[LogRange | DataFrame]) -> None:
+        self._parts = parts
+
+    def frame(self) -> DataFrame:
+        """As rows of Spark."""
+        return reduce(
+            DataFrame.unionByName, [one if isinstance(one, DataFrame) else one.frame() for one in self._parts]
+        )
+
+    def mapInArrow(self, func: Made, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
+        """What ``func`` makes of them, as of a data frame; those of the log it gets in the tasks that read them."""
+        return reduce(DataFrame.unionByName, [one.mapInArrow(func, schema) for one in self._parts])
+
+
+def frame_of(rows: DataFrame | Rows) -> DataFrame:
+    """As rows of Spark, where they are not yet."""
+    return rows if isinstance(rows, DataFrame) else rows.frame()
 
 
 def _text(time: str | datetime) -> str:

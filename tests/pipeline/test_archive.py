@@ -23,7 +23,7 @@ from syncbrok.pipeline.archive.job import ArchiveBusy, ArchiveResult, _alone, ar
 from syncbrok.pipeline.archive.manifest import ArchiveDamaged, Gap
 from syncbrok.pipeline.archive.place import Place, PlaceFailed
 from syncbrok.pipeline.archive.plan import Group
-from syncbrok.pipeline.archive.source import read_log
+from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.archive.write import ArchiveDiffers, write_group
 from syncbrok.pipeline.schema import KINDS
 from tests.support.archive_log import WrittenLog
@@ -250,7 +250,7 @@ def test_what_differs_is_not_committed(spark: SparkSession, log: WrittenLog, tmp
     out = str(tmp_path / "out")
 
     def read(kind: str) -> DataFrame:
-        return read_log(spark, str(log.directory), kind, *group.name[:2])
+        return LogRange(spark, str(log.directory), kind, *group.name[:2]).frame()
 
     def read_less(kind: str) -> DataFrame:
         return read(kind).where(f"sequence <> {log.messages[7]}" if kind == "messages" else "true")

@@ -1,7 +1,7 @@
 """Tables that tasks write by themselves: all that they wrote and nothing else, or what stood there before."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from syncbrok.pipeline.failures import explained
 from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.files import FilesMissing, Make, settle, write_by_tasks
-from syncbrok.pipeline.lineage.parcels import DDL, opened, parcels
 from syncbrok.pipeline.whole import Whole
 from tests.support.pipeline_log import RealLog
 
@@ -23,20 +22,14 @@ MANY = 2_000
 
 
 def frame(spark: SparkSession) -> DataFrame:
-    """The numbers below ``MANY`` in parcels, in two parts."""
-
-    def sent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            numbers = pa.table([batch["id"]], schema=NUMBERS)
-            yield from parcels(numbers, np.asarray(numbers["number"]), 0).to_batches()
-
-    return spark.range(0, MANY, 1, 2).mapInArrow(sent, DDL)
+    """The numbers below ``MANY``, in two parts."""
+    return spark.range(0, MANY, 1, 2)
 
 
-def doubled(received: pa.Table) -> dict[str, pa.Table]:
-    numbers = opened(received, NUMBERS)
-    twice = pa.table([pa.array(np.asarray(numbers["number"]) * 2)], schema=NUMBERS)
-    return {"once": numbers, "twice": twice}
+def doubled(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, pa.Table]]:
+    for batch in batches:
+        twice = pa.array(np.asarray(batch["id"]) * 2)
+        yield {"once": pa.table([batch["id"]], schema=NUMBERS), "twice": pa.table([twice], schema=NUMBERS)}
 
 
 def rows_of(spark: SparkSession, folder: Path) -> list[int]:
@@ -44,7 +37,7 @@ def rows_of(spark: SparkSession, folder: Path) -> list[int]:
 
 
 def written(spark: SparkSession, make: Make, folder: Path) -> None:
-    write_by_tasks(frame(spark), make, folder, 100)
+    write_by_tasks(frame(spark), make, {"once": NUMBERS, "twice": NUMBERS}, folder)
 
 
 def test_every_row_is_written_once_and_again_in_its_place(spark: SparkSession, tmp_path: Path) -> None:
@@ -62,7 +55,7 @@ def test_every_row_is_written_once_and_again_in_its_place(spark: SparkSession, t
 
 def test_nothing_is_a_table_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     """It has its columns, so whoever reads it meets no error."""
-    write_by_tasks(frame(spark).where("false"), doubled, tmp_path, 100)
+    write_by_tasks(frame(spark).where("false"), doubled, {"once": NUMBERS, "twice": NUMBERS}, tmp_path)
     found = pq.read_table(tmp_path / "once")
     assert (found.num_rows, found.schema) == (0, NUMBERS)
 
@@ -71,11 +64,11 @@ def test_what_a_task_left_that_failed_is_no_part_of_it(spark: SparkSession, tmp_
     """Spark repeats a task that failed: rows of both attempts are on the disk, those of the second in the table."""
     marker, out = tmp_path / "failed", tmp_path / "out"
 
-    def make(received: pa.Table) -> dict[str, pa.Table]:
-        if received.num_rows and list(out.glob("_once-*/part-*")) and not marker.exists():
+    def make(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, pa.Table]]:
+        yield from doubled(batches)
+        if list(out.glob("_once-*/part-*")) and not marker.exists():
             marker.touch()
             raise ValueError("the first attempt")
-        return doubled(received)
 
     written(spark, make, out)
     assert marker.exists()
@@ -87,10 +80,11 @@ def test_where_it_fails_the_tables_are_as_they_were(spark: SparkSession, tmp_pat
     written(spark, doubled, tmp_path)
     before = rows_of(spark, tmp_path / "once")
 
-    def make(received: pa.Table) -> dict[str, pa.Table]:
-        if received.num_rows and opened(received, NUMBERS)["number"][0].as_py() > MANY // 4:
-            raise ValueError("no more of this")
-        return doubled(received)
+    def make(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, pa.Table]]:
+        for tables in doubled(batches):
+            if tables["once"]["number"][0].as_py() > MANY // 4:
+                raise ValueError("no more of this")
+            yield tables
 
     with pytest.raises(Exception, match="no more of this"):
         written(spark, make, tmp_path)
@@ -101,11 +95,10 @@ def test_where_it_fails_the_tables_are_as_they_were(spark: SparkSession, tmp_pat
 def test_a_worker_that_does_not_see_the_folder_says_so(spark: SparkSession, tmp_path: Path) -> None:
     """What the driver made is not there on another machine; the error says what to give instead."""
 
-    def make(received: pa.Table) -> dict[str, pa.Table]:
-        if received.num_rows:
-            for staged in tmp_path.glob("_once-*"):
-                shutil.rmtree(staged, ignore_errors=True)
-        return doubled(received)
+    def make(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, pa.Table]]:
+        for staged in tmp_path.glob("_once-*"):
+            shutil.rmtree(staged, ignore_errors=True)
+        yield from doubled(batches)
 
     with pytest.raises(Exception, match="FilesMissing") as caught:
         written(spark, make, tmp_path)
@@ -129,7 +122,7 @@ def test_on_another_file_system_spark_writes_the_same(spark: SparkSession, real_
     hadoop.set("fs.viewfs.mounttable.default.link./there", f"file://{tmp_path}/there")
     (tmp_path / "there").mkdir()
     whole = Whole(spark, real_log.storage)
-    made = job.lineage_of_log(*(whole.read(kind) for kind in ("messages", "deliveries", "facts")))
+    made = job.lineage_of_log(whole.rows("messages"), whole.rows("deliveries"), whole.read("facts"))
     here, there = (job.write(made, out) for out in (str(tmp_path / "here"), "viewfs:///there/lineage"))
     assert (tmp_path / "there" / "lineage" / "edges").is_dir()
     for one, other in zip(here[:4], there[:4], strict=True):

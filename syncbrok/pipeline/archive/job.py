@@ -32,7 +32,7 @@ from syncbrok.pipeline.archive.compact import Compacted, compact_all
 from syncbrok.pipeline.archive.manifest import ArchiveDamaged, Gap, Manifest, Segment, gaps
 from syncbrok.pipeline.archive.place import Place
 from syncbrok.pipeline.archive.plan import Group, plan
-from syncbrok.pipeline.archive.source import read_log
+from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.archive.write import write_group
 from syncbrok.pipeline.log_files import Log
 from syncbrok.pipeline.schema import KINDS
@@ -159,8 +159,8 @@ def _reader(
 
     def read(kind: str) -> DataFrame:
         if kind != "messages" or not lost:
-            return read_log(spark, log.directory, kind, name.first, name.last)
-        found = read_log(spark, log.directory, kind, name.first, name.last, log.oldest)
+            return LogRange(spark, log.directory, kind, name.first, name.last).frame()
+        found = LogRange(spark, log.directory, kind, name.first, name.last, log.oldest).frame()
         return archive_files.without_known(spark, place, archived, lost, found, name.first)
 
     return read

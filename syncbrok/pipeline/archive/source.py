@@ -4,9 +4,12 @@ Fixed ends make a frame say the same whenever it is computed, however far the br
 retention has dropped a part that was there when the ends were chosen, that is an error and not fewer rows.
 """
 
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 from weakref import WeakSet
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -15,6 +18,7 @@ from syncbrok.model.errors import Gone
 from syncbrok.pipeline import log_files
 from syncbrok.pipeline.decode import plan as decode_plan
 from syncbrok.pipeline.decode.query import CarriedRule
+from syncbrok.pipeline.in_arrow import Batches, Made
 from syncbrok.pipeline.log_files import Log
 from syncbrok.pipeline.source.data_source import SyncbrokDataSource, SyncbrokReader
 from syncbrok.pipeline.source.options import ReadOptions, read_options
@@ -73,17 +77,48 @@ class RangeDataSource(SyncbrokDataSource):
         return RangeReader(options, first, last, below)
 
 
-def read_log(
-    spark: SparkSession, storage: str, kind: str, first: int, last: int, carried_below: int = 0, **options: str
-) -> DataFrame:
-    """Rows of ``kind`` whose records have sequences from ``first`` to ``last``; ``options`` are the source's, but
-    that all columns come where none are named. Messages with an own sequence below ``carried_below`` come from where
-    they were carried to in this range.
+class LogRange:
+    """Rows of ``kind`` whose records have sequences from ``first`` to ``last``; ``options`` are the source's, but that
+    all columns come where none are named. Messages with an own sequence below ``carried_below`` come from where they
+    were carried to in this range."""
 
-    Filters are not handed down: Spark 4.3 keeps one reader for a frame that stands twice in a query, and a filter over
-    the one half would be handed to it for both."""
-    if spark not in _registered:
-        spark.dataSource.register(RangeDataSource)
-        _registered.add(spark)
-    bounds = {"kind": kind, "first": str(first), "last": str(last), "carriedBelow": str(carried_below)}
-    return spark.read.format(NAME).options(**{"columns": "all"} | bounds | options).load(storage)
+    def __init__(
+        self,
+        spark: SparkSession,
+        storage: str,
+        kind: str,
+        first: int,
+        last: int,
+        carried_below: int = 0,
+        **options: str,
+    ) -> None:
+        self._spark = spark
+        self._storage = storage
+        self._bounds = (first, last, carried_below)
+        self._options = {"columns": "all", "kind": kind} | options
+
+    def frame(self) -> DataFrame:
+        """As rows of Spark.
+
+        Filters are not handed down: Spark 4.3 keeps one reader for a frame that stands twice in a query, and a filter
+        over the one half would be handed to it for both."""
+        if self._spark not in _registered:
+            self._spark.dataSource.register(RangeDataSource)
+            _registered.add(self._spark)
+        first, last, below = self._bounds
+        bounds = {"first": str(first), "last": str(last), "carriedBelow": str(below)}
+        return self._spark.read.format(NAME).options(**self._options | bounds).load(self._storage)
+
+    def mapInArrow(self, func: Made, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
+        """What ``func`` makes of them in the tasks that read them, in ``schema``: nothing else meets Spark, to which a
+        value costs more than its decoding."""
+        reader = RangeReader(read_options({**self._options, "path": self._storage}), *self._bounds)
+        parts = reader.partitions()
+        tasks = self._spark.range(0, len(parts), 1, max(1, len(parts)))
+        return tasks.mapInArrow(partial(_made, reader, parts, func), schema)
+
+
+def _made(reader: RangeReader, parts: Sequence[InputPartition], func: Made, tasks: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in tasks:
+        for number in batch["id"].to_pylist():
+            yield from func(reader.read(parts[number]))

@@ -14,11 +14,10 @@ The three data frames are those of the source; the columns that are needed are `
 same record: those of one ``Whole`` do. All is lazy but for what ``declared`` and ``heard`` look at; who calls both
 functions reads them before (``declared.read``) and passes that for ``facts``.
 
-Cost: each kind of rows is read once and brought together by message, in one shuffle; numpy does the rest
-(``standing``). Plans of Spark that say the same take longer to make than a small log takes to read.
+Cost: each kind of rows is read once and brought together by message, in one shuffle of parcels (``gathering``); numpy
+does the rest (``standing``). Plans of Spark that say the same take longer to make than a small log takes to read.
 """
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Final
@@ -29,12 +28,11 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline.completion import declared
 from syncbrok.pipeline.completion.declared import Declared, Span
-from syncbrok.pipeline.completion.moments import NEVER, Longs, outcome_names, packed, packed_as, reason_names, record_of
-from syncbrok.pipeline.completion.rows import Known, known
-from syncbrok.pipeline.completion.standing import HAS_PARENTS, NOBODY, SAME, Standing, standing
+from syncbrok.pipeline.completion.gathering import Gathered, Telling, told
+from syncbrok.pipeline.completion.moments import NEVER, Longs, outcome_names, reason_names, record_of
+from syncbrok.pipeline.completion.standing import HAS_PARENTS, NOBODY, SAME
 
 MESSAGES: Final = (
     *("sequence", "time", "queue", "only_subscriber", "not_before"),
@@ -46,7 +44,6 @@ DELIVERIES: Final = (
 )
 FACTS: Final = ("sequence", "time", "kind", "detail")
 
-_BATCH_ROWS: Final = 10_000
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _ENDS: Final = (
     "message bigint, subscriber bigint, subscriber_id string, queue string, counted boolean, accepted_at timestamp, "
@@ -60,9 +57,6 @@ _COMPLETIONS: Final = (
     "ended_at timestamp, complete_record bigint, complete_at timestamp, outcome string, rearmed_at timestamp, "
     "last_at timestamp, last_subscriber bigint"
 )
-
-Told = Callable[[pa.Table, Standing], pa.Table]
-"""what is told of a table of whole messages: of its rows, and of how they stand"""
 
 
 def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared) -> DataFrame:
@@ -81,7 +75,7 @@ def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared
     """
     found = declared.read(facts)
     who = {one.number: (one.id, found.queues.get(one.queue)) for one in found.subscribers.values()}
-    return told_of(gathered(messages, deliveries, found), found, partial(_ends, who), _ENDS)
+    return told(*_needed(messages, deliveries), found, Telling(partial(_ends, who), _ENDS))
 
 
 def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared) -> DataFrame:
@@ -105,84 +99,19 @@ def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | D
 
 
 def _completions(messages: DataFrame, deliveries: DataFrame, found: Declared) -> DataFrame:
-    return told_of(gathered(messages, deliveries, found), found, partial(told_of_messages, ()), _COMPLETIONS)
+    return told(*_needed(messages, deliveries), found, Telling(partial(told_of_messages, ()), _COMPLETIONS))
 
 
-# -- brought together -------------------------------------------------------------------------------------------------
-
-
-def gathered(
-    messages: DataFrame,
-    deliveries: DataFrame,
-    found: Declared,
-    of_messages: Iterable[str] = (),
-    of_deliveries: Iterable[str] = (),
-) -> DataFrame:
-    """All rows that are about a message at one place, in no order; with these columns more."""
-    same = f.col("scope") == "same" if "scope" in messages.columns else f.lit(False)
-    parents = f.size("parent_sequences") > 0
-    accepted = messages.select(
-        f.col("sequence").alias("message"),
-        f.unix_micros("time").alias("accepted_us"),
-        f.unix_micros(f.greatest("time", "not_before")).alias("ready_us"),
-        "queue",
-        f.col("only_subscriber").cast("bigint").alias("only"),
-        (f.when(parents, HAS_PARENTS).otherwise(0) + f.when(same, SAME).otherwise(0)).alias("holds"),
-        *of_messages,
-    )
-    rows = deliveries.select(
-        "message",
-        f.col("subscriber_number").alias("subscriber"),
-        "position",
-        packed(f.col("sequence"), f.col("outcome"), f.col("reason")).alias("said"),
-        f.unix_micros("recorded").alias("at_us"),
-        "attempt",
-        f.when(f.col("attempt") > 0, f.unix_micros("time")).alias("began_us"),
-        *of_deliveries,
-    )
-    # No nulls among lists: on its way to Python a null costs as much as there are rows before it in its batch.
-    lists = {name: kind for name, kind in accepted.dtypes if kind.startswith("array")}
-    empty = {name: f.array().cast(kind) for name, kind in lists.items()}
-    together = accepted.unionByName(rows.withColumns(empty) if empty else rows, allowMissingColumns=True)
-    if found.carried_ends or found.carried_attempts:
-        carried = messages.sparkSession.createDataFrame(_carried(found))
-        together = together.unionByName(carried.withColumns(empty) if empty else carried, allowMissingColumns=True)
-    return together.repartition("message")
-
-
-def told_of(together: DataFrame, found: Declared, tell: Told, columns: str) -> DataFrame:
-    """What ``tell`` makes of all that ``gathered`` brought together, in ``columns``."""
-    return together.mapInArrow(partial(_told, known(found), tell), columns)
-
-
-def _told(known: Known, tell: Told, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    some = [batch for batch in batches if batch.num_rows]
-    if some:
-        table = pa.Table.from_batches(some).combine_chunks()
-        yield from tell(table, standing(table, known)).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
-
-
-def _carried(found: Declared) -> pa.Table:
-    """What carried messages say of their deliveries, as rows of these."""
-    ends, tried = found.carried_ends, found.carried_attempts
-    said = [packed_as(record, Outcome[outcome.upper()], Reason.NONE) for _, _, record, _, outcome in ends]
-    none = [None] * len(tried)
-    return pa.table(
-        {
-            "message": pa.array([one[0] for one in ends] + [one[0] for one in tried], pa.int64()),
-            "subscriber": pa.array([one[1] for one in ends] + [one[1] for one in tried], pa.int64()),
-            "said": pa.array(said + none, pa.int64()),
-            "at_us": pa.array([one[3] for one in ends] + none, pa.int64()),
-            "attempt": pa.array([None] * len(ends) + [one[2] for one in tried], pa.int32()),
-        }
-    )
+def _needed(messages: DataFrame, deliveries: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Only the columns that are needed, of those that there are."""
+    return messages.select(*(name for name in MESSAGES if name in messages.columns)), deliveries.select(*DELIVERIES)
 
 
 # -- told -------------------------------------------------------------------------------------------------------------
 
 
-def _ends(who: dict[int, tuple[str, str | None]], table: pa.Table, standing: Standing) -> pa.Table:
-    own, messages = standing
+def _ends(who: dict[int, tuple[str, str | None]], about: Gathered) -> pa.Table:
+    table, (own, messages) = about.table, about.standing
     numbers, at = np.unique(own.subscriber, return_inverse=True)
     names = [who.get(number, (None, None)) for number in numbers.tolist()]
     subscriber_id, of = (pa.array([name[place] for name in names], pa.string()).take(pa.array(at)) for place in (0, 1))
@@ -217,10 +146,10 @@ def _ends(who: dict[int, tuple[str, str | None]], table: pa.Table, standing: Sta
     )
 
 
-def told_of_messages(more: tuple[str, ...], table: pa.Table, standing: Standing) -> pa.Table:
+def told_of_messages(more: tuple[str, ...], about: Gathered) -> pa.Table:
     """The columns of ``completions``, and ``more`` of those that messages came with."""
-    mine = standing.messages
-    come_along = table.select(["queue", *more]).take(pa.array(mine.row))
+    mine = about.standing.messages
+    come_along = about.table.select(["queue", *more]).take(pa.array(mine.row))
     return pa.table(
         {
             "message": pa.array(mine.message),
@@ -265,9 +194,9 @@ def heard(messages: DataFrame, deliveries: DataFrame, found: Declared) -> Declar
     silent = f.size("parent_sequences") > 0
     if not spans or not messages.where(silent & reduce(Column.__or__, spans)).count():
         return found
-    told = _completions(messages, deliveries, found)
+    every = _completions(messages, deliveries, found)
     deliver = f.col("parent_failure") == "deliver" if "parent_failure" in messages.columns else f.lit(False)
-    at_once = told.where("subscribers = 0 and has_parents and complete_record = message")
+    at_once = every.where("subscribers = 0 and has_parents and complete_record = message")
     chosen = f.broadcast(at_once.select(f.col("message").alias("sequence")))
     edges = messages.join(chosen, "sequence", "left_semi").select(
         f.col("sequence").alias("child"), deliver.alias("deliver"), f.explode("parent_sequences").alias("message")
@@ -276,7 +205,7 @@ def heard(messages: DataFrame, deliveries: DataFrame, found: Declared) -> Declar
     nobody = f.col("subscribers") == 0
     delayed = nobody & f.col("ended_record").isNull() & (f.col("ready_at") > f.col("accepted_at"))
     late = (record.isNull() & ~nobody) | (record > f.col("child")) | delayed
-    waiting = told.join(f.broadcast(edges), "message").where(late).select("child").distinct()
+    waiting = every.join(f.broadcast(edges), "message").where(late).select("child").distinct()
     return replace(found, waiting=sorted(waiting.toArrow()["child"].to_pylist()))
 
 

@@ -6,8 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
-from pyspark.sql import functions as f
 
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.names import SEQUENCE_MAX
@@ -36,10 +34,10 @@ def longs(column: pa.ChunkedArray | pa.Array, missing: int = NEVER) -> Longs:
     return np.asarray(pc.fill_null(column.cast(pa.int64()), missing).to_numpy(zero_copy_only=False), np.int64)
 
 
-def packed(record: Column, outcome: Column, reason: Column) -> Column:
-    """``record`` (a sequence), ``outcome`` and ``reason`` (their names) as one number."""
-    code = f.shiftleft(_code(outcome, Outcome), _REASON_BITS) + _code(reason, Reason)
-    return f.shiftleft(record, _OUTCOME_BITS + _REASON_BITS) + code
+def packed(record: Longs, outcome: pa.ChunkedArray, reason: pa.ChunkedArray) -> Longs:
+    """``record`` (sequences), ``outcome`` and ``reason`` (their names; 0 where this version knows none) as numbers."""
+    code = (_codes(outcome, Outcome) << _REASON_BITS) + _codes(reason, Reason)
+    return (record << _OUTCOME_BITS + _REASON_BITS) + code
 
 
 def packed_as(record: int, outcome: Outcome, reason: Reason) -> int:
@@ -79,13 +77,11 @@ def reason_names(end: Longs) -> pa.Array:
     return _names(reason_of(end), end, Reason)
 
 
-def _code(name: Column, names: type[Outcome] | type[Reason]) -> Column:
-    """The most frequent first, as the enums have it."""
-    members = list(names)
-    found = f.when(name == members[0].name.lower(), f.lit(int(members[0])))
-    for member in members[1:]:
-        found = found.when(name == member.name.lower(), f.lit(int(member)))
-    return found.otherwise(f.lit(0)).cast("bigint")
+def _codes(names: pa.ChunkedArray, members: type[Outcome] | type[Reason]) -> Longs:
+    known = [member.name.lower() for member in members]
+    codes = np.array([*(int(member) for member in members), 0], np.int64)
+    found = codes[longs(pc.index_in(names, pa.array(known, pa.string())), -1)]
+    return np.asarray(found, np.int64)
 
 
 def _names(code: Longs, end: Longs, names: type[Outcome] | type[Reason]) -> pa.Array:

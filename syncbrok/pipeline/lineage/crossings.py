@@ -7,54 +7,76 @@ in one task gives where every way begins and how long it is, exactly. Which mess
 steps as ``STEPS_MAX``: a thousand trees may all wait for the end of the same chain.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion.moments import NEVER, longs
+from syncbrok.pipeline.in_arrow import Batches
 from syncbrok.pipeline.lineage.forest import NONE, Longs, above, places_of
+from syncbrok.pipeline.parcels import BLOCK_ROWS, batches_of
+from syncbrok.pipeline.schema import ddl_of
 
+FEW: Final = 1 << 20
+"""crossings that every task may get a copy of, 64 bytes each; more of them are joined like any other rows"""
 STEPS_MAX: Final = 1_000
 """steps listed outside of its own tree for one critical path; its length and its beginning are exact beyond them"""
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
-_BEYOND: Final = pa.schema(
+BEYOND: Final = pa.schema(
     [("top", pa.int64()), ("start", pa.int64()), ("start_at", _TIME), ("steps_beyond", pa.int64())]
 )
-_BEYOND_DDL: Final = "top bigint, start bigint, start_at timestamp, steps_beyond bigint"
-_HOPS: Final = pa.schema([("tree", pa.int64()), ("sequence", pa.int64()), ("root", pa.int64()), ("before", pa.int64())])
-_HOPS_DDL: Final = "tree bigint, sequence bigint, root bigint, before bigint"
-_STARTING: Final = ("tree", "before")
-"""columns of the rows at which ways up start, and of the messages on them"""
+_OF_PATH: Final = pa.schema(
+    [
+        *(("tree", pa.int64()), ("before", pa.int64())),
+        *(("path_end_at", _TIME), ("start_at", _TIME), ("steps_beyond", pa.int64())),
+    ]
+)
+STARTS: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), *_OF_PATH])
 
 
 class Crossings(NamedTuple):
-    """``rows`` as ``crossings_of`` finds them, ``beyond`` as ``_beyond``."""
+    """``rows`` as ``crossings_of`` finds them, ``beyond`` as ``beyond_of``."""
 
     rows: DataFrame
     beyond: DataFrame
 
 
+class Found(NamedTuple):
+    """The same at hand."""
+
+    rows: pa.Table
+    beyond: pa.Table
+
+    @property
+    def are_few(self) -> bool:
+        return len(self.rows) <= FEW
+
+    def frames(self, spark: SparkSession) -> Crossings | None:
+        """None where there are none: then no join looks for them."""
+        if not self.rows.num_rows:
+            return None
+        beyond = spark.createDataFrame(self.beyond)
+        return Crossings(spark.createDataFrame(self.rows), f.broadcast(beyond) if self.are_few else beyond)
+
+
 def crossing(nodes: DataFrame) -> Crossings:
     """Found when they are asked for."""
     rows = crossings_of(_leaving(nodes), nodes)
-    return Crossings(rows, rows.repartition(1).mapInArrow(_beyond, _BEYOND_DDL))
+    return Crossings(rows, rows.repartition(1).mapInArrow(_beyond, ddl_of(BEYOND)))
 
 
-def found(nodes: DataFrame) -> Crossings | None:
-    """Found now, on the driver: they are few, and what is at hand is joined at once. None where there are none, and
-    then no join looks for them."""
-    spark = nodes.sparkSession
+def found(nodes: DataFrame) -> Found:
+    """Found now, on the driver."""
     leaving = _leaving(nodes).toArrow()
     if not leaving.num_rows:
-        return None
-    rows = crossings_of(spark.createDataFrame(leaving), nodes).toArrow()
-    beyond = pa.Table.from_batches(_beyond(rows.to_batches()), _BEYOND)
-    return Crossings(spark.createDataFrame(rows), spark.createDataFrame(beyond))
+        return Found(leaving, BEYOND.empty_table())
+    rows = crossings_of(nodes.sparkSession.createDataFrame(leaving), nodes).toArrow().combine_chunks()
+    return Found(rows, beyond_of(rows))
 
 
 def crossings_of(leaving: DataFrame, nodes: DataFrame) -> DataFrame:
@@ -75,79 +97,109 @@ def _leaving(nodes: DataFrame) -> DataFrame:
     )
 
 
-def steps_outside(nodes: DataFrame, crossings: Crossings) -> DataFrame:
-    """The messages on critical paths outside of their trees, with all columns of ``nodes``; ``tree`` (whose path it
-    is) and how many outside steps come after it (``before``: 0 is the parent that the tree itself waited for)."""
-    entered = nodes.join(crossings.rows.select("root").distinct(), "root", "left_semi")
-    starts = crossings.rows.repartition(1).mapInArrow(_hops, _HOPS_DDL)
-    # A join puts what it joins by first; what a task gives back is known by its place.
-    both = entered.select(*nodes.columns).unionByName(starts, allowMissingColumns=True).repartition("root")
-    columns = [*nodes.dtypes, *((name, "bigint") for name in _STARTING)]
-    return both.mapInArrow(_listed, ", ".join(f"{name} {kind}" for name, kind in columns))
-
-
-def _beyond(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def beyond_of(rows: pa.Table) -> pa.Table:
     """For each ``top``: the message its way up begins at (``start``, ``start_at``) and how many steps up that is."""
-    table = _gathered(batches)
-    if table is None:
-        return
-    top, following = longs(table["top"]), _following(table)
-    way = above(following, longs(table["steps"]) + 1)
+    top, steps = longs(rows["top"]), longs(rows["steps"])
+    way = above(_following(rows), steps + 1)
     # The last crossing leads to where the whole way begins.
-    last = way.top
-    columns = [
-        pa.array(top),
-        table["next"].combine_chunks().take(pa.array(last)),
-        table["next_at"].combine_chunks().take(pa.array(last)),
-        pa.array(way.steps + longs(table["steps"])[last] + 1),
-    ]
-    yield from pa.Table.from_arrays(columns, schema=_BEYOND).to_batches(max_chunksize=10_000)
+    last = pa.array(way.top)
+    steps_beyond = pa.array(way.steps + steps[way.top] + 1)
+    columns = [pa.array(top), rows["next"].take(last), rows["next_at"].take(last).cast(_TIME), steps_beyond]
+    return pa.table(columns, schema=BEYOND)
 
 
-def _hops(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def starts_of(rows: pa.Table) -> Iterator[pa.Table]:
     """From the tops of critical paths, one crossing after the other, all ways at once: at most ``STEPS_MAX`` rounds, in
-    most logs two or three."""
-    table = _gathered(batches)
-    if table is None:
-        return
-    following = _following(table)
-    tree, sequence, root, steps = (longs(table[name]) for name in ("tree", "sequence", "root", "steps"))
-    origin = at = np.flatnonzero(longs(table["path_end_at"]) != NEVER)
+    most logs two or three. A row is a message (``sequence``, ``root``) at which the path of ``tree`` enters a tree on
+    its way up, and how many outside steps come after it (``before``: 0 is the parent that the tree itself waited for);
+    and, of the path as a whole, ``path_end_at``, ``start_at`` and ``steps_beyond``."""
+    following, steps, beyond = _following(rows), longs(rows["steps"]), beyond_of(rows)
+    every = {name: rows[name] for name in ("tree", "path_end_at")} | {
+        name: beyond[name] for name in ("start_at", "steps_beyond")
+    }
+    origin = at = np.flatnonzero(longs(rows["path_end_at"]) != NEVER)
     before = np.zeros(len(at), np.int64)
     while len(at):
-        columns = [pa.array(one) for one in (tree[origin], sequence[at], root[at], before)]
-        yield from pa.Table.from_arrays(columns, schema=_HOPS).to_batches(max_chunksize=10_000)
+        here = {name: rows[name].take(pa.array(at)) for name in ("sequence", "root")}
+        whole = {name: column.take(pa.array(origin)) for name, column in every.items()}
+        columns = here | whole | {"before": pa.array(before)}
+        yield pa.table([columns[name] for name in STARTS.names], names=STARTS.names).cast(STARTS)
         before = before + steps[at] + 1
         on = (following[at] != NONE) & (before < STEPS_MAX)
         origin, at, before = origin[on], following[at][on], before[on]
 
 
-def _listed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Up from each start through its tree; rows with a ``tree`` are starts, the others messages. All of a tree is
-    there."""
-    block = _gathered(batches)
-    if block is None:
-        return
-    is_start = longs(block["tree"]) != NEVER
-    starts, messages = block.filter(pa.array(is_start)), block.filter(pa.array(~is_start)).drop_columns(list(_STARTING))
+def listed(messages: pa.Table, starts: pa.Table) -> Iterator[pa.Table]:
+    """Up from each start through its tree, of which all or nothing is among ``messages``: their rows, and what
+    ``starts_of`` says of the path, ``before`` of each its own. About a million rows at once."""
     sequence, crosses = longs(messages["sequence"]), longs(messages["crosses"].cast(pa.int8()), 1) == 1
     up = places_of(sequence, np.where(crosses, NEVER, longs(messages["critical_parent"])))
     at = places_of(sequence, longs(starts["sequence"]))
-    tree, before = longs(starts["tree"]), longs(starts["before"])
+    origin = np.flatnonzero(at != NONE)
+    at, before = at[origin], longs(starts["before"])[origin]
+    held: list[tuple[Longs, Longs, Longs]] = []
     while len(at):
-        rows = messages.take(pa.array(at)).combine_chunks()
-        rows = rows.append_column("tree", pa.array(tree)).append_column("before", pa.array(before))
-        yield from rows.to_batches(max_chunksize=10_000)
+        held.append((at, origin, before))
+        if sum(len(one) for one, _, _ in held) >= BLOCK_ROWS:
+            yield _steps(messages, starts, held)
+            held = []
         before = before + 1
         on = (up[at] != NONE) & (before < STEPS_MAX)
-        tree, at, before = tree[on], up[at][on], before[on]
+        origin, at, before = origin[on], up[at][on], before[on]
+    if held:
+        yield _steps(messages, starts, held)
 
 
-def _following(table: pa.Table) -> Longs:
+def _steps(messages: pa.Table, starts: pa.Table, held: list[tuple[Longs, Longs, Longs]]) -> pa.Table:
+    at, origin, before = (pa.array(np.concatenate(column)) for column in zip(*held, strict=True))
+    rows, of_path = messages.take(at), starts.take(origin)
+    for name in _OF_PATH.names:
+        rows = rows.append_column(name, before if name == "before" else of_path[name])
+    return rows
+
+
+# -- as Spark runs it -------------------------------------------------------------------------------------------------
+
+
+def steps_outside(nodes: DataFrame, crossings: Crossings) -> DataFrame:
+    """The messages on critical paths outside of their trees, with all columns of ``nodes`` and what ``starts_of`` says
+    of the path."""
+    entered = nodes.join(crossings.rows.select("root").distinct(), "root", "left_semi")
+    starts = crossings.rows.repartition(1).mapInArrow(_starts, ddl_of(STARTS))
+    # A join puts what it joins by first; what a task gives back is known by its place.
+    both = entered.select(*nodes.columns).unionByName(starts, allowMissingColumns=True).repartition("root")
+    columns = ", ".join(f"{name} {kind}" for name, kind in nodes.dtypes)
+    return both.mapInArrow(_listed, f"{columns}, {ddl_of(_OF_PATH)}")
+
+
+def _beyond(batches: Batches) -> Iterator[pa.RecordBatch]:
+    rows = _gathered(batches)
+    if rows is not None:
+        yield from batches_of(beyond_of(rows))
+
+
+def _starts(batches: Batches) -> Iterator[pa.RecordBatch]:
+    rows = _gathered(batches)
+    if rows is not None:
+        for some in starts_of(rows):
+            yield from batches_of(some)
+
+
+def _listed(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Rows with a ``tree`` are starts, the others messages."""
+    every = _gathered(batches)
+    if every is not None:
+        is_start = longs(every["tree"]) != NEVER
+        messages = every.filter(pa.array(~is_start)).drop_columns(_OF_PATH.names)
+        for rows in listed(messages, every.filter(pa.array(is_start))):
+            yield from batches_of(rows)
+
+
+def _following(rows: pa.Table) -> Longs:
     """Of each crossing, the one at which the way goes on; ``NONE`` where it begins in that tree."""
-    return places_of(longs(table["top"]), longs(table["next"]))
+    return places_of(longs(rows["top"]), longs(rows["next"]))
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+def _gathered(batches: Batches) -> pa.Table | None:
     held = [batch for batch in batches if batch.num_rows]
     return pa.Table.from_batches(held).combine_chunks() if held else None

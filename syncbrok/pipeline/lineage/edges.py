@@ -1,6 +1,6 @@
 """Who waits for whom: a row for each parent of a message."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -9,18 +9,16 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from syncbrok.pipeline.completion.moments import longs
+from syncbrok.pipeline.in_arrow import Batches
+from syncbrok.pipeline.schema import ddl_of
 
 _NEEDED: Final = ("sequence", "root", "accepted_at", "critical_parent", "parents")
 _TIME: Final = pa.timestamp("us", tz="UTC")
-_EDGES: Final = pa.schema(
+EDGES: Final = pa.schema(
     [
         *(("parent", pa.int64()), ("child", pa.int64()), ("position", pa.int32()), ("root", pa.int64())),
         *(("in_tree", pa.bool_()), ("parent_ended_at", _TIME), ("waited_us", pa.int64()), ("critical", pa.bool_())),
     ]
-)
-_EDGES_DDL: Final = (
-    "parent bigint, child bigint, position int, root bigint, in_tree boolean, parent_ended_at timestamp, "
-    "waited_us bigint, critical boolean"
 )
 
 
@@ -28,10 +26,10 @@ def edges_of(nodes: DataFrame) -> DataFrame:
     """``parent``, ``child``, ``position`` among the child's parents (0: the first), ``root`` of the child's tree,
     ``in_tree`` (the parent is in it too), ``parent_ended_at``, ``waited_us`` (how long the child, accepted, waited for
     this parent; null while the parent has no end) and ``critical`` (it was the last the child waited for)."""
-    return nodes.select(*_NEEDED).mapInArrow(_edges, _EDGES_DDL)
+    return nodes.select(*_NEEDED).mapInArrow(_edges, ddl_of(EDGES))
 
 
-def _edges(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _edges(batches: Batches) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield from edges_in(pa.Table.from_batches([batch])).to_batches()
 
@@ -55,4 +53,4 @@ def edges_in(nodes: pa.Table) -> pa.Table:
         "waited_us": pc.max_element_wise(waited, 0, skip_nulls=False),
         "critical": pc.fill_null(pc.equal(parent, own["critical_parent"]), False),
     }
-    return pa.table(columns).cast(_EDGES)
+    return pa.table(columns).cast(EDGES)

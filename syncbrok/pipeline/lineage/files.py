@@ -9,7 +9,7 @@ for a moment none.
 
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,13 +19,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.pipeline.lineage.parcels import PARCELS, together
+from syncbrok.pipeline.in_arrow import Batches, InArrow, Made
 
-Make = Callable[[pa.Table], dict[str, pa.Table]]
-"""tables by name, of the parcels of some places; empty ones of none"""
+Make = Callable[[Batches], Iterator[Mapping[str, pa.Table]]]
+"""tables by name, one after the other, of what a task is given"""
 
 _WRITTEN: Final = pa.schema([("table", pa.string()), ("file", pa.string()), ("bytes", pa.int64())])
 _WRITTEN_DDL: Final = "table string, file string, bytes bigint"
@@ -40,19 +40,41 @@ class FilesMissing(SyncbrokError):
     slug = "files-missing"
 
 
-def write_by_tasks(parcels: DataFrame, make: Make, folder: Path, rows_max: int) -> None:
-    """What ``make`` makes of ``parcels``, of about ``rows_max`` of the rows in them at a time, as a folder for each
-    table below ``folder``, in place of what stands there. Raises ``FilesMissing`` where a worker does not see
-    ``folder``, and what Spark raises; the tables are as they were then."""
-    empty = make(PARCELS.empty_table())
-    fresh = {name: folder / f"_{name}-{uuid4().hex}" for name in empty}
+class Files:
+    """Some columns of a table that tasks have written: what one of them wrote comes to one task again."""
+
+    def __init__(self, spark: SparkSession, table: Path, columns: Sequence[str]) -> None:
+        self._spark = spark
+        self._paths = sorted(str(path) for path in table.glob("*.parquet"))
+        self._columns = list(columns)
+
+    def mapInArrow(self, func: Made, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
+        """As of a data frame; ``func`` gets a file at a time."""
+        count = len(self._paths)
+        return self._spark.range(0, count, 1, count).mapInArrow(
+            partial(_read, self._paths, self._columns, func), schema
+        )
+
+
+def _read(paths: Sequence[str], columns: list[str], func: Made, tasks: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in tasks:
+        for number in batch["id"].to_pylist():
+            yield from func(pq.read_table(paths[number], columns=columns).to_batches())
+
+
+def write_by_tasks(rows: InArrow, make: Make, schemas: Mapping[str, pa.Schema], folder: Path) -> None:
+    """What ``make`` makes of ``rows``, as a folder for each table of ``schemas`` below ``folder``, in place of what
+    stands there. Raises ``FilesMissing`` where a worker does not see ``folder``, and what Spark raises; the tables are
+    as they were then."""
+    fresh = {name: folder / f"_{name}-{uuid4().hex}" for name in schemas}
     _remove_left_over(folder, fresh)
     try:
         for staged in fresh.values():
             staged.mkdir(parents=True)
-        rows = parcels.mapInArrow(partial(_write, make, fresh, rows_max), _WRITTEN_DDL).collect()
+        written = rows.mapInArrow(partial(_write, make, fresh), _WRITTEN_DDL).collect()
         for name, staged in fresh.items():
-            settle(staged, {row["file"]: row["bytes"] for row in rows if row["table"] == name}, empty[name])
+            reported = {row["file"]: row["bytes"] for row in written if row["table"] == name}
+            settle(staged, reported, schemas[name].empty_table())
         for name, staged in fresh.items():
             _replace(folder / name, staged)
     finally:
@@ -67,16 +89,14 @@ def _remove_left_over(folder: Path, names: Iterable[str]) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _write(
-    make: Make, folders: Mapping[str, Path], rows_max: int, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _write(make: Make, folders: Mapping[str, Path], batches: Batches) -> Iterator[pa.RecordBatch]:
     task = TaskContext.get()
     # An attempt never writes where another does.
     file = f"part-{task.partitionId() if task else 0:05d}-{uuid4().hex}.parquet"
     writers: dict[str, pq.ParquetWriter] = {}
     with ExitStack() as stack:
-        for received in together(pa.Table.from_batches(list(batches), PARCELS), rows_max):
-            for name, table in make(received).items():
+        for tables in make(batches):
+            for name, table in tables.items():
                 if name not in writers:
                     writers[name] = stack.enter_context(_opened(folders[name] / file, table.schema))
                 writers[name].write_table(table, row_group_size=_GROUP_ROWS)

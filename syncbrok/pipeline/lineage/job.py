@@ -12,22 +12,34 @@ Root and depth are those the broker recorded. Where they are missing (rows of el
 (``lineage_places``). A salvaged log with gaps needs nothing of the kind: what is left of a tree still says whose it is.
 """
 
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.archive.place import Place
 from syncbrok.pipeline.completion import declared as completion_declared
 from syncbrok.pipeline.completion import ends as completion
-from syncbrok.pipeline.lineage.crossings import crossing, found
+from syncbrok.pipeline.in_arrow import Batches
+from syncbrok.pipeline.lineage.crossings import STARTS, Crossings, Found, crossing, found, starts_of
 from syncbrok.pipeline.lineage.edges import edges_of
-from syncbrok.pipeline.lineage.files import write_by_tasks
-from syncbrok.pipeline.lineage.nodes import ALONG, nodes_and_edges, nodes_in, trees_of_log_together, trees_together
-from syncbrok.pipeline.lineage.paths import critical_paths_of, late_trees_of
+from syncbrok.pipeline.lineage.files import Files, write_by_tasks
+from syncbrok.pipeline.lineage.nodes import (
+    ALONG,
+    nodes_and_edges,
+    nodes_in,
+    schemas,
+    trees_of_log_together,
+    trees_together,
+)
+from syncbrok.pipeline.lineage.paths import OF_NODES, PATHS, TREES, critical_paths_of, late, late_trees_of
 from syncbrok.pipeline.lineage.places import with_places
-from syncbrok.pipeline.lineage.trees import BLOCK_ROWS
 from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
+from syncbrok.pipeline.whole import Rows
 
 MESSAGES: Final = tuple(dict.fromkeys((*completion.MESSAGES, *ALONG)))
 DELIVERIES: Final = completion.DELIVERIES
@@ -39,6 +51,8 @@ _WRITING: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Joins hash instead of sorting where every partition is small: half the time, and no more memory than there is.
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "128MB",
+    # Parcels are a tenth of what is in them: by their size Spark would leave a core without work at the end.
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16MB",
     **UNMEASURED,
 }
 """settings of Spark while the tables are written, each where nobody has set it"""
@@ -62,10 +76,10 @@ def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
     return _lineage(trees_together(with_places(messages), completions))
 
 
-def lineage_of_log(messages: DataFrame, deliveries: DataFrame, facts: DataFrame) -> Lineage:
+def lineage_of_log(messages: Rows, deliveries: Rows, facts: DataFrame) -> Lineage:
     """The same of the three kinds of rows of a log, with the root and depth that the broker recorded: each kind is read
     once. The columns that are needed are ``MESSAGES`` and those of ``completion``."""
-    found = completion.heard(messages, deliveries, completion_declared.read(facts))
+    found = completion.heard(messages.frame(), deliveries.frame(), completion_declared.read(facts))
     return _lineage(trees_of_log_together(messages, deliveries, found))
 
 
@@ -81,21 +95,44 @@ def write(made: Lineage, out: str) -> Lineage:
     so that what is asked of them next costs no second run. Raises ``FilesMissing``, ``PlaceFailed``."""
     spark = made.nodes.sparkSession
     with set_for_now(spark, unset(spark, _WRITING)):
-        nodes, edges = _write_nodes_and_edges(made, out)
-        crossings = found(nodes)
-        trees = _write(late_trees_of(nodes, crossings), f"{out}/trees")
-        paths = _write(critical_paths_of(nodes, crossings), f"{out}/critical_paths")
+        folder = Place(spark, out).local
+        if folder is None or made.together is None:
+            return _written_by_spark(made, out)
+        return _written_by_tasks(made, made.together, folder)
+
+
+def _written_by_tasks(made: Lineage, together: DataFrame, folder: Path) -> Lineage:
+    """On a disk, each table by the tasks that make it; whole trees are in one file of nodes, so what is known of them
+    beside takes no shuffle."""
+    spark = together.sparkSession
+    write_by_tasks(together, nodes_and_edges, schemas(), folder)
+    nodes, edges = _read(made.nodes, f"{folder}/nodes"), _read(made.edges, f"{folder}/edges")
+    crossings = found(nodes)
+    if not crossings.are_few:
+        return Lineage(nodes, edges, *_trees_and_paths(nodes, crossings.frames(spark), str(folder)))
+    starts = pa.concat_tables([STARTS.empty_table(), *starts_of(crossings.rows)])
+    files = Files(spark, folder / "nodes", OF_NODES)
+    write_by_tasks(files, partial(_late, crossings, starts), {"trees": TREES, "critical_paths": PATHS}, folder)
+    trees, paths = _read(made.trees, f"{folder}/trees"), _read(made.critical_paths, f"{folder}/critical_paths")
     return Lineage(nodes, edges, trees, paths)
 
 
-def _write_nodes_and_edges(made: Lineage, out: str) -> tuple[DataFrame, DataFrame]:
-    """On a disk by the tasks that make them, elsewhere by Spark."""
-    folder = Place(made.nodes.sparkSession, out).local
-    if folder is None or made.together is None:
-        nodes = _write(made.nodes, f"{out}/nodes")
-        return nodes, _write(edges_of(nodes), f"{out}/edges")
-    write_by_tasks(made.together, nodes_and_edges, folder, BLOCK_ROWS)
-    return _read(made.nodes, f"{out}/nodes"), _read(made.edges, f"{out}/edges")
+def _late(crossings: Found, starts: pa.Table, batches: Batches) -> Iterator[dict[str, pa.Table]]:
+    held = list(batches)
+    if held:
+        yield from late(pa.Table.from_batches(held).combine_chunks(), crossings, starts)
+
+
+def _written_by_spark(made: Lineage, out: str) -> Lineage:
+    nodes = _write(made.nodes, f"{out}/nodes")
+    edges = _write(edges_of(nodes), f"{out}/edges")
+    return Lineage(nodes, edges, *_trees_and_paths(nodes, found(nodes).frames(nodes.sparkSession), out))
+
+
+def _trees_and_paths(nodes: DataFrame, crossings: Crossings | None, out: str) -> tuple[DataFrame, DataFrame]:
+    """Written by Spark."""
+    trees = _write(late_trees_of(nodes, crossings), f"{out}/trees")
+    return trees, _write(critical_paths_of(nodes, crossings), f"{out}/critical_paths")
 
 
 def _write(table: DataFrame, to: str) -> DataFrame:

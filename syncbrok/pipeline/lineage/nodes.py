@@ -1,15 +1,14 @@
 """Messages and what became of them -> one row a message with its place in its tree.
 
-Three steps of numpy, between which parcels (``lineage_parcels``) are brought together anew, however deep the trees are:
+Two steps of numpy, before each of which parcels (``parcels``) are brought together, however deep the trees are:
 
-``sent``    what is known of each message, to where its tree is; and to where its parents are which of them are not its
-            first: when those ended is not known in its tree, they may be of another
-``met``     at a parent: when it ended, to the trees of both
+``sent``    at the place of a message: what is known of it, to where its tree is; and to those that ask for it (it is
+            one of their further parents: when those ended is not known in a tree, they may be of another) when it ended
 ``placed``  whole trees come to one place (``lineage_trees``): a task looks at about a million messages at once, or at
             one place where that has more
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -20,18 +19,19 @@ from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.completion.declared import Declared
+from syncbrok.pipeline.completion.gathering import ASKING, Gathered, Telling, told
 from syncbrok.pipeline.completion.moments import longs
-from syncbrok.pipeline.completion.standing import Standing
-from syncbrok.pipeline.lineage.edges import edges_in
+from syncbrok.pipeline.in_arrow import Batches, InArrow
+from syncbrok.pipeline.lineage.edges import EDGES, edges_in
 from syncbrok.pipeline.lineage.forest import NONE, places_of
-from syncbrok.pipeline.lineage.parcels import DDL, PARCELS, opened, parcels, together
-from syncbrok.pipeline.lineage.trees import BLOCK_ROWS, NODES_DDL, nodes_of
+from syncbrok.pipeline.lineage.trees import NODES_DDL, nodes_of
+from syncbrok.pipeline.parcels import BLOCK_ROWS, DDL, Parcel, batches_of, blocks, opened, parcels, received, together
 
 ALONG: Final = ("id", "not_before", "parent_sequences", "root", "depth")
 """columns of messages that the nodes are made of, beside those of their completions"""
 
-_BATCH_ROWS: Final = 10_000
-_NODE, _ASKED, _PARENT, _TOLD = 0, 1, 2, 3
+_KNOWN, _ASKED = 0, ASKING
+_NODE, _TOLD = 0, 1
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _NODES: Final = pa.schema(
     [
@@ -42,7 +42,6 @@ _NODES: Final = pa.schema(
     ]
 )
 _ASKING: Final = pa.schema([(name, pa.int64()) for name in ("parent", "child", "root", "position")])
-_PARENTS: Final = pa.schema([(name, pa.int64()) for name in ("sequence", "root", "ended_us")])
 _TELLING: Final = pa.schema([(name, pa.int64()) for name in ("sequence", "root", "position", "other_ended_us")])
 
 
@@ -55,17 +54,14 @@ def trees_together(messages: DataFrame, completions: DataFrame) -> DataFrame:
         *("first_attempt_at", "complete_at", "ended_at"),
     )
     known = accepted.join(own, "sequence", "left").select(*_NODES.names)
-    return _together(known.mapInArrow(_sent, DDL))
+    return known.mapInArrow(_parcelled, DDL).repartition("place").mapInArrow(_sent, DDL).repartition("place")
 
 
-def trees_of_log_together(messages: DataFrame, deliveries: DataFrame, found: Declared) -> DataFrame:
+def trees_of_log_together(messages: InArrow, deliveries: InArrow, found: Declared) -> DataFrame:
     """The same of the rows of a log, each read once."""
-    rows = completion.gathered(messages, deliveries, found, ALONG)
-    return _together(completion.told_of(rows, found, _sent_of_log, DDL))
-
-
-def _together(sent: DataFrame) -> DataFrame:
-    return sent.repartition("place").mapInArrow(_met, DDL).repartition("place")
+    return told(messages, deliveries, found, Telling(_sent_of_log, DDL, of_messages=ALONG, asking=asked)).repartition(
+        "place"
+    )
 
 
 def nodes_in(trees: DataFrame) -> DataFrame:
@@ -73,78 +69,74 @@ def nodes_in(trees: DataFrame) -> DataFrame:
     return trees.mapInArrow(_nodes, NODES_DDL)
 
 
-def nodes_and_edges(received: pa.Table) -> dict[str, pa.Table]:
-    """Both tables of all trees of some places."""
-    nodes = placed(received)
-    return {"nodes": nodes, "edges": edges_in(nodes)}
+def schemas() -> dict[str, pa.Schema]:
+    """Of the tables that ``nodes_and_edges`` makes."""
+    return {"nodes": placed([]).schema, "edges": EDGES}
+
+
+def nodes_and_edges(batches: Batches) -> Iterator[dict[str, pa.Table]]:
+    """Both tables of the trees that are ``together``, those of about a million messages at once."""
+    for came in together(received(batches), BLOCK_ROWS):
+        nodes = placed(came)
+        yield {"nodes": nodes, "edges": edges_in(nodes)}
 
 
 # -- the steps --------------------------------------------------------------------------------------------------------
 
 
-def _sent(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    some = [batch for batch in batches if batch.num_rows]
-    if some:
-        yield from sent(pa.Table.from_batches(some).cast(_NODES).combine_chunks()).to_batches()
+def _parcelled(batches: Batches) -> Iterator[pa.RecordBatch]:
+    for table in blocks(batches):
+        known = table.cast(_NODES)
+        yield from batches_of(parcels(known, longs(known["sequence"]), _KNOWN))
+        yield from batches_of(asked(known))
 
 
-def _sent_of_log(table: pa.Table, standing: Standing) -> pa.Table:
-    known = completion.told_of_messages(ALONG, table, standing)
-    return sent(known.rename_columns({"message": "sequence"}).select(_NODES.names).cast(_NODES).combine_chunks())
+def _sent(batches: Batches) -> Iterator[pa.RecordBatch]:
+    for came in together(received(batches), BLOCK_ROWS):
+        yield from batches_of(sent(opened(came, _KNOWN, _NODES), came))
 
 
-def sent(known: pa.Table) -> pa.Table:
-    """Parcels of messages, for their roots; of what is asked of parents, and of what parents can tell, for those."""
-    sequence, root = longs(known["sequence"]), longs(known["root"])
-    lists = known["parent_sequences"].combine_chunks()
+def _sent_of_log(about: Gathered) -> pa.Table:
+    known = completion.told_of_messages(ALONG, about)
+    known = known.rename_columns({"message": "sequence"}).select(_NODES.names).cast(_NODES)
+    return sent(known.combine_chunks(), about.came)
+
+
+def asked(messages: pa.Table) -> pa.Table:
+    """Parcels of what messages ask of those of their parents which are not the first."""
+    sequence, root = longs(messages["sequence"]), longs(messages["root"])
+    lists = messages["parent_sequences"].combine_chunks()
     counts = longs(pc.list_value_length(lists), 0)
     child = np.repeat(np.arange(len(sequence)), counts)
     position = np.arange(len(child)) - np.repeat(np.cumsum(counts) - counts, counts)
     further = np.flatnonzero(position)
-    parent = longs(pc.list_flatten(lists))[further]
-    child = child[further]
-    asked = pa.table([parent, sequence[child], root[child], position[further]], schema=_ASKING)
-    ended = known["complete_at"].combine_chunks().fill_null(known["ended_at"].combine_chunks()).cast(pa.int64())
-    parents = pa.table([sequence, root, ended], schema=_PARENTS)
-    return pa.concat_tables(
-        [parcels(known, root, _NODE), parcels(asked, parent, _ASKED), parcels(parents, sequence, _PARENT)]
-    )
+    parent, child = longs(pc.list_flatten(lists))[further], child[further]
+    return parcels(pa.table([parent, sequence[child], root[child], position[further]], schema=_ASKING), parent, _ASKED)
 
 
-def _met(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held = []
-    for batch in batches:
-        is_node = pc.equal(batch["kind"], _NODE)
-        yield batch.filter(is_node)
-        held.append(batch.filter(pc.invert(is_node)))
-    yield from met(pa.Table.from_batches(held, PARCELS)).to_batches()
-
-
-def met(received: pa.Table) -> pa.Table:
-    """For each edge to a parent that is there when that ended, in parcels: for the child's root, at the edge's
-    position; for the parent's, at position 0, that it is named."""
-    asked = opened(received.filter(pc.equal(received["kind"], _ASKED)), _ASKING)
-    parents = opened(received.filter(pc.equal(received["kind"], _PARENT)), _PARENTS)
-    at = places_of(longs(parents["sequence"]), longs(asked["parent"]))
-    edge, at = asked.take(pa.array(np.flatnonzero(at != NONE))), at[at != NONE]
-    parent = parents.take(pa.array(at))
-    none = pa.array(np.zeros(len(at), np.int64))
-    told = pa.concat_tables(
+def sent(known: pa.Table, came: list[Parcel]) -> pa.Table:
+    """Parcels of messages, for their roots; and for each edge to one of them when it ended: for the child's root, at
+    the edge's position; for the parent's, at position 0, that it is named."""
+    root = longs(known["root"])
+    edges = opened(came, _ASKED, _ASKING)
+    at = places_of(longs(known["sequence"]), longs(edges["parent"]))
+    edge, parent = edges.take(pa.array(np.flatnonzero(at != NONE))), known.take(pa.array(at[at != NONE]))
+    ended = pc.coalesce(parent["complete_at"], parent["ended_at"]).cast(pa.int64())
+    none = pa.array(np.zeros(len(parent), np.int64))
+    telling = pa.concat_tables(
         [
-            pa.table([edge["child"], edge["root"], edge["position"], parent["ended_us"]], schema=_TELLING),
-            pa.table([parent["sequence"], parent["root"], none, parent["ended_us"]], schema=_TELLING),
+            pa.table([edge["child"], edge["root"], edge["position"], ended], schema=_TELLING),
+            pa.table([parent["sequence"], parent["root"], none, ended], schema=_TELLING),
         ]
     ).combine_chunks()
-    return parcels(told, longs(told["root"]), _TOLD)
+    return pa.concat_tables([parcels(known, root, _NODE), parcels(telling, longs(telling["root"]), _TOLD)])
 
 
-def _nodes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for received in together(pa.Table.from_batches(list(batches), PARCELS), BLOCK_ROWS):
-        yield from placed(received).to_batches(max_chunksize=_BATCH_ROWS)
+def _nodes(batches: Batches) -> Iterator[pa.RecordBatch]:
+    for came in together(received(batches), BLOCK_ROWS):
+        yield from batches_of(placed(came))
 
 
-def placed(received: pa.Table) -> pa.Table:
+def placed(came: list[Parcel]) -> pa.Table:
     """The nodes of all trees of some places."""
-    messages = opened(received.filter(pc.equal(received["kind"], _NODE)), _NODES)
-    told = opened(received.filter(pc.equal(received["kind"], _TOLD)), _TELLING)
-    return nodes_of(messages, told)
+    return nodes_of(opened(came, _NODE, _NODES), opened(came, _TOLD, _TELLING))

@@ -10,7 +10,7 @@ followed by pointer doubling, so a chain of a thousand takes ten rounds; only a 
 parents is walked message by message for the depths (1 us each), since the longest of several ways cannot be doubled.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -20,9 +20,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion.moments import NEVER, longs
+from syncbrok.pipeline.in_arrow import Batches
 from syncbrok.pipeline.lineage.forest import NONE, Longs, above
+from syncbrok.pipeline.parcels import blocks
 
-_BLOCK_ROWS: Final = 1 << 20
 _PLACES: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), ("depth", pa.int32())])
 _PLACES_DDL: Final = "sequence bigint, root bigint, depth int"
 
@@ -111,22 +112,9 @@ class Places:
             )
 
 
-def _places(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _places(batches: Batches) -> Iterator[pa.RecordBatch]:
     places = Places()
-    for block in _blocks(batches):
+    for block in blocks(batches):
         root, depth = places.add(block)
         columns = [block["sequence"].combine_chunks(), pa.array(root), pa.array(depth.astype(np.int32))]
         yield from pa.Table.from_arrays(columns, schema=_PLACES).to_batches(max_chunksize=10_000)
-
-
-def _blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= _BLOCK_ROWS:
-            yield pa.Table.from_batches(held).combine_chunks()
-            held, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(held).combine_chunks()

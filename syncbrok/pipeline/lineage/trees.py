@@ -38,9 +38,6 @@ from syncbrok.pipeline.lineage.forest import (
     upwards,
 )
 
-BLOCK_ROWS: Final = 1 << 20
-"""trees are looked at together, about so many messages at once; a tree that has more is looked at alone"""
-
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _PARENT: Final = pa.struct([("sequence", pa.int64()), ("ended_at", _TIME), ("in_tree", pa.bool_())])
 TREE: Final = (

@@ -31,6 +31,7 @@ from pyspark.sql import functions as f
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline.completion import declared as completion_declared
 from syncbrok.pipeline.completion import ends as completion
+from syncbrok.pipeline.completion.gathering import Telling, told
 from syncbrok.pipeline.report import page as report_page
 from syncbrok.pipeline.report import place as report_place
 from syncbrok.pipeline.report import steps
@@ -39,6 +40,7 @@ from syncbrok.pipeline.report.gather import Page, Row, gather
 from syncbrok.pipeline.report.period import Period
 from syncbrok.pipeline.report.tables import Counted
 from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
+from syncbrok.pipeline.whole import Rows, frame_of
 
 MESSAGES: Final = completion.MESSAGES
 DELIVERIES: Final = (*completion.DELIVERIES, "status", "latency_us")
@@ -72,8 +74,8 @@ class _Seen(NamedTuple):
 
 
 def report(
-    messages: DataFrame,
-    deliveries: DataFrame,
+    messages: DataFrame | Rows,
+    deliveries: DataFrame | Rows,
     facts: DataFrame,
     *,
     since: datetime | None = None,
@@ -84,16 +86,16 @@ def report(
     there is nothing in that time."""
     if until is not None:
         end = f.lit(until)
-        messages, facts = messages.where(f.col("time") < end), facts.where(f.col("time") < end)
-        deliveries = deliveries.where(f.col("recorded") < end)
+        messages, facts = frame_of(messages).where(f.col("time") < end), facts.where(f.col("time") < end)
+        deliveries = frame_of(deliveries).where(f.col("recorded") < end)
     seen = _look(facts)
     period = Period(since or seen.began, until or seen.ended + _LEAST)
     if period.since >= period.until:
         raise BadSetting(f"there is nothing from {period.since} on: the log ends at {seen.ended}")
-    spark = messages.sparkSession
+    spark = facts.sparkSession
     with set_for_now(spark, unset(spark, UNMEASURED)):
-        counted = _counted(messages.select(*MESSAGES), deliveries.select(*DELIVERIES), seen, period)
-    return Report(messages.sparkSession, report_tables.tables(counted, seen.first, seen.last))
+        counted = _counted(messages, deliveries, seen, period)
+    return Report(spark, report_tables.tables(counted, seen.first, seen.last))
 
 
 class Written(NamedTuple):
@@ -136,14 +138,21 @@ def _time(us: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 
 
-def _counted(messages: DataFrame, deliveries: DataFrame, seen: _Seen, period: Period) -> Counted:
+def _counted(messages: DataFrame | Rows, deliveries: DataFrame | Rows, seen: _Seen, period: Period) -> Counted:
     """Rows go from step to step, to where they are needed next, and all that is counted on the way goes along."""
-    found = completion.heard(messages, deliveries, seen.declared)
+    found = completion.heard(frame_of(messages), frame_of(deliveries), seen.declared)
     same = frozenset(found.queues[number] for number, scopes in found.scopes.items() if "same" in scopes)
-    together = completion.gathered(
-        messages, deliveries, found, ("parent_sequences", "parent_failure"), ("status", "latency_us")
+    rows = told(
+        messages,
+        deliveries,
+        found,
+        Telling(
+            partial(steps.whole_messages, same, period),
+            steps.AFTER_MESSAGES,
+            of_messages=("parent_sequences", "parent_failure"),
+            of_deliveries=("status", "latency_us"),
+        ),
     )
-    rows = completion.told_of(together, found, partial(steps.whole_messages, same, period), steps.AFTER_MESSAGES)
     rows = rows.repartition("key").mapInArrow(partial(steps.at_parents, period), steps.AFTER_PARENTS)
     rows = rows.repartition("key").mapInArrow(partial(steps.at_waiters, period), steps.AFTER_WAITERS)
     rows = rows.repartition(1).mapInArrow(partial(steps.at_end, period), steps.AFTER_END)

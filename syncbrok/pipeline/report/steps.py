@@ -11,17 +11,18 @@ from typing import Final
 
 import pyarrow as pa
 
-from syncbrok.pipeline.completion.standing import Standing
+from syncbrok.pipeline.completion.gathering import Gathered
 from syncbrok.pipeline.report.blame import blame
 from syncbrok.pipeline.report.counts import BLAME, SENT, WAIT, beside, counts_of, parted
 from syncbrok.pipeline.report.period import Period
 from syncbrok.pipeline.report.waits import EDGES, GATES, MET, edges_of, gates, met
+from syncbrok.pipeline.schema import ddl_of
 
 _BATCH_ROWS: Final = 10_000
-_SPARK: Final = {pa.int64(): "bigint", pa.float64(): "double", pa.string(): "string", pa.binary(): "binary"}
 
 
-def whole_messages(same_queues: frozenset[str], period: Period, table: pa.Table, standing: Standing) -> pa.Table:
+def whole_messages(same_queues: frozenset[str], period: Period, about: Gathered) -> pa.Table:
+    table, standing = about.table, about.standing
     return beside(edges_of(table, standing, same_queues), counts_of(table, standing, period))
 
 
@@ -52,8 +53,7 @@ def _batches(rows: pa.Table, sent: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 def _ddl(schema: pa.Schema) -> str:
-    """As Spark reads a schema from text."""
-    return ", ".join(f"{column.name} {_SPARK[column.type]}" for column in pa.unify_schemas([schema, SENT]))
+    return ddl_of(pa.unify_schemas([schema, SENT]))
 
 
 AFTER_MESSAGES: Final = _ddl(EDGES)
