@@ -30,7 +30,8 @@ def random_graph(chance: random.Random, size: int, *, further: float = 0.2) -> d
     clock_us = START_US
     sequence = 0
     for _ in range(size):
-        sequence += chance.choice((1, 1, 2, 5))
+        # Neighbours travel together; what is far apart, each to its own place.
+        sequence += chance.choice((1, 1, 2, 5)) + (chance.randrange(50_000) if chance.random() < 0.05 else 0)
         clock_us += chance.randrange(3_000)
         earlier = list(nodes)
         parents: list[int] = []

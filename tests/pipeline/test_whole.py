@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,6 +17,7 @@ from syncbrok.pipeline.archive.job import archive
 from syncbrok.pipeline.archive.manifest import Tally
 from syncbrok.pipeline.archive.rows import aggregates, hashed, tally
 from syncbrok.pipeline.failures import explained
+from syncbrok.pipeline.in_arrow import Batches
 from syncbrok.pipeline.schema import KINDS
 from syncbrok.pipeline.whole import Whole, read
 from tests.support.archive_log import WrittenLog
@@ -48,18 +50,25 @@ def test_a_look_stays_what_it_was(spark: SparkSession, log: WrittenLog, tmp_path
         kind: [one.name for one in schema.columns_of(kind)] for kind in KINDS
     }
     messages = whole.read("messages", "sequence")
+    in_tasks = whole.rows("messages", "sequence").mapInArrow(as_they_are, "sequence bigint")
     log.publish(5)
-    assert sequences(messages) == first
+    assert sequences(messages) == sequences(in_tasks) == first
     log.drop(2)
-    assert sequences(messages) == first, "what was archived then is read from there"
+    assert sequences(messages) == sequences(in_tasks) == first, "what was archived then is read from there"
     again = whole.read("messages", "sequence,id")
     log.roll()
     archive(spark, log.directory, out)
     log.drop(2)
-    with pytest.raises(Exception, match="retention") as raised:
-        again.count()
-    assert explained(raised.value).kind == "Gone"
+    ids = whole.rows("messages", "id")
+    for late in (again.count, in_tasks.count, lambda: ids.mapInArrow(as_they_are, "id string")):
+        with pytest.raises(Exception, match="retention") as raised:
+            late()
+        assert explained(raised.value).kind == "Gone"
     assert sequences(read(spark, log.directory, out, columns="sequence")) == log.messages
+
+
+def as_they_are(batches: Batches) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 def sequences(frame) -> list[int]:

@@ -1,0 +1,74 @@
+"""Rows that travel as one value: all arrive, each once, with all that is about the same thing."""
+
+import os
+import random
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+
+from syncbrok.pipeline.parcels import PARCELS, PLACES, batches_of, blocks, opened, parcels, received, together
+
+ROWS = pa.schema([("key", pa.int64()), ("number", pa.int64())])
+OTHERS = pa.schema([("key", pa.int64())])
+
+
+def sent(chance: random.Random, rows: int) -> tuple[pa.Table, list[pa.RecordBatch]]:
+    """Rows with keys all over, and the batches that they travel in, in the disorder that a shuffle makes."""
+    keys = np.array([chance.randrange(1, 1 << chance.randrange(1, 50)) for _ in range(rows)], np.int64)
+    table = pa.table([keys, np.arange(rows)], schema=ROWS)
+    batches = [
+        *batches_of(parcels(table.slice(0, rows // 3), keys[: rows // 3], 0)),
+        *batches_of(parcels(table.slice(rows // 3), keys[rows // 3 :], 0)),
+        *batches_of(parcels(table.select(["key"]), keys, 7)),
+    ]
+    single = [batch.slice(at, 1) for batch in batches for at in range(batch.num_rows)]
+    chance.shuffle(single)
+    return table, single
+
+
+def test_every_row_arrives_once_with_its_likes() -> None:
+    """Rows of one key are at one place whatever kind they are of and whoever sent them; a place is looked at in one
+    piece, and pieces are hardly larger than was asked for."""
+    seed = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"seed: SYNCBROK_TEST_SEED={seed}")
+    table, batches = sent(random.Random(seed), 5_000)
+    pieces = list(together(received(batches), 500))
+    assert len(pieces) > 1
+    arrived = [opened(piece, 0, ROWS) for piece in pieces]
+    assert sorted(pa.concat_tables(arrived)["number"].to_pylist()) == list(range(5_000))
+    where = {key: at for at, one in enumerate(arrived) for key in one["key"].to_pylist()}
+    for at, one in enumerate(arrived):
+        assert {where[key] for key in one["key"].to_pylist()} == {at}
+        assert Counter(opened(pieces[at], 7, OTHERS)["key"].to_pylist()) == Counter(one["key"].to_pylist())
+    largest = max(Counter(one.place for piece in pieces for one in piece for _ in range(one.rows)).values())
+    assert all(sum(one.rows for one in piece) < 500 + largest for piece in pieces)
+    assert sum(one.rows for piece in pieces for one in piece) == 2 * table.num_rows
+
+
+def test_neighbours_stay_together_and_in_order() -> None:
+    """What follows each other in a log makes few parcels, whose rows are as they were."""
+    keys = np.arange(1 << 40, (1 << 40) + 100_000)
+    made = parcels(pa.table([keys, keys], schema=ROWS), keys, 0)
+    assert made.num_rows == 25
+    assert max(made["place"].to_pylist()) < PLACES
+    for one in received(made.to_batches()):
+        numbers = np.asarray(opened([one], 0, ROWS)["number"])
+        assert (np.diff(numbers) == 1).all()
+
+
+def test_nothing_travels_as_nothing() -> None:
+    """No rows make no parcels, and no parcels make no rows, but the columns are there."""
+    assert parcels(ROWS.empty_table(), np.empty(0, np.int64), 0).schema == PARCELS
+    assert list(batches_of(parcels(ROWS.empty_table(), np.empty(0, np.int64), 0))) == []
+    assert list(together(received([]), 10)) == []
+    assert opened([], 0, ROWS).equals(ROWS.empty_table())
+    assert list(blocks([pa.record_batch([[], []], schema=ROWS)])) == []
+
+
+def test_batches_are_no_larger_than_a_buffer() -> None:
+    """Large parcels travel a few at a time, small rows by the ten thousand."""
+    large = pa.table({"table": pa.array([bytes(1 << 20)] * 9, pa.binary())})
+    assert [batch.num_rows for batch in batches_of(large)] == [3, 3, 3]
+    small = pa.table({"number": np.arange(25_000)})
+    assert [batch.num_rows for batch in batches_of(small)] == [10_000, 10_000, 5_000]
