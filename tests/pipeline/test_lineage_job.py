@@ -114,6 +114,9 @@ def test_a_critical_path_is_the_chain_of_waits_and_adds_up(found: job.Lineage, g
         assert (row["critical_us"] or 0) == sum(own for _, own in path)
         assert (row["steps"] or 0) == len(path)
         assert row["start"] == (path[0][0] if path else None)
+        assert (row["outside"] is None) == (row["complete_at"] is None) == (not path)
+        outside = [graph[sequence].root != root for sequence, _ in path]
+        assert not path or row["outside"] == sum(outside)
         assert row["messages"] == sum(node.root == root for node in graph.values())
 
 

@@ -11,11 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.log.segment import segment_bases
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline import schema
+from syncbrok.pipeline import log_files, schema
 from syncbrok.pipeline.archive.commit import FOLDER, AnotherLog
 from syncbrok.pipeline.archive.job import archive
 from syncbrok.pipeline.archive.manifest import Tally
 from syncbrok.pipeline.archive.rows import aggregates, hashed, tally
+from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.failures import explained
 from syncbrok.pipeline.in_arrow import Batches
 from syncbrok.pipeline.schema import KINDS
@@ -73,6 +74,20 @@ def as_they_are(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 def sequences(frame) -> list[int]:
     return sorted(row["sequence"] for row in frame.collect())
+
+
+def test_tasks_read_each_part_once(spark: SparkSession, log: WrittenLog) -> None:
+    """Cut into many parts, rows that Spark never meets are those that it is handed, and as typed."""
+    log.fill(4)
+    log.end(log.messages[-40:])
+    last = log_files.look(log.directory).durable
+    for kind in KINDS:
+        rows = LogRange(spark, str(log.directory), kind, 1, last, partitionBytes="2KiB")
+        frame = rows.frame()
+        schema = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in frame.schema)
+        in_tasks = rows.mapInArrow(as_they_are, schema)
+        assert in_tasks.rdd.getNumPartitions() > 2
+        assert sorted(map(repr, in_tasks.collect())) == sorted(map(repr, frame.collect()))
 
 
 def test_looks_beside_a_broker_that_does_not_wait(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
