@@ -9,11 +9,12 @@ settings.
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -22,6 +23,7 @@ from benchmarks.row import progress
 from syncbrok.pipeline.archive.job import archive
 from syncbrok.pipeline.audit.job import DELIVERY_COLUMNS, FACT_COLUMNS, MESSAGE_COLUMNS, prove
 from syncbrok.pipeline.completion.declared import KINDS as DECLARING
+from syncbrok.pipeline.in_arrow import Batches, InArrow
 from syncbrok.pipeline.lineage.job import DELIVERIES, FACTS, MESSAGES, lineage_of_log, trees_of, write
 from syncbrok.pipeline.session import session
 from syncbrok.pipeline.whole import Whole
@@ -32,8 +34,8 @@ Seconds = dict[str, float]
 
 
 def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
-    """The log and a Parquet of the same rows: as it is loaded, every column, two, a count. Beside all but the count
-    what Spark takes for as many rows from Python that need no decoding."""
+    """The log and a Parquet of the same rows: as it is loaded, every column, two, a count; beside these what Spark
+    takes for as many rows from Python that need no decoding. And given to a function of Arrow batches."""
     parquet = f"{scratch}/parquet"
     began = time.perf_counter()
     _log(spark, log, columns="all").write.mode("overwrite").option("compression", "zstd").parquet(parquet)
@@ -50,8 +52,9 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
             f"{name}_ready": lambda: _all(_log(spark, log, "ready-made", **named, **ready)),
         }
 
+    loaded = _log(spark, log).columns
     ways: dict[str, dict[str, Callable[[], Any]]] = {
-        "full": forgotten("full", _log(spark, log).columns),
+        "full": forgotten("full", loaded),
         "twenty": forgotten("twenty", "*", columns="all"),
         "narrow": {
             "narrow": lambda: _narrow(_log(spark, log, columns=two)),
@@ -61,6 +64,10 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
         "count": {
             "count": lambda: _log(spark, log, columns="sequence").count(),
             "count_parquet": lambda: spark.read.parquet(parquet).count(),
+        },
+        "arrow": {
+            "arrow": lambda: _in_arrow(Whole(spark, log).rows("messages", ",".join(loaded))),
+            "arrow_parquet": lambda: _in_arrow(spark.read.parquet(parquet).select(*loaded)),
         },
     }
     for works in ways.values():
@@ -72,6 +79,14 @@ def reads(spark: SparkSession, log: str, scratch: str, repeat: int) -> Seconds:
         progress(f"    {taken}")
     shutil.rmtree(parquet)
     return found
+
+
+def _in_arrow(rows: InArrow) -> None:
+    rows.mapInArrow(_counted, "rows bigint").agg(f.sum("rows")).collect()
+
+
+def _counted(batches: Batches) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch([[sum(batch.num_rows for batch in batches)]], names=["rows"])
 
 
 def archiving(spark: SparkSession, log: str, scratch: str) -> Seconds:

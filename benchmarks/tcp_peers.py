@@ -67,7 +67,7 @@ class _Taker(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         listed = json.dumps([self._topic]).encode()
-        transport.write(struct.pack(">HI", 1, len(listed)) + listed + struct.pack(">H", 0))
+        self._transport.write(struct.pack(">HI", 1, len(listed)) + listed + struct.pack(">H", 0))
 
     def data_received(self, data: bytes) -> None:
         before = max(self._bytes, 0) // self._size

@@ -17,7 +17,9 @@ from syncbrok.pipeline.in_arrow import Batches
 from syncbrok.pipeline.schema import ddl_of
 
 BLOCK_ROWS: Final = 1 << 20
-"""so many rows are parcelled at once, and about so many of what was brought together are looked at at once"""
+"""about so many rows of what was brought together are looked at at once"""
+PARCELLED_ROWS: Final = 1 << 18
+"""so many are parcelled at once; neighbours fill a parcel all the same"""
 PLACES: Final = 512
 """what is about a root, or about a message, is at one of so many: a billion messages make two million at each"""
 _NEIGHBOURS_BITS: Final = 12
@@ -86,7 +88,7 @@ def opened(parcels: Iterable[Parcel], kind: int, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
 
 
-def blocks(batches: Batches, rows: int = BLOCK_ROWS) -> Iterator[pa.Table]:
+def blocks(batches: Batches, rows: int = PARCELLED_ROWS) -> Iterator[pa.Table]:
     """All rows of the batches, about so many at once; no empty table."""
     held: list[pa.RecordBatch] = []
     count = 0

@@ -158,9 +158,8 @@ class Rows:
 
     def frame(self) -> DataFrame:
         """As rows of Spark."""
-        return reduce(
-            DataFrame.unionByName, [one if isinstance(one, DataFrame) else one.frame() for one in self._parts]
-        )
+        frames = [one if isinstance(one, DataFrame) else one.frame() for one in self._parts]
+        return reduce(DataFrame.unionByName, frames)
 
     def mapInArrow(self, func: Made, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
         """What ``func`` makes of them, as of a data frame; those of the log it gets in the tasks that read them."""

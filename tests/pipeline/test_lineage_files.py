@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.pipeline.failures import explained
 from syncbrok.pipeline.lineage import job
-from syncbrok.pipeline.lineage.files import FilesMissing, Make, settle, write_by_tasks
+from syncbrok.pipeline.lineage.files import Files, FilesMissing, Make, settle, write_by_tasks
 from syncbrok.pipeline.whole import Whole
 from tests.support.pipeline_log import RealLog
 
@@ -130,3 +130,31 @@ def test_on_another_file_system_spark_writes_the_same(spark: SparkSession, real_
         rows, same = (sorted(map(repr, frame.collect())) for frame in (one, other))
         assert rows
         assert rows == same
+
+
+def test_what_was_written_at_once_is_read_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    """A batch again, of the columns that are wanted, however many a task wrote: none is cut in two or lost, and where
+    nothing was written there is none."""
+
+    def make(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, pa.Table]]:
+        for batch in batches:
+            for start in range(0, batch.num_rows, 300):
+                yield {"once": pa.table([batch["id"].slice(start, 300)] * 2, names=["number", "again"])}
+
+    def sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            told = [[batch.column_names], [batch.num_rows], [batch["number"][0].as_py()]]
+            yield pa.RecordBatch.from_arrays(list(map(pa.array, told)), names=["names", "rows", "first"])
+
+    both = pa.schema([("number", pa.int64()), ("again", pa.int64())])
+    write_by_tasks(frame(spark), make, {"once": both}, tmp_path)
+    columns = "names array<string>, rows bigint, first bigint"
+    found = Files(spark, tmp_path / "once", ["number"]).mapInArrow(sizes, columns)
+    expected = [(["number"], 300 if start % 1_000 < 900 else 100, start) for start in _starts()]
+    assert sorted((tuple(row) for row in found.collect()), key=lambda row: row[2]) == expected
+    write_by_tasks(frame(spark).where("false"), make, {"once": both}, tmp_path)
+    assert Files(spark, tmp_path / "once", ["number"]).mapInArrow(sizes, columns).collect() == []
+
+
+def _starts() -> list[int]:
+    return [half + start for half in (0, 1_000) for start in range(0, 1_000, 300)]

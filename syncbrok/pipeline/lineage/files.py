@@ -29,7 +29,6 @@ Make = Callable[[Batches], Iterator[Mapping[str, pa.Table]]]
 
 _WRITTEN: Final = pa.schema([("table", pa.string()), ("file", pa.string()), ("bytes", pa.int64())])
 _WRITTEN_DDL: Final = "table string, file string, bytes bigint"
-_GROUP_ROWS: Final = 1 << 18
 _FEW_VALUES: Final = ("queue",)
 """columns that a dictionary makes smaller; of the others it costs as much as all of the writing, for nothing"""
 
@@ -41,7 +40,8 @@ class FilesMissing(SyncbrokError):
 
 
 class Files:
-    """Some columns of a table that tasks have written: what one of them wrote comes to one task again."""
+    """Some columns of a table that tasks have written. What one of them made at once is a batch; a file goes to one
+    task."""
 
     def __init__(self, spark: SparkSession, table: Path, columns: Sequence[str]) -> None:
         self._spark = spark
@@ -49,7 +49,7 @@ class Files:
         self._columns = list(columns)
 
     def mapInArrow(self, func: Made, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
-        """As of a data frame; ``func`` gets a file at a time."""
+        """As of a data frame."""
         count = len(self._paths)
         return self._spark.range(0, count, 1, count).mapInArrow(
             partial(_read, self._paths, self._columns, func), schema
@@ -59,7 +59,13 @@ class Files:
 def _read(paths: Sequence[str], columns: list[str], func: Made, tasks: Batches) -> Iterator[pa.RecordBatch]:
     for batch in tasks:
         for number in batch["id"].to_pylist():
-            yield from func(pq.read_table(paths[number], columns=columns).to_batches())
+            yield from func(_groups(paths[number], columns))
+
+
+def _groups(path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield from file.read_row_group(group, columns).combine_chunks().to_batches()
 
 
 def write_by_tasks(rows: InArrow, make: Make, schemas: Mapping[str, pa.Schema], folder: Path) -> None:
@@ -99,7 +105,8 @@ def _write(make: Make, folders: Mapping[str, Path], batches: Batches) -> Iterato
             for name, table in tables.items():
                 if name not in writers:
                     writers[name] = stack.enter_context(_opened(folders[name] / file, table.schema))
-                writers[name].write_table(table, row_group_size=_GROUP_ROWS)
+                # What was made at once is one group of rows: ``Files`` gives it again as it was.
+                writers[name].write_table(table, row_group_size=max(1, table.num_rows))
     sizes = [(folders[name] / file).stat().st_size for name in writers]
     yield pa.RecordBatch.from_arrays([list(writers), [file] * len(writers), sizes], schema=_WRITTEN)
 

@@ -102,8 +102,8 @@ def write(made: Lineage, out: str) -> Lineage:
 
 
 def _written_by_tasks(made: Lineage, together: DataFrame, folder: Path) -> Lineage:
-    """On a disk, each table by the tasks that make it; whole trees are in one file of nodes, so what is known of them
-    beside takes no shuffle."""
+    """On a disk, each table by the tasks that make it. Whole trees were written at once, so nothing is brought together
+    anew for what is made of them."""
     spark = together.sparkSession
     write_by_tasks(together, nodes_and_edges, schemas(), folder)
     nodes, edges = _read(made.nodes, f"{folder}/nodes"), _read(made.edges, f"{folder}/edges")
@@ -118,9 +118,8 @@ def _written_by_tasks(made: Lineage, together: DataFrame, folder: Path) -> Linea
 
 
 def _late(crossings: Found, starts: pa.Table, batches: Batches) -> Iterator[dict[str, pa.Table]]:
-    held = list(batches)
-    if held:
-        yield from late(pa.Table.from_batches(held).combine_chunks(), crossings, starts)
+    for whole_trees in batches:
+        yield from late(pa.Table.from_batches([whole_trees]), crossings, starts)
 
 
 def _written_by_spark(made: Lineage, out: str) -> Lineage:

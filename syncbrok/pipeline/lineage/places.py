@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from syncbrok.pipeline.completion.moments import NEVER, longs
 from syncbrok.pipeline.in_arrow import Batches
 from syncbrok.pipeline.lineage.forest import NONE, Longs, above
-from syncbrok.pipeline.parcels import blocks
+from syncbrok.pipeline.parcels import BLOCK_ROWS, blocks
 
 _PLACES: Final = pa.schema([("sequence", pa.int64()), ("root", pa.int64()), ("depth", pa.int32())])
 _PLACES_DDL: Final = "sequence bigint, root bigint, depth int"
@@ -114,7 +114,7 @@ class Places:
 
 def _places(batches: Batches) -> Iterator[pa.RecordBatch]:
     places = Places()
-    for block in blocks(batches):
+    for block in blocks(batches, BLOCK_ROWS):
         root, depth = places.add(block)
         columns = [block["sequence"].combine_chunks(), pa.array(root), pa.array(depth.astype(np.int32))]
         yield from pa.Table.from_arrays(columns, schema=_PLACES).to_batches(max_chunksize=10_000)
