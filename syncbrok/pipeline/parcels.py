@@ -1,4 +1,4 @@
-"""Many rows as one value. Pure Arrow.
+"""Many rows as one value. No Spark.
 
 Rows that go from one Python task to the next cost Spark as much for each value as all that is found out about them. So
 they travel in **parcels**: an Arrow stream of all rows of a table that go to the same place, one of ``PLACES``. Spark
@@ -22,10 +22,12 @@ PARCELLED_ROWS: Final = 1 << 18
 """so many are parcelled at once; neighbours fill a parcel all the same"""
 PLACES: Final = 512
 """what is about a root, or about a message, is at one of so many: a billion messages make two million at each"""
-_NEIGHBOURS_BITS: Final = 12
+NEIGHBOURS: Final = 1 << 12
 """Sequences that stand next to each other are at the same place, since what belongs together mostly does: a message and
-its deliveries, a tree. So parcels are few and what is in them is in order; places by the last digits made fifty times
-as many."""
+its deliveries. So parcels are few and what is in them is in order; places by the last digits made fifty times as
+many."""
+FEW_NEIGHBOURS: Final = 1 << 4
+"""of roots: each may stand for millions of messages"""
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 4 << 20
 PARCELS: Final = pa.schema([("place", pa.int32()), ("kind", pa.int32()), ("rows", pa.int32()), ("table", pa.binary())])
@@ -44,9 +46,9 @@ class Parcel(NamedTuple):
     table: pa.Buffer
 
 
-def parcels(table: pa.Table, keys: Longs, kind: int) -> pa.Table:
-    """``table`` parcelled by the place of each row's key (a sequence)."""
-    place = ((keys >> _NEIGHBOURS_BITS) % PLACES).astype(np.uint16)
+def parcels(table: pa.Table, keys: Longs, kind: int, neighbours: int = NEIGHBOURS) -> pa.Table:
+    """``table`` parcelled by the place of each row's key (a sequence); so many ``neighbours`` are at the same."""
+    place = (keys // neighbours % PLACES).astype(np.uint16)
     if (place[1:] < place[:-1]).any():
         order = np.argsort(place, kind="stable")
         table, place = table.take(pa.array(order)), place[order]

@@ -31,7 +31,7 @@ from syncbrok.pipeline.archive.place import Place
 from syncbrok.pipeline.archive.plan import check_same, cut
 from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
-from syncbrok.pipeline.in_arrow import Made
+from syncbrok.pipeline.in_arrow import Work
 from syncbrok.pipeline.log_files import Log
 
 _LOOKS_MAX: Final = 5
@@ -161,8 +161,9 @@ class Rows:
         frames = [one if isinstance(one, DataFrame) else one.frame() for one in self._parts]
         return reduce(DataFrame.unionByName, frames)
 
-    def mapInArrow(self, func: Made, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
-        """What ``func`` makes of them, as of a data frame; those of the log it gets in the tasks that read them."""
+    def mapInArrow(self, func: Work, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
+        """What ``func`` makes of them, as of a data frame; those of the log it gets in the tasks that read them, which
+        are chosen now. Raises as ``LogRange``."""
         return reduce(DataFrame.unionByName, [one.mapInArrow(func, schema) for one in self._parts])
 
 

@@ -120,6 +120,16 @@ def test_a_critical_path_is_the_chain_of_waits_and_adds_up(found: job.Lineage, g
         assert row["messages"] == sum(node.root == root for node in graph.values())
 
 
+def test_many_ways_between_trees_are_joined(
+    spark: SparkSession, found: job.Lineage, graph: dict[int, Node], tmp_path: Path
+) -> None:
+    """Where they are too many for every task to have, Spark makes the same trees and paths of the same files."""
+    joined = job.write(job.lineage(*frames(spark, graph)), str(tmp_path), copied_max=3)
+    for one, other in ((found.trees, joined.trees), (found.critical_paths, joined.critical_paths)):
+        assert one.schema == other.schema
+        assert sorted(map(repr, one.collect())) == sorted(map(repr, other.collect()))
+
+
 def test_the_picture_of_any_tree_is_small_and_well_formed(found: job.Lineage) -> None:
     """The largest tree and the one whose path is longest outside of it are drawn; a message is found by id and
     by sequence."""

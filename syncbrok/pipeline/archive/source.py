@@ -1,4 +1,5 @@
-"""The log from one sequence to another, as a data source of its own: what archiving and the union with an archive read.
+"""The log from one sequence to another, as a data source of its own or in tasks that Spark meets no row of: what
+archiving and the union with an archive read.
 
 Fixed ends make a frame say the same whenever it is computed, however far the broker has come meanwhile; and where
 retention has dropped a part that was there when the ends were chosen, that is an error and not fewer rows.
@@ -18,7 +19,7 @@ from syncbrok.model.errors import Gone
 from syncbrok.pipeline import log_files
 from syncbrok.pipeline.decode import plan as decode_plan
 from syncbrok.pipeline.decode.query import CarriedRule
-from syncbrok.pipeline.in_arrow import Batches, Made
+from syncbrok.pipeline.in_arrow import Batches, Work
 from syncbrok.pipeline.log_files import Log
 from syncbrok.pipeline.source.data_source import SyncbrokDataSource, SyncbrokReader
 from syncbrok.pipeline.source.options import ReadOptions, read_options
@@ -109,16 +110,17 @@ class LogRange:
         bounds = {"first": str(first), "last": str(last), "carriedBelow": str(below)}
         return self._spark.read.format(NAME).options(**self._options | bounds).load(self._storage)
 
-    def mapInArrow(self, func: Made, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
+    def mapInArrow(self, func: Work, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
         """What ``func`` makes of them in the tasks that read them, in ``schema``: nothing else meets Spark, to which a
-        value costs more than its decoding."""
+        value costs more than its decoding. What each task reads is chosen now. Raises ``Gone``, ``LogCorrupt`` and
+        ``BadSetting``."""
         reader = RangeReader(read_options({**self._options, "path": self._storage}), *self._bounds)
         parts = reader.partitions()
         tasks = self._spark.range(0, len(parts), 1, max(1, len(parts)))
         return tasks.mapInArrow(partial(_made, reader, parts, func), schema)
 
 
-def _made(reader: RangeReader, parts: Sequence[InputPartition], func: Made, tasks: Batches) -> Iterator[pa.RecordBatch]:
+def _made(reader: RangeReader, parts: Sequence[InputPartition], func: Work, tasks: Batches) -> Iterator[pa.RecordBatch]:
     for batch in tasks:
         for number in batch["id"].to_pylist():
             yield from func(reader.read(parts[number]))

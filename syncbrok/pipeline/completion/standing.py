@@ -88,7 +88,8 @@ class Standing(NamedTuple):
 
 
 def standing(table: pa.Table, known: Known) -> Standing:
-    """``table`` has the columns of ``ends.ROWS``; other columns of a message are found by ``Messages.row``."""
+    """``table`` has the columns that ``gathering`` makes of messages and of rows of deliveries; other columns of a
+    message are found by ``Messages.row``."""
     accepted, rows = accepted_in(table), rows_in(table)
     whole = rows.subscriber == ALL_SUBSCRIBERS
     own = Rows._make(column[~whole] for column in rows)

@@ -3,7 +3,7 @@
 Inside a tree ``lineage_trees`` knows the way up from each message to where it ends or leaves the tree. So only the
 messages at which ways leave are left over, with where each goes on; few of them even in a large log. They are a forest
 again: each points at the message where the way up from its critical parent leaves that tree. Pointer doubling over them
-in one task gives where every way begins and how long it is, exactly. Which messages stand on it is listed for as many
+in one place gives where every way begins and how long it is, exactly. Which messages stand on it is listed for as many
 steps as ``STEPS_MAX``: a thousand trees may all wait for the end of the same chain.
 """
 
@@ -22,7 +22,8 @@ from syncbrok.pipeline.parcels import BLOCK_ROWS, batches_of
 from syncbrok.pipeline.schema import ddl_of
 
 FEW: Final = 1 << 20
-"""crossings that every task may get a copy of, 64 bytes each; more of them are joined like any other rows"""
+"""crossings, and starts of paths, that every task may get a copy of, some 150 bytes each; more of them are joined like
+any other rows"""
 STEPS_MAX: Final = 1_000
 """steps listed outside of its own tree for one critical path; its length and its beginning are exact beyond them"""
 
@@ -52,16 +53,23 @@ class Found(NamedTuple):
     rows: pa.Table
     beyond: pa.Table
 
-    @property
-    def are_few(self) -> bool:
-        return len(self.rows) <= FEW
-
     def frames(self, spark: SparkSession) -> Crossings | None:
         """None where there are none: then no join looks for them."""
         if not self.rows.num_rows:
             return None
         beyond = spark.createDataFrame(self.beyond)
-        return Crossings(spark.createDataFrame(self.rows), f.broadcast(beyond) if self.are_few else beyond)
+        return Crossings(spark.createDataFrame(self.rows), f.broadcast(beyond) if len(self.rows) <= FEW else beyond)
+
+    def starts(self, count_max: int) -> pa.Table | None:
+        """``starts_of`` them; None where these or the crossings are more than ``count_max``."""
+        found = [STARTS.empty_table()]
+        count = self.rows.num_rows
+        for some in starts_of(self.rows):
+            found.append(some)
+            count += some.num_rows
+            if count > count_max:
+                return None
+        return pa.concat_tables(found) if count <= count_max else None
 
 
 def crossing(nodes: DataFrame) -> Crossings:

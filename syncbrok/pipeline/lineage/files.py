@@ -22,7 +22,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.pipeline.in_arrow import Batches, InArrow, Made
+from syncbrok.pipeline.in_arrow import Batches, InArrow, Work
 
 Make = Callable[[Batches], Iterator[Mapping[str, pa.Table]]]
 """tables by name, one after the other, of what a task is given"""
@@ -48,7 +48,7 @@ class Files:
         self._paths = sorted(str(path) for path in table.glob("*.parquet"))
         self._columns = list(columns)
 
-    def mapInArrow(self, func: Made, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
+    def mapInArrow(self, func: Work, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
         """As of a data frame."""
         count = len(self._paths)
         return self._spark.range(0, count, 1, count).mapInArrow(
@@ -56,7 +56,7 @@ class Files:
         )
 
 
-def _read(paths: Sequence[str], columns: list[str], func: Made, tasks: Batches) -> Iterator[pa.RecordBatch]:
+def _read(paths: Sequence[str], columns: list[str], func: Work, tasks: Batches) -> Iterator[pa.RecordBatch]:
     for batch in tasks:
         for number in batch["id"].to_pylist():
             yield from func(_groups(paths[number], columns))

@@ -25,7 +25,7 @@ from syncbrok.pipeline.archive.place import Place
 from syncbrok.pipeline.completion import declared as completion_declared
 from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.in_arrow import Batches
-from syncbrok.pipeline.lineage.crossings import STARTS, Crossings, Found, crossing, found, starts_of
+from syncbrok.pipeline.lineage.crossings import FEW, Crossings, Found, crossing, found
 from syncbrok.pipeline.lineage.edges import edges_of
 from syncbrok.pipeline.lineage.files import Files, write_by_tasks
 from syncbrok.pipeline.lineage.nodes import (
@@ -38,8 +38,8 @@ from syncbrok.pipeline.lineage.nodes import (
 )
 from syncbrok.pipeline.lineage.paths import OF_NODES, PATHS, TREES, critical_paths_of, late, late_trees_of
 from syncbrok.pipeline.lineage.places import with_places
-from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
-from syncbrok.pipeline.whole import Rows
+from syncbrok.pipeline.settings import set_for_now, unset
+from syncbrok.pipeline.whole import Rows, frame_of
 
 MESSAGES: Final = tuple(dict.fromkeys((*completion.MESSAGES, *ALONG)))
 DELIVERIES: Final = completion.DELIVERIES
@@ -53,7 +53,6 @@ _WRITING: Final = {
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "128MB",
     # Parcels are a tenth of what is in them: by their size Spark would leave a core without work at the end.
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16MB",
-    **UNMEASURED,
 }
 """settings of Spark while the tables are written, each where nobody has set it"""
 
@@ -76,10 +75,11 @@ def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
     return _lineage(trees_together(with_places(messages), completions))
 
 
-def lineage_of_log(messages: Rows, deliveries: Rows, facts: DataFrame) -> Lineage:
+def lineage_of_log(messages: DataFrame | Rows, deliveries: DataFrame | Rows, facts: DataFrame) -> Lineage:
     """The same of the three kinds of rows of a log, with the root and depth that the broker recorded: each kind is read
-    once. The columns that are needed are ``MESSAGES`` and those of ``completion``."""
-    found = completion.heard(messages.frame(), deliveries.frame(), completion_declared.read(facts))
+    once, and of ``Whole.rows`` in half the time. The columns that are needed are ``MESSAGES`` and ``DELIVERIES``. What
+    the facts declare is read at once, and what is to be read of the log is chosen. Raises ``Gone``."""
+    found = completion.heard(frame_of(messages), frame_of(deliveries), completion_declared.read(facts))
     return _lineage(trees_of_log_together(messages, deliveries, found))
 
 
@@ -90,30 +90,31 @@ def _lineage(together: DataFrame) -> Lineage:
     return Lineage(nodes, edges_of(nodes), trees, paths, together)
 
 
-def write(made: Lineage, out: str) -> Lineage:
+def write(made: Lineage, out: str, *, copied_max: int = FEW) -> Lineage:
     """The four tables as Parquet below ``out``, in place of what an earlier run wrote there; and as they are read back,
-    so that what is asked of them next costs no second run. Raises ``FilesMissing``, ``PlaceFailed``."""
+    so that what is asked of them next costs no second run. Where more than ``copied_max`` ways lead from tree to tree,
+    they are joined instead of given to every task. Raises ``FilesMissing``, ``PlaceFailed``."""
     spark = made.nodes.sparkSession
     with set_for_now(spark, unset(spark, _WRITING)):
         folder = Place(spark, out).local
         if folder is None or made.together is None:
             return _written_by_spark(made, out)
-        return _written_by_tasks(made, made.together, folder)
+        return _written_by_tasks(made, made.together, out, folder, copied_max)
 
 
-def _written_by_tasks(made: Lineage, together: DataFrame, folder: Path) -> Lineage:
+def _written_by_tasks(made: Lineage, together: DataFrame, out: str, folder: Path, copied_max: int) -> Lineage:
     """On a disk, each table by the tasks that make it. Whole trees were written at once, so nothing is brought together
     anew for what is made of them."""
     spark = together.sparkSession
     write_by_tasks(together, nodes_and_edges, schemas(), folder)
-    nodes, edges = _read(made.nodes, f"{folder}/nodes"), _read(made.edges, f"{folder}/edges")
+    nodes, edges = _read(made.nodes, f"{out}/nodes"), _read(made.edges, f"{out}/edges")
     crossings = found(nodes)
-    if not crossings.are_few:
-        return Lineage(nodes, edges, *_trees_and_paths(nodes, crossings.frames(spark), str(folder)))
-    starts = pa.concat_tables([STARTS.empty_table(), *starts_of(crossings.rows)])
+    starts = crossings.starts(copied_max)
+    if starts is None:
+        return Lineage(nodes, edges, *_trees_and_paths(nodes, crossings.frames(spark), out))
     files = Files(spark, folder / "nodes", OF_NODES)
     write_by_tasks(files, partial(_late, crossings, starts), {"trees": TREES, "critical_paths": PATHS}, folder)
-    trees, paths = _read(made.trees, f"{folder}/trees"), _read(made.critical_paths, f"{folder}/critical_paths")
+    trees, paths = _read(made.trees, f"{out}/trees"), _read(made.critical_paths, f"{out}/critical_paths")
     return Lineage(nodes, edges, trees, paths)
 
 

@@ -25,7 +25,18 @@ from syncbrok.pipeline.in_arrow import Batches, InArrow
 from syncbrok.pipeline.lineage.edges import EDGES, edges_in
 from syncbrok.pipeline.lineage.forest import NONE, places_of
 from syncbrok.pipeline.lineage.trees import NODES_DDL, nodes_of
-from syncbrok.pipeline.parcels import BLOCK_ROWS, DDL, Parcel, batches_of, blocks, opened, parcels, received, together
+from syncbrok.pipeline.parcels import (
+    BLOCK_ROWS,
+    DDL,
+    FEW_NEIGHBOURS,
+    Parcel,
+    batches_of,
+    blocks,
+    opened,
+    parcels,
+    received,
+    together,
+)
 
 ALONG: Final = ("id", "not_before", "parent_sequences", "root", "depth")
 """columns of messages that the nodes are made of, beside those of their completions"""
@@ -129,7 +140,11 @@ def sent(known: pa.Table, came: list[Parcel]) -> pa.Table:
             pa.table([parent["sequence"], parent["root"], none, ended], schema=_TELLING),
         ]
     ).combine_chunks()
-    return pa.concat_tables([parcels(known, root, _NODE), parcels(telling, longs(telling["root"]), _TOLD)])
+    by_root = [
+        parcels(known, root, _NODE, FEW_NEIGHBOURS),
+        parcels(telling, longs(telling["root"]), _TOLD, FEW_NEIGHBOURS),
+    ]
+    return pa.concat_tables(by_root)
 
 
 def _nodes(batches: Batches) -> Iterator[pa.RecordBatch]:

@@ -1,12 +1,13 @@
 """What was accepted, delivered, slow and dead, by queue, subscriber and hour, and who kept others waiting.
 
-    frames = Whole(spark, "storage/", archive)
-    found = report(*(frames.read(kind, columns=...) for kind in ("messages", "deliveries", "facts")))
+    whole = Whole(spark, "storage/", archive)
+    messages, deliveries = whole.rows("messages", ",".join(MESSAGES)), whole.rows("deliveries", ",".join(DELIVERIES))
+    found = report(messages, deliveries, whole.read("facts", ",".join(FACTS)))
     write(found, "out/")        # out/report/<table>/ as Parquet, out/report.html
 
-``report`` takes the data frames of the source, which must end at the same record (those of one ``Whole`` do), and makes
-small tables, each an aggregate. Spark counts everything in one query, and nothing but those counts ever comes to the
-driver, which sums them up (``tables``, where it stands what the columns say):
+``report`` takes the rows of a ``Whole``, or data frames of the source, which must end at the same record (those of one
+``Whole`` do), and makes small tables, each an aggregate. Spark counts everything in one query, and nothing but those
+counts ever comes to the driver, which sums them up (``tables``, where it stands what the columns say):
 
 ``queues``        by queue and hour: accepted, completed, backlog, times to completion and of waiting for parents
 ``subscribers``   by queue, subscriber and hour: accepted, delivered, attempts, failed, backlog, times
@@ -140,6 +141,10 @@ def _time(us: int) -> datetime:
 
 def _counted(messages: DataFrame | Rows, deliveries: DataFrame | Rows, seen: _Seen, period: Period) -> Counted:
     """Rows go from step to step, to where they are needed next, and all that is counted on the way goes along."""
+    if isinstance(messages, DataFrame):
+        messages = messages.select(*MESSAGES)
+    if isinstance(deliveries, DataFrame):
+        deliveries = deliveries.select(*DELIVERIES)
     found = completion.heard(frame_of(messages), frame_of(deliveries), seen.declared)
     same = frozenset(found.queues[number] for number, scopes in found.scopes.items() if "same" in scopes)
     rows = told(
