@@ -22,6 +22,7 @@ from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.picture import picture, root_of
 from syncbrok.pipeline.whole import Whole
 from tests.pipeline.family_graph import Node, critical_parent, critical_path, descendants, end_of, random_graph
+from tests.support.journals import START_US
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in
 
@@ -128,6 +129,22 @@ def test_many_ways_between_trees_are_joined(
     for one, other in ((found.trees, joined.trees), (found.critical_paths, joined.critical_paths)):
         assert one.schema == other.schema
         assert sorted(map(repr, one.collect())) == sorted(map(repr, other.collect()))
+
+
+@pytest.mark.parametrize("size", [0, 1, 40])
+def test_trees_that_nothing_leads_out_of(spark: SparkSession, tmp_path: Path, size: int) -> None:
+    """A chain, one message, none at all: each path stays in its tree, and every table is there."""
+    chain = {
+        at: Node(
+            at, (at - 1,) if at > 1 else (), 1, at - 1, START_US + at, None, START_US + at, *[START_US + 9 * at] * 2
+        )
+        for at in range(1, size + 1)
+    }
+    found = job.write(job.lineage(*frames(spark, chain)), str(tmp_path))
+    steps = [row["sequence"] for row in found.critical_paths.orderBy("step").collect()]
+    assert steps == list(chain)
+    assert [row["outside"] for row in found.trees.collect()] == [0] * bool(size)
+    assert (found.nodes.count(), found.edges.count()) == (size, max(size - 1, 0))
 
 
 def test_the_picture_of_any_tree_is_small_and_well_formed(found: job.Lineage) -> None:

@@ -28,6 +28,13 @@ STEPS_MAX: Final = 1_000
 """steps listed outside of its own tree for one critical path; its length and its beginning are exact beyond them"""
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_ROWS: Final = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("sequence", "top", "tree")),
+        *(("path_end_at", _TIME), ("root", pa.int64()), ("next", pa.int64()), ("next_at", _TIME)),
+        ("steps", pa.int64()),
+    ]
+)
 BEYOND: Final = pa.schema(
     [("top", pa.int64()), ("start", pa.int64()), ("start_at", _TIME), ("steps_beyond", pa.int64())]
 )
@@ -82,8 +89,9 @@ def found(nodes: DataFrame) -> Found:
     """Found now, on the driver."""
     leaving = _leaving(nodes).toArrow()
     if not leaving.num_rows:
-        return Found(leaving, BEYOND.empty_table())
+        return Found(_ROWS.empty_table(), BEYOND.empty_table())
     rows = crossings_of(nodes.sparkSession.createDataFrame(leaving), nodes).toArrow().combine_chunks()
+    rows = rows.select(_ROWS.names).cast(_ROWS)
     return Found(rows, beyond_of(rows))
 
 
