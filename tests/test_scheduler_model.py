@@ -147,6 +147,24 @@ class History(RuleBasedStateMachine):
         if entries:
             self.log.rearm(self.replay, *entries)
 
+    @precondition(lambda self: self.log.messages())
+    @rule(pick=picks, whom=st.lists(picks, min_size=1, max_size=2))
+    def replay_one(self, pick: int, whom: list[int]) -> None:
+        """Of any message that has ended, to some of those it counts, whether they have had it or not."""
+        known = self.log.messages()
+        fact = known[pick % len(known)]
+        counted = self.log.scheduler.counted(fact.sequence)
+        if not counted or not self.log.scheduler.ended(fact.sequence):
+            return
+        self.replay += 1
+        numbers = tuple(sorted({counted[one % len(counted)] for one in whom}))
+        parents = tuple(p for p in map(sequence_of, fact.parents) if not self.log.scheduler.ended(p))
+        attempts = tuple(self._attempts(fact.sequence, number) for number in numbers)
+        self.log.rearm(
+            self.replay,
+            RearmedEntry(fact.sequence, fact.queue, numbers, parents, attempts, fact.parent_failure),
+        )
+
     def _attempts(self, sequence: int, number: int) -> int:
         rows = [row for fact in self.log.facts if isinstance(fact, Outcomes) for row in fact.rows]
         return max((row.attempt for row in rows if row.message == sequence and row.subscriber == number), default=0)

@@ -10,7 +10,7 @@ lists: a parent's row holds its first and last child, each edge the next child. 
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from syncbrok.delivery.chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, Chunk, Sparse
@@ -49,6 +49,9 @@ class Bad(NamedTuple):
     state: MessageState
     reason: Reason
     queue: int
+    lost: tuple[int, ...] = ()
+    """subscribers at whom it expired or was dropped, and whom no replay has brought it since. (Where it died there is
+    a dead letter that says so.)"""
 
 
 class Ledger:
@@ -57,6 +60,7 @@ class Ledger:
     def __init__(self) -> None:
         self.chunks: dict[int, Chunk] = {}
         self.bad: dict[int, Bad] = {}  # bounded by retention and by what operators leave unattended
+        self._alike_lost: dict[tuple[int, ...], tuple[int, ...]] = {}  # bounded by the subsets of subscribers there are
         self.only: dict[int, int] = {}
         self.walking: dict[int, int] = {}
         """parents whose list of children is being worked through in slices, and how often; whoever walks keeps it"""
@@ -208,6 +212,20 @@ class Ledger:
             self.only.pop(sequence, None)
             self._close_rows(sequence >> CHUNK_SHIFT, chunk, 1)
         return after
+
+    def lose(self, sequence: int, subscribers: Iterable[int]) -> None:
+        """A message that ended badly expired or was dropped at these."""
+        self._set_lost(sequence, {*self.bad[sequence].lost, *subscribers})
+
+    def find(self, sequence: int, subscribers: Iterable[int]) -> None:
+        """A replay sends it to these again."""
+        if sequence in self.bad:
+            self._set_lost(sequence, {*self.bad[sequence].lost}.difference(subscribers))
+
+    def _set_lost(self, sequence: int, subscribers: set[int]) -> None:
+        lost = tuple(sorted(subscribers))
+        # Of a queue most are lost at the same subscribers, and there may be millions.
+        self.bad[sequence] = self.bad[sequence]._replace(lost=self._alike_lost.setdefault(lost, lost))
 
     def count_down(self, number: int, places: list[int]) -> list[int]:
         """For each place in the chunk of that number, a pending message: one of its counted deliveries has ended, and

@@ -40,6 +40,7 @@ class Replays:
         }
         entry = ReplayEntry(number, armed.queue, left, attempts, waiting, armed.parent_failure)
         books.replays[armed.message] = entry
+        books.ledger.find(armed.message, left)
         for subscriber in left:
             books.cursors[subscriber].dead.pop(armed.message, None)
         died = book.cascaded.pop(armed.message, None)
@@ -80,7 +81,11 @@ class Replays:
         entry.failed = True
         book = self._books.queues.get(entry.queue)
         if book is not None and row.outcome is Outcome.DEAD:
-            book.cascaded[row.message] = (row.reason, tuple(entry.left))
+            _, others = book.cascaded.get(row.message, (row.reason, ()))  # whom this replay was not for
+            book.cascaded[row.message] = (row.reason, (*(others or ()), *sorted(entry.left)))
+        elif row.message in self._books.ledger.bad:
+            # Or a later replay to others would mend it, and what is on hold for it went out early.
+            self._books.ledger.lose(row.message, entry.left)
         entry.left.clear()
         self._finish(row.message, entry)
 
@@ -99,7 +104,7 @@ class Replays:
         if sequence in books.watched:
             books.watched.discard(sequence)
             books.watched_ended.append(sequence)
-        if not entry.failed and sequence in books.ledger.bad and not self._still_dead(sequence, entry.queue):
+        if not entry.failed and sequence in books.ledger.bad and not self._still_bad(sequence, entry.queue):
             books.ledger.change(sequence, MessageEvent.MENDED)
         for follower in books.followers.pop(sequence, ()):
             self._parent_finished(follower, sequence, failed=entry.failed)
@@ -134,11 +139,15 @@ class Replays:
                 cursor.ready.add(sequence)
                 self._books.activate(cursor)
 
-    def _still_dead(self, sequence: int, queue: int) -> bool:
+    def _still_bad(self, sequence: int, queue: int) -> bool:
+        """Whether some subscriber that is still there has not got it."""
         book = self._books.queues.get(queue)
         if book is None:
             return False
-        return sequence in book.cascaded or any(sequence in cursor.dead for cursor in book.cursors)
+        _, at = book.cascaded.get(sequence, (None, ()))
+        if at is None or any(sequence in cursor.dead for cursor in book.cursors):
+            return True
+        return any(number in self._books.cursors for number in (*at, *self._books.ledger.bad[sequence].lost))
 
     def _counted(self, sequence: int, queue: int) -> tuple[int, ...]:
         return tuple(c.subscriber.number for c in self._books.queues[queue].cursors if c.counts(sequence))

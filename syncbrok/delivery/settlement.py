@@ -187,27 +187,37 @@ class Settlement:
         if not 0 < ledger.state(row.message) < MessageState.COMPLETE:
             return
         book = self._books.queues.get(ledger.queue(row.message))
-        if book is not None:
-            at = self._still_open(row.message, book) if ledger.flags(row.message) & PER_SUBSCRIBER else None
-            if row.outcome is Outcome.DEAD:
-                book.cascaded[row.message] = (row.reason, at)
-                book.dead += 1
-            for cursor in book.cursors:
-                if row.message in cursor.unconfirmed:
-                    self._line.unconfirmed -= 1
-                if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):
-                    cursor.settle(row.message)
-                elif cursor.parked.discard(row.message):  # it waited for nobody's sake but this one's, which catches up
-                    cursor.ready.add(row.message)
-                    self._books.activate(cursor)
+        lost = self._end_at_cursors(row, book) if book is not None else ()
         self._gates.end(row.message, ENDING[row.outcome], row.reason)
+        if lost:
+            ledger.lose(row.message, lost)
 
-    @staticmethod
-    def _still_open(sequence: int, book: QueueBook) -> tuple[int, ...]:
+    def _end_at_cursors(self, row: Row, book: QueueBook) -> tuple[int, ...]:
+        """At whom it was not delivered, where no dead letter says so."""
+        lost: tuple[int, ...] = ()
+        if row.outcome is Outcome.DEAD:
+            not_all = self._books.ledger.flags(row.message) & (PER_SUBSCRIBER | ONLY)
+            at = self._still_open(row.message, book) if not_all else None
+            book.cascaded[row.message] = (row.reason, at)
+            book.dead += 1
+        elif row.outcome is not Outcome.SKIPPED:
+            lost = self._still_open(row.message, book)
+        for cursor in book.cursors:
+            if row.message in cursor.unconfirmed:
+                self._line.unconfirmed -= 1
+            if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):
+                cursor.settle(row.message)
+            elif cursor.parked.discard(row.message):  # it waited for nobody's sake but this one's, which catches up
+                cursor.ready.add(row.message)
+                self._books.activate(cursor)
+        return lost
+
+    def _still_open(self, sequence: int, book: QueueBook) -> tuple[int, ...]:
+        only = self._books.ledger.only.get(sequence)
         return tuple(
             cursor.subscriber.number
             for cursor in book.cursors
-            if cursor.counts(sequence) and cursor.outstanding(sequence)
+            if cursor.counts(sequence) and only in (None, cursor.subscriber.number) and not cursor.finished(sequence)
         )
 
     def lost_subscriber(self, sequence: int, cursor: Cursor) -> None:

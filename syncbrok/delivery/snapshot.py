@@ -8,6 +8,7 @@ ends it; if not, it is tried again. Queues and subscribers are not in it: the ca
 """
 
 from array import array
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -16,14 +17,14 @@ import orjson
 from syncbrok.delivery.books import Books, Doomed, QueueBook, ReplayEntry
 from syncbrok.delivery.chunk import CHUNK, Chunk
 from syncbrok.delivery.cursor import Backlog, Cursor, TriedState
-from syncbrok.delivery.ledger import Bad
+from syncbrok.delivery.ledger import Bad, Ledger
 from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.sequences import SequenceSet
 from syncbrok.delivery.wheel import Wheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
-VERSION: Final = 2
+VERSION: Final = 3
 _FULL, _THIN, _ALIKE = range(3)
 """forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
 _NEIGHBOURS_MIN: Final = 16
@@ -38,10 +39,7 @@ def dump(books: Books) -> dict[str, bytes]:
     alike = _Alike()
     for number, chunk in books.ledger.chunks.items():
         parts[f"chunk/{number}"] = _dump_chunk(chunk, alike)
-    bad = array("Q")
-    for sequence, ended in books.ledger.bad.items():
-        bad.extend((sequence, ended.state, ended.reason, ended.queue))
-    parts["bad"] = bad.tobytes()
+    parts["bad"] = _dump_bad(books.ledger.bad)
     for number, book in books.queues.items():
         parts[f"backlog/{number}"] = _dump_backlog(book.backlog)
     for number, cursor in books.cursors.items():
@@ -63,9 +61,7 @@ def load(books: Books, parts: dict[str, bytes]) -> None:
     for name, data in parts.items():
         if name.startswith("chunk/"):
             books.ledger.chunks[int(name[6:])] = _load_chunk(data)
-    bad = array("Q", parts["bad"])
-    for at in range(0, len(bad), 4):
-        books.ledger.bad[bad[at]] = Bad(MessageState(bad[at + 1]), Reason(bad[at + 2]), bad[at + 3])
+    _load_bad(books.ledger, parts["bad"])
     _load_state(books, state)
     for number, book in books.queues.items():
         _load_backlog(book.backlog, parts.get(f"backlog/{number}", b""))
@@ -78,6 +74,21 @@ def load(books: Books, parts: dict[str, bytes]) -> None:
         if cursor.doomed:
             books.abandoned.add(number)
         books.activate(cursor)
+
+
+def _dump_bad(bad: dict[int, Bad]) -> bytes:
+    words = array("Q")
+    for sequence, ended in bad.items():
+        words.extend((sequence, ended.state, ended.reason, ended.queue, len(ended.lost), *ended.lost))
+    return words.tobytes()
+
+
+def _load_bad(ledger: Ledger, data: bytes) -> None:
+    words = iter(array("Q", data))
+    for sequence, state, reason, queue, lost in zip(*[words] * 5, strict=True):
+        ledger.bad[sequence] = Bad(MessageState(state), Reason(reason), queue)
+        if lost:
+            ledger.lose(sequence, islice(words, lost))
 
 
 def _state(books: Books) -> dict[str, Any]:

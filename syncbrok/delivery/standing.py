@@ -114,9 +114,11 @@ class Standing:
         cascade = book.cascaded.get(sequence)
         if cascade is not None and (cascade[1] is None or number in cascade[1]):
             return "dead"
-        state = self.books.ledger.state(sequence)
-        if state in (MessageState.EXPIRED, MessageState.DROPPED):
-            return state.name.lower()
+        bad = self.books.ledger.bad.get(sequence)
+        if bad is None:
+            return "delivered"
+        if number in bad.lost or (not cursor.counts(sequence) and bad.state is not MessageState.DEAD):
+            return "expired" if bad.state is MessageState.EXPIRED else "dropped"
         return "delivered"
 
     def delivery_tried(self, sequence: int, subscriber: int) -> tuple[int, int]:
