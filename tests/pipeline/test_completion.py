@@ -88,7 +88,7 @@ def history(chance: random.Random, steps: int) -> FactLog:
     for number, queue in ((1, 1), (2, 1), (3, 2)):
         log.subscriber(number, queue)
     for step in range(steps):
-        chance.choices((_publish, _pump, _cancel, _replay), (12, 6, 1, 1))[0](log, chance)
+        chance.choices((_publish, _pump, _cancel, _replay, _replay_one), (12, 6, 1, 1, 1))[0](log, chance)
         if step == steps // 2:
             log.unsubscribe(2)
             log.subscriber(4, 1)
@@ -136,6 +136,21 @@ def _replay(log: FactLog, chance: random.Random) -> None:
         log.rearm(len(log.facts), *entries)
 
 
+def _replay_one(log: FactLog, chance: random.Random) -> None:
+    """Of any that has ended, to some of those it counts, whether they have had it or not."""
+    fact = chance.choice(log.messages() or [None])
+    counted = log.scheduler.counted(fact.sequence) if fact else ()
+    if fact is None or not counted or not log.scheduler.ended(fact.sequence):
+        return
+    numbers = tuple(sorted(chance.sample(counted, chance.randint(1, len(counted)))))
+    parents = tuple(one for one in map(sequence_of, fact.parents) if not log.scheduler.ended(one))
+    rows = [row for told in log.facts if isinstance(told, Outcomes) for row in told.rows]
+    tried = {row.subscriber: row.attempt for row in rows if row.message == fact.sequence}
+    attempts = tuple(tried.get(number, 0) for number in numbers)
+    entry = RearmedEntry(fact.sequence, fact.queue, numbers, parents, attempts, fact.parent_failure)
+    log.rearm(len(log.facts), entry)
+
+
 def test_the_judge_agrees_over_a_random_history(spark: SparkSession, tmp_path: Path) -> None:
     """Counted subscribers, first and latest ends, and completion of every message are what ``log.order`` finds: late
     and deleted subscribers, queues without any, cascades, expiries, cancels, both scopes and replays."""
@@ -147,12 +162,43 @@ def test_the_judge_agrees_over_a_random_history(spark: SparkSession, tmp_path: P
     now = judged(tmp_path)
     whole, each = found(spark, tmp_path)
     assert not differences(now, whole, each)
-    nobody = {sequence for sequence, message in now.messages.items() if not message.counted}
-    for sequence in nobody:
+    for sequence in now.messages:
         state = log.scheduler.message_state(sequence)
-        below_waiting = any(one in nobody and not whole[one]["outcome"] for one in now.messages[sequence].parents)
-        if not below_waiting:  # the docstring of ``completions`` says so
+        if not died_at_one_that_is_gone(now, sequence):
             assert whole[sequence]["outcome"] == (state if state in ENDED else None), sequence
+
+
+def died_at_one_that_is_gone(now: Standing, sequence: int) -> bool:
+    """The judge forgives such an end (nobody could be sent a replay) before all others have ended too, the broker
+    only after that, in a replay."""
+    return any(not end.good for number in now.deleted for end in now.messages[sequence].ends(number))
+
+
+def test_messages_for_nobody_wait_where_one_for_nobody_ended_badly(spark: SparkSession, tmp_path: Path) -> None:
+    """RULES 12, 17: with ``hold`` one is not complete at once when its parent, which nobody is subscribed to either,
+    died of a parent; with ``deliver`` it is. No record says of either that it waits, nor of those below."""
+    log = FactLog(SHORT)
+    log.add(lambda sequence, now: SegmentOpened(sequence, now, (), (), (), ()))
+    log.queue(1)
+    log.queue(2)
+    log.subscriber(1, 1)
+    top = log.publish(1)
+    log.end_all(top, Outcome.DROPPED, Reason.CANCELLED)
+    dead = log.publish(2, top)
+    log.pump()
+    held = log.publish(2, dead, policy=ParentFailure.HOLD)
+    delivered = log.publish(2, dead, policy=ParentFailure.DELIVER)
+    below = log.publish(2, held, delivered)
+    last = log.publish(2, below, policy=ParentFailure.DELIVER)
+    log.pump()
+    states = {top: "dropped", dead: "dead", held: "held", delivered: "complete", below: "waiting", last: "waiting"}
+    assert log.states() == states
+    told = Story()
+    told.facts = log.facts
+    write_log(tmp_path, told)
+    whole, _ = found(spark, tmp_path)
+    outcomes = {sequence: one["outcome"] for sequence, one in whole.items()}
+    assert outcomes == {sequence: state if state in ENDED else None for sequence, state in states.items()}
 
 
 def test_the_judge_agrees_over_a_real_log(spark: SparkSession, real_log: RealLog) -> None:

@@ -45,6 +45,8 @@ DELIVERIES: Final = (
 FACTS: Final = ("sequence", "time", "kind", "detail")
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_AT_ONCE: Final = "subscribers = 0 and has_parents and complete_record = message"
+"""for nobody, and no row ended it"""
 _ENDS: Final = (
     "message bigint, subscriber bigint, subscriber_id string, queue string, counted boolean, accepted_at timestamp, "
     "ready_at timestamp, has_parents boolean, same boolean, first_attempt_at timestamp, attempts bigint, "
@@ -90,9 +92,6 @@ def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | D
     ``rearmed_at``, ``last_at``: when a replay opened it again, and its very last end
     ``last_subscriber``: the number of the one that kept it longest: that has not ended, else that ended badly, else
     that ended last (of several alike the one with the smallest number)
-
-    Of messages without counted subscribers, one that waits below another of its kind that waits itself is taken for
-    complete: the log says nothing of either, and only one step up is looked at.
     """
     found = declared.read(facts)
     return _completions(messages, deliveries, heard(messages, deliveries, found))
@@ -196,17 +195,28 @@ def heard(messages: DataFrame, deliveries: DataFrame, found: Declared) -> Declar
         return found
     every = _completions(messages, deliveries, found)
     deliver = f.col("parent_failure") == "deliver" if "parent_failure" in messages.columns else f.lit(False)
-    at_once = every.where("subscribers = 0 and has_parents and complete_record = message")
+    at_once = every.where(_AT_ONCE)
     chosen = f.broadcast(at_once.select(f.col("message").alias("sequence")))
     edges = messages.join(chosen, "sequence", "left_semi").select(
         f.col("sequence").alias("child"), deliver.alias("deliver"), f.explode("parent_sequences").alias("message")
     )
     record = f.when(f.col("deliver"), f.col("ended_record")).otherwise(f.col("complete_record"))
-    nobody = f.col("subscribers") == 0
-    delayed = nobody & f.col("ended_record").isNull() & (f.col("ready_at") > f.col("accepted_at"))
-    late = (record.isNull() & ~nobody) | (record > f.col("child")) | delayed
-    waiting = every.join(f.broadcast(edges), "message").where(late).select("child").distinct()
-    return replace(found, waiting=sorted(waiting.toArrow()["child"].to_pylist()))
+    late = record.isNull() | (record > f.col("child"))
+    above = every.join(f.broadcast(edges), "message").select(
+        "child", "message", late.alias("late"), f.expr(_AT_ONCE).alias("same")
+    )
+    return replace(found, waiting=sorted(_waiting(above.where("late or same").toArrow())))
+
+
+def _waiting(above: pa.Table) -> set[int]:
+    """The children of those rows that are late, and those below such a child, down to the last: of what waits for a
+    message for nobody that waits itself, the log says nothing either."""
+    found = set(above.filter(above["late"])["child"].to_pylist())
+    rows = above.sort_by("child")  # an order that has parents before their children
+    for child, parent in zip(rows["child"].to_pylist(), rows["message"].to_pylist(), strict=True):
+        if parent in found:
+            found.add(child)
+    return found
 
 
 def _within(span: Span) -> Column:

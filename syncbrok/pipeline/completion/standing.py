@@ -287,16 +287,16 @@ def _messages(
         accepted.row, accepted.message, accepted.accepted, accepted.ready, accepted.holds, nobody, count(is_somebody),
         open_, np.where(first_attempt == LAST, NEVER, first_attempt), _reduced(np.add, own.attempts, starts),
         ended, ended_at, complete, complete_at,
-        _outcomes(complete != NEVER, (ended == NEVER) | (open_ > 0), own, stands_bad, greatest),
+        _outcomes(complete != NEVER, (ended == NEVER) | (open_ > 0), own, bad, greatest),
         greatest(own.rearmed_at), greatest(own.last_at), _held_longest(own, stands_bad, starts),
     )  # fmt: skip
 
 
-def _outcomes(complete: Flags, is_open: Flags, own: Deliveries, stands_bad: Flags, greatest: _Greatest) -> pa.Array:
-    """How each message stands; null while something is open."""
-    dropped, expired = (
-        greatest(stands_bad & (outcome_of(own.last) == one)) == 1 for one in (Outcome.DROPPED, Outcome.EXPIRED)
-    )
+def _outcomes(complete: Flags, is_open: Flags, own: Deliveries, bad: Flags, greatest: _Greatest) -> pa.Array:
+    """How each message stands; null while something is open. A bad end is decided once (RULES 12), by the first end of
+    each delivery: whatever came later has made it complete or has changed nothing."""
+    how = outcome_of(own.first)
+    dropped, expired = (greatest(bad & (how == one)) == 1 for one in (Outcome.DROPPED, Outcome.EXPIRED))
     # What a replay has opened again is open, though it stays complete for those that wait for it.
     code = np.select([is_open, complete, dropped, expired], [4, 0, 1, 2], 3)
     return pa.array(["complete", "dropped", "expired", "dead", None], pa.string()).take(pa.array(code))
