@@ -12,13 +12,16 @@ A message that retention carried along is there once: from its own segment where
 from where it was carried to (``carried`` is true).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_time_us
@@ -31,7 +34,7 @@ from syncbrok.pipeline.archive.place import Place
 from syncbrok.pipeline.archive.plan import check_same, cut
 from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
-from syncbrok.pipeline.in_arrow import Work
+from syncbrok.pipeline.in_arrow import Batches, Work
 from syncbrok.pipeline.log_files import Log
 
 _LOOKS_MAX: Final = 5
@@ -153,8 +156,17 @@ class Whole:
 class Rows:
     """The rows of a kind, from the archive and from the log."""
 
-    def __init__(self, parts: Sequence[LogRange | DataFrame]) -> None:
+    def __init__(self, parts: Sequence["LogRange | _Before | DataFrame"]) -> None:
         self._parts = parts
+
+    def before(self, column: str, time: datetime) -> "Rows":
+        """Those whose ``column`` is before ``time``, which has a zone."""
+        return Rows(
+            [
+                one.where(f.col(column) < f.lit(time)) if isinstance(one, DataFrame) else _Before(one, column, time)
+                for one in self._parts
+            ]
+        )
 
     def frame(self) -> DataFrame:
         """As rows of Spark."""
@@ -165,6 +177,25 @@ class Rows:
         """What ``func`` makes of them, as of a data frame; those of the log it gets in the tasks that read them, which
         are chosen now. Raises as ``LogRange``."""
         return reduce(DataFrame.unionByName, [one.mapInArrow(func, schema) for one in self._parts])
+
+
+class _Before(NamedTuple):
+    """Rows of a log, of which those are left out that are too late where they are decoded."""
+
+    rows: "LogRange | _Before"
+    column: str
+    time: datetime
+
+    def frame(self) -> DataFrame:
+        return self.rows.frame().where(f.col(self.column) < f.lit(self.time))
+
+    def mapInArrow(self, func: Work, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
+        return self.rows.mapInArrow(partial(_only_before, self.column, self.time, func), schema)
+
+
+def _only_before(column: str, time: datetime, func: Work, batches: Batches) -> Iterator[pa.RecordBatch]:
+    end = pa.scalar(time, pa.timestamp("us", tz="UTC"))
+    return func(batch.filter(pc.less(batch[column], end)) for batch in batches)
 
 
 def frame_of(rows: DataFrame | Rows) -> DataFrame:

@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from syncbrok.cli.main import group
-from syncbrok.model.facts import Outcome, Outcomes
+from syncbrok.log.order import OrderChecker
+from syncbrok.model.facts import Outcome, Outcomes, Published
 from syncbrok.pipeline.completion.declared import KINDS
 from syncbrok.pipeline.report import job
 from syncbrok.pipeline.report.counts import summed
@@ -123,6 +124,35 @@ def test_the_statistics_since_the_restart(spark: SparkSession, real_log: RealLog
         {key: one["delivered"] for key, one in said.items()}
     )
     assert sum(at_end(rows, ("queue",), "backlog").values()) > 0
+
+
+def test_a_report_until_a_moment(spark: SparkSession, real_log: RealLog) -> None:
+    """It tells of what the log said by then, to the microsecond: messages, attempts and the backlog of that moment,
+    whether its rows are met by Spark first or not."""
+    facts = facts_in(real_log.storage)
+    end_us = next(fact.time_us for fact in facts if fact.sequence >= real_log.killed_at)
+    until = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=end_us)
+    early = [fact for fact in facts if fact.time_us < end_us]
+    whole = Whole(spark, real_log.storage)
+    seen = whole.read("facts", ",".join(job.FACTS))
+    messages = whole.rows("messages", ",".join(job.MESSAGES))
+    deliveries = whole.rows("deliveries", ",".join(job.DELIVERIES))
+    ways = [(messages, deliveries), (messages.frame(), deliveries.frame())]
+    made = [report(one, other, seen, until=until).tables for one, other in ways]
+    for name in made[0].keys() - {"period"}:  # which says when it was made
+        same, other = (sorted(one[name].to_pylist(), key=repr) for one in made)
+        assert same == other, name
+    queues = made[0]["queues"].to_pylist()
+    judge = OrderChecker()
+    for fact in early:
+        judge.apply(fact)
+    published = [fact for fact in early if isinstance(fact, Published)]
+    waiting = {one.message for one in judge.waiting()}
+    rows = [row for fact in early if isinstance(fact, Outcomes) for row in fact.rows if row.attempt]
+    assert 0 < len(published) < sum(isinstance(fact, Published) for fact in facts)
+    assert sum(row["accepted"] or 0 for row in queues) == len(published)
+    assert sum(at_end(queues, ("queue",), "backlog").values()) == len(waiting) > 0
+    assert sum(row["attempts"] for row in made[0]["endpoints"].to_pylist()) == len(rows)
 
 
 def test_facts_that_declare_nothing_are_not_read(spark: SparkSession, real_log: RealLog) -> None:

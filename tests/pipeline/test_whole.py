@@ -138,6 +138,23 @@ def test_times_choose_rows_and_files(spark: SparkSession, log: WrittenLog, tmp_p
         whole.read(since=datetime(2026, 1, 1))  # noqa: DTZ001
 
 
+def test_rows_before_a_moment(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
+    """They are the same from the archive and from the log, as rows of Spark and where a task decodes them; what is
+    left out twice is left out."""
+    log.fill(4, messages=10)
+    archive(spark, log.directory, str(tmp_path / "out"))
+    log.fill(2, messages=10)
+    times = sorted(row["time"] for row in read(spark, log.directory, columns="time").collect())
+    for end in (times[25], times[-1]):
+        wanted = [time for time in times if time < end]
+        later = end.replace(tzinfo=UTC) + timedelta(days=1)
+        every = Whole(spark, log.directory, str(tmp_path / "out")).rows("messages", "time")
+        rows = every.before("time", end.replace(tzinfo=UTC)).before("time", later)
+        told = rows.mapInArrow(as_they_are, "time timestamp")
+        assert sorted(row["time"] for row in rows.frame().collect()) == wanted
+        assert sorted(row["time"] for row in told.collect()) == wanted
+
+
 def test_what_cannot_be_read_together(spark: SparkSession, log: WrittenLog, tmp_path: Path) -> None:
     """No archive where one is said to be; neither a log nor an archive; the archive of another log."""
     with pytest.raises(BadSetting, match="there is no archive at"):

@@ -86,9 +86,8 @@ def report(
     before ``since`` must be in the data all the same, or the backlog starts from nothing. Raises ``BadSetting`` where
     there is nothing in that time."""
     if until is not None:
-        end = f.lit(until)
-        messages, facts = frame_of(messages).where(f.col("time") < end), facts.where(f.col("time") < end)
-        deliveries = frame_of(deliveries).where(f.col("recorded") < end)
+        messages, deliveries = _before(messages, "time", until), _before(deliveries, "recorded", until)
+        facts = facts.where(f.col("time") < f.lit(until))
     seen = _look(facts)
     period = Period(since or seen.began, until or seen.ended + _LEAST)
     if period.since >= period.until:
@@ -97,6 +96,10 @@ def report(
     with set_for_now(spark, unset(spark, UNMEASURED)):
         counted = _counted(messages, deliveries, seen, period)
     return Report(spark, report_tables.tables(counted, seen.first, seen.last))
+
+
+def _before(rows: DataFrame | Rows, column: str, until: datetime) -> DataFrame | Rows:
+    return rows.where(f.col(column) < f.lit(until)) if isinstance(rows, DataFrame) else rows.before(column, until)
 
 
 class Written(NamedTuple):
