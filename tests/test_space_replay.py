@@ -223,6 +223,34 @@ async def test_cancel_ends_what_has_not_been_delivered(tmp_path: Path):
             await running.put(Cancel(make_message_id(1, 4, running.space._journal.id_key)))
 
 
+async def test_a_cancelled_replay_leaves_the_dead_letters_of_others(tmp_path: Path):
+    """RULES 22: cancelling what is replayed to one subscriber ends that; another's dead letter stays what it was, is
+    told so, and is still sent again with the parent that it failed through (RULES 21)."""
+    answers = {b"parent": REFUSED, b"child": None}
+    consumer = Consumer(lambda delivery: answers[delivery.message.content])
+    async with running_space(tmp_path, consumer) as running:
+        await running.queue("q", subscribers=["a", "b"])
+        parent = await running.publish("q", b"parent")
+        child = await running.publish("q", b"child", parent)
+        await running.ended(parent, child)
+        await running.put(Replay(id=child, subscriber=SubscriberId("a")))
+        await eventually(lambda: consumer.contents.count(b"child") == 1, "a is asked for the child")
+
+        assert await running.put(Cancel(child)) == 1
+        await running.ended(child)
+
+        report = await running.view.message(child)
+        assert [(d.subscriber, d.state, d.reason) for d in report.deliveries] == [
+            ("a", "dropped", "cancelled"),
+            ("b", "dead", "parent_failed"),
+        ]
+        died_us = report.deliveries[1].attempts[-1].time_us
+        letters = (await running.view.dead_letters("q", 0, 10)).items
+        assert [(d.subscriber, d.time_us) for d in letters if d.id == child] == [("b", died_us)]
+        plan = await running.put(Replay(id=parent, descendants=False, dry_run=True))
+        assert plan.order == ((parent, ("a", "b")), (child, ("b",)))
+
+
 async def test_a_scheduled_message_is_cancelled_before_it_goes(tmp_path: Path):
     """RULES 22: what is not due yet never goes out."""
     async with running_space(tmp_path) as running:

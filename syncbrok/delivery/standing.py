@@ -108,11 +108,7 @@ class Standing:
         entry = self.books.replays.get(sequence)
         if entry is not None and number in entry.left:
             return "blocked" if entry.waiting else "in_flight"
-        if sequence in cursor.dead:
-            return "dead"
-        book = self.books.queues[cursor.subscriber.queue]
-        cascade = book.cascaded.get(sequence)
-        if cascade is not None and (cascade[1] is None or number in cascade[1]):
+        if self.dead_letter(sequence, number) is not None:
             return "dead"
         bad = self.books.ledger.bad.get(sequence)
         if bad is None:
@@ -201,6 +197,18 @@ class Standing:
         cascaded = self.books.queues[cursor.subscriber.queue].cascaded
         here = compress(cascaded.items(), self._cascaded(cursor))
         return cursor.dead | {sequence: reason for sequence, (reason, _) in here}
+
+    def dead_letter(self, sequence: int, subscriber: int) -> Reason | None:
+        """Why the message is a dead letter of this subscriber; None where it is none. What ended the message for
+        others later on, in a replay that was not for this one, does not change it."""
+        cursor = self.books.cursors.get(subscriber)
+        if cursor is None:
+            return None
+        reason = cursor.dead.get(sequence)
+        if reason is None:
+            died, at = self.books.queues[cursor.subscriber.queue].cascaded.get(sequence, (None, ()))
+            reason = died if at is None or subscriber in at else None
+        return reason
 
     def _cascaded(self, cursor: Cursor) -> Iterator[bool]:
         """For each message of its queue that died as a whole: whether it died at this subscriber."""

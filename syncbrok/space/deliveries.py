@@ -44,6 +44,14 @@ def last_end(rows: Sequence[Row]) -> Row | None:
     return next((row for row in reversed(rows) if row.outcome in _ENDS), None)
 
 
+def _of_its_death(rows: Sequence[Row], reason: Reason) -> Sequence[Row]:
+    """The rows of a dead letter. A row behind it that ends the message everywhere ended a replay to others; the log
+    does not say with the row whom that was for, the scheduler knows who it was not."""
+    deaths = (at for at, row in enumerate(rows, 1) if row.outcome is Outcome.DEAD and row.reason == reason)
+    died = max(deaths, default=len(rows))
+    return [*rows[:died], *(row for row in rows[died:] if row.outcome not in _ENDS)]
+
+
 class Deliveries:
     """Makes the reports. Keeps nothing between two of them."""
 
@@ -95,6 +103,9 @@ class Deliveries:
     def _report(self, message: Published, number: int, rows: Sequence[Row], *, counted: bool) -> DeliveryReport:
         subscriber = self._registry.subscriber_numbered(number)
         state = self._schedule.delivery_state(message.sequence, number)
+        died = self._schedule.dead_letter(message.sequence, number)
+        if died is not None:
+            rows = _of_its_death(rows, died)
         end = last_end(rows) if state in ENDED_DELIVERIES else None
         if end is not None:
             state = end.outcome.name.lower()  # the log knows more: skipped, or ended before the message was dropped
@@ -141,7 +152,8 @@ class Deliveries:
                 queue = self._registry.queue_name(head.queue)
                 for number, reason in chosen[sequence]:
                     name = self._registry.subscriber_id(number)
-                    found.append(_letter(head.id, sequence, queue, name, reason, sorted_rows.get(number, ())))
+                    its_rows = _of_its_death(sorted_rows.get(number, ()), reason)
+                    found.append(_letter(head.id, sequence, queue, name, reason, its_rows))
         return tuple(found)
 
 

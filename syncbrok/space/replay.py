@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Published, RearmedEntry, Reason, Row
+from syncbrok.model.facts import Published, RearmedEntry, Reason, Row
 from syncbrok.model.names import MessageId, sequence_of
 from syncbrok.space.queue import Registry
 
@@ -26,6 +26,8 @@ class Standing(Protocol):
     def ended(self, sequence: int) -> bool: ...
 
     def delivery_state(self, sequence: int, subscriber: int) -> str: ...
+
+    def dead_letter(self, sequence: int, subscriber: int) -> Reason | None: ...
 
 
 class History(NamedTuple):
@@ -131,20 +133,15 @@ class Planner:
         return tuple(
             number
             for number in counted
-            if (wish.descendants and wish.subscriber in (0, number)) or self._failed_through(history, number)
+            if (wish.descendants and wish.subscriber in (0, number)) or self._failed_through(message.sequence, number)
         )
 
     def _went_well(self, sequence: int, number: int) -> bool:
         return self._standing.delivery_state(sequence, number) in ("delivered", "skipped")
 
-    def _failed_through(self, history: History, number: int) -> bool:
+    def _failed_through(self, sequence: int, number: int) -> bool:
         """Whether the delivery died because a parent had not become complete."""
-        if self._standing.delivery_state(history.message.sequence, number) != "dead":
-            return False
-        for row in reversed(history.rows):
-            if row.subscriber in (number, ALL_SUBSCRIBERS):
-                return row.reason in _through_parent
-        return False
+        return self._standing.dead_letter(sequence, number) in _through_parent
 
 
 def _attempts(rows: Iterable[Row]) -> dict[int, int]:
