@@ -271,8 +271,10 @@ class Standing:
         if message.open & message.counted or message.complete_at:
             return False
         if message.counted:
-            # A dead letter of a subscriber that is gone goes with it: nobody could be sent a replay.
-            good = all(message.ends(number)[-1].good or number in self.deleted for number in message.counted)
+            # The first end is decided by every counted delivery (RULES 10, 12). To mend it, a dead letter of a
+            # subscriber that is gone does not matter: nobody could be sent a replay.
+            forgiven = self.deleted if message.ended_at else frozenset[int]()
+            good = all(message.ends(number)[-1].good or number in forgiven for number in message.counted)
             ended = True
         else:
             states = [self.state_for(message, parent) for parent in message.parents]

@@ -15,7 +15,7 @@ from syncbrok.model.names import SubscriberId, sequence_of
 from syncbrok.pipeline.completion import declared as completion_declared
 from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.completion.declared import RareFact, declared
-from tests.support.factlog import BROKEN, OK, FactLog
+from tests.support.factlog import BROKEN, NO_RETRIES, OK, FactLog
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in, write_log
 from tests.support.story import Story
@@ -122,7 +122,7 @@ def _cancel(log: FactLog, chance: random.Random) -> None:
 
 def _replay(log: FactLog, chance: random.Random) -> None:
     number = chance.choice(sorted(log.scheduler.books.cursors))
-    dead = [one for one in sorted(log.scheduler.dead_letters(number)) if one not in log.scheduler.books.replays]
+    dead = [one for one in sorted(log.scheduler.dead_letters(number)) if log.scheduler.ended(one)]
     made = {fact.sequence: fact for fact in log.messages()}
     rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
     entries = []
@@ -164,14 +164,39 @@ def test_the_judge_agrees_over_a_random_history(spark: SparkSession, tmp_path: P
     assert not differences(now, whole, each)
     for sequence in now.messages:
         state = log.scheduler.message_state(sequence)
-        if not died_at_one_that_is_gone(now, sequence):
-            assert whole[sequence]["outcome"] == (state if state in ENDED else None), sequence
+        assert whole[sequence]["outcome"] == (state if state in ENDED else None), sequence
 
 
-def died_at_one_that_is_gone(now: Standing, sequence: int) -> bool:
-    """The judge forgives such an end (nobody could be sent a replay) before all others have ended too, the broker
-    only after that, in a replay."""
-    return any(not end.good for number in now.deleted for end in now.messages[sequence].ends(number))
+def test_a_dead_letter_counts_though_its_subscriber_is_gone(spark: SparkSession, tmp_path: Path) -> None:
+    """RULES 10, 12: what has died at one subscriber is dead when the others have ended, whether that one was deleted
+    before them or not; it does not keep a replay to the others from mending it."""
+    log = FactLog(NO_RETRIES)
+    log.add(lambda sequence, now: SegmentOpened(sequence, now, (), (), (), ()))
+    log.queue(1)
+    for number in (1, 2):
+        log.subscriber(number, 1)
+    dead, mended = log.publish(1), log.publish(1)
+    out = log.take()
+    for attempt in out:
+        if attempt.subscriber == 1:
+            log.answer(attempt, BROKEN)
+    log.commit()
+    log.unsubscribe(1)
+    for attempt in out:
+        if attempt.subscriber == 2:
+            log.answer(attempt)
+    log.commit()
+    assert log.states() == {dead: "dead", mended: "dead"}
+    log.rearm(1, RearmedEntry(mended, 1, (2,), (), (1,)))
+    log.pump()
+    assert log.states() == {dead: "dead", mended: "complete"}
+    told = Story()
+    told.facts = log.facts
+    write_log(tmp_path, told)
+    whole, each = found(spark, tmp_path)
+    assert not differences(judged(tmp_path), whole, each)
+    assert {sequence: one["outcome"] for sequence, one in whole.items()} == {dead: "dead", mended: "complete"}
+    assert (whole[dead]["complete_record"], whole[mended]["complete_record"]) == (None, len(log.facts))
 
 
 def test_messages_for_nobody_wait_where_one_for_nobody_ended_badly(spark: SparkSession, tmp_path: Path) -> None:

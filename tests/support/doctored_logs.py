@@ -175,14 +175,17 @@ def _sound() -> Doctored:
 
 
 def _gone() -> Doctored:
-    """A dead letter of a deleted subscriber goes with it."""
-    pair = Pair()
+    """A dead letter counts for how its message ends (RULES 10, 12), though the subscriber is deleted: what is on
+    hold for it and goes out is early. Whoever is gone does not keep a replay from mending it."""
+    pair = Pair(ParentFailure.HOLD)
     pair.story.attempt(pair.parent, pair.one, Outcome.DEAD)
-    pair.story.attempt(pair.child, pair.one, Outcome.DEAD, attempt=0, reason=Reason.PARENT_FAILED)
     pair.story.unsubscribe(pair.one)
     pair.story.attempt(pair.parent, pair.two)
-    pair.story.attempt(pair.child, pair.two)
-    return Doctored(pair.story.facts, [])
+    early = pair.story.attempt(pair.child, pair.two, Outcome.FAILED)
+    pair.story.rearm(1, RearmedEntry(pair.parent, pair.queue, (pair.two,), (), (1,), ParentFailure.FAIL))
+    pair.story.attempt(pair.parent, pair.two, attempt=2)
+    pair.story.attempt(pair.child, pair.two, attempt=2)
+    return Doctored(pair.story.facts, [("gate", early)])
 
 
 def _rows_for_gone() -> Doctored:

@@ -226,10 +226,14 @@ class Life:
         counted = [(one, each) for one, each in self.pairs.items() if each.is_counted]
         if not counted or self.complete != NEVER or any(each.is_open for _, each in counted):
             return
-        self.ended = min(self.ended, seq)
-        # A dead letter of a subscriber that is gone goes with it: nobody could be sent a replay.
-        if all(each.ends[-1][2] or (self._known.deleted(one), _DELETED_AT) <= (seq, pos) for one, each in counted):
+        # The first end is decided by all of them (RULES 10, 12). To mend it, a dead letter of a subscriber that is gone
+        # does not matter: nobody could be sent a replay.
+        forgiving, self.ended = self.ended != NEVER, min(self.ended, seq)
+        if all(each.ends[-1][2] or (forgiving and self._is_gone(one, seq, pos)) for one, each in counted):
             self.complete = seq
+
+    def _is_gone(self, number: int, seq: int, pos: int) -> bool:
+        return (self._known.deleted(number), _DELETED_AT) <= (seq, pos)
 
     def _at(self, number: int) -> Pair:
         if number not in self.pairs:

@@ -18,7 +18,7 @@ ENDED: Final = "ended"
 IF_OPEN: Final = "if_open"
 """a row for all, or what a carried message says: an end of what was open"""
 GONE: Final = "gone"
-"""the subscriber or its queue was deleted: as ``IF_OPEN``, and what ended badly there is forgiven"""
+"""the subscriber or its queue was deleted: as ``IF_OPEN``; what ended badly there keeps no replay from mending"""
 REARMED: Final = "rearmed"
 
 
@@ -82,9 +82,8 @@ def _changes(events: list[Event]) -> list[Changed]:
         ends = event.what == ENDED or (event.what in (IF_OPEN, GONE) and was_open)
         if not (ends or opens or event.what == GONE):
             continue
-        forgiven = event.what == GONE and not ends
         well = ends and bool(is_good(np.array([event.end]))[0])
-        found.append(Changed(event, ends, not opens, forgiven or well))
+        found.append(Changed(event, ends, not opens, well))
     return found
 
 
@@ -98,23 +97,28 @@ def _delivery(changes: list[Changed]) -> Delivery:
 
 
 def _moments(deliveries: list[list[Changed]]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """What stands at the same place in the log happened at once."""
-    closed, good = set[int](), set[int]()
+    """What stands at the same place in the log happened at once. The first end is decided by all deliveries (RULES 10,
+    12); who is gone by then need not have had the message for a replay to mend it."""
+    closed, good, gone = set[int](), set[int](), set[int]()
     ended = complete = (NEVER, NEVER)
     every = sorted((change for each in deliveries for change in each), key=_place)
     for _, group in groupby(every, key=_place):
         together = list(group)
         for change in together:
             who = change.event.subscriber
+            if change.event.what == GONE and not change.ends:
+                gone.add(who)
+                continue
             (closed.add if change.closed else closed.discard)(who)
             (good.add if change.good else good.discard)(who)
         last = next((change.event for change in together if change.ends), None)
         if last is None:
             continue
+        well = good | gone if ended[0] != NEVER else good
+        if len(well) == len(deliveries) and complete[0] == NEVER:
+            complete = (last.record, last.at_us)
         if len(closed) == len(deliveries) and ended[0] == NEVER:
             ended = (last.record, last.at_us)
-        if len(good) == len(deliveries) and complete[0] == NEVER:
-            complete = (last.record, last.at_us)
     return ended, complete
 
 

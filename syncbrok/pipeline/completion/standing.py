@@ -263,11 +263,10 @@ def _messages(
     stands_bad = (own.last != NEVER) & ~is_good(own.last)
     stands_bad &= (own.gone == NEVER) | (outcome_of(own.last) == Outcome.DROPPED)
     bad = (own.first != NEVER) & ~is_good(own.first)
-    bad_until = greatest(np.where(bad, np.where(own.gone == NEVER, _WORST, own.gone), NEVER))
     record = np.where(own.first == NEVER, NEVER, record_of(own.first))
     last_end, last_end_at = greatest(record), greatest(own.first_at)
     all_ended = count(own.first == NEVER) == 0
-    well = all_ended & ((bad_until == NEVER) | (bad_until < last_end))
+    well = all_ended & (count(bad) == 0)
     moments = [
         np.where(all_ended, last_end, NEVER), np.where(all_ended, last_end_at, NEVER),
         np.where(well, last_end, NEVER), np.where(well, last_end_at, NEVER),
