@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from syncbrok.log.order import check
+from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import sequence_of
@@ -134,7 +135,7 @@ class History(RuleBasedStateMachine):
         made = {fact.sequence: fact for fact in self.log.messages()}
         entries = []
         for sequence in dead:
-            if sequence in self.log.scheduler.books.replays:
+            if not self.log.scheduler.ended(sequence):
                 continue
             fact = made[sequence]
             above = [sequence_of(parent) for parent in fact.parents]
@@ -182,6 +183,16 @@ class History(RuleBasedStateMachine):
         assert books.ledger.open == len(self.log.scheduler.unended(None, None, 10_000))
         assert books.ledger.open == sum(book.waiting for book in books.queues.values())
 
+    def _let_every_hold_end(self) -> None:
+        """RULES 12: nothing stays on hold for ever, in a replay or not; one may wait for another's end."""
+        for _ in self.log.messages():
+            if all(map(self.log.scheduler.ended, self.log.states())):
+                break
+            self.log.later(limits.retention_default_s)
+            self.log.pump()
+        assert all(map(self.log.scheduler.ended, self.log.states())), self.log.states()
+        assert not check(self.log.facts)
+
     def teardown(self) -> None:
         """Whatever happened: the facts keep every promise, and once all is well everything ends."""
         self.log.commit()
@@ -206,6 +217,7 @@ class History(RuleBasedStateMachine):
         self.log.restart()
         assert self.log.pump() == []
         assert self.log.states() == live
+        self._let_every_hold_end()
         assert not any(
             row.subscriber == ALL_SUBSCRIBERS and row.attempt
             for fact in self.log.facts

@@ -3,7 +3,8 @@
 import pytest
 
 from syncbrok.log.order import check
-from syncbrok.model.facts import Outcome, RearmedEntry, Reason
+from syncbrok.model import limits
+from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from tests.support.factlog import BROKEN, OK, FactLog, log_with, to
 
@@ -151,5 +152,127 @@ def test_a_dead_letter_of_a_subscriber_that_is_gone_keeps_nothing_dead() -> None
     log.rearm(len(log.facts), RearmedEntry(parent, 1, (1,), (), (1,)), RearmedEntry(child, 1, (1,), (parent,), (0,)))
     log.unsubscribe(2)
     log.pump()
+    assert set(log.states().values()) == {"complete"}
+    assert not check(log.facts)
+
+
+def held_in_a_replay() -> tuple[FactLog, int, int]:
+    """A parent that both had, and failed at both when it was sent again together with its child on hold."""
+    log = log_with(1, 2)
+    parent = log.publish(1)
+    child = log.publish(1, parent, policy=ParentFailure.HOLD)
+    log.pump()
+    both, ones = (1, 2), (1, 1)
+    entries = (
+        RearmedEntry(parent, 1, both, (), ones, ParentFailure.FAIL),
+        RearmedEntry(child, 1, both, (parent,), ones, ParentFailure.HOLD),
+    )
+    log.rearm(len(log.facts), *entries)
+    assert to(log.pump(lambda _: BROKEN)) == [(parent, 1), (parent, 2)]
+    return log, parent, child
+
+
+@pytest.mark.parametrize("restarted", ["", "from the log", "from a checkpoint"])
+def test_what_is_on_hold_in_a_replay_goes_when_its_parent_has_gone_well(restarted: str) -> None:
+    """RULES 12, 21: it waits for a later replay of the parent, and says so; then for every subscriber at whom the
+    parent failed, not for one of them."""
+    log, parent, child = held_in_a_replay()
+    if restarted:
+        log.restart(through=len(log.facts) if "checkpoint" in restarted else None)
+    assert log.states() == {parent: "complete", child: "held"}
+    assert log.scheduler.held_by(child) == (parent,)
+    again(log, parent, 1, attempts=2)
+    assert to(log.pump()) == [(parent, 1)]
+    assert log.states() == {parent: "complete", child: "held"}
+    again(log, parent, 2, attempts=2)
+    assert to(log.pump()) == [(parent, 2), (child, 1), (child, 2)]
+    assert set(log.states().values()) == {"complete"}
+    assert not log.scheduler.books.followers
+    assert not check(log.facts)
+
+
+@pytest.mark.parametrize("restarted", ["", "from the log", "from a checkpoint"])
+def test_a_hold_in_a_replay_is_over_at_its_deadline(restarted: str) -> None:
+    """RULES 12: at most until the deadline, which begins with the hold; for everyone outside it stays complete."""
+    log, parent, child = held_in_a_replay()
+    log.later(limits.retention_default_s - 9)
+    again(log, parent, 1, attempts=2)
+    log.pump(lambda _: BROKEN)
+    if restarted:
+        log.restart(through=len(log.facts) if "checkpoint" in restarted else None)
+    assert log.states() == {parent: "complete", child: "held"}
+    log.later(9)
+    assert log.pump() == []
+    ends = [row for fact in log.facts[-1:] if isinstance(fact, Outcomes) for row in fact.rows]
+    assert [(row.message, row.outcome, row.reason) for row in ends] == [(child, Outcome.EXPIRED, Reason.HOLD_EXPIRED)]
+    assert log.states() == {parent: "complete", child: "complete"}
+    assert not log.scheduler.books.replays
+    assert not log.scheduler.books.followers
+    assert not check(log.facts)
+
+
+def test_an_old_deadline_does_not_end_a_new_hold() -> None:
+    """RULES 12: what was on hold, went on and is on hold again in another replay has its whole time again."""
+    log, parent, child = held_in_a_replay()
+    log.end_all(child, Outcome.DROPPED, Reason.CANCELLED)
+    log.later(limits.retention_default_s - 9)
+    entries = (
+        RearmedEntry(parent, 1, (1,), (), (2,), ParentFailure.FAIL),
+        RearmedEntry(child, 1, (1,), (parent,), (1,), ParentFailure.HOLD),
+    )
+    log.rearm(len(log.facts), *entries)
+    log.pump(lambda _: BROKEN)
+    log.later(20)
+    log.pump()
+    assert log.states() == {parent: "complete", child: "held"}
+    log.later(limits.retention_default_s)
+    log.pump()
+    assert log.states() == {parent: "complete", child: "complete"}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_where_a_replay_failed_is_known_when_it_ends(restarted: bool) -> None:
+    """RULES 12, 21: that the last delivery of the parent goes well does not let go what is on hold for another."""
+    log = log_with(1, 2)
+    parent = log.publish(1)
+    child = log.publish(1, parent, policy=ParentFailure.HOLD)
+    log.pump()
+    entries = (
+        RearmedEntry(parent, 1, (1, 2), (), (1, 1), ParentFailure.FAIL),
+        RearmedEntry(child, 1, (2,), (parent,), (1,), ParentFailure.HOLD),
+    )
+    log.rearm(len(log.facts), *entries)
+    first, _ = log.take()
+    log.answer(first, BROKEN)
+    log.commit()
+    if restarted:
+        log.restart(through=len(log.facts))
+    for attempt in log.out or log.take():
+        log.answer(attempt)
+    log.commit()
+    assert log.pump() == []
+    assert log.states() == {parent: "complete", child: "held"}
+    again(log, parent, first.subscriber, attempts=2)
+    assert to(log.pump()) == [(parent, first.subscriber), (child, 2)]
+    assert not check(log.facts)
+
+
+def test_a_hold_for_a_parent_that_failed_at_who_is_gone_ends_when_it_is_mended() -> None:
+    """RULES 12, 21: the parent had not ended when its child was sent again, and then died at one that is deleted."""
+    log = log_with(1, 2)
+    parent = log.publish(1)
+    child = log.publish(1, parent, policy=ParentFailure.HOLD)
+    log.end_all(child, Outcome.DROPPED, Reason.CANCELLED)
+    log.rearm(1, RearmedEntry(child, 1, (2,), (parent,), (0,), ParentFailure.HOLD))
+    first, second = log.take()
+    log.answer(first, BROKEN)
+    log.commit()
+    log.unsubscribe(first.subscriber)
+    log.answer(second)
+    log.commit()
+    assert log.pump() == []
+    assert log.states() == {parent: "dead", child: "held"}
+    again(log, parent, second.subscriber)
+    assert to(log.pump()) == [(parent, 2), (child, 2)]
     assert set(log.states().values()) == {"complete"}
     assert not check(log.facts)

@@ -7,7 +7,7 @@ import pytest
 from syncbrok.model.errors import Conflict, Gone, UnknownMessage, UnknownQueue, UnknownSubscriber
 from syncbrok.model.facts import Outcome
 from syncbrok.model.message import Message, ParentFailure
-from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
+from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text, make_message_id
 from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan
 from tests.support.polling import eventually
 from tests.support.spaces import ACKNOWLEDGED, NEVER_AGAIN, REFUSED, Consumer, Running, running_space
@@ -221,6 +221,31 @@ async def test_cancel_ends_what_has_not_been_delivered(tmp_path: Path):
         assert await running.states(id_) == ["dropped"]
         with pytest.raises(UnknownMessage):
             await running.put(Cancel(make_message_id(1, 4, running.space._journal.id_key)))
+
+
+async def test_what_is_on_hold_in_a_replay_says_what_to_replay(tmp_path: Path):
+    """RULES 12, 21: a parent failed when it was sent again: its child on hold names it, and goes when the parent has
+    been replayed with success; what waits for nothing any more says nothing."""
+    consumer = Failing()
+    async with running_space(tmp_path, consumer) as running:
+        await running.queue("q", subscribers=["a"])
+        parent = await running.publish("q", b"parent")
+        child = await running.publish("q", b"child", parent, parent_failure=ParentFailure.HOLD)
+        await running.ended(parent, child)
+        consumer.bad.add(b"parent")
+        await running.put(Replay(id=parent, descendants=True))
+        await eventually(lambda: consumer.contents.count(b"parent") == 2, "the parent is sent again")
+        await running.ended(parent)
+        report = await running.view.message(child)
+        assert (report.state, report.deliveries[0].state) == ("held", "blocked")
+        assert report.waits_for == (
+            f"is held for parent {id_text(parent)} in queue q, which failed when it was sent again: replay it to go on"
+        )
+        consumer.bad.clear()
+        await running.put(Replay(id=parent, descendants=False))
+        await running.ended(parent, child)
+        assert consumer.contents == [b"parent", b"child", b"parent", b"parent", b"child"]
+        assert (await running.view.message(child)).waits_for == ""
 
 
 async def test_a_cancelled_replay_leaves_the_dead_letters_of_others(tmp_path: Path):

@@ -39,7 +39,9 @@ class QueueBook:
 
 @dataclass(slots=True)
 class ReplayEntry:
-    """A message being delivered again: at whom it is still to end, and which parents in the replay come first."""
+    """A message being delivered again: at whom it is still to end, how many attempts each of those it goes to had
+    before, which parents in the replay come first, and at whom it has failed. ``held``: those of the parents that
+    failed themselves, and at whom they must go well before it goes on; at most until ``hold_over_us`` (RULES 12)."""
 
     number: int
     queue: int
@@ -47,7 +49,9 @@ class ReplayEntry:
     attempts: dict[int, int]
     waiting: set[int]
     parent_failure: ParentFailure
-    failed: bool = False
+    failed: set[int] = field(default_factory=set)
+    held: dict[int, set[int]] = field(default_factory=dict)
+    hold_over_us: int = 0
 
 
 @dataclass(slots=True)
@@ -75,8 +79,8 @@ class Books:
     asked: dict[int, Doomed] = field(default_factory=dict)
     """messages whose ending row has been asked for and is not durable yet"""
     replays: dict[int, ReplayEntry] = field(default_factory=dict)
-    followers: dict[int, list[int]] = field(default_factory=dict)
-    """within replays: who waits for whom"""
+    followers: dict[int, dict[int, None]] = field(default_factory=dict)
+    """within replays: who waits for whom, in order"""
     ended_leaders: deque[int] = field(default_factory=deque)
     """messages with followers that have ended outside a replay"""
     replay_number: int = 0

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Books
+from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Books, Doomed
 from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
@@ -329,11 +329,23 @@ class Line:
                 self._gates.reconsider(value, due=True)
             elif kind == DISABLED_OVER:
                 self._disabled_over(value, now_us)
-            elif 0 < books.ledger.state(value) < MessageState.COMPLETE and not books.ledger.flags(value) & ENDING:
-                if kind == EXPIRES:
-                    self._gates.doom(value, Outcome.EXPIRED, Reason.EXPIRED)
-                elif kind == HOLD_OVER and books.ledger.state(value) is MessageState.HELD:
-                    self._gates.doom(value, Outcome.EXPIRED, Reason.HOLD_EXPIRED)
+            elif kind == HOLD_OVER:
+                self._hold_over(value, now_us)
+            elif kind == EXPIRES and self._has_not_ended(value):
+                self._gates.doom(value, Outcome.EXPIRED, Reason.EXPIRED)
+
+    def _hold_over(self, sequence: int, now_us: int) -> None:
+        entry = self._books.replays.get(sequence)
+        if entry is not None:
+            if entry.held and entry.hold_over_us <= now_us:
+                self._books.dying.append(Doomed(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED, entry.number))
+        elif self._books.ledger.state(sequence) is MessageState.HELD and self._has_not_ended(sequence):
+            self._gates.doom(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED)
+
+    def _has_not_ended(self, sequence: int) -> bool:
+        """Nor is about to."""
+        ledger = self._books.ledger
+        return 0 < ledger.state(sequence) < MessageState.COMPLETE and not ledger.flags(sequence) & ENDING
 
     def abandon(self, cursor: Cursor, now_us: int, limit: int) -> list[Row]:
         """Rows that end what waits for a subscriber disabled for too long (RULES 14), at most ``limit``."""

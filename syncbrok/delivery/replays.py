@@ -2,23 +2,30 @@
 
 It lies over the ledger and does not touch it: a message that was complete stays complete for everyone outside, one
 that was dead is mended when the last of its deliveries has come through. Inside, a message goes out when its parents
-in the same replay have ended.
+in the same replay have ended; one on hold whose parent failed there again goes when a later replay mends that.
 """
 
-from syncbrok.delivery.books import Books, Doomed, ReplayEntry
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from syncbrok.delivery.books import HOLD_OVER, Books, Doomed, ReplayEntry
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState
 from syncbrok.model.facts import Outcome, Rearmed, RearmedEntry, Reason, Row
 from syncbrok.model.message import ParentFailure
 
+_NOBODY_LEFT: Final = 0
+"""stands for those at whom a message failed, where none of them is there any more"""
+
 
 class Replays:
     """Owns ``books.replays`` and ``books.followers``."""
 
-    def __init__(self, books: Books, gates: Gates) -> None:
+    def __init__(self, books: Books, gates: Gates, hold_max_us: int) -> None:
         self._books = books
         self._gates = gates
+        self._hold_max_us = hold_max_us
 
     def rearm(self, fact: Rearmed) -> None:
         books = self._books
@@ -32,7 +39,8 @@ class Replays:
         left = {subscriber for subscriber in armed.subscribers if subscriber in books.cursors}
         if book is None or not left:
             return
-        attempts = dict(zip(armed.subscribers, armed.attempts, strict=False))
+        tried = dict(zip(armed.subscribers, armed.attempts, strict=False))
+        attempts = {subscriber: tried.get(subscriber, 0) for subscriber in left}
         waiting = {
             parent
             for parent in armed.parents
@@ -50,7 +58,7 @@ class Replays:
             if remaining:
                 book.cascaded[armed.message] = (died[0], remaining)
         for parent in waiting:
-            books.followers.setdefault(parent, []).append(armed.message)
+            books.followers.setdefault(parent, {})[armed.message] = None
         if not waiting:
             self._release(armed.message, entry)
 
@@ -67,7 +75,7 @@ class Replays:
         cursor.settle(row.message)
         entry.left.discard(row.subscriber)
         if row.outcome is Outcome.DEAD:
-            entry.failed = True
+            entry.failed.add(row.subscriber)
             cursor.dead[row.message] = row.reason
         if not entry.left:
             self._finish(row.message, entry)
@@ -78,7 +86,7 @@ class Replays:
             cursor = self._books.cursors.get(number)
             if cursor is not None:
                 cursor.settle(row.message)
-        entry.failed = True
+        entry.failed |= entry.left
         book = self._books.queues.get(entry.queue)
         if book is not None and row.outcome is Outcome.DEAD:
             _, others = book.cascaded.get(row.message, (row.reason, ()))  # whom this replay was not for
@@ -100,14 +108,19 @@ class Replays:
     def _finish(self, sequence: int, entry: ReplayEntry) -> None:
         books = self._books
         del books.replays[sequence]
+        for parent in entry.waiting:
+            self._unfollow(parent, sequence)
         books.asked.pop(sequence, None)
         if sequence in books.watched:
             books.watched.discard(sequence)
             books.watched_ended.append(sequence)
         if not entry.failed and sequence in books.ledger.bad and not self._still_bad(sequence, entry.queue):
             books.ledger.change(sequence, MessageEvent.MENDED)
+        reached = entry.attempts.keys() - entry.failed
+        if sequence not in books.ledger.bad:
+            reached.add(_NOBODY_LEFT)
         for follower in books.followers.pop(sequence, ()):
-            self._parent_finished(follower, sequence, failed=entry.failed)
+            self._parent_finished(follower, sequence, entry.failed, reached)
         self._gates.replayed(sequence)
         self._gates.parent_ended(sequence, books.ledger.first_child(sequence))
 
@@ -115,22 +128,41 @@ class Replays:
         """Messages outside the replays, that some inside wait for, have ended for the first time."""
         while self._books.ended_leaders:
             leader = self._books.ended_leaders.popleft()
-            failed = leader in self._books.ledger.bad
+            bad = self._books.ledger.bad.get(leader)
+            failed = set() if bad is None else self._still_bad(leader, bad.queue) or {_NOBODY_LEFT}
             for follower in self._books.followers.pop(leader, ()):
-                self._parent_finished(follower, leader, failed=failed)
+                self._parent_finished(follower, leader, failed, frozenset())
 
-    def _parent_finished(self, follower: int, parent: int, *, failed: bool) -> None:
+    def _parent_finished(self, follower: int, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]) -> None:
+        """The parent has ended, or ended again: badly at the subscribers ``failed``, well at those ``reached``."""
         entry = self._books.replays.get(follower)
         if entry is None or parent not in entry.waiting:
             return
-        if failed and entry.parent_failure is ParentFailure.FAIL:
+        missing = (entry.held.get(parent, set()) | failed) - reached
+        if missing and entry.parent_failure is ParentFailure.FAIL:
             self._books.dying.append(Doomed(follower, Outcome.DEAD, Reason.PARENT_FAILED, entry.number))
             return
-        if failed and entry.parent_failure is ParentFailure.HOLD:
-            return  # until the parent is replayed again, or an operator cancels it
+        if missing and entry.parent_failure is ParentFailure.HOLD:
+            self._hold(follower, entry, parent, missing)
+            return
+        entry.held.pop(parent, None)
         entry.waiting.discard(parent)
         if not entry.waiting:
             self._release(follower, entry)
+
+    def _hold(self, sequence: int, entry: ReplayEntry, parent: int, missing: set[int]) -> None:
+        """Until the parent is replayed again and goes well where it failed, or the hold is over (RULES 12)."""
+        if not entry.held:
+            entry.hold_over_us = self._books.time_us + self._hold_max_us
+            self._books.wheel.add(entry.hold_over_us, HOLD_OVER, sequence)
+        entry.held[parent] = missing
+        self._books.followers.setdefault(parent, {})[sequence] = None
+
+    def _unfollow(self, parent: int, sequence: int) -> None:
+        followers = self._books.followers.get(parent, {})
+        followers.pop(sequence, None)
+        if not followers:
+            self._books.followers.pop(parent, None)
 
     def _release(self, sequence: int, entry: ReplayEntry) -> None:
         for number in entry.left:
@@ -139,22 +171,15 @@ class Replays:
                 cursor.ready.add(sequence)
                 self._books.activate(cursor)
 
-    def _still_bad(self, sequence: int, queue: int) -> bool:
-        """Whether some subscriber that is still there has not got it."""
+    def _still_bad(self, sequence: int, queue: int) -> set[int]:
+        """The subscribers that are still there and have not got a message that ended badly."""
         book = self._books.queues.get(queue)
         if book is None:
-            return False
+            return set()
         _, at = book.cascaded.get(sequence, (None, ()))
-        if at is None or any(sequence in cursor.dead for cursor in book.cursors):
-            return True
-        return any(number in self._books.cursors for number in (*at, *self._books.ledger.bad[sequence].lost))
+        missed = {*(self._counted(sequence, queue) if at is None else at), *self._books.ledger.bad[sequence].lost}
+        missed &= self._books.cursors.keys()
+        return missed | {cursor.subscriber.number for cursor in book.cursors if sequence in cursor.dead}
 
     def _counted(self, sequence: int, queue: int) -> tuple[int, ...]:
         return tuple(c.subscriber.number for c in self._books.queues[queue].cursors if c.counts(sequence))
-
-    def state(self, sequence: int) -> MessageState | None:
-        """How a message in a replay stands; None for one that is in none."""
-        entry = self._books.replays.get(sequence)
-        if entry is None:
-            return None
-        return MessageState.WAITING if entry.waiting else MessageState.PENDING

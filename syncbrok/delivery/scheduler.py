@@ -59,7 +59,7 @@ class Scheduler(Standing):
         """set by the Space while outcomes cannot be logged: nothing goes out"""
         self._gates = Gates(self.books, hold_max_us)
         self._line = Line(self.books, self._gates)
-        self._replays = Replays(self.books, self._gates)
+        self._replays = Replays(self.books, self._gates, hold_max_us)
         self._catching_up = CatchingUp(self.books, self._gates)
         self._entrance = Entrance(self.books, self._gates)
         self._settlement = Settlement(self.books, self._gates, self._line, self._replays, self._catching_up)

@@ -24,7 +24,7 @@ from syncbrok.delivery.wheel import Wheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
-VERSION: Final = 3
+VERSION: Final = 4
 _FULL, _THIN, _ALIKE = range(3)
 """forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
 _NEIGHBOURS_MIN: Final = 16
@@ -111,11 +111,13 @@ def _state(books: Books) -> dict[str, Any]:
                 list(entry.attempts.items()),
                 list(entry.waiting),
                 entry.parent_failure,
-                entry.failed,
+                list(entry.failed),
+                [(parent, list(missing)) for parent, missing in entry.held.items()],
+                entry.hold_over_us,
             )
             for sequence, entry in books.replays.items()
         ],
-        "followers": list(books.followers.items()),
+        "followers": [(leader, list(followers)) for leader, followers in books.followers.items()],
         "queues": {number: _queue_state(book) for number, book in books.queues.items()},
         "cursors": {number: _cursor_state(cursor) for number, cursor in books.cursors.items()},
     }
@@ -156,11 +158,12 @@ def _load_state(books: Books, state: dict[str, Any]) -> None:
         Doomed(message, Outcome(outcome), Reason(reason), replay) for message, outcome, reason, replay in state["dying"]
     )
     books.held_on = {parent: array("Q", children) for parent, children in state["held_on"]}
-    books.followers = dict(state["followers"])
-    for sequence, number, queue, left, attempts, waiting, policy, failed in state["replays"]:
+    books.followers = {leader: dict.fromkeys(followers) for leader, followers in state["followers"]}
+    for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us in state["replays"]:
         books.replays[sequence] = ReplayEntry(
-            number, queue, set(left), dict(attempts), set(waiting), ParentFailure(policy), failed
-        )
+            number, queue, set(left), dict(attempts), set(waiting), ParentFailure(policy), set(failed),
+            {parent: set(missing) for parent, missing in held}, hold_over_us,
+        )  # fmt: skip
     for number, book in books.queues.items():
         kept = state["queues"].get(str(number))
         if kept is None:

@@ -63,7 +63,7 @@ class Standing:
         """One of the message states of RULES 9, or ``unknown`` for a sequence beyond all messages."""
         entry = self.books.replays.get(sequence)
         if entry is not None:
-            return "waiting" if entry.waiting else "pending"
+            return "held" if entry.held else "waiting" if entry.waiting else "pending"
         state = self.books.ledger.state(sequence)
         if state is MessageState.NONE:
             return "unknown"
@@ -137,6 +137,14 @@ class Standing:
             if ledger.state(edge & ~KEY_EDGE) is not MessageState.COMPLETE
             and not (edge & KEY_EDGE and ledger.state(edge & ~KEY_EDGE) > MessageState.COMPLETE)
         )
+
+    def held_by(self, sequence: int) -> tuple[int, ...]:
+        """What must be replayed for a message on hold: parents that ended badly, or did when they were sent again."""
+        entry = self.books.replays.get(sequence)
+        if entry is not None:
+            return tuple(sorted(entry.held))
+        ledger = self.books.ledger
+        return tuple(edge for edge in ledger.edges(sequence) if not edge & KEY_EDGE and edge in ledger.bad)
 
     def counted(self, sequence: int) -> tuple[int, ...]:
         """Numbers of the subscribers it counts that are still there (RULES 3)."""

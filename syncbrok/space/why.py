@@ -49,8 +49,7 @@ class Why:
     def blockers(self, message: Published) -> tuple[int, ...]:
         """What it waits for: parents and the key's predecessor that have not ended; held: parents that ended badly."""
         if self._schedule.message_state(message.sequence) == "held":
-            parents = map(sequence_of, message.parents)
-            return tuple(parent for parent in parents if self._schedule.message_state(parent) in ENDED_BADLY)
+            return self._schedule.held_by(message.sequence)
         return self._open(message.sequence)
 
     def _open(self, sequence: int) -> tuple[int, ...]:
@@ -98,7 +97,9 @@ class Why:
         text = f"{'is held for' if held else 'waits for'} {what} {_name(obstacle.first, heads)}"
         text += f" in queue {self._queue(obstacle.first, heads)}"
         if obstacle.root == obstacle.first:
-            text += f", {self._stands(obstacle.first)}"
+            again = held and self._schedule.message_state(obstacle.first) == "complete"
+            stands = "which failed when it was sent again: replay it to go on" if again else None
+            text += f", {stands or self._stands(obstacle.first)}"
         else:
             text += (
                 f", which waits itself; at the root of it is {_name(obstacle.root, heads)}"
