@@ -174,7 +174,15 @@ def _absolute(_context: click.Context, _parameter: click.Parameter, given: str |
     if given is None:
         return None
     place = _FILE_URL.sub("/", given)
-    return place if _URL.match(place) else str(Path(place).resolve())
+    if _URL.match(place):
+        return place
+    path = Path(place).resolve()
+    there = next(one for one in (path, *path.parents) if one.exists())
+    if not there.is_dir():  # said now: a job finds it out when it has read all of the log
+        raise CommandFailed(
+            f"--out {path}: {there} is a file", USAGE, "give a directory; it is made where it is missing"
+        )
+    return str(path)
 
 
 def _settings(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

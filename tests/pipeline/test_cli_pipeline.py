@@ -125,6 +125,23 @@ def test_a_job_runs_in_the_session_that_is_there(spark: SparkSession, storage: P
     assert spark.range(3).count() == 3
 
 
+@pytest.mark.parametrize("below", ["", "/deeper/still"])
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+@pytest.mark.parametrize("job", JOBS)
+def test_where_no_folder_can_be_made_is_told_at_once(
+    job: str, scheme: str, below: str, storage: Path, tmp_path: Path
+) -> None:
+    """A file where --out wants a folder: exit code 2 (1 is an audit's finding), nothing read, the file as it was."""
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    told = run(["pipeline", job, "--storage", str(storage), "--out", f"{scheme}{file}{below}"])
+    assert (told.exit_code, told.stderr) == (
+        2,
+        f"syncbrok: --out {file}{below}: {file} is a file\n  give a directory; it is made where it is missing\n",
+    )
+    assert file.read_text() == "mine"
+
+
 def test_a_mistake_on_the_command_line_is_told_before_spark_starts(tmp_path: Path) -> None:
     """No log there, a setting that is none: exit codes 3 and 2, and what was expected."""
     told = run(["--storage", str(tmp_path)], probe)

@@ -27,7 +27,7 @@ def _taken(one: socket.socket) -> int:
 
 
 def test_a_unix_socket_gets_room_for_a_batch() -> None:
-    """As much as the system allows goes in at once; what is no such socket stays as it is."""
+    """As much as the system allows goes in at once; what is no such socket stays as it is. No descriptor is left."""
     if not _ALLOWED.exists():
         pytest.skip("not a Linux: nobody says what is allowed")
     allowed = min(ROOM_BYTES, int(_ALLOWED.read_text()))
@@ -37,7 +37,9 @@ def test_a_unix_socket_gets_room_for_a_batch() -> None:
     with here, there, tcp:
         here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
         before = _room(tcp)
+        descriptors = len(list(Path("/dev/fd").iterdir()))
         give_room([here.fileno(), tcp.fileno(), reads, 1 << 20])
+        assert len(list(Path("/dev/fd").iterdir())) == descriptors
         assert _room(here) >= allowed
         assert _room(tcp) == before
         assert _taken(here) > allowed // 2

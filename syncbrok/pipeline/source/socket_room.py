@@ -21,9 +21,18 @@ ROOM_BYTES: Final = 4 << 20
 def give_room(descriptors: Iterable[int]) -> None:
     """Let each Unix domain socket among them hold more of what is sent. TCP finds its own measure."""
     for descriptor in descriptors:
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as one:
+        with suppress(OSError), _copy(descriptor) as one:
             if one.family == socket.AF_UNIX:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM_BYTES)
+
+
+def _copy(descriptor: int) -> socket.socket:
+    copy = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:  # it is no socket
+        os.close(copy)
+        raise
 
 
 def own_sockets() -> Iterator[int]:
