@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from syncbrok.cli.main import group
 from syncbrok.log.order import OrderChecker
+from syncbrok.model.errors import BadSetting
 from syncbrok.model.facts import Outcome, Outcomes, Published
 from syncbrok.pipeline.completion.declared import KINDS
 from syncbrok.pipeline.report import job
@@ -153,6 +154,17 @@ def test_a_report_until_a_moment(spark: SparkSession, real_log: RealLog) -> None
     assert sum(row["accepted"] or 0 for row in queues) == len(published)
     assert sum(at_end(queues, ("queue",), "backlog").values()) == len(waiting) > 0
     assert sum(row["attempts"] for row in made[0]["endpoints"].to_pylist()) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "ends", [{"since": datetime(1970, 1, 1, tzinfo=UTC)}, {"until": datetime(9999, 1, 1, tzinfo=UTC)}]
+)
+def test_a_period_of_ages_is_refused(spark: SparkSession, real_log: RealLog, ends: dict[str, datetime]) -> None:
+    """One mistyped year would fill the memory with empty hours. It is told at once, with the time the log is of."""
+    whole = Whole(spark, real_log.storage)
+    messages, deliveries = whole.rows("messages"), whole.rows("deliveries")
+    with pytest.raises(BadSetting, match=r"hours, a report has at most 100,000: say .* the log, which is from 20\d\d-"):
+        report(messages, deliveries, whole.read("facts", ",".join(job.FACTS)), **ends)
 
 
 def test_facts_that_declare_nothing_are_not_read(spark: SparkSession, real_log: RealLog) -> None:

@@ -38,7 +38,7 @@ from syncbrok.pipeline.report import place as report_place
 from syncbrok.pipeline.report import steps
 from syncbrok.pipeline.report import tables as report_tables
 from syncbrok.pipeline.report.gather import Page, Row, gather
-from syncbrok.pipeline.report.period import Period
+from syncbrok.pipeline.report.period import HOURS_MAX, Period
 from syncbrok.pipeline.report.tables import Counted
 from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
 from syncbrok.pipeline.whole import Rows, frame_of
@@ -84,7 +84,7 @@ def report(
 ) -> Report:
     """The tables for the time from ``since`` on and before ``until`` (with a zone; by default all there is). What came
     before ``since`` must be in the data all the same, or the backlog starts from nothing. Raises ``BadSetting`` where
-    there is nothing in that time."""
+    there is nothing in that time, or it is longer than ``HOURS_MAX``."""
     if until is not None:
         messages, deliveries = _before(messages, "time", until), _before(deliveries, "recorded", until)
         facts = facts.where(f.col("time") < f.lit(until))
@@ -92,6 +92,11 @@ def report(
     period = Period(since or seen.began, until or seen.ended + _LEAST)
     if period.since >= period.until:
         raise BadSetting(f"there is nothing from {period.since} on: the log ends at {seen.ended}")
+    if period.hours > HOURS_MAX:
+        raise BadSetting(
+            f"from {period.since} to {period.until} are {period.hours:,} hours, a report has at most {HOURS_MAX:,}: say"
+            f" a time nearer to that of the log, which is from {seen.began} to {seen.ended}"
+        )
     spark = facts.sparkSession
     with set_for_now(spark, unset(spark, UNMEASURED)):
         counted = _counted(messages, deliveries, seen, period)

@@ -11,6 +11,9 @@ HOUR_US: Final = 3_600_000_000
 BEFORE: Final = -1
 """instead of the number of an hour: before the period"""
 
+HOURS_MAX: Final = 100_000
+"""eleven years: the tables are made with a place for each hour"""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAST: Final = timedelta(microseconds=1)
 
