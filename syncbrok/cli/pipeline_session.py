@@ -177,11 +177,12 @@ def _absolute(_context: click.Context, _parameter: click.Parameter, given: str |
     if _URL.match(place):
         return place
     path = Path(place).resolve()
-    there = next(one for one in (path, *path.parents) if one.exists())
-    if not there.is_dir():  # said now: a job finds it out when it has read all of the log
-        raise CommandFailed(
-            f"--out {path}: {there} is a file", USAGE, "give a directory; it is made where it is missing"
-        )
+    with suppress(PermissionError):  # whoever writes there will say so
+        there = next(one for one in (path, *path.parents) if one.exists())
+        if not there.is_dir():  # said now: a job finds it out when it has read all of the log
+            raise CommandFailed(
+                f"--out {path}: {there} is a file", USAGE, "give a directory; it is made where it is missing"
+            )
     return str(path)
 
 

@@ -97,9 +97,7 @@ class Why:
         text = f"{'is held for' if held else 'waits for'} {what} {_name(obstacle.first, heads)}"
         text += f" in queue {self._queue(obstacle.first, heads)}"
         if obstacle.root == obstacle.first:
-            again = held and self._schedule.message_state(obstacle.first) == "complete"
-            stands = "which failed when it was sent again: replay it to go on" if again else None
-            text += f", {stands or self._stands(obstacle.first)}"
+            text += f", {self._stands(obstacle.first, held=held)}"
         else:
             text += (
                 f", which waits itself; at the root of it is {_name(obstacle.root, heads)}"
@@ -109,8 +107,9 @@ class Why:
             text += f" (and for {obstacle.others} more)"
         return text
 
-    def _stands(self, sequence: int) -> str:
-        """A clause beginning with "which" about a message that is waited for and that nothing blocks."""
+    def _stands(self, sequence: int, *, held: bool = False) -> str:
+        """A clause beginning with "which" about a message that is waited for and that nothing blocks. ``held``: by one
+        on hold for it; what is complete is in its way where it was sent again and failed."""
         state = self._schedule.message_state(sequence)
         if state == "scheduled":
             return "which is not due yet"
@@ -119,7 +118,8 @@ class Why:
         if state in ENDED_BADLY:
             return f"which ended {state}: replay it to go on"
         if state == "complete":
-            return "which has just been completed"
+            again = "which failed when it was sent again: replay it to go on"
+            return again if held else "which has just been completed"
         slow = [text for text in self._deliveries(sequence) if text]
         return "which " + (slow[0] if slow else "is on its way")
 

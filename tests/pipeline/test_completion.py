@@ -45,6 +45,13 @@ def found(spark: SparkSession, storage: Path) -> tuple[dict[int, Any], dict[tupl
     return {one["message"]: one for one in whole}, {(one["message"], one["subscriber"]): one for one in each}
 
 
+def written(log: FactLog, storage: Path) -> None:
+    """What the scheduler was told, as a log on the disk."""
+    told = Story()
+    told.facts = log.facts
+    write_log(storage, told)
+
+
 def judged(storage: Path) -> Standing:
     checker = OrderChecker()
     for fact in facts_in(storage):
@@ -156,9 +163,8 @@ def test_the_judge_agrees_over_a_random_history(spark: SparkSession, tmp_path: P
     and deleted subscribers, queues without any, cascades, expiries, cancels, both scopes and replays."""
     seed = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
     print(f"SYNCBROK_TEST_SEED={seed}")
-    told, log = Story(), history(random.Random(seed), 220)
-    told.facts = log.facts
-    write_log(tmp_path, told)
+    log = history(random.Random(seed), 220)
+    written(log, tmp_path)
     now = judged(tmp_path)
     whole, each = found(spark, tmp_path)
     assert not differences(now, whole, each)
@@ -190,9 +196,7 @@ def test_a_dead_letter_counts_though_its_subscriber_is_gone(spark: SparkSession,
     log.rearm(1, RearmedEntry(mended, 1, (2,), (), (1,)))
     log.pump()
     assert log.states() == {dead: "dead", mended: "complete"}
-    told = Story()
-    told.facts = log.facts
-    write_log(tmp_path, told)
+    written(log, tmp_path)
     whole, each = found(spark, tmp_path)
     assert not differences(judged(tmp_path), whole, each)
     assert {sequence: one["outcome"] for sequence, one in whole.items()} == {dead: "dead", mended: "complete"}
@@ -218,9 +222,7 @@ def test_messages_for_nobody_wait_where_one_for_nobody_ended_badly(spark: SparkS
     log.pump()
     states = {top: "dropped", dead: "dead", held: "held", delivered: "complete", below: "waiting", last: "waiting"}
     assert log.states() == states
-    told = Story()
-    told.facts = log.facts
-    write_log(tmp_path, told)
+    written(log, tmp_path)
     whole, _ = found(spark, tmp_path)
     outcomes = {sequence: one["outcome"] for sequence, one in whole.items()}
     assert outcomes == {sequence: state if state in ENDED else None for sequence, state in states.items()}

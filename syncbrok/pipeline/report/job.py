@@ -21,6 +21,7 @@ counts ever comes to the driver, which sums them up (``tables``, where it stands
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, NamedTuple
@@ -41,7 +42,7 @@ from syncbrok.pipeline.report.gather import Page, Row, gather
 from syncbrok.pipeline.report.period import HOURS_MAX, Period
 from syncbrok.pipeline.report.tables import Counted
 from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
-from syncbrok.pipeline.whole import Rows, frame_of
+from syncbrok.pipeline.whole import Rows
 
 MESSAGES: Final = completion.MESSAGES
 DELIVERIES: Final = (*completion.DELIVERIES, "status", "latency_us")
@@ -85,8 +86,9 @@ def report(
     """The tables for the time from ``since`` on and before ``until`` (with a zone; by default all there is). What came
     before ``since`` must be in the data all the same, or the backlog starts from nothing. Raises ``BadSetting`` where
     there is nothing in that time, or it is longer than ``HOURS_MAX``."""
+    messages, deliveries = _rows(messages, MESSAGES), _rows(deliveries, DELIVERIES)
     if until is not None:
-        messages, deliveries = _before(messages, "time", until), _before(deliveries, "recorded", until)
+        messages, deliveries = messages.before("time", until), deliveries.before("recorded", until)
         facts = facts.where(f.col("time") < f.lit(until))
     seen = _look(facts)
     period = Period(since or seen.began, until or seen.ended + _LEAST)
@@ -103,8 +105,9 @@ def report(
     return Report(spark, report_tables.tables(counted, seen.first, seen.last))
 
 
-def _before(rows: DataFrame | Rows, column: str, until: datetime) -> DataFrame | Rows:
-    return rows.where(f.col(column) < f.lit(until)) if isinstance(rows, DataFrame) else rows.before(column, until)
+def _rows(given: DataFrame | Rows, columns: Sequence[str]) -> Rows:
+    """A frame's other columns, contents perhaps, do not come along."""
+    return given if isinstance(given, Rows) else Rows([given.select(*columns)])
 
 
 class Written(NamedTuple):
@@ -147,13 +150,9 @@ def _time(us: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 
 
-def _counted(messages: DataFrame | Rows, deliveries: DataFrame | Rows, seen: _Seen, period: Period) -> Counted:
+def _counted(messages: Rows, deliveries: Rows, seen: _Seen, period: Period) -> Counted:
     """Rows go from step to step, to where they are needed next, and all that is counted on the way goes along."""
-    if isinstance(messages, DataFrame):
-        messages = messages.select(*MESSAGES)
-    if isinstance(deliveries, DataFrame):
-        deliveries = deliveries.select(*DELIVERIES)
-    found = completion.heard(frame_of(messages), frame_of(deliveries), seen.declared)
+    found = completion.heard(messages.frame(), deliveries.frame(), seen.declared)
     same = frozenset(found.queues[number] for number, scopes in found.scopes.items() if "same" in scopes)
     rows = told(
         messages,
