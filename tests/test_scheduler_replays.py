@@ -2,6 +2,7 @@
 
 import pytest
 
+from syncbrok.delivery.chunk import CHUNK
 from syncbrok.log.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason
@@ -31,6 +32,25 @@ def test_a_replay_mends_the_parent_and_its_descendants_in_order() -> None:
     assert sorted(to(made[1:])) == [(child, 1), (held, 1)]
     assert set(log.states().values()) == {"complete"}
     assert log.scheduler.dead_letters(1) == {}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_old_message_is_mended_like_a_young_one(restarted: bool) -> None:
+    """RULES 21: one that outlived its thousands of neighbours, whose rows are kept another way (``Chunk.make_thin``),
+    is complete when a replay has gone well, and what is on hold for it goes."""
+    log = log_with(1, retry=RetryPolicy((1.0,), 0.0))
+    parent = log.publish(1)
+    held = log.publish(1, parent, policy=ParentFailure.HOLD)
+    log.publish_run(1, 2 * CHUNK)
+    for _ in range(2):
+        log.pump(lambda one: BROKEN if one.message == parent else OK)
+        log.later(1)
+    assert (log.scheduler.message_state(parent), log.scheduler.message_state(held)) == ("dead", "held")
+    if restarted:
+        log.restart(through=log.durable)
+    replay_of(log, parent, parents={})
+    assert to(log.pump()) == [(parent, 1), (held, 1)]
+    assert (log.scheduler.message_state(parent), log.scheduler.message_state(held)) == ("complete", "complete")
 
 
 def test_a_replay_that_fails_again_leaves_dead_letters() -> None:

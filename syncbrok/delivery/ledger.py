@@ -201,7 +201,7 @@ class Ledger:
         if chunk is None or not 0 < value < MessageState.COMPLETE:  # mended by a replay
             after = message_after(self.state(sequence), event)
             self.bad.pop(sequence, None)
-            if chunk is not None and not chunk.thin:
+            if chunk is not None:
                 chunk.state[i] = after
             return after
         after = message_after(_STATES[value], event)
