@@ -32,6 +32,7 @@ class History(RuleBasedStateMachine):
         self.log.subscriber(3, 2)
         self.next_subscriber = 4
         self.replay = 0
+        self.segments: list[int] = []
 
     @rule(
         queue=queues,
@@ -80,12 +81,29 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Everything that is not durable is lost: answers, attempts that are out, rows asked for."""
+        """Everything that is not durable is lost: answers, attempts that are out, rows asked for. How a message ended
+        is not, wherever it is known from."""
+        ended = self.log.scheduler.ended
+        before = {sequence: state for sequence, state in self.log.states().items() if ended(sequence)}
         self.log.restart()
+        after = self.log.states()
+        assert {sequence: after[sequence] for sequence in before} == before
+
+    @rule()
+    def roll(self) -> None:
+        self.segments.append(self.log.roll())
+
+    @precondition(lambda self: self.segments and not self.log.scheduler.books.replays)
+    @rule(pick=picks)
+    def drop_the_oldest(self, pick: int) -> None:
+        """Retention; the next crash finds no checkpoint, the next but one may. (What a replay is to send again is lost
+        with its segment.)"""
+        self.log.drop_before(self.segments[pick % len(self.segments)])
+        self.segments = [one for one in self.segments if one > self.log.gone + 1]
 
     @rule(pick=picks)
     def crash_behind_a_checkpoint(self, pick: int) -> None:
-        self.log.restart(through=1 + pick % len(self.log.facts))
+        self.log.restart(through=self.log.gone + 1 + pick % (len(self.log.facts) - self.log.gone))
 
     @rule()
     def checkpoint_of_now(self) -> None:
@@ -135,7 +153,7 @@ class History(RuleBasedStateMachine):
         made = {fact.sequence: fact for fact in self.log.messages()}
         entries = []
         for sequence in dead:
-            if not self.log.scheduler.ended(sequence):
+            if not self.log.scheduler.ended(sequence) or not self.log.can_be_read(sequence):
                 continue
             fact = made[sequence]
             above = [sequence_of(parent) for parent in fact.parents]
@@ -155,7 +173,7 @@ class History(RuleBasedStateMachine):
         known = self.log.messages()
         fact = known[pick % len(known)]
         counted = self.log.scheduler.counted(fact.sequence)
-        if not counted or not self.log.scheduler.ended(fact.sequence):
+        if not counted or not self.log.scheduler.ended(fact.sequence) or not self.log.can_be_read(fact.sequence):
             return
         self.replay += 1
         numbers = tuple(sorted({counted[one % len(counted)] for one in whom}))

@@ -216,6 +216,46 @@ async def test_a_message_carried_while_it_waits_is_delivered_after_a_restart(tmp
         assert running.consumer.contents[-1] == b"child"
 
 
+@pytest.mark.parametrize("checkpoint", [True, False])
+async def test_what_waits_for_old_messages_waits_after_a_restart(tmp_path: Path, checkpoint: bool):
+    """RULES 2 and 12, DESIGN 4: parents that retention carried along, and one whose bad end is all that is left of it,
+    hold their children back whether these were carried too or stand in a younger segment than their parents; with
+    the checkpoint and, when that is gone, from what is left of the log."""
+    clock = Clock()
+    settings = QueueSettings(retry=RetryPolicy((10 * DAY_S,), 0.0))
+    dead = QueueSettings(retry=RetryPolicy((DAY_S / 4,), 0.0))
+    refuse = Consumer(lambda d: REFUSED if d.message.content in (b"waits", b"dies") else ACKNOWLEDGED)
+    async with running_space(tmp_path, refuse, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
+        await running.queue("q", settings, subscribers=["a"])
+        await running.queue("strict", dead, subscribers=["b"])
+        waits, dies = await running.publish("q", b"waits"), await running.publish("strict", b"dies")
+        old = await running.publish("q", b"old", dies, parent_failure=ParentFailure.HOLD)
+        await running.publish_all("q", *[Message(b"x" * 1_000)] * 160)
+        await eventually(lambda: running.view.queue("q").waiting == 2, "the filling is delivered")
+        clock.forward(DAY_S / 2)
+        young = [
+            await running.publish("q", b"young", waits),
+            await running.publish("q", b"young", dies, parent_failure=ParentFailure.HOLD),
+        ]
+        await running.ended(dies)
+        assert await running.states(old, *young) == ["held", "waiting", "held"]
+        clock.forward(DAY_S * 3 / 4)
+        assert await running.space._upkeep.drop_expired() >= 1
+        with pytest.raises(Gone):
+            await running.view.message(dies)
+        assert (await running.view.message(young[0])).sequence > running.space._journal.segments()[0].base
+    if not checkpoint:
+        forget_checkpoints(tmp_path)
+    async with running_space(tmp_path, clock_us=clock, segment_bytes=SMALL, retention_s=100 * DAY_S) as running:
+        assert await running.states(old, *young) == ["held", "waiting", "held"]
+        last = await running.publish("q", b"last")
+        await running.ended(last)
+        assert running.consumer.contents == [b"last"]
+        clock.forward(10 * DAY_S)
+        await running.ended(waits, young[0])
+        assert running.consumer.contents == [b"last", b"waits", b"young"]
+
+
 async def test_old_parents_and_keys_are_looked_up_without_stopping_others(tmp_path: Path):
     """RULES 2 and 4: after a restart neither the recent places nor the bytes are in memory; parents and duplicates
     are found in the log, also from many publishes at once."""

@@ -96,7 +96,7 @@ class Cursor:
         self.parked = SequenceSet()  # bounded by the log: a bit each
         self.ready = SequenceSet()  # bounded by the log: a bit each
         self.due = SequenceSet()  # a part of ``tried``
-        self.ahead = SequenceSet()  # after a restart: what beyond ``seen`` has ended or is in ``tried``
+        self.ahead = SequenceSet()  # after a restart: what beyond ``seen`` has ended, is in ``tried``, or was carried
         self.flight: dict[int, int] = {}  # sequence -> attempt number; bounded by ``window``
         self.tried: dict[int, TriedState] = {}  # bounded by limits.retrying_per_subscriber_max and the window
         self.unconfirmed: set[int] = set()  # bounded by limits.outcomes_waiting_max
@@ -146,8 +146,8 @@ class Cursor:
 
     def outstanding(self, sequence: int) -> bool:
         """Whether the delivery has not ended, for a message that counts this subscriber."""
-        if sequence > self.seen:
-            return sequence not in self.ahead or sequence in self.tried
+        if sequence > self.seen and sequence not in self.ahead:
+            return True
         return sequence in self.flight or sequence in self.tried or sequence in self.ready or sequence in self.parked
 
     def untouched(self, sequence: int) -> bool:

@@ -7,7 +7,7 @@ from syncbrok.delivery.cursor import TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY_SHIFT, SAME
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState
-from syncbrok.model.facts import Carried, Outcome, Published, PublishedRun
+from syncbrok.model.facts import Carried, Outcome, Published, PublishedRun, Reason
 from syncbrok.model.message import Scope
 from syncbrok.model.names import sequence_of
 
@@ -147,16 +147,26 @@ class Entrance:
         open_at = [cursor for cursor in counted if cursor.subscriber.number not in ended]
         # Judged at the time it was accepted, so that a delay that is over is over; the wheel then does the rest.
         self._enter(message, book, len(open_at))
+        for cursor in counted:
+            cursor.remember(message.sequence)
         for cursor in open_at:
             cursor.parked.add(message.sequence)
-        for outcome in ended.values():
-            if outcome is Outcome.DEAD:
-                self._books.ledger.mark(message.sequence, HAS_DEAD)
-            elif outcome is Outcome.EXPIRED:
-                self._books.ledger.mark(message.sequence, HAS_EXPIRED)
+        for number, outcome in fact.ended:
+            self._ended_before(message.sequence, number, outcome, book)
         for tried in fact.tried:
             cursor_tried = self._books.cursors.get(tried.subscriber)
             if cursor_tried is not None and tried.subscriber not in ended:
                 self._books.try_again(cursor_tried, message.sequence, TriedState(tried.attempts, tried.due_us))
         if self._books.ledger.state(message.sequence) is MessageState.PENDING:
             self._gates.released(message.sequence)
+
+    def _ended_before(self, sequence: int, number: int, outcome: Outcome, book: QueueBook) -> None:
+        """A delivery of a carried message had ended. Where its row is still in the log, that says why."""
+        if outcome is Outcome.EXPIRED:
+            self._books.ledger.mark(sequence, HAS_EXPIRED)
+        elif outcome is Outcome.DEAD:
+            self._books.ledger.mark(sequence, HAS_DEAD)
+            cursor = self._books.cursors.get(number)
+            if cursor is not None:
+                cursor.dead[sequence] = Reason.NONE
+                book.dead += 1

@@ -53,6 +53,11 @@ class Bad(NamedTuple):
     """subscribers at whom it expired or was dropped, and whom no replay has brought it since. (Where it died there is
     a dead letter that says so.)"""
 
+    @property
+    def is_gone(self) -> bool:
+        """Its record is gone with its segment, and where it failed is no longer known: a replay cannot send it."""
+        return not self.queue
+
 
 class Ledger:
     """All rows. Owns the states of messages; ``change`` is the only way one changes, ``count_down`` its short form."""

@@ -37,14 +37,14 @@ class Replays:
         books = self._books
         book = books.queues.get(armed.queue)
         left = {subscriber for subscriber in armed.subscribers if subscriber in books.cursors}
-        if book is None or not left:
+        if book is None or not left or self._is_gone(armed.message):
             return
         tried = dict(zip(armed.subscribers, armed.attempts, strict=False))
         attempts = {subscriber: tried.get(subscriber, 0) for subscriber in left}
         waiting = {
             parent
             for parent in armed.parents
-            if parent in books.replays or books.ledger.state(parent) < MessageState.COMPLETE
+            if parent in books.replays or books.ledger.state(parent) < MessageState.COMPLETE or self._is_gone(parent)
         }
         entry = ReplayEntry(number, armed.queue, left, attempts, waiting, armed.parent_failure)
         books.replays[armed.message] = entry
@@ -61,6 +61,12 @@ class Replays:
             books.followers.setdefault(parent, {})[armed.message] = None
         if not waiting:
             self._release(armed.message, entry)
+        for parent in list(filter(self._is_gone, waiting)):
+            self._parent_finished(armed.message, parent, {_NOBODY_LEFT}, frozenset())
+
+    def _is_gone(self, sequence: int) -> bool:
+        bad = self._books.ledger.bad.get(sequence)
+        return bad is not None and bad.is_gone
 
     def row(self, row: Row, cursor: Cursor, entry: ReplayEntry) -> None:
         """A row of a delivery in a replay."""

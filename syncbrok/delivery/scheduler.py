@@ -57,6 +57,8 @@ class Scheduler(Standing):
         super().__init__(Books())
         self.suspended = False
         """set by the Space while outcomes cannot be logged: nothing goes out"""
+        self._inherited_through = 0
+        """of messages up to here nothing is learned from old snapshots: what they say may be out of date"""
         self._gates = Gates(self.books, hold_max_us)
         self._line = Line(self.books, self._gates)
         self._replays = Replays(self.books, self._gates, hold_max_us)
@@ -128,6 +130,15 @@ class Scheduler(Standing):
             case _:
                 pass
         self._applied()
+
+    def inherit(self, facts: Iterable[FactOrRun]) -> None:
+        """What is known of messages whose own records are gone (``log.reader``), before any fact of the log."""
+        for fact in facts:
+            self.apply(fact)
+            if isinstance(fact, SegmentOpened):
+                self._inherited_through = fact.sequence - 1
+                for cursor in self.books.cursors.values():
+                    cursor.seen = max(cursor.seen, self._inherited_through)
 
     def _applied(self) -> None:
         if self._gates.busy:
@@ -226,7 +237,7 @@ class Scheduler(Standing):
         ledger = self.books.ledger
         ledger.newest = max(ledger.newest, fact.sequence)  # what lies before a log's first segment has ended
         for sequence, outcome in fact.bad:
-            if not ledger.knows(sequence):
+            if sequence > self._inherited_through and not ledger.knows(sequence):
                 ledger.bad[sequence] = Bad(BAD_STATE[outcome], Reason.NONE, 0)
 
     # -- attempts -----------------------------------------------------------------------------------------------------

@@ -134,6 +134,8 @@ class Settlement:
         elif live or cursor.outstanding(row.message) or not cursor.counts(row.message):
             cursor.settle(row.message)
             self._ended_at(row, cursor)
+        elif row.outcome is Outcome.DEAD and row.message in cursor.dead:
+            cursor.dead[row.message] = row.reason  # known from the record that carries it, which does not say why
 
     def _failed(self, row: Row, cursor: Cursor) -> None:
         tried = cursor.tried.get(row.message)

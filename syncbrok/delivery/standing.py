@@ -9,9 +9,9 @@ from itertools import compress, islice
 
 from syncbrok.delivery.books import Books
 from syncbrok.delivery.cursor import Cursor
-from syncbrok.delivery.ledger import KEY_EDGE, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.ledger import HAS_DEAD, KEY_EDGE, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import BAD_STATE, DeliveryState, MessageState
-from syncbrok.model.facts import Outcome, Reason, Tried
+from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Reason, Tried
 
 _OUTCOMES = {state: outcome for outcome, state in BAD_STATE.items()}
 
@@ -274,6 +274,9 @@ class Standing:
             elif sequence in cursor.tried:
                 state = cursor.tried[sequence]
                 tried.append(Tried(number, state.attempts, state.due_us))
+        died = any(outcome is Outcome.DEAD for _, outcome in ended)
+        if not died and self.books.ledger.flags(sequence) & HAS_DEAD:
+            ended.append((DELETED_SUBSCRIBER, Outcome.DEAD))
         return tuple(ended), tuple(tried)
 
     def bad_messages(self, through: int) -> tuple[tuple[int, Outcome], ...]:

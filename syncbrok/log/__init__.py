@@ -91,7 +91,7 @@ extras; then, up to the end of the meta, the content type (UTF-8). Content: the 
          8      8   the message's own time_us
         16      4   number of deliveries that have ended
         20      4   number of deliveries that have been tried and not ended
-        24      -   ended: subscriber (4 bytes), outcome (1)
+        24      -   ended: subscriber (4 bytes), outcome (1); subscriber 0: one that has been deleted, at whom it died
          -      -   tried: subscriber (4), attempts (4), due_us (8)
 
 **Outcomes** (2). Meta: ``items`` rows of 48 bytes. Content: the details of all rows, one after the other. A row::

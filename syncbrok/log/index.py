@@ -271,6 +271,12 @@ class SegmentIndex:
             newest = int(places[-1]) + self.base
         return newest
 
+    def carried_records(self) -> Iterator[tuple[int, int]]:
+        """(own sequence, sequence of the record) of every message carried into here; of each the newest comes last."""
+        for part in self._current().parts:
+            own, places, _ = part.carried
+            yield from zip(own.tolist(), (places.astype(np.int64) + self.base).tolist(), strict=True)
+
     def with_key(self, hashed: int) -> list[int]:
         """Messages whose key may be the one that ``text_hash`` made ``hashed`` of, oldest record first."""
         return [sequence for (found,) in self._equals("keys", hashed) for sequence in found.tolist()]

@@ -67,6 +67,7 @@ class Journal:
         self.damaged, self.scrub = self._catalogue.damaged, self._catalogue.scrub
         self._reader = Reader(self._catalogue, lambda: self.next_sequence)
         self.replay, self.replay_runs = self._reader.replay, partial(read_facts, self._catalogue)
+        self.inherited = self._reader.inherited
         self.read_many = self._reader.messages
         self.rows_of = self._reader.rows_of
         self.children_of = self._reader.children_of

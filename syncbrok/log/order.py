@@ -30,6 +30,7 @@ from typing import NamedTuple
 from syncbrok.log.standing import BAD_OUTCOMES, End, Message, Replay, Standing
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    DELETED_SUBSCRIBER,
     Carried,
     Fact,
     Gap,
@@ -209,9 +210,15 @@ class OrderChecker:
         if message is None or self._now.in_doubt(message):
             return
         for number, outcome in fact.ended:
-            if number in message.open:
+            if self._is_open_at(message, number):
                 what = f"is carried as {outcome.name} where it has not ended"
                 self._report("carried", fact.sequence, fact.message.sequence, number, what)
+
+    def _is_open_at(self, message: Message, number: int) -> bool:
+        """Whether it has not ended there; at those who are gone, whether it has ended badly at none of them."""
+        if number != DELETED_SUBSCRIBER:
+            return number in message.open
+        return all(message.ends(one)[-1].good for one in message.counted & self._now.deleted)
 
     def _is_gone(self, sequence: int) -> bool:
         """Dropped by retention, or lost in a gap."""

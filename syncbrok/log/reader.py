@@ -7,7 +7,7 @@ whole, neighbouring ones together; in larger ones only the headers on the way ar
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import Literal
 
 from syncbrok.log import files, segment, stream
@@ -17,7 +17,7 @@ from syncbrok.log.codec import Corrupt, Header, Kind
 from syncbrok.log.index import SegmentIndex, text_hash
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row
+from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row, SegmentOpened
 from syncbrok.model.limits import offsets_every
 from syncbrok.model.names import MessageId
 
@@ -75,6 +75,27 @@ class Reader:
                 if record is not None:
                     yield record
                     break
+
+    def inherited(self) -> Iterator[Fact]:
+        """What is to be known before anything else where there is no checkpoint: the end of messages that ended badly
+        and the newest records that carry one, of those whose own records are gone. In the log they stand behind
+        children of these messages, which would be taken for children of complete ones."""
+        parts, oldest = self._catalogue.parts, self._catalogue.oldest
+        if oldest <= 1:
+            return
+        records = dict(chain.from_iterable(self._catalogue.index(part).carried_records() for part in parts))
+        gone = sorted(sequence for sequence in records if sequence < oldest)
+        opened = [
+            fact for fact in self._facts(sorted({oldest, parts[-1].info.base})) if isinstance(fact, SegmentOpened)
+        ]
+        if opened:
+            # How one ended that is carried is told by its rows, which stand behind it.
+            bad = tuple(one for one in opened[-1].bad if one[0] not in records)
+            yield opened[0]._replace(bad=bad)
+        for at in range(0, len(gone), SLICE):  # by their own sequences: parents before children
+            some = sorted(records[sequence] for sequence in gone[at : at + SLICE])
+            carried = [fact for fact in self._facts(some) if isinstance(fact, Carried)]
+            yield from sorted(carried, key=lambda fact: fact.message.sequence)
 
     def _facts(self, records: Sequence[int]) -> list[Fact]:
         """The facts of these records (sorted), those that are there."""

@@ -7,7 +7,17 @@ Nothing is judged here. Messages, subscribers and queues are named by sequence a
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from syncbrok.model.facts import Carried, Gap, Outcome, Published, Rearmed, RearmedEntry, SegmentOpened, SubscriberSet
+from syncbrok.model.facts import (
+    DELETED_SUBSCRIBER,
+    Carried,
+    Gap,
+    Outcome,
+    Published,
+    Rearmed,
+    RearmedEntry,
+    SegmentOpened,
+    SubscriberSet,
+)
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import sequence_of
 
@@ -195,6 +205,10 @@ class Standing:
         if fact.message.sequence in self.messages:
             return
         message = self.accept(fact.message, fact.sequence)
+        if any(number == DELETED_SUBSCRIBER for number, _ in fact.ended):
+            self.deleted.add(DELETED_SUBSCRIBER)
+            message.counted |= {DELETED_SUBSCRIBER}
+            message.open |= {DELETED_SUBSCRIBER}
         for number, outcome in fact.ended:
             if number in message.open:
                 self.end(message, number, End(fact.sequence, good=outcome not in BAD_OUTCOMES))

@@ -12,6 +12,8 @@ from syncbrok.model.message import ParentFailure, QueueSettings, Scope, Subscrib
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
 ALL_SUBSCRIBERS = 0xFFFF_FFFF
+DELETED_SUBSCRIBER = 0
+"""no subscriber has this number: in a carried message it stands for those that were deleted before"""
 """In a row: every delivery of the message that has not ended. One row ends a message of a cascade (RULES 20)."""
 
 
@@ -261,7 +263,8 @@ class Tried(NamedTuple):
 
 class Carried(NamedTuple):
     """A message that had not ended, taken along out of a segment that retention drops. ``message`` is what was
-    accepted, with its original sequence and content; ``ended`` and ``tried`` say how far its deliveries had come."""
+    accepted, with its original sequence and content; ``ended`` and ``tried`` say how far its deliveries had come. One
+    that died at a subscriber that is gone ends dead all the same (RULES 10): it has (``DELETED_SUBSCRIBER``, dead)."""
 
     sequence: int
     time_us: int

@@ -17,7 +17,10 @@ _records_together: Final = 4_096
 
 def recover(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> tuple[State, int]:
     """The state, and how many facts were replayed. A checkpoint that cannot be read costs time and nothing else."""
-    state = _from_checkpoint(journal, make_scheduler) or State(make_scheduler())
+    state = _from_checkpoint(journal, make_scheduler)
+    if state is None:
+        state = State(make_scheduler())
+        state.scheduler.inherit(journal.inherited())
     replayed = 0
     for records, together in _together(journal.replay_runs(state.through)):
         state.apply(together)

@@ -9,7 +9,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.log.order import OrderChecker
 from syncbrok.log.standing import Standing
-from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason, SegmentOpened, SubscriberSet
+from syncbrok.model.facts import (
+    DELETED_SUBSCRIBER,
+    Outcome,
+    Outcomes,
+    RearmedEntry,
+    Reason,
+    SegmentOpened,
+    SubscriberSet,
+)
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope, SubscriberSettings
 from syncbrok.model.names import SubscriberId, sequence_of
 from syncbrok.pipeline.completion import declared as completion_declared
@@ -258,6 +266,9 @@ def test_special_ends(spark: SparkSession, tmp_path: Path) -> None:
     late = story.subscriber(queue, start=1)
     story.attempt(plain, late)
     carried = story.carry(story.message(50, older), ended=((99, Outcome.DEAD),))
+    nameless = story.carry(story.message(51, older), ended=((DELETED_SUBSCRIBER, Outcome.DEAD),))
+    story.carry(story.message(51, older), ended=((DELETED_SUBSCRIBER, Outcome.DEAD),))
+    story.attempt(51, 99)
     write_log(tmp_path, story)
 
     whole, each = found(spark, tmp_path)
@@ -269,6 +280,11 @@ def test_special_ends(spark: SparkSession, tmp_path: Path) -> None:
     assert (each[dropped, lost]["reason"], each[dropped, lost]["ended_record"]) == ("queue_deleted", closed)
     assert (whole[dropped]["outcome"], whole[dropped]["complete_record"]) == ("dropped", None)
     assert (each[50, 99]["outcome"], each[50, 99]["ended_record"]) == ("dead", carried)
+    died = each[51, DELETED_SUBSCRIBER]
+    assert (died["counted"], died["outcome"]) == (True, "dead")
+    assert (died["ended_record"], died["gone_record"]) == (nameless, nameless)
+    assert (whole[51]["outcome"], whole[51]["open"], whole[51]["last_subscriber"]) == ("dead", 0, 99)
+    assert judged(tmp_path).messages[51].complete_at == 0
 
 
 def test_a_subscriber_that_a_snapshot_no_longer_names_is_gone() -> None:

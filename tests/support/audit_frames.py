@@ -167,7 +167,7 @@ def _moved(fact: Fact, by: int, numbers: int) -> Fact:  # noqa: C901  # a case f
             return fact._replace(
                 sequence=own,
                 message=_moved_message(fact.message, by, numbers),
-                ended=tuple((number + numbers, outcome) for number, outcome in fact.ended),
+                ended=tuple((number and number + numbers, outcome) for number, outcome in fact.ended),
                 tried=tuple(tried._replace(subscriber=tried.subscriber + numbers) for tried in fact.tried),
             )
         case QueueSet():

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from syncbrok.model.facts import Fact, Outcome, RearmedEntry, Reason, Tried
+from syncbrok.model.facts import DELETED_SUBSCRIBER, Fact, Outcome, RearmedEntry, Reason, Tried
 from syncbrok.model.message import ParentFailure, Scope
 from tests.support.judged import Pair
 from tests.support.story import Story, message_id
+
+_DIED_AT_ONE_GONE = (DELETED_SUBSCRIBER, Outcome.DEAD)
 
 
 class Doctored(NamedTuple):
@@ -25,8 +27,17 @@ def _retained() -> Doctored:
     parent = pair.story.message(pair.parent, pair.queue)
     pair.story.carry(parent, [(pair.one, Outcome.DELIVERED)], [Tried(pair.two, 3, 0)])
     pair.story.carry(pair.story.message(pair.child, pair.queue, [pair.parent]))
+    dead = pair.story.message(pair.parent - 1, pair.queue)
+    pair.story.carry(dead, [_DIED_AT_ONE_GONE])
+    pair.story.carry(dead, [_DIED_AT_ONE_GONE])
+    pair.story.attempt(pair.parent - 1, pair.one)  # the only one whom it counts and who is there
+    below = pair.story.publish(pair.queue, pair.parent - 1)
     pair.story.attempt(orphan, pair.one)
-    early = [pair.story.attempt(pair.child, pair.one), pair.story.attempt(failed, pair.one)]
+    early = [
+        pair.story.attempt(pair.child, pair.one),
+        pair.story.attempt(failed, pair.one),
+        pair.story.attempt(below, pair.one),
+    ]
     low = pair.story.attempt(pair.parent, pair.two, attempt=3)
     return Doctored(
         pair.story.facts[start - 1 :], [*(("gate", one) for one in early), ("attempts", low), ("inversion", low)]
@@ -128,12 +139,15 @@ def _parents() -> Doctored:
 
 
 def _carried() -> Doctored:
-    """A message carried as ended where it was not would be lost silently."""
+    """A message carried as ended where it was not would be lost silently; nor has it died at one that is gone, unless
+    somebody is."""
     pair = Pair()
-    return Doctored(
-        pair.story.facts,
-        [("carried", pair.story.carry(pair.story.message(pair.parent, pair.queue), [(pair.one, Outcome.DELIVERED)]))],
-    )
+    pair.story.attempt(pair.parent, pair.two, Outcome.DEAD)
+    parent = pair.story.message(pair.parent, pair.queue)
+    wrong = [pair.story.carry(parent, [one]) for one in ((pair.one, Outcome.DELIVERED), _DIED_AT_ONE_GONE)]
+    pair.story.unsubscribe(pair.two)
+    pair.story.carry(parent, [_DIED_AT_ONE_GONE])
+    return Doctored(pair.story.facts, [("carried", one) for one in wrong])
 
 
 def _sequences() -> Doctored:

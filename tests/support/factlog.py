@@ -1,12 +1,14 @@
 """A log without a disk, for the scheduler: facts get sequences, are applied in order, and can be replayed."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from syncbrok.delivery.handler import Answer, Attempt
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    Carried,
     Fact,
     Outcome,
     Outcomes,
@@ -17,8 +19,10 @@ from syncbrok.model.facts import (
     RearmedEntry,
     Reason,
     Row,
+    SegmentOpened,
     SubscriberDeleted,
     SubscriberSet,
+    Tried,
     last_sequence,
 )
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
@@ -46,6 +50,8 @@ class FactLog:
         self.ids: dict[int, bytes] = {}
         self.runs: dict[int, PublishedRun] = {}
         """by the sequence of their first message; ``facts`` has their messages"""
+        self.gone = 0
+        """retention has dropped the facts up to here; ``facts`` keeps them for the judge"""
 
     @property
     def durable(self) -> int:
@@ -173,6 +179,38 @@ class FactLog:
         """Time goes by, and a wheel's bucket more."""
         self.now_us += int(seconds * SECOND) + 131_072
 
+    def roll(self) -> int:
+        """Begin a segment; the sequence of its first record."""
+        known = declared(self.facts)
+        queues = tuple(one for one in known if isinstance(one, QueueSet))
+        subscribers = tuple(one for one in known if isinstance(one, SubscriberSet))
+        bad = self.scheduler.bad_messages(self.gone)
+        return self.add(lambda sequence, now: SegmentOpened(sequence, now, queues, subscribers, (), bad))
+
+    def drop_before(self, opened: int) -> None:
+        """What retention does with the segments before the one that begins with this sequence (``Upkeep``)."""
+        messages = {message.sequence: message for message in self.messages()}
+        for sequence in self.scheduler.unended(None, opened - 1, 10_000):
+            ended, tried = self.scheduler.carry(sequence)
+            message = messages[sequence]
+            self.add(partial(_carried, message=message, ended=ended, tried=tried))
+        self.gone = opened - 1
+        self.roll()
+
+    def can_be_read(self, message: int) -> bool:
+        """Whether its record, or one that carries it, is still there."""
+        kept = self.facts[self.gone :]
+        return message > self.gone or any(isinstance(one, Carried) and one.message.sequence == message for one in kept)
+
+    def inherited(self) -> Iterator[SegmentOpened | Carried]:
+        """As ``Reader.inherited``."""
+        kept = self.facts[self.gone :]
+        carried = {fact.message.sequence: fact for fact in kept if isinstance(fact, Carried)}
+        old = [carried[sequence] for sequence in sorted(carried) if sequence <= self.gone]
+        opened = [fact for fact in kept if isinstance(fact, SegmentOpened)]
+        yield opened[0]._replace(bad=tuple(one for one in opened[-1].bad if one[0] not in carried))
+        yield from old
+
     def restart(self, through: int | None = None) -> None:
         """Forget everything that is not durable; with ``through``, by way of a checkpoint taken after that fact."""
         self.rows, self.out = [], []
@@ -183,7 +221,9 @@ class FactLog:
                 before.apply(fact)
             parts = before.checkpoint()
             fresh.restore(parts, declared(self.facts[:through]))
-        at = through or 0
+        elif self.gone:
+            fresh.inherit(self.inherited())
+        at = through or self.gone
         while at < len(self.facts):  # a run that a checkpoint cuts in two is told one by one
             fact = self.runs.get(at + 1, self.facts[at])
             fresh.apply(fact)
@@ -195,6 +235,12 @@ class FactLog:
 
     def messages(self) -> list[Published]:
         return [fact for fact in self.facts if isinstance(fact, Published)]
+
+
+def _carried(
+    sequence: int, now: int, message: Published, ended: tuple[tuple[int, Outcome], ...], tried: tuple[Tried, ...]
+) -> Carried:
+    return Carried(sequence, now, message, ended, tried)
 
 
 def declared(facts: Iterable[Fact]) -> list[QueueSet | SubscriberSet]:

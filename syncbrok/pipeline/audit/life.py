@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from syncbrok.model.facts import DELETED_SUBSCRIBER
 from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.rules import ALL as EVERYBODY
 from syncbrok.pipeline.audit.rules import Violation
@@ -195,8 +196,10 @@ class Life:
         """Where the message's own record is gone, what the first that carries it says is all that is known."""
         born = self.born
         is_all = not born.own and claim.record == born.record
+        if is_all and any(number == DELETED_SUBSCRIBER for number, _ in claim.ended):
+            self.pairs[DELETED_SUBSCRIBER] = Pair(is_counted=True, is_open=True)
         for pos, (number, outcome) in enumerate(claim.ended):
-            if number not in self.pairs or not self.pairs[number].is_open:
+            if not self._is_open_at(number, claim.record):
                 continue
             if is_all:
                 self._end(number, claim.record, pos, good=outcome not in BAD)
@@ -206,6 +209,13 @@ class Life:
         for number, attempts, due_us in claim.tried if is_all else ():
             pair = self._at(number)
             pair.attempts, pair.retry_us, pair.touched = attempts, due_us, claim.record
+
+    def _is_open_at(self, number: int, seq: int) -> bool:
+        """Whether it has not ended there; at those who are gone, whether it has ended badly at none of them."""
+        if number in self.pairs or number != DELETED_SUBSCRIBER:
+            return number in self.pairs and self.pairs[number].is_open
+        gone = [pair for one, pair in self.pairs.items() if self._known.deleted(one) < seq]
+        return all(pair.ends[-1][2] for pair in gone if pair.ends)
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
@@ -233,7 +243,7 @@ class Life:
             self.complete = seq
 
     def _is_gone(self, number: int, seq: int, pos: int) -> bool:
-        return (self._known.deleted(number), _DELETED_AT) <= (seq, pos)
+        return number == DELETED_SUBSCRIBER or (self._known.deleted(number), _DELETED_AT) <= (seq, pos)
 
     def _at(self, number: int) -> Pair:
         if number not in self.pairs:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from syncbrok.model.facts import DELETED_SUBSCRIBER
 from syncbrok.model.names import SEQUENCE_MAX
 
 _SNAPSHOT: Final = (
@@ -124,8 +125,11 @@ class Declared:
 
     def _carried(self, fact: RareFact) -> None:
         message = fact.detail["message"]
+        is_gone = message < self.records[0]  # else the rows tell of whom it died at that has been deleted
         self.carried_ends += [
-            (message, number, fact.sequence, fact.time_us, outcome) for number, outcome in fact.detail["ended"]
+            (message, number, fact.sequence, fact.time_us, outcome)
+            for number, outcome in fact.detail["ended"]
+            if is_gone or number != DELETED_SUBSCRIBER
         ]
         self.carried_attempts += [(message, one["subscriber"], one["attempts"]) for one in fact.detail["tried"]]
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome
+from syncbrok.model.facts import ALL_SUBSCRIBERS, DELETED_SUBSCRIBER, Outcome
 from syncbrok.pipeline.completion import replays
 from syncbrok.pipeline.completion.moments import NEVER, Flags, Longs, is_good, longs, outcome_of, record_of
 from syncbrok.pipeline.completion.replays import Event
@@ -103,14 +103,17 @@ def standing(table: pa.Table, known: Known) -> Standing:
 # -- deliveries -------------------------------------------------------------------------------------------------------
 
 
-def _counted(accepted: Accepted, subscribers: Subscribers) -> tuple[Longs, Longs]:
-    """Place of the message and number of the subscriber of each counted delivery; ``NOBODY`` where there is none."""
+def _counted(accepted: Accepted, subscribers: Subscribers, died: Longs) -> tuple[Longs, Longs]:
+    """Place of the message and number of the subscriber of each counted delivery; ``NOBODY`` where there is none. The
+    messages that ``died`` at one that is gone count that as well."""
     by_queue: dict[str | None, list[int]] = {}
     for place, queue in enumerate(subscribers.queue):
         by_queue.setdefault(queue, []).append(place)
     queues = accepted.queue.dictionary_encode("encode")
     codes = longs(queues.indices)
-    places, numbers = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    at = places_of(accepted.message, died)
+    places = [at[at >= 0]]
+    numbers = [np.full(len(places[0]), DELETED_SUBSCRIBER)]
     for code, queue in enumerate(queues.dictionary.to_pylist()):
         here = np.flatnonzero(codes == code)
         sequences = accepted.message[here]
@@ -130,7 +133,7 @@ def _counted(accepted: Accepted, subscribers: Subscribers) -> tuple[Longs, Longs
 
 
 def _deliveries(accepted: Accepted, own: Rows, subscribers: Subscribers) -> Deliveries:
-    place, number = _counted(accepted, subscribers)
+    place, number = _counted(accepted, subscribers, np.unique(own.message[own.subscriber == DELETED_SUBSCRIBER]))
     nothing, last = np.zeros(len(place), np.int64), np.full(len(place), LAST)
     message = np.concatenate([accepted.message[place], own.message])
     subscriber = np.concatenate([number, own.subscriber])
@@ -171,6 +174,8 @@ def _first_end(
     end, at = np.minimum(own, whole), np.where(own <= whole, own_at, whole_at)
     who = places_of(subscribers.number, number)
     gone = np.where(who >= 0, _taken(subscribers.gone, who), NEVER)
+    nameless = counted & (number == DELETED_SUBSCRIBER)
+    gone[nameless] = record_of(own[nameless])
     dropped = counted & (gone != NEVER) & ((end == LAST) | (record_of(end) > gone))
     end = np.where(dropped, _taken(subscribers.gone_end, who), np.where(end == LAST, NEVER, end))
     at = np.where(dropped, _taken(subscribers.gone_us, who), at)
