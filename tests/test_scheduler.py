@@ -1,5 +1,6 @@
 """What the scheduler decides, rule by rule, without a disk and without a clock."""
 
+from syncbrok.delivery.chunk import CHUNK
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
@@ -347,3 +348,23 @@ def test_settled_messages_leave_no_rows() -> None:
     log.later(10_000)
     log.pump()
     assert log.scheduler.message_state(straggler) == "complete"
+
+
+def test_a_child_is_published_long_after_its_parent_died() -> None:
+    """RULES 12: its policy applies at once, also where all that is left of the parent and its other children are those
+    that outlived their thousands of neighbours."""
+    log = log_with(1, retry=RetryPolicy((60.0,), 0.0))
+    log.queue(2)  # nobody listens to it
+    parent, _ = log.publish(1), log.publish(1, delay_s=86_400)
+    log.pump(lambda _: BROKEN)
+    log.publish_run(2, CHUNK)
+    first = log.publish(1, parent)
+    log.publish_run(2, CHUNK)
+    log.later(60)
+    log.pump(lambda _: BROKEN)
+    log.publish_run(2, CHUNK)
+    second = log.publish(1, parent)
+    held = log.publish(1, parent, policy=ParentFailure.HOLD)
+    log.pump()
+    states = log.scheduler.message_states(first, 1) + [log.scheduler.message_state(one) for one in (second, held)]
+    assert states == ["dead", "dead", "held"]

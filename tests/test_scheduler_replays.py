@@ -34,6 +34,25 @@ def test_a_replay_mends_the_parent_and_its_descendants_in_order() -> None:
     assert log.scheduler.dead_letters(1) == {}
 
 
+def test_a_delayed_child_whose_time_comes_while_its_dead_parent_is_replayed_goes_after_it() -> None:
+    """RULES 7 and 12: it waits for the end of the replay as one that was accepted without a delay, also where it is not
+    the first one."""
+    log = log_with(1)
+    parent = log.publish(1)
+    log.pump(lambda _: BROKEN)
+    child = log.publish(1, parent, policy=ParentFailure.HOLD, delay_s=2)
+    log.rearm(1, RearmedEntry(parent, 1, (1,), (), (1,)))
+    log.pump(lambda _: BROKEN)
+    log.rearm(2, RearmedEntry(parent, 1, (1,), (), (2,)))
+    (attempt,) = log.take()
+    log.later(2)
+    assert log.take() == []
+    assert log.scheduler.message_state(child) == "waiting"
+    log.answer(attempt)
+    log.commit()
+    assert to(log.pump()) == [(child, 1)]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_old_message_is_mended_like_a_young_one(restarted: bool) -> None:
     """RULES 21: one that outlived its thousands of neighbours, whose rows are kept another way (``Chunk.make_thin``),

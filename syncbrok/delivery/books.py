@@ -82,7 +82,9 @@ class Books:
     followers: dict[int, dict[int, None]] = field(default_factory=dict)
     """within replays: who waits for whom, in order"""
     ended_leaders: deque[int] = field(default_factory=deque)
-    """messages with followers that have ended outside a replay"""
+    """messages with followers or latecomers that have ended outside a replay"""
+    latecomers: dict[int, list[int]] = field(default_factory=dict)
+    """messages that have not ended -> subscribers that catch up and have others ``behind`` them"""
     replay_number: int = 0
     held_on: dict[int, "array[int]"] = field(default_factory=dict)
     """parent that ended badly -> its children on hold"""
@@ -96,13 +98,14 @@ class Books:
 
     def concerns_others(self, message: int) -> bool:
         """Whether the message's end is more than the end of its row: somebody watches it or has asked for it, or
-        another follows it in its key or in a replay."""
+        another follows it in its key, in a replay or where somebody catches up."""
         return (
             message in self.tail_of
             or message in self.watched
             or message in self.asked
             or message in self.replays
             or message in self.followers
+            or message in self.latecomers
         )
 
     def try_again(self, cursor: Cursor, sequence: int, tried: TriedState) -> None:

@@ -1,11 +1,14 @@
 """A subscriber that starts in the past: what came before it, told from the log, takes its place in the cursor. Pure."""
 
+from typing import Final
+
 from syncbrok.delivery.books import Books
 from syncbrok.delivery.cursor import Cursor
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.ledger import ONLY
-from syncbrok.delivery.lifecycle import MessageState
-from syncbrok.model.facts import Reason
+from syncbrok.delivery.lifecycle import PARENT_REASON, MessageState
+
+_OF_A_PARENT: Final = frozenset(PARENT_REASON.values())
 
 
 class CatchingUp:
@@ -24,21 +27,46 @@ class CatchingUp:
             return
         ledger = self._books.ledger
         bad = ledger.bad.get(sequence)
-        if bad is not None and (bad.state is not MessageState.DEAD or bad.reason is Reason.PARENT_FAILED):
+        if bad is not None and (bad.state is not MessageState.DEAD or bad.reason in _OF_A_PARENT):
             return
-        state = ledger.state(sequence)
         if ledger.flags(sequence) & ONLY:
             return
-        waits_here = [parent for parent in parents if not cursor.finished(parent)]
-        if waits_here:
-            cursor.behind.setdefault(waits_here[-1], []).append((sequence, parents))
+        leader = self._leader(cursor, sequence, parents)
+        if leader:
             cursor.parked.add(sequence)
-        elif state < MessageState.COMPLETE and (
-            state is not MessageState.PENDING or not self._gates.open_at(sequence, cursor)
-        ):
-            cursor.parked.add(sequence)
+            cursor.behind.setdefault(leader, []).append((sequence, parents))
+            self._follow(cursor, leader)
         else:
             cursor.ready.add(sequence)
+
+    def _leader(self, cursor: Cursor, sequence: int, parents: tuple[int, ...]) -> int:
+        """Whose end a message waits for at this subscriber, 0 for nobody's: that of a parent there; its own, while it
+        could go to nobody; and where it has ended before its parents, since all that it counted are gone, theirs."""
+        ledger = self._books.ledger
+        waits_here = [parent for parent in parents if not cursor.finished(parent)]
+        if waits_here:
+            return waits_here[-1]
+        state = ledger.state(sequence)
+        if state < MessageState.COMPLETE:
+            return 0 if state is MessageState.PENDING and self._gates.open_at(sequence, cursor) else sequence
+        return next((parent for parent in parents if ledger.state(parent) < MessageState.COMPLETE), 0)
+
+    def _follow(self, cursor: Cursor, leader: int) -> None:
+        if self._books.ledger.state(leader) < MessageState.COMPLETE:
+            self._books.latecomers.setdefault(leader, []).append(cursor.number)
+
+    def restored(self) -> None:
+        """The cursors have come out of a checkpoint."""
+        for cursor in self._books.cursors.values():
+            for leader in cursor.behind:
+                self._follow(cursor, leader)
+
+    def leader_ended(self, sequence: int) -> None:
+        """A message has ended everywhere."""
+        for number in self._books.latecomers.pop(sequence, ()):
+            cursor = self._books.cursors.get(number)
+            if cursor is not None:
+                self.ended(cursor, sequence)
 
     def ended(self, cursor: Cursor, sequence: int) -> None:
         """A message has ended at a subscriber that catches up: those behind it there may be next."""

@@ -180,6 +180,7 @@ class Gates:
             self.hold(child)
         elif event is MessageEvent.BLOCKED and state in (MessageState.HELD, MessageState.SCHEDULED):
             ledger.change(child, event)
+            self.wait_on_ended(child)
         elif state == MessageState.PENDING:
             self._open_parked(child, [cursor] if cursor else self._cursors_of(child))
 
@@ -204,7 +205,7 @@ class Gates:
         self.parent_ended(sequence, first_child)
         books.ledger.change(sequence, event, reason)
         books.asked.pop(sequence, None)
-        if sequence in books.followers:
+        if sequence in books.followers or sequence in books.latecomers:
             books.ended_leaders.append(sequence)
         key = books.tail_of.pop(sequence, None)
         if key is not None:

@@ -309,8 +309,8 @@ class Ledger:
         for edge in edges:
             parent = edge & ~KEY_EDGE
             holder = self.chunks.get(parent >> CHUNK_SHIFT)
-            if holder is None:
-                continue  # ended already: nobody will ask for its children
+            if holder is None or not 0 < holder.state[parent & CHUNK_MASK] < MessageState.COMPLETE:
+                continue  # ended already: nobody will ask for its children, and the last of them may be gone
             if holder.first_child is None or holder.last_child is None:
                 holder.first_child = array("Q", bytes(8 * CHUNK))
                 holder.last_child = array("Q", bytes(8 * CHUNK))

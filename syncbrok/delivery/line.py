@@ -91,7 +91,7 @@ class Line:
             share -= 1
             replay = 0
             before = tried[sequence].attempts if sequence in tried else 0
-            if replays and sequence in replays:
+            if replays and sequence in replays and number in replays[sequence].left:
                 replay = replays[sequence].number
                 before = before or replays[sequence].attempts.get(number, 0)
             cursor.flight[sequence] = before + 1
@@ -294,10 +294,11 @@ class Line:
     def _ended_meanwhile(self, attempt: Attempt, cursor: Cursor) -> bool:
         """Whether a cancel, a purge or an expiry has ended the delivery while its attempt was out."""
         entry = self._books.replays.get(attempt.message)
-        if entry is not None:
-            return attempt.subscriber not in entry.left
+        if entry is not None and attempt.subscriber in entry.left:
+            return False
         if attempt.replay:
             return True
+        # Who catches up is sent what has ended, also while a replay sends it to others.
         return cursor.counts(attempt.message) and self._books.ledger.state(attempt.message) >= MessageState.COMPLETE
 
     def _note(self, cursor: Cursor, reason: Reason, status: int, now_us: int) -> None:

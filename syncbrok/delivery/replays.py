@@ -130,14 +130,12 @@ class Replays:
         self._gates.replayed(sequence)
         self._gates.parent_ended(sequence, books.ledger.first_child(sequence))
 
-    def leaders_ended(self) -> None:
-        """Messages outside the replays, that some inside wait for, have ended for the first time."""
-        while self._books.ended_leaders:
-            leader = self._books.ended_leaders.popleft()
-            bad = self._books.ledger.bad.get(leader)
-            failed = set() if bad is None else self._still_bad(leader, bad.queue) or {_NOBODY_LEFT}
-            for follower in self._books.followers.pop(leader, ()):
-                self._parent_finished(follower, leader, failed, frozenset())
+    def leader_ended(self, leader: int) -> None:
+        """A message outside the replays, that some inside wait for, has ended for the first time."""
+        bad = self._books.ledger.bad.get(leader)
+        failed = set() if bad is None else self._still_bad(leader, bad.queue) or {_NOBODY_LEFT}
+        for follower in self._books.followers.pop(leader, ()):
+            self._parent_finished(follower, leader, failed, frozenset())
 
     def _parent_finished(self, follower: int, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]) -> None:
         """The parent has ended, or ended again: badly at the subscribers ``failed``, well at those ``reached``."""

@@ -78,7 +78,7 @@ class Scheduler(Standing):
         while self._gates.busy:
             self._gates.work(limits.cascade_slice)
         self._finish_leaving(None)
-        self._replays.leaders_ended()
+        self._leaders_ended()
         return snapshot.dump(self.books)
 
     def restore(self, parts: dict[str, bytes], declared: Iterable[QueueSet | SubscriberSet]) -> None:
@@ -87,6 +87,7 @@ class Scheduler(Standing):
         for fact in declared:
             self.apply(fact)
         snapshot.load(self.books, parts)
+        self._catching_up.restored()
 
     # -- facts --------------------------------------------------------------------------------------------------------
 
@@ -143,8 +144,14 @@ class Scheduler(Standing):
     def _applied(self) -> None:
         if self._gates.busy:
             self._gates.work(limits.cascade_slice // 16)
-        if self.books.ended_leaders:
-            self._replays.leaders_ended()
+        self._leaders_ended()
+
+    def _leaders_ended(self) -> None:
+        leaders = self.books.ended_leaders
+        while leaders:
+            leader = leaders.popleft()
+            self._replays.leader_ended(leader)
+            self._catching_up.leader_ended(leader)
 
     def _queue_set(self, fact: QueueSet) -> None:
         queue = Queue(fact.number, fact.name, fact.settings)
@@ -247,7 +254,7 @@ class Scheduler(Standing):
         self._line.wake_due(now_us)
         self._gates.work(limits.cascade_slice)
         self._finish_leaving(limits.cascade_slice)
-        self._replays.leaders_ended()
+        self._leaders_ended()
         if self.suspended:
             return []
         return self._line.take(now_us, durable, limit)
@@ -322,6 +329,7 @@ class Scheduler(Standing):
     def urgent(self, rows: Iterable[Row]) -> bool:
         """Whether somebody waits for one of these rows to be durable: children, or a publisher (RULES 24)."""
         watched, followers, chunks = self.books.watched, self.books.followers, self.books.ledger.chunks
+        held_on = self.books.held_on
         number, children = -1, None
         for row in rows:
             message = row[0]
@@ -333,6 +341,7 @@ class Scheduler(Standing):
                 (children and children[message & CHUNK_MASK])
                 or (watched and message in watched)
                 or (followers and message in followers)
+                or (held_on and message in held_on)
             ) and row.outcome is not Outcome.FAILED:
                 return True
         return False
@@ -344,6 +353,7 @@ class Scheduler(Standing):
             books.ledger.first_child(message)
             or (books.watched and message in books.watched)
             or (books.followers and message in books.followers)
+            or (books.held_on and message in books.held_on)
         )
 
     # -- history for subscribers that start in the past ---------------------------------------------------------------

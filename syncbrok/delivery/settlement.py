@@ -39,7 +39,9 @@ class Settlement:
         restart one of those before it, and that concerns nobody but the message and its children. Neighbours of that
         kind are counted down together; all others go one by one."""
         books, cursors, chunks = self._books, self._books.cursors, self._books.ledger.chunks
-        others = bool(books.tail_of or books.watched or books.asked or books.replays or books.followers)
+        others = bool(
+            books.tail_of or books.watched or books.asked or books.replays or books.followers or books.latecomers
+        )
         subscriber = number = -1
         cursor: Cursor | None = None
         unconfirmed: set[int] = set()

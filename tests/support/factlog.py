@@ -26,7 +26,7 @@ from syncbrok.model.facts import (
     last_sequence,
 )
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
-from syncbrok.model.names import QueueName, SubscriberId, make_message_id
+from syncbrok.model.names import QueueName, SubscriberId, make_message_id, sequence_of
 
 KEY = bytes(range(16))
 OK = Answer(Reason.NONE, 200)
@@ -174,6 +174,14 @@ class FactLog:
             if not taken and not self.rows and self.scheduler.next_due_us() != 0:
                 return made
             self.commit()
+
+    def feed(self, together: int = 20) -> None:
+        """What ``Upkeep`` tells subscribers that start in the past, until they want no more."""
+        while hungry := self.scheduler.needs_history():
+            for subscriber, queue, after in hungry:
+                old = [one for one in self.messages() if one.queue == queue and one.sequence > after and not one.only]
+                told = [(one.sequence, tuple(map(sequence_of, one.parents))) for one in old[:together]]
+                self.scheduler.feed_history(subscriber, told, finished=len(old) <= together)
 
     def later(self, seconds: float) -> None:
         """Time goes by, and a wheel's bucket more."""

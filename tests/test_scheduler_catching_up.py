@@ -1,0 +1,169 @@
+"""Subscribers that start in the past, among cancels, replays and others that leave (RULES 14)."""
+
+import random
+
+import pytest
+
+from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.log.order import check
+from syncbrok.model.facts import Outcome, Outcomes, Rearmed, RearmedEntry, Reason
+from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
+from syncbrok.model.names import sequence_of
+from tests.support.factlog import FactLog, declared, log_with, some_answers, to
+
+
+def latecomer(log: FactLog, number: int, queue: int = 1) -> None:
+    log.subscriber(number, queue, start=1)
+    log.feed()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DROPPED, Outcome.EXPIRED])
+def test_what_died_of_a_parent_is_passed_by(outcome: Outcome) -> None:
+    """RULES 12 and 14: nobody was to get it any more, whichever way the parent failed."""
+    log = log_with(1)
+    log.subscriber(1, 1, paused=True)
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    log.end_all(parent, outcome, Reason.CANCELLED)
+    log.pump()
+    assert log.scheduler.message_state(child) == "dead"
+    latecomer(log, 2)
+    assert log.pump() == []
+
+
+def test_a_replay_to_others_does_not_keep_a_latecomer_from_catching_up() -> None:
+    """RULES 14 and 21: what it acknowledges meanwhile has ended there, and is not sent to it again at each start."""
+    log = log_with(1)
+    message = log.publish(1)
+    log.pump()
+    log.subscriber(1, 1, paused=True)
+    log.rearm(1, RearmedEntry(message, 1, (1,), (), (1,)))
+    latecomer(log, 2)
+    (attempt,) = log.take()
+    assert (attempt.message, attempt.subscriber, attempt.replay) == (message, 2, 0)
+    assert log.answer(attempt).outcome is Outcome.DELIVERED
+    log.commit()
+    log.restart()
+    log.feed()
+    assert log.pump() == []
+    log.subscriber(1, 1)
+    assert to(log.pump()) == [(message, 1)]
+
+
+@pytest.mark.parametrize("restart", ["none", "log", "checkpoint"])
+@pytest.mark.parametrize("fed", ["before", "after"])
+def test_what_ended_before_its_parents_waits_for_them_at_a_latecomer(restart: str, fed: str) -> None:
+    """RULES 13: those that the message counted are deleted, so it has ended though its parent has not; it is not sent
+    before the parent's end, and it is sent then, whether the latecomer was told of it before or after."""
+    log = log_with(1)
+    log.queue(2)
+    log.subscriber(3, 2)
+    log.subscriber(1, 1, paused=True)
+    parent = log.publish(1)
+    child = log.publish(2, parent)
+    log.subscriber(4, 2, start=1)
+    if fed == "before":
+        log.feed()
+    log.unsubscribe(3)
+    log.feed()
+    assert log.pump() == []
+    assert log.scheduler.message_state(child) == "complete"
+    if restart == "checkpoint":
+        parts = log.scheduler.checkpoint()
+        log.scheduler = Scheduler()
+        log.scheduler.restore(parts, declared(log.facts))
+    elif restart == "log":
+        log.restart()
+    log.feed()
+    assert log.pump() == []
+    log.subscriber(1, 1)
+    assert to(log.pump()) == [(parent, 1), (child, 4)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_latecomer_gets_everything_once_and_nothing_early(seed: int) -> None:
+    """RULES 13 and 14 over random histories: the facts keep every promise, everything ends, and a start from the log
+    sends nothing again (but what a replay has mended since it was passed by)."""
+    chance = random.Random(seed)
+    log = log_with(1, 2, retry=RetryPolicy((5.0,), 0.0), window=4)
+    log.queue(2, Scope.SAME)
+    log.subscriber(3, 2)
+    log.queue(3)  # nobody listens to it
+    for _ in range(110):
+        _act(log, chance)
+        if chance.random() < 0.02:
+            log.restart(through=chance.choice((None, chance.randint(1, len(log.facts)))))
+        log.later(chance.choice((0, 0, 1, 3)))
+    for cursor in list(log.scheduler.books.cursors.values()):
+        if cursor.subscriber.settings.paused:
+            log.subscriber(cursor.number, cursor.queue, start=cursor.subscriber.settings.start)
+    for _ in range(8):
+        log.feed()
+        log.pump()
+        log.later(30)
+    assert not check(log.facts)
+    left = {log.scheduler.message_state(one) for one in log.scheduler.unended(None, None, 10_000)}
+    assert left <= {"held", "waiting"}
+    assert not left or "held" in left
+    log.restart()
+    log.feed()
+    mended = {entry.message for fact in log.facts if isinstance(fact, Rearmed) for entry in fact.entries}
+    assert [attempt for attempt in log.pump() if attempt.message not in mended] == []
+
+
+def _act(log: FactLog, chance: random.Random) -> None:
+    known = [message.sequence for message in log.messages() if message.queue != 3]
+    cursors = log.scheduler.books.cursors
+    match chance.choices(("publish", "pump", "cancel", "replay", "pause", "come", "go", "fill"), _OFTEN)[0]:
+        case "publish":
+            parents = chance.sample(known[-12:], min(len(known[-12:]), chance.choice((0, 0, 1, 1, 2))))
+            log.publish(
+                chance.choice((1, 2)),
+                *parents,
+                policy=chance.choice(list(ParentFailure)),
+                scope=chance.choice(list(Scope)),
+                key=chance.choice(("", "", "k")),
+                delay_s=chance.choice((0, 0, 0, 2)),
+                expires_s=chance.choice((0, 0, 0, 0, 9)),
+            )
+        case "pump":
+            log.feed()
+            log.pump(some_answers(chance, 0.25))
+        case "cancel":
+            waiting = [one for one in known if not log.scheduler.ended(one)]
+            if waiting:
+                log.end_all(chance.choice(waiting), Outcome.DROPPED, Reason.CANCELLED)
+        case "replay":
+            _replay(log, chance)
+        case "pause":
+            one = cursors[chance.choice(sorted(cursors))].subscriber
+            log.subscriber(one.number, one.queue, paused=chance.random() < 0.5, start=one.settings.start)
+        case "come":
+            start = chance.choice((1, chance.randint(1, len(log.facts))))
+            log.subscriber(4 + len(log.facts), chance.choice((1, 2)), start=start)
+        case "go" if len(cursors) > 2:
+            log.unsubscribe(chance.choice(sorted(cursors)))
+        case "fill":
+            log.publish_run(3, chance.choice((3_000, 4_096)))
+
+
+_OFTEN = (12, 6, 1.5, 2, 0.7, 0.5, 0.3, 0.3)
+
+
+def _replay(log: FactLog, chance: random.Random) -> None:
+    """Some that have ended, to some of those whom they count."""
+    ended = [one for one in log.messages() if one.queue != 3 and log.scheduler.ended(one.sequence)]
+    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+    entries: list[RearmedEntry] = []
+    for one in sorted(chance.sample(ended, min(len(ended), chance.choice((1, 1, 3))))):
+        counted = log.scheduler.counted(one.sequence)
+        if not counted:
+            continue
+        again = {entry.message for entry in entries}
+        numbers = tuple(sorted(chance.sample(counted, chance.randint(1, len(counted)))))
+        tried = [[row.attempt for row in rows if (row.message, row.subscriber) == (one.sequence, n)] for n in numbers]
+        parents = tuple(p for p in map(sequence_of, one.parents) if p in again or not log.scheduler.ended(p))
+        attempts = tuple(max(some, default=0) for some in tried)
+        entries.append(RearmedEntry(one.sequence, one.queue, numbers, parents, attempts, one.parent_failure))
+    if entries:
+        log.rearm(len(log.facts), *entries)
