@@ -152,7 +152,11 @@ _OFTEN = (12, 6, 1.5, 2, 0.7, 0.5, 0.3, 0.3)
 
 def _replay(log: FactLog, chance: random.Random) -> None:
     """Some that have ended, to some of those whom they count."""
-    ended = [one for one in log.messages() if one.queue != 3 and log.scheduler.ended(one.sequence)]
+    ended = [
+        one
+        for one in log.messages()
+        if one.queue != 3 and log.scheduler.ended(one.sequence) and log.can_be_read(one.sequence)
+    ]
     rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
     entries: list[RearmedEntry] = []
     for one in sorted(chance.sample(ended, min(len(ended), chance.choice((1, 1, 3))))):

@@ -179,7 +179,8 @@ class FactLog:
         """What ``Upkeep`` tells subscribers that start in the past, until they want no more."""
         while hungry := self.scheduler.needs_history():
             for subscriber, queue, after in hungry:
-                old = [one for one in self.messages() if one.queue == queue and one.sequence > after and not one.only]
+                known = [one for one in self.messages() if one.queue == queue and one.sequence > after and not one.only]
+                old = [one for one in known if one.sequence > self.gone or self.can_be_read(one.sequence)]
                 told = [(one.sequence, tuple(map(sequence_of, one.parents))) for one in old[:together]]
                 self.scheduler.feed_history(subscriber, told, finished=len(old) <= together)
 
