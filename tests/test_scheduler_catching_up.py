@@ -80,6 +80,25 @@ def test_what_ended_before_its_parents_waits_for_them_at_a_latecomer(restart: st
     assert to(log.pump()) == [(parent, 1), (child, 4)]
 
 
+def test_ends_that_become_durable_together_are_heard_of() -> None:
+    """RULES 13: the first row has a latecomer wait for what the second one ends."""
+    log = log_with(3)
+    log.queue(2)
+    log.subscriber(2, 2, paused=True)
+    first, second = log.publish(1), log.publish(2)
+    log.pump()
+    child = log.publish(1, second, first)
+    log.unsubscribe(3)
+    latecomer(log, 4)
+    log.subscriber(2, 2)
+    taken = sorted(log.take(), key=lambda one: one.message)
+    assert to(taken) == [(first, 4), (second, 2)]
+    for attempt in taken:
+        log.answer(attempt)
+    log.commit()
+    assert to(log.pump()) == [(child, 4)]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_latecomer_gets_everything_once_and_nothing_early(seed: int) -> None:
     """RULES 13 and 14 over random histories: the facts keep every promise, everything ends, and a start from the log

@@ -96,6 +96,11 @@ class Books:
     time_us: int = 0
     """of the newest fact applied"""
 
+    @property
+    def others(self) -> bool:
+        """Whether ``concerns_others`` may be true of any message."""
+        return bool(self.tail_of or self.watched or self.asked or self.replays or self.followers or self.latecomers)
+
     def concerns_others(self, message: int) -> bool:
         """Whether the message's end is more than the end of its row: somebody watches it or has asked for it, or
         another follows it in its key, in a replay or where somebody catches up."""

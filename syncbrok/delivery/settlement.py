@@ -39,9 +39,7 @@ class Settlement:
         restart one of those before it, and that concerns nobody but the message and its children. Neighbours of that
         kind are counted down together; all others go one by one."""
         books, cursors, chunks = self._books, self._books.cursors, self._books.ledger.chunks
-        others = bool(
-            books.tail_of or books.watched or books.asked or books.replays or books.followers or books.latecomers
-        )
+        others = books.others
         subscriber = number = -1
         cursor: Cursor | None = None
         unconfirmed: set[int] = set()
@@ -88,6 +86,7 @@ class Settlement:
             else:
                 self._count_down(number, places)
                 self.apply(row)
+                others = books.others
                 chunk = chunks.get(number)
         self._count_down(number, places)
 
