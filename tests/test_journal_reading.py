@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from syncbrok.log import retention, segment
+from syncbrok.log.catalogue import Catalogue, Part
 from syncbrok.log.codec import encode_batch
 from syncbrok.log.journal import Journal
-from syncbrok.log.reader import SLICE
+from syncbrok.log.reader import SLICE, Reader
 from syncbrok.log.recent import Batch, Recent
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Carried, FactOrRun, Outcome, Outcomes, Published, Reason, Row, Tried
@@ -272,6 +273,61 @@ def test_carried_messages_outlive_their_segment(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*1.log.dropped"))
     journal.sweep(START_US + 10**9)
     assert not list(tmp_path.glob("*.dropped"))
+    journal.close()
+
+
+def test_a_segment_that_goes_at_this_moment_is_looked_for_elsewhere(tmp_path: Path) -> None:
+    """DESIGN 4: who has looked at the list of segments and finds the file gone takes a carried message from where it
+    was carried to (it was a dead letter, ``content_lost``), and everything else as if the file had been gone before
+    (the broker stopped)."""
+    journal = open_journal(tmp_path)
+    kept, gone = publish(journal, 2, content=b"content", key="k", idempotency_key="once")
+    roll(journal)
+    (child,) = publish(journal, parents=(gone.id,))
+    carry(journal, kept)
+    journal.close()
+    journal = open_journal(tmp_path)  # no index is in memory
+    first = journal.segments()[0].path
+    first.rename(first.with_suffix(".away"))
+    assert journal.read_many([2, 3, child.sequence]) == [kept, None, child]
+    assert journal.place_of(3) is None
+    assert journal.children_of(gone.sequence, 10) == [child.sequence]
+    assert journal.queue_sequences(1, 0, 10) == [child.sequence]
+    assert journal.with_key("k", None, 10) == [kept.sequence]
+    assert journal.with_idempotency_key("once", 1, 0) == [kept.sequence]
+    assert journal.rows_of(kept.sequence) == []
+    first.with_suffix(".away").rename(first)
+    journal.close()
+
+
+class Dropping(Catalogue):
+    """The real one, of a journal that drops its oldest segment while somebody asks for the segments behind a place."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal.uuid, ())
+        self.parts, self.journal, self.dropped_while_asked = journal._catalogue.parts, journal, False
+
+    def from_segment_of(self, sequence: int) -> tuple[Part, ...]:
+        parts = super().from_segment_of(sequence)
+        if not self.dropped_while_asked:
+            self.dropped_while_asked = True
+            base = self.parts[0].info.base
+            self.dropped(base)
+            self.journal.drop_oldest()
+        return parts
+
+
+def test_history_is_whole_while_segments_go(tmp_path: Path) -> None:
+    """RULES 14: what is carried out of a segment while its queue is read is told, whichever side of the drop it is
+    found on."""
+    journal = open_journal(tmp_path)
+    kept, *_ = publish(journal, 3)
+    roll(journal)
+    (young,) = publish(journal)
+    carry(journal, kept)
+    catalogue = Dropping(journal)
+    assert Reader(catalogue, lambda: journal.next_sequence).queue_sequences(1, 0, 10) == [kept.sequence, young.sequence]
+    assert catalogue.dropped_while_asked
     journal.close()
 
 

@@ -295,11 +295,12 @@ class Journal:
             # First the decision, then the deed: a start in between finishes it.
             self._oldest = parts[1].info.base
             self._save_mark(clean=False)
+            # Readers know of it before the file goes: who does not find the file looks again, and elsewhere.
+            self._catalogue.dropped(info.base)
             try:
                 retention.drop(info.path, self._clock_us())
             except OSError as problem:
                 raise LogFailed(f"dropping {info.path} failed: {problem}") from problem
-            self._catalogue.dropped(info.base)
 
     def sweep(self, now_us: int) -> None:
         """Unlink what was dropped a while ago."""

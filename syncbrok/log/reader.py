@@ -59,8 +59,8 @@ class Reader:
         if len(facts) == len(sequences) and [_own(fact) for fact in facts] == sequences:
             return facts  # type: ignore[return-value]  # a run of a backlog, as it nearly always is
         found = {fact.sequence: fact for fact in facts if isinstance(fact, Published)}
-        oldest = self._catalogue.oldest
-        gone = {sequence for sequence in sequences if sequence < oldest}
+        # Not by the log's oldest sequence: a segment may be dropped at this moment.
+        gone = {sequence for sequence in sequences if sequence not in found}
         if gone:
             for fact in self._facts(sorted(self._carried_in(gone))):
                 if isinstance(fact, Carried):
@@ -70,11 +70,20 @@ class Reader:
     def _carried_in(self, gone: Iterable[int]) -> Iterator[int]:
         """The records that carry these messages."""
         for sequence in gone:
-            for part in reversed(self._catalogue.parts):
-                record = self._catalogue.index(part).carried(sequence)
+            for _, index in self._indexes(reversed(self._catalogue.parts)):
+                record = index.carried(sequence)
                 if record is not None:
                     yield record
                     break
+
+    def _indexes(self, parts: Iterable[Part]) -> Iterator[tuple[Part, SegmentIndex]]:
+        """The index of each that retention has not dropped meanwhile."""
+        for part in parts:
+            try:
+                index = self._catalogue.index(part)
+            except FileNotFoundError:
+                continue
+            yield part, index
 
     def inherited(self) -> Iterator[Fact]:
         """What is to be known before anything else where there is no checkpoint: the end of messages that ended badly
@@ -190,10 +199,10 @@ class Reader:
         part = self._catalogue.part_of(sequence)
         if part is None:
             return None
-        blocks = self._blocks(part, [sequence])
-        if not blocks:
-            return None
         try:
+            blocks = self._blocks(part, [sequence])
+            if not blocks:
+                return None
             descriptor = os.open(part.info.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
@@ -222,8 +231,8 @@ class Reader:
         """(sequence of the record, row) for every row of a message, oldest first, those for all subscribers too."""
         places = [
             place
-            for part in self._catalogue.from_segment_of(message)
-            for place in self._catalogue.index(part).rows_of(message)
+            for _, index in self._indexes(self._catalogue.from_segment_of(message))
+            for place in index.rows_of(message)
         ]
         records = {
             fact.sequence: fact.rows
@@ -235,28 +244,34 @@ class Reader:
     def children_of(self, parent: int, limit: int) -> list[int]:
         """Messages that name ``parent``, lowest first, at most ``limit``."""
         found: dict[int, None] = {}
-        for part in self._catalogue.from_segment_of(parent):
-            found.update(dict.fromkeys(self._catalogue.index(part).children_of(parent)))
+        for part, index in self._indexes(self._catalogue.from_segment_of(parent)):
+            found.update(dict.fromkeys(index.children_of(parent)))
             if len(found) >= limit and part.info.base > parent:
                 break
         return sorted(found)[:limit]
 
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
         """Messages of a queue with sequences above ``after``, lowest first, at most ``limit``; carried ones too."""
-        oldest = self._catalogue.oldest
+        while True:
+            oldest = self._catalogue.oldest
+            found = self._queue_sequences(queue, after, limit, oldest)
+            if oldest == self._catalogue.oldest:
+                return found  # else what stood in a segment that was dropped meanwhile stands elsewhere now
+
+    def _queue_sequences(self, queue: int, after: int, limit: int, oldest: int) -> list[int]:
         found: list[int] = []
         if after < oldest - 1:
             carried = {
                 sequence
-                for part in self._catalogue.parts
-                for sequence in self._catalogue.index(part).carried_sequences(queue, after, limit)
+                for _, index in self._indexes(self._catalogue.parts)
+                for sequence in index.carried_sequences(queue, after, limit)
                 if sequence < oldest
             }
             found = sorted(carried)[:limit]
-        for part in self._catalogue.from_segment_of(after):
+        for _, index in self._indexes(self._catalogue.from_segment_of(after)):
             if len(found) >= limit:
                 break
-            found += self._catalogue.index(part).queue_sequences(queue, after, limit - len(found))
+            found += index.queue_sequences(queue, after, limit - len(found))
         return found
 
     def with_key(self, key: str, queue: int | None, limit: int) -> list[int]:
@@ -264,19 +279,18 @@ class Reader:
         hashed = text_hash(key)
         candidates = (
             sequence
-            for part in reversed(self._catalogue.parts)
-            for sequence in reversed(self._catalogue.index(part).with_key(hashed))
+            for _, index in self._indexes(reversed(self._catalogue.parts))
+            for sequence in reversed(index.with_key(hashed))
         )
         return self._newest(candidates, lambda message: message.key == key, queue, limit)
 
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
         """Messages with this idempotency key accepted at ``since_us`` or later, newest first."""
         hashed = text_hash(key)
+        parts = self._catalogue.parts
+        young = [part for part in reversed(parts) if part.active is not None or part.info.last_time_us >= since_us]
         candidates = (
-            sequence
-            for part in reversed(self._catalogue.parts)
-            if part.active is not None or part.info.last_time_us >= since_us
-            for sequence in reversed(self._catalogue.index(part).with_idempotency(hashed))
+            sequence for _, index in self._indexes(young) for sequence in reversed(index.with_idempotency(hashed))
         )
         fits = lambda message: message.idempotency_key == key and message.time_us >= since_us  # noqa: E731
         return self._newest(candidates, fits, queue, None)
