@@ -1,8 +1,6 @@
 """A Space over its life: restarts, checkpoints, retention, old keys and old parents; and a seeded run of everything."""
 
 import asyncio
-import random
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,13 +10,14 @@ from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.log.order import OrderChecker
 from syncbrok.model import limits
-from syncbrok.model.errors import Gone, IdempotencyConflict, SyncbrokError
+from syncbrok.model.errors import Gone, IdempotencyConflict
 from syncbrok.model.facts import Outcome, Published, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, Scope
-from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
-from syncbrok.space.channels import Cancel, ChangeSubscriber, Publish, PurgeQueue, Replay, SendTest, Unsubscribe
+from syncbrok.model.names import QueueName, SubscriberId, make_message_id
+from syncbrok.space.channels import ChangeSubscriber
 from syncbrok.space.queue import Registry
 from tests.support.polling import eventually
+from tests.support.space_script import Script, on_their_way
 from tests.support.spaces import (
     ACKNOWLEDGED,
     NEVER_AGAIN,
@@ -270,70 +269,6 @@ async def test_old_parents_and_keys_are_looked_up_without_stopping_others(tmp_pa
         assert tuple(made[300:600]) == ids
         report = await running.view.message(made[7])
         assert (report.depth, report.root) == (1, (await running.view.message(ids[7])).sequence)
-
-
-class Script:
-    """Random publishes, failures and operations, the same for the same seed but for what the loop interleaves."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.drops = seed % 2 == 0
-        self.ids: list[MessageId] = []
-
-    def answer(self, _: Delivery):
-        return REFUSED if self.random.random() < 0.2 else ACKNOWLEDGED
-
-    async def declare(self, running: Running) -> None:
-        retry = RetryPolicy((0.001, 0.002), 0.2)
-        for number, (scope, failure) in enumerate(
-            [(Scope.ALL, ParentFailure.FAIL), (Scope.SAME, ParentFailure.HOLD), (Scope.ALL, ParentFailure.DELIVER)]
-        ):
-            settings = QueueSettings(scope=scope, parent_failure=failure, retry=retry, window=4)
-            await running.queue(f"q{number}", settings, subscribers=["a", "b", "c"][: number + 1])
-
-    async def publish(self, running: Running) -> None:
-        lines = []
-        for at in range(self.random.randint(1, 8)):
-            count = min(len(self.ids), self.random.choice([0, 1, 1, 2, 3]))
-            parents: list[MessageId | int] = list(self.random.sample(self.ids[-60:], min(count, len(self.ids[-60:]))))
-            if at and self.random.random() < 0.3:
-                parents.append(self.random.randrange(at))
-            key = self.random.choice(["", "", "red", "blue"])
-            lines.append(Message(self.random.randbytes(8), parents=tuple(parents), key=key))
-        queue = QueueName(f"q{self.random.randrange(3)}")
-        self.ids += (await running.put(Publish(queue, tuple(lines)))).ids
-
-    async def operate(self, running: Running) -> None:
-        queue = QueueName(f"q{self.random.randrange(3)}")
-        one = self.random.choice(self.ids)
-        a = SubscriberId("a")
-        # Dropping a part of a message and replaying its dead letters alone leaves one that is neither failed nor
-        # whole: a run does the one or the other.
-        dropping = [Cancel(one), PurgeQueue(queue)] if self.drops else [Replay(queue=queue, descendants=False)]
-        operation = self.random.choice(
-            [
-                *dropping,
-                Replay(id=one),
-                ChangeSubscriber(queue, a, {"paused": self.random.random() < 0.3}),
-                SendTest(queue, a, Message(b"test")),
-                PurgeQueue(queue, dry_run=True),
-                Unsubscribe(queue, SubscriberId("c")),
-            ]
-        )
-        with suppress(SyncbrokError):  # refused: nothing has changed
-            await running.put(operation)
-
-
-def on_their_way(running: Running) -> dict[int, str]:
-    """Messages that have not ended and are neither held nor wait for one that has not ended."""
-    scheduler = running.space._state.scheduler
-    states = {sequence: scheduler.message_state(sequence) for sequence in scheduler.unended(None, None, 10_000)}
-    return {
-        sequence: state
-        for sequence, state in states.items()
-        if state != "held"
-        and not (state == "waiting" and any(not scheduler.ended(one) for one in scheduler.blocked_by(sequence)))
-    }
 
 
 @pytest.mark.parametrize("restarts", [0, 3])
