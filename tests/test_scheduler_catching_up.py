@@ -6,7 +6,7 @@ import pytest
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.order import check
-from syncbrok.model.facts import Outcome, Outcomes, Rearmed, RearmedEntry, Reason
+from syncbrok.model.facts import Outcome, Rearmed, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import sequence_of
 from tests.support.factlog import FactLog, declared, log_with, some_answers, to
@@ -176,7 +176,6 @@ def _replay(log: FactLog, chance: random.Random) -> None:
         for one in log.messages()
         if one.queue != 3 and log.scheduler.ended(one.sequence) and log.can_be_read(one.sequence)
     ]
-    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
     entries: list[RearmedEntry] = []
     for one in sorted(chance.sample(ended, min(len(ended), chance.choice((1, 1, 3))))):
         counted = log.scheduler.counted(one.sequence)
@@ -184,9 +183,8 @@ def _replay(log: FactLog, chance: random.Random) -> None:
             continue
         again = {entry.message for entry in entries}
         numbers = tuple(sorted(chance.sample(counted, chance.randint(1, len(counted)))))
-        tried = [[row.attempt for row in rows if (row.message, row.subscriber) == (one.sequence, n)] for n in numbers]
         parents = tuple(p for p in map(sequence_of, one.parents) if p in again or not log.scheduler.ended(p))
-        attempts = tuple(max(some, default=0) for some in tried)
+        attempts = tuple(log.tries(one.sequence, number) for number in numbers)
         entries.append(RearmedEntry(one.sequence, one.queue, numbers, parents, attempts, one.parent_failure))
     if entries:
         log.rearm(len(log.facts), *entries)

@@ -160,7 +160,7 @@ class History(RuleBasedStateMachine):
             parents = tuple(p for p in above if p in dead or not self.log.scheduler.ended(p))
             entries.append(
                 RearmedEntry(
-                    sequence, fact.queue, (number,), parents, (self._attempts(sequence, number),), fact.parent_failure
+                    sequence, fact.queue, (number,), parents, (self.log.tries(sequence, number),), fact.parent_failure
                 )
             )
         if entries:
@@ -178,15 +178,11 @@ class History(RuleBasedStateMachine):
         self.replay += 1
         numbers = tuple(sorted({counted[one % len(counted)] for one in whom}))
         parents = tuple(p for p in map(sequence_of, fact.parents) if not self.log.scheduler.ended(p))
-        attempts = tuple(self._attempts(fact.sequence, number) for number in numbers)
+        attempts = tuple(self.log.tries(fact.sequence, number) for number in numbers)
         self.log.rearm(
             self.replay,
             RearmedEntry(fact.sequence, fact.queue, numbers, parents, attempts, fact.parent_failure),
         )
-
-    def _attempts(self, sequence: int, number: int) -> int:
-        rows = [row for fact in self.log.facts if isinstance(fact, Outcomes) for row in fact.rows]
-        return max((row.attempt for row in rows if row.message == sequence and row.subscriber == number), default=0)
 
     @invariant()
     def windows_hold(self) -> None:

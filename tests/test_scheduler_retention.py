@@ -221,11 +221,9 @@ def _replay(log: FactLog, chance: random.Random) -> None:
     dead = [one for one in log.scheduler.dead_letters(number) if log.scheduler.ended(one) and log.can_be_read(one)]
     queue = log.scheduler.books.cursors[number].subscriber.queue
     above = {one.sequence: list(map(sequence_of, one.parents)) for one in log.messages()}
-    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows if row.subscriber == number]
     entries = []
     for one in sorted(dead):
         parents = tuple(parent for parent in above[one] if parent in dead or not log.scheduler.ended(parent))
-        tried = max((row.attempt for row in rows if row.message == one), default=0)
-        entries.append(RearmedEntry(one, queue, (number,), parents, (tried,)))
+        entries.append(RearmedEntry(one, queue, (number,), parents, (log.tries(one, number),)))
     if entries:
         log.rearm(len(log.facts), *entries)

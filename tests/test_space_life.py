@@ -13,8 +13,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Gone, IdempotencyConflict
 from syncbrok.model.facts import Outcome, Published, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, Scope
-from syncbrok.model.names import QueueName, SubscriberId, make_message_id
-from syncbrok.space.channels import ChangeSubscriber
+from syncbrok.model.names import QueueName, make_message_id
 from syncbrok.space.queue import Registry
 from tests.support.polling import eventually
 from tests.support.space_script import Script, on_their_way
@@ -25,6 +24,7 @@ from tests.support.spaces import (
     Clock,
     Consumer,
     Running,
+    forget_checkpoints,
     running_space,
 )
 
@@ -43,11 +43,6 @@ def judge(directory: Path) -> None:
         assert checker.violations == []
     finally:
         journal.close()
-
-
-def forget_checkpoints(directory: Path) -> None:
-    for file in directory.glob("checkpoint*"):
-        file.unlink()
 
 
 async def test_a_childs_request_is_made_while_its_parent_is_out(tmp_path: Path):
@@ -286,8 +281,7 @@ async def test_whatever_happens_the_order_holds(tmp_path: Path, seed: int, resta
                     await script.operate(running)
             if life < restarts:
                 continue
-            for queue in ("q0", "q1", "q2"):
-                await running.put(ChangeSubscriber(QueueName(queue), SubscriberId("a"), {"paused": False}))
+            await script.resume(running)
             await eventually(lambda: not on_their_way(running), "all but the held and what waits for them have ended")
     judge(tmp_path)
 

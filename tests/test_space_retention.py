@@ -9,11 +9,9 @@ from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.log.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Fact, Outcomes, Reason
-from syncbrok.model.names import QueueName, SubscriberId
-from syncbrok.space.channels import ChangeSubscriber
 from tests.support.polling import eventually
 from tests.support.space_script import Script, on_their_way
-from tests.support.spaces import ACKNOWLEDGED, Clock, Consumer, Running, running_space
+from tests.support.spaces import ACKNOWLEDGED, Clock, Consumer, Running, forget_checkpoints, running_space
 
 DAY_S = 86_400.0
 LIVES = 4
@@ -52,18 +50,13 @@ class Aging:
         self.read(journal)
         journal.close()
 
-    def forget_checkpoints(self) -> None:
-        for file in self.directory.glob("checkpoint*"):
-            file.unlink()
-
     def read(self, journal: Journal) -> None:
         for fact in journal.replay(0):
             self.facts.setdefault(fact.sequence, fact)
 
     async def finish(self, running: Running) -> None:
         """Everything is answered well."""
-        for queue in ("q0", "q1", "q2"):
-            await running.put(ChangeSubscriber(QueueName(queue), SubscriberId("a"), {"paused": False}))
+        await self.script.resume(running)
         running.consumer.answer = lambda _: ACKNOWLEDGED
 
         def over() -> bool:
@@ -83,7 +76,7 @@ async def test_nothing_is_early_or_lost_however_old_it_grows(tmp_path: Path, see
     for life in range(LIVES):
         await aging.live(first=life == 0, last=life == LIVES - 1)
         if aging.script.random.random() < 0.6:
-            aging.forget_checkpoints()
+            forget_checkpoints(tmp_path)
     facts = [aging.facts[sequence] for sequence in sorted(aging.facts)]
     assert [fact.sequence for fact in facts] == list(range(1, len(facts) + 1))
     assert not check(facts)

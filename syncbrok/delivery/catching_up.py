@@ -1,14 +1,10 @@
 """A subscriber that starts in the past: what came before it, told from the log, takes its place in the cursor. Pure."""
 
-from typing import Final
-
 from syncbrok.delivery.books import Books
 from syncbrok.delivery.cursor import Cursor
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.ledger import ONLY
-from syncbrok.delivery.lifecycle import PARENT_REASON, MessageState
-
-_OF_A_PARENT: Final = frozenset(PARENT_REASON.values())
+from syncbrok.delivery.lifecycle import OF_A_PARENT, MessageState
 
 
 class CatchingUp:
@@ -27,7 +23,7 @@ class CatchingUp:
             return
         ledger = self._books.ledger
         bad = ledger.bad.get(sequence)
-        if bad is not None and (bad.state is not MessageState.DEAD or bad.reason in _OF_A_PARENT):
+        if bad is not None and (bad.state is not MessageState.DEAD or bad.reason in OF_A_PARENT):
             return
         if ledger.flags(sequence) & ONLY:
             return

@@ -209,6 +209,8 @@ PARENT_REASON: Final[dict[MessageState, Reason]] = {
 }
 """Why a child dies of a parent that ended so (RULES 12)."""
 
+OF_A_PARENT: Final = frozenset(PARENT_REASON.values())
+
 
 def delivery_after(state: DeliveryState, event: DeliveryEvent) -> DeliveryState:
     """The state that follows; an impossible pair is a defect of the caller (``KeyError``)."""

@@ -85,27 +85,6 @@ class Reader:
                 continue
             yield part, index
 
-    def inherited(self) -> Iterator[Fact]:
-        """What is to be known before anything else where there is no checkpoint: the end of messages that ended badly
-        and the newest records that carry one, of those whose own records are gone. In the log they stand behind
-        children of these messages, which would be taken for children of complete ones."""
-        parts, oldest = self._catalogue.parts, self._catalogue.oldest
-        if oldest <= 1:
-            return
-        records = dict(chain.from_iterable(self._catalogue.index(part).carried_records() for part in parts))
-        gone = sorted(sequence for sequence in records if sequence < oldest)
-        opened = [
-            fact for fact in self._facts(sorted({oldest, parts[-1].info.base})) if isinstance(fact, SegmentOpened)
-        ]
-        if opened:
-            # How one ended that is carried is told by its rows, which stand behind it.
-            bad = tuple(one for one in opened[-1].bad if one[0] not in records)
-            yield opened[0]._replace(bad=bad)
-        for at in range(0, len(gone), SLICE):  # by their own sequences: parents before children
-            some = sorted(records[sequence] for sequence in gone[at : at + SLICE])
-            carried = [fact for fact in self._facts(some) if isinstance(fact, Carried)]
-            yield from sorted(carried, key=lambda fact: fact.message.sequence)
-
     def _facts(self, records: Sequence[int]) -> list[Fact]:
         """The facts of these records (sorted), those that are there."""
         facts: list[Fact] = []
@@ -224,6 +203,27 @@ class Reader:
                     raise corrupt_error(part.info.path, fact.offset, part.info.base, index.last, fact.why)
                 if fact.sequence > after:
                     yield fact
+
+    def inherited(self) -> Iterator[Fact]:
+        """What is to be known before anything else where there is no checkpoint: the end of messages that ended badly
+        and the newest records that carry one, of those whose own records are gone. In the log they stand behind
+        children of these messages, which would be taken for children of complete ones."""
+        parts, oldest = self._catalogue.parts, self._catalogue.oldest
+        if oldest <= 1:
+            return
+        records = dict(chain.from_iterable(self._catalogue.index(part).carried_records() for part in parts))
+        gone = sorted(sequence for sequence in records if sequence < oldest)
+        opened = [
+            fact for fact in self._facts(sorted({oldest, parts[-1].info.base})) if isinstance(fact, SegmentOpened)
+        ]
+        if opened:
+            # How one ended that is carried is told by its rows, which stand behind it.
+            bad = tuple(one for one in opened[-1].bad if one[0] not in records)
+            yield opened[0]._replace(bad=bad)
+        for at in range(0, len(gone), SLICE):  # by their own sequences: parents before children
+            some = sorted(records[sequence] for sequence in gone[at : at + SLICE])
+            carried = [fact for fact in self._facts(some) if isinstance(fact, Carried)]
+            yield from sorted(carried, key=lambda fact: fact.message.sequence)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 

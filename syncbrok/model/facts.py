@@ -12,9 +12,10 @@ from syncbrok.model.message import ParentFailure, QueueSettings, Scope, Subscrib
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
 ALL_SUBSCRIBERS = 0xFFFF_FFFF
-DELETED_SUBSCRIBER = 0
-"""no subscriber has this number: in a carried message it stands for those that were deleted before"""
 """In a row: every delivery of the message that has not ended. One row ends a message of a cascade (RULES 20)."""
+
+DELETED_SUBSCRIBER = 0
+"""No subscriber has this number: in a carried message it stands for those that were deleted before."""
 
 
 class Outcome(IntEnum):

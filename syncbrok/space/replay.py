@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
+from syncbrok.delivery.lifecycle import OF_A_PARENT
 from syncbrok.model.facts import Published, RearmedEntry, Reason, Row
 from syncbrok.model.names import MessageId, sequence_of
 from syncbrok.space.queue import Registry
@@ -16,8 +17,7 @@ SLICE: Final = 64
 """messages read at once"""
 CHILDREN_MAX: Final = 1_000_000
 """of one message"""
-_through_parent: Final = frozenset({Reason.PARENT_FAILED, Reason.PARENT_EXPIRED, Reason.PARENT_DROPPED,
-                                    Reason.HOLD_EXPIRED})  # fmt: skip
+_through_parent: Final = OF_A_PARENT | {Reason.HOLD_EXPIRED}
 
 
 class Standing(Protocol):

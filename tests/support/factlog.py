@@ -22,7 +22,6 @@ from syncbrok.model.facts import (
     SegmentOpened,
     SubscriberDeleted,
     SubscriberSet,
-    Tried,
     last_sequence,
 )
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
@@ -201,8 +200,7 @@ class FactLog:
         messages = {message.sequence: message for message in self.messages()}
         for sequence in self.scheduler.unended(None, opened - 1, 10_000):
             ended, tried = self.scheduler.carry(sequence)
-            message = messages[sequence]
-            self.add(partial(_carried, message=message, ended=ended, tried=tried))
+            self.add(partial(Carried, message=messages[sequence], ended=ended, tried=tried))
         self.gone = opened - 1
         self.roll()
 
@@ -239,17 +237,16 @@ class FactLog:
             at = last_sequence(fact)
         self.scheduler = fresh
 
+    def tries(self, message: int, subscriber: int) -> int:
+        """The number of the last attempt whose row is durable; 0 for none."""
+        rows = [row for fact in self.facts if isinstance(fact, Outcomes) for row in fact.rows]
+        return max((row.attempt for row in rows if (row.message, row.subscriber) == (message, subscriber)), default=0)
+
     def states(self) -> dict[int, str]:
         return {fact.sequence: self.scheduler.message_state(fact.sequence) for fact in self.messages()}
 
     def messages(self) -> list[Published]:
         return [fact for fact in self.facts if isinstance(fact, Published)]
-
-
-def _carried(
-    sequence: int, now: int, message: Published, ended: tuple[tuple[int, Outcome], ...], tried: tuple[Tried, ...]
-) -> Carried:
-    return Carried(sequence, now, message, ended, tried)
 
 
 def declared(facts: Iterable[Fact]) -> list[QueueSet | SubscriberSet]:

@@ -44,6 +44,11 @@ class Script:
         queue = QueueName(f"q{self.random.randrange(3)}")
         self.ids += (await running.put(Publish(queue, tuple(lines)))).ids
 
+    async def resume(self, running: Running) -> None:
+        """Nobody is paused any more."""
+        for queue in ("q0", "q1", "q2"):
+            await running.put(ChangeSubscriber(QueueName(queue), SubscriberId("a"), {"paused": False}))
+
     async def operate(self, running: Running) -> None:
         queue = QueueName(f"q{self.random.randrange(3)}")
         one = self.random.choice(self.ids)

@@ -113,6 +113,11 @@ class Clock:
         self.offset_us += int(seconds * 1e6)
 
 
+def forget_checkpoints(directory: Path) -> None:
+    for file in directory.glob("checkpoint*"):
+        file.unlink()
+
+
 class Running:
     """A Space that runs, with the words a test speaks to it in."""
 
