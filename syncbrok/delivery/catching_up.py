@@ -17,13 +17,15 @@ class CatchingUp:
     def take_up(self, cursor: Cursor, sequence: int, parents: tuple[int, ...]) -> None:
         """A message from before the subscriber's time: it goes when it could go to anybody, after its parents here.
 
-        Messages that nobody was to get any more (cancelled, expired, dead of a parent) are passed by.
+        Messages that nobody was to get any more (cancelled, expired, dead of a parent) are passed by, until a replay
+        mends them.
         """
         if cursor.history_taken and cursor.history_taken.discard(sequence):
             return
         ledger = self._books.ledger
         bad = ledger.bad.get(sequence)
         if bad is not None and (bad.state is not MessageState.DEAD or bad.reason in OF_A_PARENT):
+            cursor.passed[sequence] = parents
             return
         if ledger.flags(sequence) & ONLY:
             return
@@ -63,6 +65,15 @@ class CatchingUp:
             cursor = self._books.cursors.get(number)
             if cursor is not None:
                 self.ended(cursor, sequence)
+
+    def mended(self, sequence: int, queue: int) -> None:
+        """A replay has made a message complete: those who passed it by are to get it after all."""
+        book = self._books.queues.get(queue)
+        for cursor in book.cursors if book is not None else ():
+            parents = cursor.passed.pop(sequence, None) if cursor.passed else None
+            if parents is not None:
+                self.take_up(cursor, sequence, parents)
+                self._books.activate(cursor)
 
     def ended(self, cursor: Cursor, sequence: int) -> None:
         """A message has ended at a subscriber that catches up: those behind it there may be next."""

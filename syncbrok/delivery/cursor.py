@@ -80,8 +80,8 @@ class Cursor:
     __slots__ = (
         "ahead", "backlog", "behind", "dead", "delivered", "doomed", "due", "failed", "failing_since_us", "flight",
         "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason", "last_status", "number",
-        "parked", "position", "queue", "queued", "ready", "room", "seen", "since", "stopped", "subscriber", "tried",
-        "unconfirmed", "window",
+        "parked", "passed", "position", "queue", "queued", "ready", "room", "seen", "since", "stopped", "subscriber",
+        "tried", "unconfirmed", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
@@ -109,6 +109,8 @@ class Cursor:
         self.history_done = subscriber.settings.start is None or subscriber.settings.start > subscriber.since
         self.history_taken = SequenceSet()  # of what it catches up on: taken up before a restart
         self.behind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # catching up: parent -> (child, its parents)
+        self.passed: dict[int, tuple[int, ...]] = {}
+        """catching up: message that nobody was to get any more -> its parents; bounded by those that ended badly"""
         self.delivered = self.failed = 0
         self.last_status = 0
         self.last_reason = Reason.NONE

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from syncbrok.delivery.books import HOLD_OVER, Books, Doomed, ReplayEntry
+from syncbrok.delivery.catching_up import CatchingUp
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState
@@ -22,9 +23,10 @@ _NOBODY_LEFT: Final = 0
 class Replays:
     """Owns ``books.replays`` and ``books.followers``."""
 
-    def __init__(self, books: Books, gates: Gates, hold_max_us: int) -> None:
+    def __init__(self, books: Books, gates: Gates, catching_up: CatchingUp, hold_max_us: int) -> None:
         self._books = books
         self._gates = gates
+        self._catching_up = catching_up
         self._hold_max_us = hold_max_us
 
     def rearm(self, fact: Rearmed) -> None:
@@ -122,6 +124,7 @@ class Replays:
             books.watched_ended.append(sequence)
         if not entry.failed and sequence in books.ledger.bad and not self._still_bad(sequence, entry.queue):
             books.ledger.change(sequence, MessageEvent.MENDED)
+            self._catching_up.mended(sequence, entry.queue)
         reached = entry.attempts.keys() - entry.failed
         if sequence not in books.ledger.bad:
             reached.add(_NOBODY_LEFT)

@@ -61,8 +61,8 @@ class Scheduler(Standing):
         """of messages up to here nothing is learned from old snapshots: what they say may be out of date"""
         self._gates = Gates(self.books, hold_max_us)
         self._line = Line(self.books, self._gates)
-        self._replays = Replays(self.books, self._gates, hold_max_us)
         self._catching_up = CatchingUp(self.books, self._gates)
+        self._replays = Replays(self.books, self._gates, self._catching_up, hold_max_us)
         self._entrance = Entrance(self.books, self._gates)
         self._settlement = Settlement(self.books, self._gates, self._line, self._replays, self._catching_up)
         self._leaving: list[tuple[Cursor, Iterator[int]]] = []

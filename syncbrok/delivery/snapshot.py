@@ -142,6 +142,7 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
         "doomed": cursor.doomed,
         "history": [cursor.history_after, cursor.history_done],
         "behind": list(cursor.behind.items()),
+        "passed": list(cursor.passed.items()),
         "counts": [cursor.delivered, cursor.failed, cursor.last_status, cursor.last_reason],
         "times": [cursor.last_attempt_us, cursor.failing_since_us],
     }
@@ -188,6 +189,8 @@ def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
     cursor.behind = {
         parent: [(child, tuple(parents)) for child, parents in children] for parent, children in kept["behind"]
     }
+    # Not there in checkpoints of before: then one that a replay mends comes at the next start from the log.
+    cursor.passed = {sequence: tuple(parents) for sequence, parents in kept.get("passed", ())}
     cursor.delivered, cursor.failed, cursor.last_status, reason = kept["counts"]
     cursor.last_reason = Reason(reason)
     cursor.last_attempt_us, cursor.failing_since_us = kept["times"]
