@@ -21,7 +21,7 @@ once its own parents are; deliveries dropped by an operator (cancel, purge, queu
 dropped by an unsubscription an acknowledged one; rows for a deleted subscriber change nothing and are not judged; an
 uncounted (catch-up) delivery waits until each parent has ended, whichever way; inside a replay a delivery waits for
 the parents that are in the replay too, and for the others until they have ended once. What a ``Gap`` may have
-swallowed is not judged.
+swallowed is not judged, nor is what a carried message and a subscriber that was gone by then had to do with each other.
 """
 
 from collections.abc import Collection, Iterable
@@ -365,7 +365,9 @@ def _is_inverted(parent: Message, child: Message) -> bool:
         return False
     same = child.scope is Scope.SAME and parent.queue == child.queue
     last_of_all = max(lasts.values())
-    return any(
-        (lasts.get(number, -1) if same and number in parent.counted else last_of_all) > delivery.first_after >= 0
-        for number, delivery in child.deliveries.items()
-    )
+    for number, delivery in child.deliveries.items():
+        # Whether a carried parent counted one that is gone by then, too, is not known any more.
+        by_one = same and (number in parent.counted or delivery.first_after < parent.record)
+        if (lasts.get(number, -1) if by_one else last_of_all) > delivery.first_after >= 0:
+            return True
+    return False

@@ -49,11 +49,13 @@ class Delivery:
 @dataclass(slots=True)
 class Message:
     """What is known of one accepted message; a log has millions, so nothing of it is kept that is not asked for.
+    ``record`` is where it stands: its own, or the one that carries it; ``counted`` are those that are there by then.
     ``open`` are the counted and the re-armed subscribers at which it has not ended (again); ``ended_at`` and
     ``complete_at`` are the records with which it ended and became complete, 0 while it has not: they never go back
     (RULES 21)."""
 
     sequence: int
+    record: int
     queue: int
     scope: Scope
     policy: ParentFailure
@@ -165,6 +167,7 @@ class Standing:
         counted = self._counted(fact)
         message = Message(
             fact.sequence,
+            record,
             fact.queue,
             fact.scope,
             fact.parent_failure,

@@ -19,8 +19,12 @@ class Doctored(NamedTuple):
 
 
 def _retained() -> Doctored:
-    """What retention has left: carried messages keep their gates, a listed dead parent is failed (RULES 2)."""
+    """What retention has left: carried messages keep their gates, a listed dead parent is failed (RULES 2). At one who
+    is gone by then a carried parent may have ended before its child went there."""
     pair = Pair()
+    left = pair.story.subscriber(pair.queue)
+    slow = pair.story.publish(pair.queue)
+    pair.story.attempt(slow, left)
     pair.story.snapshot(bad=[(2, Outcome.DEAD)])
     start = pair.story.last
     orphan, failed = pair.story.publish(pair.queue, 1), pair.story.publish(pair.queue, 2)
@@ -32,6 +36,10 @@ def _retained() -> Doctored:
     pair.story.carry(dead, [_DIED_AT_ONE_GONE])
     pair.story.attempt(pair.parent - 1, pair.one)  # the only one whom it counts and who is there
     below = pair.story.publish(pair.queue, pair.parent - 1)
+    pair.story.attempt(pair.story.publish(pair.queue, slow, scope=Scope.SAME), left)
+    pair.story.unsubscribe(left)
+    pair.story.carry(pair.story.message(slow, pair.queue))
+    pair.story.attempt(slow, pair.one)
     pair.story.attempt(orphan, pair.one)
     early = [
         pair.story.attempt(pair.child, pair.one),

@@ -268,12 +268,18 @@ def _inverted(edges: _Edges) -> Iterator[Violation]:
             max((one.seq, one.pos, pair.parent, one.s), (other.seq, other.pos, pair.child, other.s))
             for other in later
             for one in earlier
-            if one.after > other.after and (one.s == other.s or not (pair.is_same and other.s in pair.above_counted))
+            if one.after > other.after and (one.s == other.s or not _is_by_one(pair, other))
         ]
         if shown:
             seq, _, message, number = min(shown)
             what = f"an attempt of parent {pair.parent} began after one of its child {pair.child}"
             yield Violation("inversion", seq, message, number, what)
+
+
+def _is_by_one(pair: _Pair, event: Event) -> bool:
+    """Whether the child's attempt waited for the parent at its own subscriber alone. Whether a carried parent counted
+    one that is gone by then is not known any more."""
+    return pair.is_same and (event.s in pair.above_counted or event.after < pair.above)
 
 
 # -- for what waits ----------------------------------------------------------------------------------------------------
