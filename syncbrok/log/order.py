@@ -231,6 +231,8 @@ class OrderChecker:
         if message is None:
             if not self._is_gone(row.message):
                 self._report("addressee", record, row.message, row.subscriber, "no such message was accepted")
+            elif row.outcome is Outcome.DELIVERED:
+                self._now.may_mend(row.message, record)
             return
         end = End(record, row.outcome not in BAD_OUTCOMES and row.reason not in _BY_OPERATOR)
         if row.subscriber == ALL_SUBSCRIBERS:
@@ -297,7 +299,8 @@ class OrderChecker:
         found = self._now.messages.get(parent)
         either = either or message.policy is ParentFailure.DELIVER or row.subscriber not in message.counted
         if found is None:
-            return either or parent not in self._now.bad
+            mended = self._now.bad.get(parent)
+            return either or mended is None or 0 < mended <= row.after
         if self._now.in_doubt(found):
             return True
         if _is_by_one(message, found.queue, row.subscriber, found.counted):

@@ -112,7 +112,10 @@ class Standing:
         self.starts: dict[int, int] = {}
         """the lowest ``start`` each subscriber has had: it may be sent messages from there on, uncounted"""
         self.deleted: set[int] = set()
-        self.bad: dict[int, Outcome] = {}
+        self.bad: dict[int, int] = {}
+        """those that ended badly and are known from a list of them alone -> the first record after it with a delivery
+        of one, 0 for none: from there on a replay may have mended it, which nobody can tell who does not know where it
+        had failed"""
         self.replays: dict[int, Replay] = {}
         self.gap_last = 0
         self.declarations_known = True
@@ -136,7 +139,8 @@ class Standing:
         self.queues = {queue.number for queue in fact.queues}
         for one in fact.subscribers:
             self.declare(one)
-        self.bad.update(fact.bad)
+        for sequence, _ in fact.bad:
+            self.bad.setdefault(sequence, 0)
         self.declarations_known = True
 
     def lose(self, fact: Gap) -> None:
@@ -249,14 +253,20 @@ class Standing:
             message.ended_at = message.ended_at or end.record
             self.cancelled.add(message.sequence)
             self.undecided.pop(message.sequence, None)
-            self._decide_followers(message, end.record)
+            self._decide_followers(message.sequence, end.record)
+
+    def may_mend(self, sequence: int, record: int) -> None:
+        """A message of which nothing but a bad end is known has been delivered."""
+        if self.bad.get(sequence) == 0:
+            self.bad[sequence] = record
+            self._decide_followers(sequence, record)
 
     def state_for(self, message: Message, parent: int) -> str:
         """``done``, ``failed`` or ``open``: a parent as the gate of ``message`` by scope ``all`` sees it."""
         either = message.policy is ParentFailure.DELIVER
         found = self.messages.get(parent)
         if found is None:
-            return "failed" if parent in self.bad and not either else "done"
+            return "failed" if self.bad.get(parent) == 0 and not either else "done"
         if found.complete_at or (either and found.ended_at):
             return "done"
         return "failed" if found.ended_at else "open"
@@ -271,15 +281,15 @@ class Standing:
         if not message.open and (message.counted or message.complete_at or message.sequence in self.cancelled):
             self.undecided.pop(message.sequence, None)
         if changed:
-            self._decide_followers(message, record)
+            self._decide_followers(message.sequence, record)
 
-    def _decide_followers(self, message: Message, record: int) -> None:
-        found = [message]
+    def _decide_followers(self, ended: int, record: int) -> None:
+        found = [ended]
         while found:
-            for sequence in self.children.get(found.pop().sequence, ()):
+            for sequence in self.children.get(found.pop(), ()):
                 child = self.messages[sequence]
                 if not child.counted and self._note_end(child, record):
-                    found.append(child)
+                    found.append(sequence)
                     if child.complete_at and not child.open:
                         self.undecided.pop(sequence, None)
 

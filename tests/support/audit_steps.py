@@ -42,13 +42,11 @@ def judged_in_steps(facts: Sequence[Fact]) -> Judged:
         "accepted": [_accepted(one) for one in rows.messages],
         "row": [_row(one) for one in rows.deliveries],
         "claim": scanned.get("claim", []),
+        "bad": scanned.get("bad", []),
     }
     told = _run(events, EVENTS, {}, lambda batches: standing.told(batches, audiences))
-    settled = _settled(told, scanned.get("bad", []))
-    meeting = {name: told.get(name, []) for name in ("standing", "edge")} | {
-        "bad": scanned.get("bad", []),
-        "settled": settled,
-    }
+    settled = _settled(told)
+    meeting = {name: told.get(name, []) for name in ("standing", "edge", "bad")} | {"settled": settled}
     met = _run(meeting, gates.MEETING, {"edge": "parent"}, lambda batches: gates.met(batches, audiences, said.began))
     lined = _lined(told.get("line", []))
     kept = {"open": told.get("open", []), "state": met.get("state", []), "behind": lined.get("behind", [])}
@@ -144,19 +142,19 @@ def _us(time: Any, missing: int) -> int:
     return missing if time is None else int(time.timestamp() * 1_000_000)
 
 
-def _settled(told: By, bad: Rows) -> Rows:
+def _settled(told: By) -> Rows:
     standing_ = {one["message"]: one for one in told.get("standing", [])}
-    since: dict[int, int] = {}
-    for one in bad:
-        since[one["message"]] = min(one["since"], since.get(one["message"], NEVER))
+    listed = {one["message"]: one for one in told.get("bad", [])}
+    nowhere = {"since": NEVER}
     rows = []
     for edge in (one for one in told.get("edge", []) if one["follows"]):
         above = standing_.get(edge["parent"])
         row = [edge["child"], edge["record"], edge["policy"], edge["cancelled"], 0, 0, 0]
         if above is not None and above["record"] < edge["record"]:
             row[4:] = [edge["parent"] if above["follows"] else 0, above["complete"], above["ended"]]
-        elif above is None and since.get(edge["parent"], NEVER) < edge["record"] and edge["policy"] != DELIVER:
-            row[5] = NEVER
+        elif above is None and edge["policy"] != DELIVER:
+            bad = listed.get(edge["parent"], nowhere)
+            row[5] = bad["mended"] if bad["since"] < edge["record"] else 0
         rows.append(row)
     if not rows:
         return []

@@ -19,15 +19,16 @@ class Doctored(NamedTuple):
 
 
 def _retained() -> Doctored:
-    """What retention has left: carried messages keep their gates, a listed dead parent is failed (RULES 2). At one who
-    is gone by then a carried parent may have ended before its child went there."""
+    """What retention has left: carried messages keep their gates, a listed dead parent is failed (RULES 2), until it is
+    delivered again. At one who is gone by then a carried parent may have ended before its child went there."""
     pair = Pair()
-    left = pair.story.subscriber(pair.queue)
+    left, nowhere = pair.story.subscriber(pair.queue), pair.story.queue("nowhere")
     slow = pair.story.publish(pair.queue)
     pair.story.attempt(slow, left)
     pair.story.snapshot(bad=[(2, Outcome.DEAD)])
     start = pair.story.last
     orphan, failed = pair.story.publish(pair.queue, 1), pair.story.publish(pair.queue, 2)
+    through = pair.story.publish(pair.queue, pair.story.publish(nowhere, 2, policy=ParentFailure.HOLD))
     parent = pair.story.message(pair.parent, pair.queue)
     pair.story.carry(parent, [(pair.one, Outcome.DELIVERED)], [Tried(pair.two, 3, 0)])
     pair.story.carry(pair.story.message(pair.child, pair.queue, [pair.parent]))
@@ -46,6 +47,12 @@ def _retained() -> Doctored:
         pair.story.attempt(failed, pair.one),
         pair.story.attempt(below, pair.one),
     ]
+    early.append(pair.story.attempt(through, pair.one))
+    before = pair.story.last
+    pair.story.attempt(2, pair.two)  # sent again; where it had failed nobody knows any more
+    early.append(pair.story.attempt(failed, pair.two, Outcome.FAILED, after=before))
+    pair.story.attempt(failed, pair.two, attempt=2)
+    pair.story.attempt(through, pair.two)
     low = pair.story.attempt(pair.parent, pair.two, attempt=3)
     return Doctored(
         pair.story.facts[start - 1 :], [*(("gate", one) for one in early), ("attempts", low), ("inversion", low)]

@@ -84,7 +84,7 @@ def _task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(values, names=["message", "complete", "ended"])
 
 
-def settled(standing: DataFrame, edges: DataFrame, bad: DataFrame | None) -> DataFrame:
+def settled(standing: DataFrame, edges: DataFrame, bad: DataFrame) -> DataFrame:
     """When the messages that follow their parents became complete and ended: message, complete, ended. ``standing``,
     ``edges`` and ``bad`` are rows of ``gates.MEETING``; those of ``bad`` ended badly, and their records are gone."""
     above = standing.select(
@@ -94,14 +94,11 @@ def settled(standing: DataFrame, edges: DataFrame, bad: DataFrame | None) -> Dat
     met = (
         edges.where("follows").select("child", "record", "policy", "cancelled", "parent").join(above, "parent", "left")
     )
-    if bad is not None:
-        first = bad.groupBy(f.col("message").alias("parent")).agg(f.min("since").alias("bad_since"))
-        met = met.join(first, "parent", "left")
-    else:
-        met = met.withColumn("bad_since", f.lit(None).cast("bigint"))
+    listed = bad.select(f.col("message").alias("parent"), "since", "mended")
+    met = met.join(listed, "parent", "left")
     is_known = f.coalesce(f.col("above") < f.col("record"), f.lit(False))
-    is_bad = f.col("above").isNull() & (f.col("bad_since") < f.col("record")) & (f.col("policy") != DELIVER)
-    complete = f.when(is_known, f.col("complete")).when(is_bad, f.lit(int(NEVER))).otherwise(0)
+    is_bad = f.col("above").isNull() & (f.col("since") < f.col("record")) & (f.col("policy") != DELIVER)
+    complete = f.when(is_known, f.col("complete")).when(is_bad, f.col("mended")).otherwise(0)
     work = met.select(
         "child",
         "record",

@@ -54,6 +54,12 @@ def claims(scanned: DataFrame) -> DataFrame:
     return found.select("claim.message", *_kinds("claim", {name: f.col(f"claim.{name}") for name in EVENTS["claim"]}))
 
 
+def ended_badly(scanned: DataFrame) -> DataFrame:
+    """What snapshots say of messages whose records are gone."""
+    found = scanned.where("bad is not null")
+    return found.select("bad.message", *_kinds("bad", {name: f.col(f"bad.{name}") for name in EVENTS["bad"]}))
+
+
 def _kinds(kind: str, fields: dict[str, Column]) -> list[Column]:
     """All kinds of rows, of which this one is filled in."""
     own = f.struct(*(fields[name].cast(type_).alias(name) for name, type_ in EVENTS[kind].items()))

@@ -15,7 +15,6 @@ import orjson
 import pyarrow as pa
 
 from syncbrok.pipeline.audit.audience import Audiences
-from syncbrok.pipeline.audit.facts import BAD
 from syncbrok.pipeline.audit.life import Entry
 from syncbrok.pipeline.audit.rules import Violation
 from syncbrok.pipeline.audit.shapes import TOLD
@@ -51,7 +50,7 @@ ALL_OF_IT: Final = -1
 MEETING: Final = {
     "standing": TOLD["standing"],
     "edge": TOLD["edge"],
-    "bad": BAD,
+    "bad": TOLD["bad"],
     "settled": {"message": "bigint", "complete": "bigint", "ended": "bigint"},
 }
 """what comes in. ``settled``: when a message that follows its parents became complete and ended"""
@@ -102,7 +101,7 @@ class _Edges:
         self.above_queue, self.above_doubt = above(longs(standing, "queue"), -1), above(longs(standing, "doubt"), NEVER)
         self.ended, self.complete = above(ended, NEVER), above(complete, NEVER)
         self.last_counted = above(longs(standing, "last_counted"), -1)
-        self.bad_since = _bad_since(tables["bad"], self.parent)
+        self.bad_since, self.mended = _listed(tables["bad"], self.parent)
         self.doubt = known.doubt(self.parent)
         self.table, self.standing = edges, standing
 
@@ -119,7 +118,8 @@ class _Edges:
             row["parent"], row["child"], row["is_same"] and row["queue"] == int(self.above_queue[edge]),
             row["queue"], bool(self.delivers[edge]), events_of(row["events"]), _entries(row["entries"]),
             int(self.above[edge]), int(self.above_doubt[edge]), int(self.ended[edge]), int(self.complete[edge]),
-            int(self.bad_since[edge]), frozenset(numbers_of(above["counted"])) if above else frozenset(),
+            int(self.bad_since[edge]), int(self.mended[edge]),
+            frozenset(numbers_of(above["counted"])) if above else frozenset(),
             events_of(above["events"]) if above else [], _entries(above["entries"]) if above else [],
         )  # fmt: skip
 
@@ -140,19 +140,21 @@ class _Pair(NamedTuple):
     ended: int
     complete: int
     bad_since: int
+    mended: int
     above_counted: frozenset[int]
     above_events: list[Event]
     above_entries: list[Entry]
 
 
-def _bad_since(table: pa.Table, parents: Longs) -> Longs:
-    """From which record on each parent is known to have ended badly, where its own record is gone."""
-    since: dict[int, int] = {}
-    for message, record in zip(longs(table, "message").tolist(), longs(table, "since").tolist(), strict=True):
-        since[message] = min(record, since.get(message, record))
-    if not since:
-        return np.full(len(parents), NEVER)
-    return np.array([since.get(parent, NEVER) for parent in parents.tolist()], np.int64)
+def _listed(table: pa.Table, parents: Longs) -> tuple[Longs, Longs]:
+    """From which record on each parent is known to have ended badly, where its own record is gone, and from which on it
+    may be mended."""
+    order = np.argsort(longs(table, "message"), kind="stable")
+    at, is_listed = places(longs(table, "message")[order], parents)
+    if not len(order):
+        return np.full(len(parents), NEVER), np.full(len(parents), NEVER)
+    since, mended = (np.where(is_listed, longs(table, name)[order][at], NEVER) for name in ("since", "mended"))
+    return since, mended
 
 
 def _entries(said: str) -> list[Entry]:
@@ -226,7 +228,7 @@ def _was_done(pair: _Pair, event: Event, began: dict[int, int]) -> bool:
 def _done(pair: _Pair, event: Event, *, strict: bool) -> bool:
     """Outside of replays. Where not ``strict``, any end will do."""
     if pair.above >= event.seq:
-        return not (strict and pair.bad_since < event.seq)
+        return not (strict and pair.bad_since < event.seq and event.after < pair.mended)
     if pair.above_doubt < event.seq:
         return True
     if pair.is_same and event.s in pair.above_counted:
@@ -292,7 +294,9 @@ def _states(edges: _Edges, began: dict[int, int]) -> Iterator[pa.RecordBatch]:
         return
     done = np.where(edges.delivers, np.minimum(edges.complete, edges.ended), edges.complete)
     is_failed = np.where(
-        edges.is_there, (done == NEVER) & (edges.ended != NEVER), (edges.bad_since != NEVER) & ~edges.delivers
+        edges.is_there,
+        (done == NEVER) & (edges.ended != NEVER),
+        (edges.bad_since != NEVER) & (edges.mended == NEVER) & ~edges.delivers,
     )
     is_open = edges.is_there & (done == NEVER) & (edges.ended == NEVER)
     yield packed(MET, "state", {

@@ -84,7 +84,7 @@ def prove(
         step("parents")
         settled_ones = None
         if counts["chained"]:
-            settled_ones = _kept(chains.settled(_of(told, "standing"), _of(told, "edge"), log.bad))
+            settled_ones = _kept(chains.settled(*(_of(told, kind) for kind in ("standing", "edge", "bad"))))
         met = _met(told, settled_ones, log) if counts["edges"] else None
         lined = _kept(keys.lined(_of(told, "line"), log.pieces)) if counts["keyed"] else None
         waits = _waits(counts["waiting"], told, met, lined, settled_ones, log)
@@ -128,7 +128,7 @@ def _looked_at(facts: DataFrame, step: Step) -> _Log:
         waiting.AtEnd(extent.end_us, frozenset(known.frozen())),
         [*known.violations, *sequences.violations(facts, extent, known.gaps)],
         scanned if said.claims else None,
-        _of(scanned, "bad") if said.counts["bad"] else None,
+        scanned if said.counts["bad"] else None,
         min(extent.records // _PARTITION_RECORDS + 1, _PARTITIONS_MAX),
     )
 
@@ -138,13 +138,15 @@ def _told(messages: DataFrame, deliveries: DataFrame, log: _Log) -> DataFrame:
     parts = [events.accepted(messages), events.rows(deliveries)]
     if log.claims is not None:
         parts.append(events.claims(log.claims))
+    if log.bad is not None:
+        parts.append(events.ended_badly(log.bad))
     return _judged(parts, log.pieces, partial(standing.told, known=log.audiences), ddl(shapes.TOLD))
 
 
 def _met(told: DataFrame, settled: DataFrame | None, log: _Log) -> DataFrame:
     """Each message beside its parents: rows of ``gates.MET``."""
     rows = {"standing": (_of(told, "standing"), "message"), "edge": (_of(told, "edge"), "parent"),
-            "bad": (log.bad, "message"), "settled": (settled, "message")}  # fmt: skip
+            "bad": (_of(told, "bad") if log.bad else None, "message"), "settled": (settled, "message")}  # fmt: skip
     task = partial(gates.met, known=log.audiences, began=log.said.began)
     return _judged(_united(rows, gates.MEETING), log.pieces, task, ddl(gates.MET))
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from syncbrok.pipeline.audit.facts import CLAIM
+from syncbrok.pipeline.audit.facts import BAD, CLAIM
 from syncbrok.pipeline.audit.tables import FOUND
 
 EVENTS: Final = {
@@ -16,6 +16,7 @@ EVENTS: Final = {
         "good": "boolean", "after": "bigint", "due_us": "bigint",
     },
     "claim": CLAIM,
+    "bad": BAD,
 }  # fmt: skip
 """what comes in. ``named``: the sequence that the message's id says; ``own``: it stands in its own record"""
 
@@ -33,6 +34,8 @@ TOLD: Final = {
         "is_replayed": "boolean", "is_waiting": "boolean", "follows": "boolean", "cancelled": "bigint",
         "events": "binary", "entries": "string", "rearmed": "string",
     },
+    # One that ended badly before its record was gone: since when that is known, and from when on it may be mended.
+    "bad": {**BAD, "mended": "bigint"},
     # A delivery that has not ended.
     "open": {
         "message": "bigint", "s": "bigint", "record": "bigint", "queue": "string", "time_us": "bigint",

@@ -13,8 +13,8 @@ from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.columns import Messages, Rows, claims_of
 from syncbrok.pipeline.audit.others import others
 from syncbrok.pipeline.audit.plain import plain_rows
-from syncbrok.pipeline.audit.shapes import EVENTS
-from syncbrok.pipeline.audit.tables import gathered
+from syncbrok.pipeline.audit.shapes import EVENTS, TOLD
+from syncbrok.pipeline.audit.tables import DELIVERED, NEVER, gathered, longs, packed_rows
 
 
 def told(batches: Iterable[pa.RecordBatch], known: Audiences) -> Iterator[pa.RecordBatch]:
@@ -26,3 +26,18 @@ def told(batches: Iterable[pa.RecordBatch], known: Audiences) -> Iterator[pa.Rec
     plain = rows.plain(messages)
     yield from plain_rows(messages, rows, plain, known)
     yield from others(messages, rows, np.flatnonzero(~plain), claims, known)
+    yield from _ended_badly(tables["bad"], rows)
+
+
+def _ended_badly(table: pa.Table, rows: Rows) -> list[pa.RecordBatch]:
+    """Since when messages are listed as bad. Whether a delivery after that mended one nobody can tell who does not know
+    where it had failed: from there on it is not held against its children."""
+    since: dict[int, int] = {}
+    for message, record in zip(longs(table, "message").tolist(), longs(table, "since").tolist(), strict=True):
+        since[message] = min(record, since.get(message, record))
+    mended = dict.fromkeys(since, NEVER)
+    for at in np.flatnonzero((rows.outcome == DELIVERED) & np.isin(rows.message, list(since))).tolist():
+        message, record = int(rows.message[at]), int(rows.seq[at])
+        if record > since[message]:
+            mended[message] = min(record, mended[message])
+    return packed_rows(TOLD, "bad", [(message, since[message], mended[message]) for message in since])

@@ -25,7 +25,7 @@ Kinds = Mapping[str, Mapping[str, str]]
 
 OUTCOMES: Final = tuple(one.name.lower() for one in Outcome)
 """by their numbers, which begin at 1"""
-FAILED, LATE = int(Outcome.FAILED), int(Outcome.LATE)
+DELIVERED, FAILED, LATE = int(Outcome.DELIVERED), int(Outcome.FAILED), int(Outcome.LATE)
 BAD: Final = frozenset(OUTCOMES.index(one) + 1 for one in BAD_OUTCOMES)
 POLICIES: Final = tuple(one.name.lower() for one in ParentFailure)
 """by their numbers, which begin at 0"""
