@@ -93,12 +93,13 @@ class History(RuleBasedStateMachine):
     def roll(self) -> None:
         self.segments.append(self.log.roll())
 
-    @precondition(lambda self: self.segments and not self.log.scheduler.books.replays)
+    @precondition(lambda self: self.segments)
     @rule(pick=picks)
     def drop_the_oldest(self, pick: int) -> None:
-        """Retention; the next crash finds no checkpoint, the next but one may. (What a replay is to send again is lost
-        with its segment.)"""
-        self.log.drop_before(self.segments[pick % len(self.segments)])
+        """Retention; the next crash finds no checkpoint, the next but one may."""
+        opened = self.segments[pick % len(self.segments)]
+        if self.log.may_drop_before(opened):
+            self.log.drop_before(opened)
         self.segments = [one for one in self.segments if one > self.log.gone + 1]
 
     @rule(pick=picks)

@@ -13,7 +13,7 @@ from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.ledger import ENDING as ENDING_ASKED
-from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, ONLY
 from syncbrok.delivery.lifecycle import ENDING, MessageEvent, MessageState
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
@@ -199,9 +199,7 @@ class Settlement:
         """At whom it was not delivered, where no dead letter says so."""
         lost: tuple[int, ...] = ()
         if row.outcome is Outcome.DEAD:
-            not_all = self._books.ledger.flags(row.message) & (PER_SUBSCRIBER | ONLY)
-            at = self._still_open(row.message, book) if not_all else None
-            book.cascaded[row.message] = (row.reason, at)
+            book.cascaded[row.message] = (row.reason, self._died_at(row.message, book))
             book.dead += 1
         elif row.outcome is not Outcome.SKIPPED:
             lost = self._still_open(row.message, book)
@@ -214,6 +212,12 @@ class Settlement:
                 cursor.ready.add(row.message)
                 self._books.activate(cursor)
         return lost
+
+    def _died_at(self, sequence: int, book: QueueBook) -> tuple[int, ...] | None:
+        """At whom it dies as a whole; None: at everyone it counts, as nearly always. Its scope does not tell: a start
+        from a log that has lost its beginning takes a child of scope ``same`` for one without parents."""
+        at = self._still_open(sequence, book)
+        return at if len(at) < sum(cursor.counts(sequence) for cursor in book.cursors) else None
 
     def _still_open(self, sequence: int, book: QueueBook) -> tuple[int, ...]:
         only = self._books.ledger.only.get(sequence)

@@ -186,9 +186,9 @@ class Standing:
         """The oldest messages beyond ``after`` that have not ended."""
         return list(islice(self.books.ledger.waiting(queue, after + 1, through), limit))
 
-    def replaying(self, queue: int) -> list[int]:
-        """Messages of the queue that have ended and are being delivered again (RULES 21), in order."""
-        return sorted(sequence for sequence, entry in self.books.replays.items() if entry.queue == queue)
+    def replaying(self, queue: int | None) -> list[int]:
+        """Messages of the queue (None: of all) that have ended and are being delivered again (RULES 21), in order."""
+        return sorted(sequence for sequence, entry in self.books.replays.items() if queue in (None, entry.queue))
 
     def waiting_on(self, queue: int) -> int:
         """Messages that wait in the queue, and those elsewhere on hold for one that ended badly there (RULES 16)."""

@@ -195,6 +195,13 @@ class FactLog:
         bad = self.scheduler.bad_messages(self.gone)
         return self.add(lambda sequence, now: SegmentOpened(sequence, now, queues, subscribers, (), bad))
 
+    def may_drop_before(self, opened: int) -> bool:
+        """Whether no replay waits for a message that is read from these segments (``Upkeep``)."""
+        kept = self.facts[self.gone :]
+        where = {one.message.sequence: one.sequence for one in kept if isinstance(one, Carried)}
+        replaying = self.scheduler.replaying(None)
+        return all(opened <= (one if one > self.gone else where.get(one, opened)) for one in replaying)
+
     def drop_before(self, opened: int) -> None:
         """What retention does with the segments before the one that begins with this sequence (``Upkeep``)."""
         messages = {message.sequence: message for message in self.messages()}
