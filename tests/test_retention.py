@@ -8,13 +8,17 @@ import pytest
 from syncbrok.log import retention
 from syncbrok.log.options import PIPELINE
 from syncbrok.log.segment import SegmentInfo
-from syncbrok.model.facts import Carried
+from syncbrok.model.facts import Carried, Reason
 from syncbrok.model.message import Message
+from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
+from syncbrok.space.channels import ChangeSubscriber, Replay
 from tests.support.journals import open_journal, publish, roll
-from tests.support.spaces import Clock, Consumer, running_space
+from tests.support.polling import eventually
+from tests.support.spaces import REFUSED, Clock, Consumer, Running, forget_checkpoints, running_space
 
 SMALL = 65_536
 DAY_S = 86_400.0
+QUEUE, A = QueueName("q"), SubscriberId("a")
 NOW_US = 1_800_000_000_000_000
 
 
@@ -205,6 +209,79 @@ async def test_retention_waits_for_the_pipeline(tmp_path: Path, caplog: pytest.L
         carried = [fact for fact in journal.replay() if isinstance(fact, Carried)]
         assert len(carried) == len({fact.message.sequence for fact in carried}) > 0
         consumer.release()
+
+
+@pytest.mark.parametrize("carried", [False, True])
+async def test_what_is_delivered_again_is_read_where_it_stands(
+    tmp_path: Path, carried: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RULES 21: a message that has ended is not carried along, so the segment that a replay reads it from waits for the
+    replay, its own or that of the newest record that carries it; through a start without a checkpoint, too."""
+    clock, consumer, options = Clock(), Consumer(lambda _: REFUSED), {"segment_bytes": SMALL, "retention_s": DAY_S}
+    async with running_space(tmp_path, consumer, clock_us=clock, **options) as running:
+        dead = await dead_letter(running, clock, carried=carried)
+        await running.put(ChangeSubscriber(QUEUE, A, {"paused": True}))
+        await running.put(Replay(id=dead))
+        clock.forward(1.1 * DAY_S)
+        with caplog.at_level("INFO"):
+            dropped = await running.space._upkeep.drop_expired()
+            assert (dropped > 0) is carried, "what stands before the carried one goes"
+            assert [await running.space._upkeep.drop_expired() for _ in range(2)] == [0, 0]
+        said = [one for one in caplog.records if one.message == "syncbrok.space.retention_waits_for_replay"]
+        assert [vars(one)["first"] for one in said] == [running.space._journal.segments()[0].base]
+    forget_checkpoints(tmp_path)
+    consumer = Consumer()
+    async with running_space(tmp_path, consumer, clock_us=clock, **options) as running:
+        assert await running.space._upkeep.drop_expired() == 0
+        await running.put(ChangeSubscriber(QUEUE, A, {"paused": False}))
+        await running.ended(dead)
+        assert b"again" in consumer.contents
+        assert await running.states(dead) == ["complete"]
+        assert await running.space._upkeep.drop_expired() > 0
+
+
+async def test_a_replay_does_not_hold_the_log_for_ever(tmp_path: Path) -> None:
+    """After as long again as the retention the segment goes, and the replay ends in a dead letter that says why: else a
+    subscriber that stays paused would make the log grow without an end."""
+    clock, consumer = Clock(), Consumer(lambda _: REFUSED)
+    async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
+        dead = await dead_letter(running, clock, carried=False)
+        await running.put(ChangeSubscriber(QUEUE, A, {"paused": True}))
+        await running.put(Replay(id=dead))
+        clock.forward(2.1 * DAY_S)
+        assert await running.space._upkeep.drop_expired() > 0
+    consumer = Consumer()
+    async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
+        await running.put(ChangeSubscriber(QUEUE, A, {"paused": False}))
+        scheduler = running.space._state.scheduler
+        await eventually(lambda: not scheduler.replaying(None), "the replay has ended")
+        assert scheduler.dead_letters(1)[sequence_of(dead)] is Reason.CONTENT_LOST
+        assert not consumer.seen
+
+
+async def dead_letter(running: Running, clock: Clock, *, carried: bool) -> MessageId:
+    """A message that ended badly in an old segment, where it was accepted or (``carried``) where it was carried to."""
+    await running.queue(QUEUE, subscribers=[A])
+    consumer, journal = running.consumer, running.space._journal
+    if carried:
+        consumer.answer = lambda _: None
+    dead = await running.publish(QUEUE, b"again")
+    await fill(running)
+    if carried:
+        clock.forward(1.1 * DAY_S)
+        assert await running.space._upkeep.drop_expired() > 0
+        assert journal.segments()[0].base > sequence_of(dead)
+        consumer.answer = lambda _: REFUSED
+        consumer.release(REFUSED)
+        await fill(running)
+    await running.ended(dead)
+    return dead
+
+
+async def fill(running: Running) -> None:
+    """Three segments and more."""
+    for _ in range(3):
+        await running.publish_all(QUEUE, *[Message(b"x" * 1_000)] * 80)
 
 
 def archive(directory: Path, *segments: SegmentInfo) -> None:

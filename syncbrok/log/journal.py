@@ -69,6 +69,7 @@ class Journal:
         self.replay, self.replay_runs = self._reader.replay, partial(read_facts, self._catalogue)
         self.inherited = self._reader.inherited
         self.read_many = self._reader.messages
+        self.stands_in = self._reader.stands_in
         self.rows_of = self._reader.rows_of
         self.children_of = self._reader.children_of
         self.queue_sequences = self._reader.queue_sequences

@@ -5,6 +5,7 @@ whole, neighbouring ones together; in larger ones only the headers on the way ar
 """
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -15,7 +16,7 @@ from syncbrok.log.blocks import BLOCK_BYTES_MAX, Block, hop_block, hop_header, t
 from syncbrok.log.catalogue import Catalogue, Part
 from syncbrok.log.codec import Corrupt, Header, Kind
 from syncbrok.log.index import SegmentIndex, text_hash
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
+from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row, SegmentOpened
 from syncbrok.model.limits import offsets_every
@@ -226,6 +227,16 @@ class Reader:
             yield from sorted(carried, key=lambda fact: fact.message.sequence)
 
     # -- questions ----------------------------------------------------------------------------------------------------
+
+    def stands_in(self, info: SegmentInfo, messages: Sequence[int]) -> bool:
+        """Whether one of these messages (sorted) is read from this segment: its own record stands there, or one that
+        carries it. (One that is carried once more has left the older segment for good.)"""
+        first = bisect_left(messages, info.base)
+        if first < len(messages) and messages[first] <= info.last:
+            return True
+        gone = set(messages[: bisect_left(messages, self._catalogue.oldest)])
+        part = self._catalogue.part_of(info.base) if gone else None
+        return part is not None and any(own in gone for own, _ in self._catalogue.index(part).carried_records())
 
     def rows_of(self, message: int) -> list[tuple[int, Row]]:
         """(sequence of the record, row) for every row of a message, oldest first, those for all subscribers too."""

@@ -71,8 +71,8 @@ class Upkeep:
         self.history_wanted = asyncio.Event()
         self.dropped_through = 0
         """messages up to here live on only in what was carried, and in the list of those that ended badly"""
-        self.held_back = 0
-        """segments that are older than the retention and stay, because the pipeline has not archived them"""
+        self.held_back = ("", 0)
+        """what the segments that are older than the retention and stay wait for, and how many they are"""
         self.bad_kept: frozenset[tuple[int, Outcome]] = frozenset()
         """that list as the active segment's snapshot has it, as far as it is known"""
 
@@ -106,22 +106,33 @@ class Upkeep:
         return 0
 
     async def _free_to_go(self, expired: Sequence[SegmentInfo]) -> list[SegmentInfo]:
-        """Those before the first that the pipeline has not archived. Asked before anything is carried along, else the
-        same messages would be written again every minute."""
+        """Those before the first that has to stay. Asked before anything is carried along, else the same messages would
+        be written again every minute."""
+        replaying, waits_for = self._state.scheduler.replaying(None), ""
         free: list[SegmentInfo] = []
         for info in expired:
-            if await self._run_blocking(self._journal.held_back, info):
+            waits_for = await self._run_blocking(self._waits_for, info, replaying)
+            if waits_for:
                 break
             free.append(info)
         held = expired[len(free) :]
-        if len(held) != self.held_back:
-            self.held_back = len(held)
+        if (waits_for, len(held)) != self.held_back:
+            self.held_back = (waits_for, len(held))
             what = {"segments": len(held), "bytes": sum(info.bytes for info in held)}
             if held:
-                _log.warning("syncbrok.space.retention_waits_for_archive", extra={**what, "first": held[0].base})
+                _log.warning(f"syncbrok.space.retention_waits_for_{waits_for}", extra={**what, "first": held[0].base})
             else:
                 _log.info("syncbrok.space.retention_waits_no_more")
         return free
+
+    def _waits_for(self, info: SegmentInfo, replaying: Sequence[int]) -> str:
+        """What must be before a segment that is old enough may go; nothing: it may. A message that has ended is not
+        carried along, so its segment is what a replay under way reads it from; for as long again as the retention and
+        no longer, else a subscriber that is paused would make the log grow without an end."""
+        if self._journal.held_back(info):
+            return "archive"
+        in_time = info.last_time_us >= self._clock_us() - 2 * self._retention_us
+        return "replay" if in_time and self._journal.stands_in(info, replaying) else ""
 
     async def _drop(self, expired: Sequence[SegmentInfo]) -> int:
         through = expired[-1].last

@@ -12,13 +12,11 @@ from tests.support.spaces import ACKNOWLEDGED, REFUSED, Running
 
 
 class Script:
-    """Random publishes, failures and operations, the same for the same seed but for what the loop interleaves.
-    ``replays``: also those (what a replay is to send again is lost when retention drops its segment)."""
+    """Random publishes, failures and operations, the same for the same seed but for what the loop interleaves."""
 
-    def __init__(self, seed: int, *, replays: bool = True) -> None:
+    def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.drops = seed % 2 == 0 or not replays
-        self.replays = replays
+        self.drops = seed % 2 == 0
         self.ids: list[MessageId] = []
 
     def answer(self, _: Delivery):
@@ -59,7 +57,7 @@ class Script:
         operation = self.random.choice(
             [
                 *dropping,
-                *([Replay(id=one)] if self.replays else []),
+                Replay(id=one),
                 ChangeSubscriber(queue, a, {"paused": self.random.random() < 0.3}),
                 SendTest(queue, a, Message(b"test")),
                 PurgeQueue(queue, dry_run=True),
