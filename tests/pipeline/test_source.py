@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import _parse_datatype_string
 
 from syncbrok.log import segment
+from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline import log_files, schema
 from syncbrok.pipeline.decode.query import Query
 from syncbrok.pipeline.source.data_source import FilteringReader, SyncbrokDataSource
@@ -93,6 +94,20 @@ def test_damage_and_mistakes_are_named(spark: SparkSession, tmp_path: Path) -> N
         load(spark, tmp_path / "nowhere").count()
     with pytest.raises(AnalysisException, match="there are sequence, time, queue"):
         load(spark, tmp_path, columns="content,size")
+    with pytest.raises(AnalysisException, match="unknown options untill; the source has path, kind, columns"):
+        load(spark, tmp_path, untill="2026-01-01T00:00:00Z")
+
+
+def test_options_of_a_reader_are_checked() -> None:
+    """A name that no option has, or a value that it cannot have, is named with what there is; those that Spark adds to
+    a table's are none of ours, and case does not matter."""
+    with pytest.raises(BadSetting, match="factKinds has queue_sets; there are message, outcomes"):
+        read_options({"path": "x", "kind": "facts", "factKinds": "gap,queue_sets"})
+    with pytest.raises(BadSetting, match="factKinds is for kind facts, and the kind is messages"):
+        read_options({"path": "x", "factKinds": "gap"})
+    with pytest.raises(BadSetting, match="minPartitions is '64MiB'; it must be a whole number from 1 on"):
+        read_options({"path": "x", "minPartitions": "64MiB"})
+    assert read_options({"path": "x", "PATH": "x", "owner": "me", "option.kind": "facts", "Verify": "true"}).path == "x"
 
 
 def test_an_empty_log_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -202,6 +202,8 @@ def test_a_streams_options_are_checked() -> None:
         stream_options({"path": "x", "startingSequence": "soon"})
     with pytest.raises(BadSetting, match="failOnDataLoss is 'no'; it must be true or false"):
         stream_options({"path": "x", "failOnDataLoss": "no"})
+    with pytest.raises(BadSetting, match="maxRecordsPerTrigger is '0'; it must be a whole number from 1 on"):
+        stream_options({"path": "x", "maxRecordsPerTrigger": "0"})
 
 
 def test_a_query_of_spark_goes_on_from_its_checkpoint(tmp_path: Path, journal: Journal, spark: SparkSession) -> None:

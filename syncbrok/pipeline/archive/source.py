@@ -26,6 +26,7 @@ from syncbrok.pipeline.source.options import ReadOptions, read_options
 from syncbrok.pipeline.source.partition import LogPartition, freeze_what_is_imported
 
 NAME: Final = "syncbrok_range"
+_BOUNDS: Final = ("first", "last", "carriedBelow")
 _registered: "WeakSet[SparkSession]" = WeakSet()
 
 
@@ -71,11 +72,14 @@ class RangeDataSource(SyncbrokDataSource):
     def name(cls) -> str:
         return NAME
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._first, self._last, self._carried_below = (int(self.options.pop(name)) for name in _BOUNDS)
+
     def reader(self, schema: StructType) -> DataSourceReader:
         freeze_what_is_imported()
         options = read_options(self.options, schema.fields)
-        first, last, below = (int(self.options[name]) for name in ("first", "last", "carriedBelow"))
-        return RangeReader(options, first, last, below)
+        return RangeReader(options, self._first, self._last, self._carried_below)
 
 
 class LogRange:
@@ -106,8 +110,7 @@ class LogRange:
         if self._spark not in _registered:
             self._spark.dataSource.register(RangeDataSource)
             _registered.add(self._spark)
-        first, last, below = self._bounds
-        bounds = {"first": str(first), "last": str(last), "carriedBelow": str(below)}
+        bounds = dict(zip(_BOUNDS, map(str, self._bounds), strict=True))
         return self._spark.read.format(NAME).options(**self._options | bounds).load(self._storage)
 
     def mapInArrow(self, func: Work, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it

@@ -2,15 +2,21 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_bytes, parse_time_us
 from syncbrok.pipeline import schema
+from syncbrok.pipeline.decode.facts import KIND_NAMES
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, Query
 from syncbrok.pipeline.log_files import PARTITION_BYTES
 
 TRIGGER_BYTES = PARTITION_BYTES
+_NAMES: Final = (
+    "kind", "columns", "queue", "factKinds", "since", "until", "verify", "pushdown", "partitionBytes", "minPartitions",
+    "startingSequence", "maxBytesPerTrigger", "maxRecordsPerTrigger", "failOnDataLoss",
+)  # fmt: skip
+_SPARKS_OWN: Final = frozenset({"path", "location", "owner", "provider"})
 
 
 class Field(Protocol):
@@ -34,6 +40,7 @@ class ReadOptions(NamedTuple):
 def read_options(options: Mapping[str, str], given: Sequence[Field] | None = None) -> ReadOptions:
     """Of the options of a reader, batch or stream; ``given``: a schema that Spark has already, which has the last word
     on what may be null. Raises ``BadSetting``."""
+    _refuse_unknown(options)
     if not options.get("path"):
         raise BadSetting("no path: give the broker's storage directory, as in .load('storage/')")
     kind = options.get("kind", "messages")
@@ -42,24 +49,54 @@ def read_options(options: Mapping[str, str], given: Sequence[Field] | None = Non
     else:
         columns = schema.columns_of(kind, ",".join(one.name for one in given))
         columns = tuple(one._replace(nullable=told.nullable) for one, told in zip(columns, given, strict=True))
-    queues, kinds = _names(options, "queue"), _names(options, "factKinds")
     query = Query(
         kind,
         columns,
-        queues,
+        _names(options, "queue"),
         parsed(parse_time_us, options, "since", TIME_MIN_US),
         parsed(parse_time_us, options, "until", TIME_MAX_US),
         (),
         flag(options, "verify", default=True),
-        kinds,
+        _fact_kinds(options, kind),
     )
     return ReadOptions(
         options["path"],
         query,
         max(1, size(options, "partitionBytes", PARTITION_BYTES)),
-        max(1, size(options, "minPartitions", os.cpu_count() or 1)),
+        _count(options, "minPartitions") or os.cpu_count() or 1,
         flag(options, "pushdown", default=False),
     )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    """A mistyped ``until`` would be told nowhere, and everything read. Case does not matter."""
+    known = {name.lower() for name in _NAMES} | _SPARKS_OWN
+    unknown = sorted(name for name in options if name.lower() not in known and not name.lower().startswith("option."))
+    if unknown:
+        raise BadSetting(f"unknown options {', '.join(unknown)}; the source has path, {', '.join(_NAMES)}")
+
+
+def _fact_kinds(options: Mapping[str, str], kind: str) -> frozenset[str] | None:
+    wanted = _names(options, "factKinds")
+    if wanted is None:
+        return None
+    if kind != "facts":
+        raise BadSetting(f"factKinds is for kind facts, and the kind is {kind}", option="factKinds")
+    unknown = wanted - set(KIND_NAMES.values())
+    if unknown:
+        known = ", ".join(KIND_NAMES.values())
+        raise BadSetting(f"factKinds has {', '.join(sorted(unknown))}; there are {known}", option="factKinds")
+    return wanted
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    """An option that is a number from 1 on; None where nothing is said."""
+    value = options.get(name)
+    if value is None:
+        return None
+    if not value.strip().isdecimal() or int(value) < 1:
+        raise BadSetting(f"{name} is {value!r}; it must be a whole number from 1 on", option=name)
+    return int(value)
 
 
 def _names(options: Mapping[str, str], name: str) -> frozenset[str] | None:
@@ -88,7 +125,7 @@ def stream_options(options: Mapping[str, str], given: Sequence[Field] | None = N
         read_options(options, given),
         starting,
         max(1, size(options, "maxBytesPerTrigger", TRIGGER_BYTES)),
-        max(1, size(options, "maxRecordsPerTrigger", 1)) if options.get("maxRecordsPerTrigger") else None,
+        _count(options, "maxRecordsPerTrigger"),
         flag(options, "failOnDataLoss", default=True),
     )
 
