@@ -7,6 +7,7 @@ import pytest
 
 from syncbrok.delivery.handler import Delivery
 from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.log import watermark
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.log.order import OrderChecker
 from syncbrok.model import limits
@@ -300,3 +301,22 @@ def test_what_lies_before_the_first_segment_has_ended():
                                   0, 0, "", (), b""))  # fmt: skip
     assert (scheduler.message_state(501), scheduler.message_state(502)) == ("complete", "waiting")
     assert [row.message for row in scheduler.owed(1, 10)] == [502]
+
+
+async def test_a_broker_at_rest_vouches_for_all_that_it_has_said(tmp_path: Path):
+    """DESIGN 4: who reads the log beside a running broker reads up to its watermark. The last records before a rest may
+    come less than a second after it was saved, and are vouched for soon after all the same."""
+    clock = Clock()
+    async with running_space(tmp_path, clock_us=clock, sync="interval", interval_ms=1) as running:
+        await running.queue("q")
+        await running.publish("q", b"1")
+        journal = running.space._journal
+        await eventually(lambda: journal.durable_sequence == journal.next_sequence - 1, "the log is synced")
+        clock.forward(1.0)
+        await eventually(lambda: durable_as_read(tmp_path) == journal.durable_sequence, "a reader sees all of it")
+
+
+def durable_as_read(directory: Path) -> int:
+    mark = watermark.read(directory)
+    assert mark is not None
+    return mark.durable

@@ -214,12 +214,15 @@ class Journal:
         self._durable_end = self._active.end
         self.durable_sequence = self.next_sequence - 1
 
-    def sync(self) -> None:
+    def sync(self) -> bool:
         """With ``interval``: everything written is on the disk when this returns. With either policy: saves the
-        watermark if a second has passed; call it now and then when nothing is written. Raises ``LogFailed``."""
+        watermark if a second has passed since it was saved last. Whether it still is behind what is durable: then call
+        it again a second later, or who reads beside a broker at rest never sees the last records. Raises
+        ``LogFailed``."""
         with self._writing:
             self._sync()
             self._mark_if_due()
+            return self._is_mark_behind()
 
     def _sync(self) -> None:
         if self._active is not None and self.durable_sequence < self.next_sequence - 1:
@@ -346,10 +349,12 @@ class Journal:
         return header.header_crc if header else None
 
     def _mark_if_due(self) -> None:
-        saved = self._watermark.saved
-        behind = saved is None or saved.durable < self.durable_sequence
-        if behind and abs(self._clock_us() - self._marked_us) >= limits.watermark_every_s * 1e6:
+        if self._is_mark_behind() and abs(self._clock_us() - self._marked_us) >= limits.watermark_every_s * 1e6:
             self._mark(clean=False)
+
+    def _is_mark_behind(self) -> bool:
+        saved = self._watermark.saved
+        return saved is None or saved.durable < self.durable_sequence
 
     def _mark(self, *, clean: bool) -> None:
         with self._changing:

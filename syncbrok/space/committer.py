@@ -37,6 +37,7 @@ _linger_s: Final = 0.005
 """how long an outcome that nobody waits for may wait for company (RULES 24)"""
 _records_wanted: Final = 2_048
 """a draft takes no further unit beyond this many: more would not make the fsync cheaper, and holds up the loop"""
+_mark_s: Final = 1.1 * limits.watermark_every_s  # by then the watermark is due
 _room_every_s: Final = 0.25
 _REASON: Final = itemgetter(Row._fields.index("reason"))
 _slow_s: Final = 0.25
@@ -67,7 +68,7 @@ class Committer:
         self._meters = meters
         self._clock_us = clock_us
         self._last_us = newest_us
-        self._sync_every_s = sync_every_s or 1.1 * limits.watermark_every_s
+        self._sync_every_s = sync_every_s or _mark_s
         self._rows = Outbox()
         self._rolls: list[asyncio.Future[None]] = []
         self._busy = self._scheduled = self._submitting = self._stopping = False
@@ -356,27 +357,27 @@ class Committer:
     ) -> None:
         self._busy = False
         if isinstance(error, LogFull):
-            _settle(asked, error)
             self._set_full()
-            self._begin()
-            return
-        if error is not None:
+        elif error is not None:
             self._rolls = asked  # refused with everything else
             raise error
-        self._followers.apply((opened,))
-        self._followers.rolled(opened)
-        _settle(asked, None)
+        else:
+            self._followers.apply((opened,))
+            self._followers.rolled(opened)
+        _settle(asked, error)
         self._begin()
 
     def _sync(self) -> None:
-        """Under ``interval`` what was acknowledged becomes durable now."""
+        """Under ``interval`` what was acknowledged becomes durable now; the watermark follows, under either policy."""
         assert self._writer is not None
         self._writer.submit(self._journal.sync, partial(self._guarded, self._synced))
 
-    def _synced(self, _: object, error: BaseException | None) -> None:
+    def _synced(self, is_mark_behind: bool, error: BaseException | None) -> None:
         if error is not None:
             raise error
         self._followers.committed()
+        if is_mark_behind:
+            self._timers.start("mark", _mark_s, self._sync)
 
     def _linger_over(self) -> None:
         self._rows.hurry = True
