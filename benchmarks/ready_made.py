@@ -53,5 +53,9 @@ class ReadyMade(SyncbrokDataSource):
     def name(cls) -> str:
         return "ready-made"
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._rows = int(self.options.pop("rows"))  # which the source has not, and refuses
+
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(read_options(self.options, schema.fields), int(self.options["rows"]))
+        return _Reader(read_options(self.options, schema.fields), self._rows)

@@ -111,7 +111,8 @@ def test_a_run_stops_at_the_window_and_at_what_must_wait() -> None:
 
 
 def test_answers_of_many_subscribers_are_counted_each_where_it_belongs() -> None:
-    """Answers come mixed, good and bad; each counts for its own subscriber, and each slot is free."""
+    """Answers come mixed, good and bad; each counts for its own subscriber when its row is durable, and each slot is
+    free. A start comes to the same figures, from the log or a checkpoint and the rows behind it."""
     log = log_with(1, 2, 3, retry=TWO_RETRIES)
     for _ in range(20):
         log.publish(1)
@@ -125,9 +126,18 @@ def test_answers_of_many_subscribers_are_counted_each_where_it_belongs() -> None
         (attempt.message, attempt.subscriber, answer.status) for attempt, answer in answers
     ]
     failed = sum(attempt.message % 5 == 0 for attempt in out) // 3
-    for number in (1, 2, 3):
-        now = log.scheduler.subscriber_statistics(number)
-        assert (now.delivered, now.failed, now.in_flight, now.retrying) == (20 - failed, failed, 0, failed)
+    log.rows += rows
+    before = len(log.facts)
+    for start in (None, 0, before, before + 1):
+        if start is None:
+            log.commit()
+        else:
+            log.restart(through=start)
+        for number in (1, 2, 3):
+            now = log.scheduler.subscriber_statistics(number)
+            assert (now.delivered, now.failed, now.in_flight, now.retrying) == (20 - failed, failed, 0, failed)
+        queue = log.scheduler.queue_statistics(1)
+        assert (queue.accepted, queue.delivered, queue.failed) == (20, 3 * (20 - failed), 3 * failed)
 
 
 def test_a_message_whose_record_is_gone_is_dead_at_once() -> None:

@@ -21,7 +21,7 @@ DISABLED_OVER: Final = DUE + 3
 
 @dataclass(slots=True)
 class QueueBook:
-    """A queue, those who get its messages, and what has been counted since the start."""
+    """A queue, those who get its messages, and what has been counted of it."""
 
     queue: Queue
     backlog: Backlog = field(default_factory=Backlog)

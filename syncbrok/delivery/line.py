@@ -241,8 +241,6 @@ class Line:
         if not count or cursor is None:
             return
         self.unconfirmed += count
-        self._books.queues[cursor.queue].delivered += count
-        cursor.delivered += count
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, _ACKNOWLEDGED, now_us
         cursor.failing_since_us = 0
         # One that had room stands in the line, or has nothing to hand out: no need to look.
@@ -303,16 +301,8 @@ class Line:
 
     def _note(self, cursor: Cursor, reason: Reason, status: int, now_us: int) -> None:
         """An answer came."""
-        book = self._books.queues[cursor.queue]
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, reason, now_us
-        if reason is Reason.NONE:
-            cursor.delivered += 1
-            book.delivered += 1
-            cursor.failing_since_us = 0
-        else:
-            cursor.failed += 1
-            book.failed += 1
-            cursor.failing_since_us = cursor.failing_since_us or now_us
+        cursor.failing_since_us = 0 if reason is Reason.NONE else cursor.failing_since_us or now_us
 
     def wake_due(self, now_us: int) -> None:
         """What the clock brings: retries, delayed messages, expiries, ends of holds and of disabled subscribers."""

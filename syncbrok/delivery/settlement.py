@@ -41,6 +41,7 @@ class Settlement:
         books, cursors, chunks = self._books, self._books.cursors, self._books.ledger.chunks
         others = books.others
         subscriber = number = -1
+        delivered = 0
         cursor: Cursor | None = None
         unconfirmed: set[int] = set()
         since = seen = 0
@@ -49,7 +50,8 @@ class Settlement:
         for row in rows:
             message = row[0]
             if row[1] != subscriber:
-                subscriber = row[1]
+                self._delivered(cursor, delivered)
+                subscriber, delivered = row[1], 0
                 cursor = cursors.get(subscriber)
                 if cursor is None or cursor.behind:
                     unconfirmed, cursor = set(), None
@@ -60,6 +62,7 @@ class Settlement:
                 number = message >> CHUNK_SHIFT
                 chunk = chunks.get(number)
             if message <= since and cursor is not None and self._of_the_past(row, cursor):
+                delivered += 1
                 continue
             i = message & CHUNK_MASK
             plain = (
@@ -83,12 +86,14 @@ class Settlement:
                 else:
                     cursor.ahead.add(message)
                 places.append(i)
+                delivered += 1
             else:
                 self._count_down(number, places)
                 self.apply(row)
                 others = books.others
                 chunk = chunks.get(number)
         self._count_down(number, places)
+        self._delivered(cursor, delivered)
 
     def _of_the_past(self, row: Row, cursor: Cursor) -> bool:
         """A message from before the subscriber's time does not count it: where an attempt of this process was
@@ -114,6 +119,19 @@ class Settlement:
                 queues[queue].waiting -= 1
             places.clear()
 
+    def _delivered(self, cursor: Cursor | None, count: int) -> None:
+        if cursor is not None and count:
+            cursor.delivered += count
+            self._books.queues[cursor.queue].delivered += count
+
+    def _attempted(self, row: Row, cursor: Cursor) -> None:
+        """Attempts are counted where their rows are, so that a start comes to the same figures as the log."""
+        if row.outcome is _DELIVERED:
+            self._delivered(cursor, 1)
+        elif row.attempt:
+            cursor.failed += 1
+            self._books.queues[cursor.queue].failed += 1
+
     def apply(self, row: Row) -> None:
         """One row, whatever it says."""
         if row.outcome is Outcome.LATE:
@@ -124,6 +142,7 @@ class Settlement:
         cursor = self._books.cursors.get(row.subscriber)
         if cursor is None:
             return  # its deliveries ended with the fact that removed the subscriber
+        self._attempted(row, cursor)
         live = row.outcome is not Outcome.FAILED and row.message in cursor.unconfirmed
         if live:
             self._line.unconfirmed -= 1

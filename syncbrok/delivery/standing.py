@@ -18,8 +18,8 @@ _OUTCOMES = {state: outcome for outcome, state in BAD_STATE.items()}
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """``waiting`` and ``dead_letters`` are now; the rest since the broker started (``accepted`` since the log began,
-    as far as it was replayed)."""
+    """``waiting`` and ``dead_letters`` are now; the rest is what the log has said since it began, as far as it is there
+    or a checkpoint remembers: ``delivered`` and ``failed`` attempts, late answers apart."""
 
     waiting: int
     oldest_waiting: int

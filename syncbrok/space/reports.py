@@ -47,7 +47,7 @@ class SubscriberReport:
     retrying: int
     dead_letters: int
     delivered: int
-    """attempts since the broker started, as the next"""
+    """attempts since the log began, late answers apart; as the next"""
     failed: int
     last_status: int
     last_reason: str
@@ -186,7 +186,7 @@ class LogReport:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTotals:
-    """All queues together. ``delivered``, ``failed`` and ``dead`` count since the broker started."""
+    """All queues together; what they count is what ``QueueStatistics`` says."""
 
     delivered: int
     failed: int

@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 class QueueCounts(Protocol):
-    """``oldest_waiting`` and ``last_sequence`` are sequences, 0 for none; the last four count since the start."""
+    """``oldest_waiting`` and ``last_sequence`` are sequences, 0 for none; the last four count since the log
+    began, as far as it is there or a checkpoint remembers."""
 
     @property
     def waiting(self) -> int: ...
@@ -37,7 +38,7 @@ class QueueCounts(Protocol):
 
 
 class SubscriberCounts(Protocol):
-    """``dead`` are its dead letters now; ``delivered`` and ``failed`` count attempts since the broker started."""
+    """``dead`` are its dead letters now; ``delivered`` and ``failed`` count attempts since the log began."""
 
     @property
     def cursor(self) -> int: ...
