@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from syncbrok.cli.main import group
 from syncbrok.log.order import OrderChecker
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.facts import Outcome, Outcomes, Published
+from syncbrok.model.facts import Outcome, Outcomes, Published, QueueSet, SubscriberSet
 from syncbrok.pipeline.completion.declared import KINDS
 from syncbrok.pipeline.report import job
 from syncbrok.pipeline.report.counts import summed
@@ -72,8 +72,8 @@ def test_queues_are_as_the_broker_says(table: Tables, real_log: RealLog) -> None
 
 
 def test_subscribers_are_as_the_broker_says(table: Tables, real_log: RealLog) -> None:
-    """What each has still to get is what the broker says of every delivery; the dead letters and their reasons are
-    those of GET /v1/queues/{q}/dead-letters."""
+    """What each has got is what its statistics count, before the crash and after it; what it has still to get is what
+    the broker says of every delivery; the dead letters and their reasons are those of its list."""
     names = ("queue", "subscriber")
     open_ = {"blocked", "pending", "in_flight", "retrying", "paused"}
     pending = Counter(
@@ -85,6 +85,9 @@ def test_subscribers_are_as_the_broker_says(table: Tables, real_log: RealLog) ->
     assert at_end(table("subscribers"), names, "backlog") == pending
     each = Counter((one["queue"], one["subscriber"], one["reason"]) for one in real_log.answers.dead_letters)
     assert sums(table("dead_letters"), (*names, "reason"), "letters") == each
+    delivered = sums(table("subscribers"), names, "delivered")
+    counted = {key: one["statistics"]["delivered"] for key, one in real_log.answers.subscribers.items()}
+    assert delivered == +Counter(counted)
 
 
 def test_attempts_are_those_of_the_log(table: Tables, real_log: RealLog) -> None:
@@ -110,9 +113,9 @@ def test_blame_is_on_those_who_kept_others_waiting(table: Tables, real_log: Real
     assert real_log.answers.queues.keys() >= {queue for queue, _ in blamed if queue}
 
 
-def test_the_statistics_since_the_restart(spark: SparkSession, real_log: RealLog) -> None:
-    """A report from a moment on counts what happened then, and the backlog all the same: deliveries and failures of
-    each subscriber since the restart are those of its statistics."""
+def test_a_report_since_the_crash(spark: SparkSession, real_log: RealLog) -> None:
+    """A report from a moment on counts what happened then, and the backlog all the same: deliveries of each subscriber
+    are those whose rows came later."""
     facts = {fact.sequence: fact for fact in facts_in(real_log.storage)}
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=facts[real_log.killed_at].time_us + 1)
     whole = Whole(spark, real_log.storage)
@@ -120,10 +123,17 @@ def test_the_statistics_since_the_restart(spark: SparkSession, real_log: RealLog
     frames = [whole.read(kind, ",".join(columns)) for kind, columns in kinds.items()]
     made = report(frames[0], frames[1], frames[2], since=since)
     rows = made.frame("subscribers").toArrow().to_pylist()
-    said = {key: one["statistics"] for key, one in real_log.answers.subscribers.items()}
-    assert sums(rows, ("queue", "subscriber"), "delivered") == +Counter(
-        {key: one["delivered"] for key, one in said.items()}
+    later = Counter(
+        row.subscriber
+        for fact in facts.values()
+        if isinstance(fact, Outcomes) and fact.sequence > real_log.killed_at
+        for row in fact.rows
+        if row.outcome is Outcome.DELIVERED
     )
+    queues = {fact.number: fact.name for fact in facts.values() if isinstance(fact, QueueSet)}
+    names = {fact.number: (queues[fact.queue], fact.id) for fact in facts.values() if isinstance(fact, SubscriberSet)}
+    wanted = Counter({names[number]: count for number, count in later.items()})
+    assert sums(rows, ("queue", "subscriber"), "delivered") == wanted
     assert sum(at_end(rows, ("queue",), "backlog").values()) > 0
 
 
