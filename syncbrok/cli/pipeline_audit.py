@@ -7,13 +7,13 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES, FAILED, USAGE, CommandFailed
 from syncbrok.cli.pipeline_session import Job, SessionOptions, job_session, session_options
+from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import as_json, print_json, print_table, printable
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_duration_s, parse_time_us
 from syncbrok.pipeline.audit import job
 from syncbrok.pipeline.audit.checksums import Checked, checked
 from syncbrok.pipeline.audit.rules import NO_REASONS, REASONS, RULES, VIOLATION, Violation, sentence
-from syncbrok.pipeline.whole import Whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -105,7 +105,7 @@ def _proved(
     running: Job, options: SessionOptions, archive: str | None, bytes_: Checked, *, since_us: int | None,
     settled: bool, pending_us_max: int | None,
 ) -> dict[str, Any]:  # fmt: skip
-    whole = Whole(running.spark, options.storage, archive)
+    whole = looked_at(running, options, archive)
     proof = job.prove(
         whole.read("messages", ",".join(job.MESSAGE_COLUMNS)),
         whole.read("deliveries", ",".join(job.DELIVERY_COLUMNS)),

@@ -7,12 +7,12 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
+from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import moment, print_fields, print_table
 from syncbrok.pipeline.completion.declared import KINDS as DECLARING
 from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.drawing import duration
 from syncbrok.pipeline.lineage.picture import picture, root_of
-from syncbrok.pipeline.whole import Whole
 
 _SLOWEST: Final = 5
 
@@ -49,7 +49,7 @@ def command(
     out = options.out_or("pipeline") + "/lineage"
     with job_session(options, "lineage") as running:
         running.step("reading")
-        whole = Whole(running.spark, options.storage, archive)
+        whole = looked_at(running, options, archive)
         messages = whole.rows("messages", ",".join(job.MESSAGES), since, until)
         deliveries = whole.rows("deliveries", ",".join(job.DELIVERIES), since)
         made = job.lineage_of_log(messages, deliveries, whole.read("facts", ",".join(job.FACTS), fact_kinds=DECLARING))

@@ -6,13 +6,13 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES, REFUSED, CommandFailed
 from syncbrok.cli.pipeline_session import Job, SessionOptions, job_session, session_options
+from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import moment, print_fields, print_table
 from syncbrok.pipeline.replay import job
 from syncbrok.pipeline.replay.parents import unknown_to
 from syncbrok.pipeline.replay.writer import HEADER, Order
 from syncbrok.pipeline.schema import KINDS
 from syncbrok.pipeline.sink.publisher import Publisher, Target
-from syncbrok.pipeline.whole import Whole
 
 _ROWS: Final = 10
 _OUTSIDE_ASKED_MAX: Final = 1_000_000
@@ -63,7 +63,7 @@ def command(options: SessionOptions, sql: str, archive: str | None, yes: bool, *
     target = Target(given["url"], given["token"])
     with job_session(options, "replay") as running:
         running.step("choosing")
-        whole = Whole(running.spark, options.storage, archive)
+        whole = looked_at(running, options, archive)
         messages, deliveries, facts = (whole.read(kind, None, given["since"], given["until"]) for kind in KINDS)
         ids = whole.read("messages", "id", given["since"], given["until"])
         chosen = job.select(running.spark, sql, messages, deliveries, facts, name).persist()

@@ -6,13 +6,13 @@ import click
 
 from syncbrok.cli.exits import EXIT_CODES, USAGE, CommandFailed
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
+from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import print_fields
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_time_us
 from syncbrok.pipeline.completion.declared import KINDS as DECLARING
 from syncbrok.pipeline.report import job
 from syncbrok.pipeline.report.words import count, duration, endpoint, share
-from syncbrok.pipeline.whole import Whole
 
 
 def _time(_context: click.Context, parameter: click.Parameter, given: str | None) -> datetime | None:
@@ -52,7 +52,7 @@ def command(options: SessionOptions, archive: str | None, since: datetime | None
         raise CommandFailed(f"--since {since} is not before --until {until}", USAGE)
     with job_session(options, "report") as running:
         running.step("counting")
-        whole = Whole(running.spark, options.storage, archive)
+        whole = looked_at(running, options, archive)
         messages = whole.rows("messages", ",".join(job.MESSAGES))
         deliveries = whole.rows("deliveries", ",".join(job.DELIVERIES))
         facts = whole.read("facts", ",".join(job.FACTS), fact_kinds=DECLARING)

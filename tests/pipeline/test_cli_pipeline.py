@@ -16,11 +16,15 @@ from pyspark.sql import SparkSession
 from syncbrok.cli.exits import LOG_CORRUPT, CommandFailed
 from syncbrok.cli.main import group
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, readable_errors, session_options
+from syncbrok.log.segment import segment_bases
+from syncbrok.pipeline.archive.job import archive
 from syncbrok.pipeline.session import active
+from tests.support.archive_log import WrittenLog
 from tests.support.process import BrokerProcess
 
 ROOT = Path(__file__).parents[2]
 JOBS = ("archive", "report", "lineage", "audit", "replay")
+_SQL = {"replay": ["--sql", "SELECT * FROM messages"]}
 
 
 def run(arguments: list[str], command: click.Command = group) -> Result:
@@ -124,6 +128,27 @@ def test_a_job_runs_in_the_session_that_is_there(spark: SparkSession, storage: P
     assert told.output == f"1 None {Path('here').resolve()}\n"
     assert active() is not None
     assert spark.range(3).count() == 3
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if job != "archive"])
+def test_what_a_job_cannot_read_is_told(job: str, spark: SparkSession, tmp_path: Path) -> None:
+    """Over a log that retention has shortened each job says where the log begins and how to read the rest, and with an
+    archive what even that has not; nothing where nothing is missing."""
+    storage, out = tmp_path / "log", str(tmp_path / "out")
+    log = WrittenLog(storage)
+    log.fill(2)
+    arguments = ["pipeline", job, "--storage", str(storage), "--out", out, *_SQL.get(job, [])]
+    assert "sequence" not in run(arguments).stderr
+    log.drop(1, archived=False)
+    first = segment_bases(storage)[0]
+    wanted = f"the log begins at sequence {first}: retention dropped what came before. --archive DIR reads it"
+    assert wanted in run(arguments).stderr
+    archive(spark, storage, str(tmp_path / "archive"))
+    log.drop(1)
+    log.close()
+    told = run([*arguments, "--archive", str(tmp_path / "archive")]).stderr
+    assert f"sequences 1 to {first - 1} are neither in the archive nor in the log\n" in told
+    assert "the log begins" not in told
 
 
 @pytest.mark.parametrize("job", JOBS)

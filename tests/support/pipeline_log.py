@@ -92,8 +92,7 @@ class RealLog(NamedTuple):
     acknowledged: list[Acknowledged]
     """what a publisher was answered 201 for, one by one; those of batches are in ``answers`` only"""
     killed_at: int
-    """last sequence of the log when the broker was killed: the statistics count ``delivered``, ``failed`` and ``dead``
-    from here on"""
+    """last sequence of the log when the broker was killed"""
     legacy: tuple[str, str]
     """queue and id of the subscriber that was deleted while messages waited for it"""
 
