@@ -218,6 +218,47 @@ def test_citations_lead_to_a_page() -> None:
     assert not found, found
 
 
+def test_docstrings_name_what_there_is() -> None:
+    """A name of the code in a docstring or comment, ``like_this``, is one that the code has: it moves along with it."""
+    known = names_of_the_code()
+    unknown = [
+        f"{name}: ``{quoted}``"
+        for name in python_files("syncbrok/")
+        for quoted in re.findall(r"``([\w.]+)``", text(name))
+        for part in quoted.split(".")
+        if re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", part) and part not in known
+    ]
+    assert not unknown, unknown
+
+
+def test_pages_name_events_that_there_are() -> None:
+    """An event that a page tells an operator to look for is one that the broker writes."""
+    known = names_of_the_code()
+    unknown = [
+        f"{name}: {event}"
+        for name in tracked()
+        if name.endswith(".md")
+        for event in re.findall(r"\bsyncbrok\.[a-z]+\.[a-z_]+\b(?!\()", text(name))
+        if event not in known and not (ROOT / event.replace(".", "/")).with_suffix(".py").exists()
+    ]
+    assert not unknown, unknown
+
+
+@cache
+def names_of_the_code() -> frozenset[str]:
+    """Every name in it, the words of its strings, the strings themselves where they are one word or an event, and the
+    files it is in. Docstrings and comments are not code."""
+    known: set[str] = set()
+    for name in python_files():
+        known |= {Path(name).stem, Path(name).parent.name}
+        said = {id(node.value) for node in ast.walk(tree(name)) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree(name)):
+            known |= {value for value in vars(node).values() if isinstance(value, str)}
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+                known |= set(re.findall(r"\w+", node.value))
+    return frozenset(known)
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     """Every link of a Markdown page to a file of the project resolves, its #heading included."""
     link = re.compile(r"\]\((?!\w+:)([^)\s#]*)(#[^)\s]*)?\)")

@@ -1,6 +1,6 @@
 """What the broker says while it runs: one line per event on standard error, as JSON for machines or as text.
 
-An event is its name (``syncbrok.delivery.retry_scheduled``) and fields. Whatever a field holds comes out escaped: a
+An event is its name (``syncbrok.space.commit_slow``) and fields. Whatever a field holds comes out escaped: a
 line break in a name never makes a second line. No content and no secret is ever given to a logger (RULES 19).
 """
 

@@ -31,7 +31,7 @@ class Written(Protocol):
 
 
 class Folder(Protocol):
-    """What is needed of a place (``archive_place.Place``)."""
+    """What is needed of a place (``archive.place.Place``)."""
 
     def full(self, path: str) -> str: ...
 

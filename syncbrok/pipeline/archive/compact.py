@@ -3,7 +3,7 @@ into as few as their size asks for.
 
 Readers are not harmed: the new files appear under new names, one manifest of a higher generation names them instead of
 the old ones and everything else as before, and the old files stay until nobody can be reading them
-(``archive_commit.drop_replaced``). Rows are counted and their checksums compared, before against after, for each queue
+(``archive.commit.drop_replaced``). Rows are counted and their checksums compared, before against after, for each queue
 and day. Manifests that follow each other become one on the way.
 """
 

@@ -1,6 +1,6 @@
 """Critical paths that leave their tree: a message waited longest for a parent in another tree, and that for its own.
 
-Inside a tree ``lineage_trees`` knows the way up from each message to where it ends or leaves the tree. So only the
+Inside a tree ``lineage.trees`` knows the way up from each message to where it ends or leaves the tree. So only the
 messages at which ways leave are left over, with where each goes on; few of them even in a large log. They are a forest
 again: each points at the message where the way up from its critical parent leaves that tree. Pointer doubling over them
 in one place gives where every way begins and how long it is, exactly. Which messages stand on it is listed for as many

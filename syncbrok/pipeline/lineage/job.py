@@ -3,13 +3,13 @@
     found = lineage(messages, completions)
     found.trees.orderBy("took_us", ascending=False).show()
 
-``nodes``           a row a message (``lineage_trees`` says what the columns mean)
-``edges``           a row a parent of a message (``lineage_edges.edges_of``)
+``nodes``           a row a message (``lineage.trees`` says what the columns mean)
+``edges``           a row a parent of a message (``lineage.edges.edges_of``)
 ``trees``           a row a tree (``trees_of``)
-``critical_paths``  a row a step of each tree's critical path (``lineage_paths``)
+``critical_paths``  a row a step of each tree's critical path (``lineage.paths``)
 
 Root and depth are those the broker recorded. Where they are missing (rows of elsewhere) they are derived first
-(``lineage_places``). A salvaged log with gaps needs nothing of the kind: what is left of a tree still says whose it is.
+(``lineage.places``). A salvaged log with gaps needs nothing of the kind: what is left of a tree still says whose it is.
 """
 
 from collections.abc import Iterator
@@ -145,7 +145,7 @@ def _read(table: DataFrame, back: str) -> DataFrame:
 
 
 def trees_of(messages: DataFrame) -> DataFrame:
-    """From the messages alone, one pass: of each ``root`` how many ``messages`` there are and how ``deep`` they go,
+    """From the messages alone, one pass: of each ``root`` how many ``messages`` there are, the greatest ``depth``,
     when the first and the last were accepted and the time between (``span_us``)."""
     return (
         messages.groupBy("root")

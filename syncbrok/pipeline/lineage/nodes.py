@@ -4,7 +4,7 @@ Two steps of numpy, before each of which parcels (``parcels``) are brought toget
 
 ``sent``    at the place of a message: what is known of it, to where its tree is; and to those that ask for it (it is
             one of their further parents: when those ended is not known in a tree, they may be of another) when it ended
-``placed``  whole trees come to one place (``lineage_trees``): a task looks at about a million messages at once, or at
+``placed``  whole trees come to one place (``lineage.trees``): a task looks at about a million messages at once, or at
             one place where that has more
 """
 
@@ -76,7 +76,7 @@ def trees_of_log_together(messages: InArrow, deliveries: InArrow, found: Declare
 
 
 def nodes_in(trees: DataFrame) -> DataFrame:
-    """A row a message of the trees that are ``together``, columns as ``lineage_trees.NODES_DDL`` says."""
+    """A row a message of the trees that are ``together``, columns as ``lineage.trees.NODES_DDL`` says."""
     return trees.mapInArrow(_nodes, NODES_DDL)
 
 

@@ -1,7 +1,7 @@
 """Trees with when they were done, and each one's critical path, step by step.
 
 The path goes from the message of the tree that completed last up to its beginning, at each message through the parent
-that ended last (``lineage_trees``); into other trees where that parent is there (``lineage_crossings``). The time from
+that ended last (``lineage.trees``); into other trees where that parent is there (``lineage.crossings``). The time from
 where it begins (``start_at``) to the last completion is all on it, none of it twice. Between the end of one message
 and the end of the next stand, in this order:
 
@@ -11,8 +11,7 @@ and the end of the next stand, in this order:
 ``attempts_us``    from its first attempt to its end, retries and their waits included
 
 ``own_us`` is their sum, ``share`` its part of the whole. ``waited_us`` is how long it waited, accepted, for its
-           parents:
-time that belongs to the steps before it.
+parents: time that belongs to the steps before it.
 """
 
 from collections.abc import Iterator
@@ -64,7 +63,7 @@ OF_NODES: Final = (*_STEP, *_UP, "tree")
 
 
 def late_trees_of(nodes: DataFrame, crossings: Crossings | None) -> DataFrame:
-    """A row a tree. ``crossings`` is what ``lineage_crossings`` found, None where there is nothing to find.
+    """A row a tree. ``crossings`` is what ``lineage.crossings`` found, None where there is nothing to find.
 
     ``root`` (a sequence), ``root_id`` (null where its record is gone), ``queue`` of the root, ``messages``, ``depth``,
     ``first_at`` and ``last_at`` (accepted), ``span_us`` between them
@@ -82,7 +81,7 @@ def critical_paths_of(nodes: DataFrame, crossings: Crossings | None) -> DataFram
     """A row a step: ``tree`` (its root), ``step`` (1 is where the path begins), ``sequence``, ``id``, ``queue``,
     ``root`` of the message itself; ``accepted_at``, ``parents_at`` (when the parent before it on the path ended),
     ``first_attempt_at``, ``ended_at``, ``attempts``; and the durations of the module's text. Of the steps outside of
-    the tree the last ``lineage_crossings.STEPS_MAX`` are there."""
+    the tree the last ``lineage.crossings.STEPS_MAX`` are there."""
     inside = nodes.where("critical").withColumn("tree", f.col("root")).select("tree", *_STEP, *_UP)
     steps_beyond = f.coalesce("steps_beyond", f.lit(0))
     own = _with_beyond(inside, crossings).withColumn("start_at", f.coalesce("start_at", "top_at"))
@@ -95,7 +94,7 @@ def critical_paths_of(nodes: DataFrame, crossings: Crossings | None) -> DataFram
 
 def late(nodes: pa.Table, crossings: Found, starts: pa.Table) -> Iterator[dict[str, pa.Table]]:
     """Both tables of some whole trees, without Spark. ``nodes`` have the columns ``OF_NODES``; ``starts`` are those of
-    ``crossings``, by ``lineage_crossings.starts_of``."""
+    ``crossings``, by ``lineage.crossings.starts_of``."""
     roots = nodes.filter(pc.is_valid(nodes["tree"]))
     trees = pa.table([roots["root"], *roots["tree"].combine_chunks().flatten()], names=["root", *dict(TREE)])
     inside = nodes.filter(nodes["critical"]).drop_columns("tree")
@@ -144,7 +143,7 @@ def _timed(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def late_trees(trees: pa.Table) -> pa.Table:
-    """The columns of ``late_trees_of``: of each tree its root, what ``lineage_trees.TREE`` says, and where its path
+    """The columns of ``late_trees_of``: of each tree its root, what ``lineage.trees.TREE`` says, and where its path
     begins in another (``start``, ``start_at``, ``steps_beyond``)."""
     start_at = pc.coalesce(trees["start_at"], trees["top_at"])
     beyond = pc.fill_null(trees["steps_beyond"], 0)

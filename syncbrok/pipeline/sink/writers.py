@@ -3,7 +3,7 @@
     df.select("content", "key").write.format("syncbrok").mode("append")
         .option("url", "http://127.0.0.1:10000").option("queue", "orders").save()
 
-``sink_lines`` says what the columns are, ``sink_options`` what the options are.
+``sink.lines`` says what the columns are, ``sink.options`` what the options are.
 
 **Nothing twice.** Every row goes out with an idempotency key, so a task that is repeated, a query that starts again at
 its checkpoint, a request without an answer publish again what the broker knows already, and it adds nothing (RULES 4).

@@ -2,7 +2,7 @@
 No Spark.
 
 A position is a sequence; segment and offset beside it are a hint that is verified before it is used. It also says which
-carried messages belong to the stream: those whose own records were gone when it began (see ``decode_plan``). What is
+carried messages belong to the stream: those whose own records were gone when it began (see ``decode.plan``). What is
 carried later was read before, where it stood.
 """
 
