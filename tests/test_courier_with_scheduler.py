@@ -97,3 +97,30 @@ async def test_no_child_goes_before_its_parents_and_nothing_is_lost(seed: int) -
     delivered = [(row.message, row.subscriber) for row in rows if row.outcome is Outcome.DELIVERED]
     assert len(delivered) == len(set(delivered)) == 2 * MESSAGES
     assert len(endpoint.requests) == len(rows)
+
+
+async def test_no_attempt_begins_once_a_message_has_expired(seed: int) -> None:
+    """INTERFACES 3, ``Syncbrok-Expires``: not after. The clock that ends what waits is coarse; no first attempt and no
+    retry begins in the moments until it strikes, and each message ends expired."""
+    chance = random.Random(seed)
+    webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
+    wiring = Wiring(webhook)
+    log = wiring.log
+    async with Endpoint(lambda _: reply("503 No", b"")) as endpoint:
+        log.queue(1)
+        for number in (1, 2):
+            log.subscriber(number, 1)
+            wiring.subscribers[number] = subscriber(endpoint.url, number=number)
+        expires_us = {}
+        for _ in range(MESSAGES):
+            sequence = log.publish(1, expires_s=chance.choice((1e-6, chance.uniform(0, 0.3))))
+            expires_us[sequence] = wiring.message(sequence).expires_us
+        run = asyncio.create_task(wiring.courier.run())
+        await eventually(lambda: set(log.states().values()) == {"expired"}, "every message has expired", 30.0)
+        await wiring.courier.drain(5.0)
+        await run
+        await webhook.close()
+    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+    begun = [row for row in rows if row.attempt]
+    assert len(begun) > MESSAGES, "some were tried in time, and tried again"
+    assert [row for row in begun if row.time_us >= expires_us[row.message]] == []

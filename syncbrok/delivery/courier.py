@@ -53,6 +53,9 @@ class SchedulerLike(Protocol):
     def give_back(self, attempts: Sequence[Attempt]) -> None:
         """These were not begun: they are to be made again, with the same numbers."""
 
+    def expire(self, attempt: Attempt) -> bool:
+        """The message's time was over before this one began: whether it ends without it."""
+
     def owed(self, now_us: int, limit: int) -> list[Row]:
         """Ends without an attempt, each asked for once."""
 
@@ -307,6 +310,9 @@ class Courier:
             if way is None:
                 self._answers.append((attempt, Answer(Reason.UNSUBSCRIBED)))
                 self.wake()
+                continue
+            if message.expires_us and message.expires_us <= self._clock_us() and self._scheduler.expire(attempt):
+                self.too_late(1)
                 continue
             self.bytes_in_flight += len(message.content)
             deliveries.append(new(Delivery, (attempt, message, way[0])))

@@ -236,6 +236,16 @@ class Line:
             (cursor.due if attempt.message in cursor.tried else cursor.ready).add(attempt.message)
             self._books.activate(cursor)
 
+    def expire(self, attempt: Attempt) -> bool:
+        """Whether a message whose time is over ends without this attempt, which the wheel tells a bucket too late."""
+        ledger, sequence = self._books.ledger, attempt.message
+        if attempt.replay or not 0 < ledger.state(sequence) < MessageState.COMPLETE:
+            return False
+        self.give_back((attempt,))
+        if not ledger.flags(sequence) & ENDING:
+            self._gates.doom(sequence, Outcome.EXPIRED, Reason.EXPIRED)
+        return True
+
     def _acknowledged(self, cursor: Cursor | None, count: int, status: int, now_us: int) -> None:
         """So many first attempts of a cursor were acknowledged, the last one with this status."""
         if not count or cursor is None:

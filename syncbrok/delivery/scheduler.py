@@ -282,6 +282,11 @@ class Scheduler(Standing):
         """These were taken and not begun: they go out again as if they had never been taken."""
         self._line.give_back(attempts)
 
+    def expire(self, attempt: Attempt) -> bool:
+        """Whether a message whose time is over ends without this attempt (RULES 9). What had ended before may be sent
+        all the same: by an operator's replay, or to a subscriber that catches up."""
+        return self._line.expire(attempt)
+
     def offer(self, subscriber: int, room: int) -> None:
         """How many deliveries the consumers of a subscriber have room for, those they have included (0: nobody is
         there). Nothing durable: at a start there is room for none."""
