@@ -136,4 +136,6 @@ async def test_mistakes_say_what_to_do(api: Api, space: FakeSpace) -> None:
     unknown = "01a1fba6-f093-8000-8000-000104aafc26"
     problem = (await api.post("/msg", b"x", {"queue": "orders", "ParentId": unknown})).problem(422, "unknown-parent")
     assert "publish the parent first" in problem["mend"]
+    for headers in ([("ParentId", unknown), ("ParentId", unknown[:-1] + "7")], [("Syncbrok-Parent", unknown)]):
+        (await api.post("/msg", b"x", [("queue", "orders"), *headers])).problem(400, "malformed")
     assert not space.reports

@@ -120,6 +120,10 @@ def test_a_wait_is_bounded() -> None:
         ("Syncbrok-Deliver-At", "tomorrow"),
         ("Syncbrok-Expires", "never"),
         ("Syncbrok-Parnet", "x"),
+        ("Syncbrok-Parents", id_text(ID)),
+        ("Syncbrok-Deliver-At", "30"),
+        ("Syncbrok-Expires", f"{limits.delay_max_s + 1:.0f}s"),
+        ("ce-causationid", id_text(ID)),
         ("Syncbrok-Forward-Host", "evil.example"),
         ("Syncbrok-Forward-Content-Length", "1"),
         ("Syncbrok-Forward-Webhook-Signature", "v1,x"),
@@ -177,7 +181,7 @@ def test_kept_headers_are_bounded() -> None:
 def test_what_a_broker_sends_can_be_published_to_another() -> None:
     """A delivery of a broker carries syncbrok- headers; a broker that receives it passes them over."""
     sent = [("syncbrok-queue", "a"), ("syncbrok-sequence", "7"), ("syncbrok-parents", "x"), ("syncbrok-attempt", "1")]
-    assert message(*sent) == Message(b"x")
+    assert message(("webhook-id", "y"), *sent) == message(*sent, ("Webhook-Id", "y")) == Message(b"x")
 
 
 # -- NDJSON -----------------------------------------------------------------------------------------------------------
@@ -226,6 +230,7 @@ def test_the_last_newline_may_be_there_or_not() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"content": "x", "parnets": None},
         b"",
         b"   ",
         b"{",

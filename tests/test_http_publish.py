@@ -182,6 +182,24 @@ async def test_events_cause_events(running: Surface) -> None:
     assert reply.problem(422, "unknown-parent")["parent"] == "e-1"
 
 
+async def test_an_event_of_several_queues_is_waited_for_in_all(running: Surface) -> None:
+    """DESIGN 1, causal: whichever of an event's messages a publisher means, its child does not go before that one, in
+    a batch of events either."""
+    api = running.api
+    running.consumer.answer = lambda _: None
+    first = await published(api, b"1", {**EVENT, "ce-id": "e-1"})
+    await api.post("/v1/queues", {"name": "log"})
+    second = (await api.publish("log", b"1", {**EVENT, "ce-id": "e-1"})).json()
+    child = await published(api, b"2", {**EVENT, "ce-id": "e-2", "ce-causationid": "e-1"})
+    assert set(child["parents"]) == {first["id"], second["id"]}
+    assert child["state"] == "waiting"
+    event = {name[3:]: value for name, value in EVENT.items() if name.startswith("ce-")}
+    media = {"Content-Type": "application/cloudevents-batch+json"}
+    events = [{**event, "id": "e-3", "causationid": "e-1"}]
+    (third,) = (await api.post("/v1/queues/orders/messages:batch", events, media)).json()["ids"]
+    assert set((await api.get(f"/v1/messages/{third}")).json()["parents"]) == {first["id"], second["id"]}
+
+
 async def test_publishers_share_commits(running: Surface) -> None:
     """DESIGN 4: records of one moment share one fsync; each publisher gets its own id."""
     replies = await asyncio.gather(*(running.api.publish("orders", b"%d" % n) for n in range(50)))

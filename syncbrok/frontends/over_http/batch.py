@@ -7,7 +7,7 @@ import orjson
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
-from syncbrok.frontends.over_http import cloud_events, publish
+from syncbrok.frontends.over_http import cloud_events, exact_json, publish
 from syncbrok.frontends.over_http.body import read_body
 from syncbrok.frontends.over_http.cloud_events import Cause
 from syncbrok.frontends.over_http.headers import check_headers_size, check_parents_count
@@ -126,9 +126,9 @@ async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:
             message, identity = cloud_events.from_json(event)
             check_headers_size(message.headers)
             if identity.cause is not None:
-                check_parents_count(1, options.parents_max)
-                parent = await _parent(identity.cause, known, surface)
-                message = message._replace(parents=(parent,))
+                parents = await _parents(identity.cause, known, surface)
+                check_parents_count(len(parents), options.parents_max)
+                message = message._replace(parents=parents)
         except UnknownParent as error:
             unknown = unknown or _at_line(error, position)
             continue
@@ -152,7 +152,7 @@ async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:
 
 def _load(body: bytes, events_max: int) -> list[Any]:
     try:
-        events = orjson.loads(body)
+        events = exact_json.loads(body)
     except orjson.JSONDecodeError as error:
         raise Malformed(f"the batch is not JSON: {error.msg}", line_of_body=error.lineno) from None
     if not isinstance(events, list) or not events:
@@ -162,9 +162,9 @@ def _load(body: bytes, events_max: int) -> list[Any]:
     return events
 
 
-async def _parent(cause: Cause, known: dict[str, int], surface: Surface) -> MessageId | int:
+async def _parents(cause: Cause, known: dict[str, int], surface: Surface) -> tuple[MessageId | int, ...]:
     position = known.get(cloud_events.key_of(*cause))
-    return position if position is not None else await cloud_events.resolve(cause, surface.view)
+    return await cloud_events.resolve(cause, surface.view) if position is None else (position,)
 
 
 ROUTES: Final = (

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-import orjson
-
+from syncbrok.frontends.over_http import exact_json
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed, UnknownParent
 from syncbrok.model.message import Message
@@ -20,6 +19,7 @@ from syncbrok.model.names import MessageId, parse_message_id
 from syncbrok.space.view import View
 
 REQUIRED = ("id", "source", "specversion", "type")
+CAUSE = "causationid"
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 
@@ -60,7 +60,7 @@ def identify(attributes: Mapping[str, str]) -> Identity:
             f"source and id of a CloudEvent may have {limits.key_bytes_max} bytes together, these have more",
             bytes_max=limits.key_bytes_max,
         )
-    cause = attributes.get("causationid")
+    cause = attributes.get(CAUSE)
     return Identity(key, Cause(source, cause) if cause else None)
 
 
@@ -85,17 +85,25 @@ def from_json(event: Any) -> tuple[Message, Identity]:
     return Message(content, content_type, idempotency_key=identity.key, headers=headers), identity
 
 
-async def resolve(cause: Cause, view: View) -> MessageId:
-    """The message that ``cause`` names; raises ``UnknownParent``.
+async def resolve(cause: Cause, view: View) -> tuple[MessageId, ...]:
+    """The message that ``cause`` names, or all of them where the event was published to several queues: whichever of
+    these the publisher meant, its child does not go before it. Raises ``UnknownParent``, and ``Malformed`` for more
+    than a message may have.
 
     Looked for as a CloudEvents id first: such an id may have the form of a Syncbrok id, the other way round it is
     one that nobody else would have made up.
     """
-    found = await view.find(None, key_of(*cause), 1)
+    found = await view.find(None, key_of(*cause), limits.parents_max + 1)
+    if len(found) > limits.parents_max:
+        raise Malformed(
+            f"ce-causationid {cause.id[:80]!r} names an event of more than {limits.parents_max} queues: name the "
+            "message by its Syncbrok id",
+            parent=cause.id[:80],
+        )
     if found:
-        return found[0].id
+        return tuple(one.id for one in found)
     try:
-        return parse_message_id(cause.id)
+        return (parse_message_id(cause.id),)
     except Malformed:
         raise UnknownParent(
             f"ce-causationid {cause.id[:80]!r} is neither the id of an event of source {cause.source[:80]!r} "
@@ -129,7 +137,7 @@ def _content(event: Mapping[str, Any], content_type: str) -> bytes:
     data = event["data"]
     if isinstance(data, str) and content_type and not _is_json(content_type):
         return data.encode()
-    return orjson.dumps(data)
+    return exact_json.dumps(data)
 
 
 def _is_json(content_type: str) -> bool:

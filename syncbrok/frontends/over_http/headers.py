@@ -17,11 +17,14 @@ from syncbrok.model.units import parse_duration_s, parse_header_name, parse_head
 PARENT_FAILURES = {value.name.lower(): value for value in ParentFailure}
 
 _OURS = ("syncbrok-", "ce-")
-_OTHERS = frozenset({"content-type", "idempotency-key", "prefer", "traceparent"})
+_OTHERS = frozenset({"content-type", "idempotency-key", "prefer", "traceparent", "webhook-id"})
 _SENT_BY_BROKERS = frozenset(
     f"syncbrok-{name}" for name in ("queue", "sequence", "parents", "attempt", "replay", "sync")
 )
-"""What a broker puts on its deliveries: passed over, so that one broker can subscribe to another's queue."""
+"""What a broker puts on its deliveries: passed over, so that one broker can subscribe to another's queue. But
+``syncbrok-parents`` is passed over on a delivery only, which has its ``webhook-id``: on any other publish it is
+``Syncbrok-Parent`` misspelt."""
+_PASSED_OVER = (_SENT_BY_BROKERS | {"webhook-id"}) - {"syncbrok-parents"}
 _FORWARD = "syncbrok-forward-"
 _NOT_FORWARDED = frozenset(
     {
@@ -32,6 +35,8 @@ _NOT_FORWARDED = frozenset(
 )
 _NOT_FORWARDED_PREFIXES = ("syncbrok-", "webhook-", "ce-")
 _US = 1_000_000
+_MOMENT_US_MIN = 1_000_000_000 * _US
+"""2001: nobody means a moment before"""
 
 
 class Asked(NamedTuple):
@@ -130,7 +135,7 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
     forwarded: list[tuple[str, str]] = []
     attributes: dict[str, str] = {}
     wait_s = None
-    for name, value in special:
+    for name, value in _said_by_publisher(special):
         try:
             if name.startswith("ce-"):
                 forwarded.append((name, parse_header_value(value)))
@@ -149,13 +154,20 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
         except BadSetting as error:
             raise BadSetting(f"{name}: {error.detail}", **error.members | {"header": name}) from None
     cause = None
-    if not attributes.keys().isdisjoint(cloud_events.REQUIRED):
+    if not attributes.keys().isdisjoint((*cloud_events.REQUIRED, cloud_events.CAUSE)):
         identity = cloud_events.identify(attributes)
         cause = identity.cause
         given.setdefault("idempotency_key", identity.key)
     check_parents_count(len(parents) + (cause is not None), parents_max)
     check_headers_size(forwarded)
     return Asked(plain._replace(parents=tuple(parents), headers=tuple(forwarded), **given), wait_s, cause)
+
+
+def _said_by_publisher(special: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Without what a broker put on its delivery, where this is one that is passed on."""
+    if any(name == "webhook-id" for name, _ in special):
+        return [(name, value) for name, value in special if name not in _SENT_BY_BROKERS]
+    return special
 
 
 def _set_once(given: dict[str, Any], field: str, value: Any, header: str) -> None:
@@ -176,13 +188,14 @@ def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:
         case "syncbrok-delay":
             return {"delay_us": parse_delay_us(value)}
         case "syncbrok-deliver-at":
-            return {"due_us": parse_time_us(value)}
+            return {"due_us": _parse_deliver_at_us(value)}
         case "syncbrok-expires":
             return {"expires_us": _parse_expires_us(value, now_us)}
-    if name in _SENT_BY_BROKERS:
+    if name in _PASSED_OVER:
         return {}
     # Not passed over: a header misspelt (Syncbrok-Parnet) would silently lose the order the publisher counts on.
-    raise Malformed(f"there is no header {name[:80]!r} on a publish", header=name[:80])
+    hint = "; Syncbrok-Parent names a parent" if name.startswith("syncbrok-par") else ""
+    raise Malformed(f"there is no header {name[:80]!r} on a publish{hint}", header=name[:80])
 
 
 def _parse_parents(value: str) -> list[MessageId]:
@@ -203,13 +216,24 @@ def _parse_wait_s(value: str) -> float | None:
     return None
 
 
+def _parse_deliver_at_us(value: str) -> int:
+    """A moment. Seconds from now are a delay: as Unix seconds they would be in 1970, and the message would go out at
+    once."""
+    moment_us = parse_time_us(value)
+    if moment_us < _MOMENT_US_MIN:
+        raise BadSetting(
+            f"expected a time such as 2026-07-01T12:00:00Z, found {value[:40]!r}; Syncbrok-Delay counts from now"
+        )
+    return moment_us
+
+
 def _parse_expires_us(value: str, now_us: int) -> int:
     """A moment in RFC 3339, or a number of seconds from now."""
     try:
         seconds = parse_duration_s(value)
     except BadSetting:
         return parse_time_us(value)
-    return now_us + round(min(seconds, limits.delay_max_s) * _US)
+    return now_us + parse_delay_us(seconds)
 
 
 def _unquote(value: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import orjson
 
+from syncbrok.frontends.over_http import exact_json
 from syncbrok.frontends.over_http.headers import (
     check_content_type,
     check_headers_size,
@@ -122,6 +123,8 @@ def _loaded(body: bytes, lines_max: int) -> Plain | None:
         if set(map(type, keys)) - {str}:
             return None
         if "data" in found[0]:
+            if exact_json.has_long_number(body):
+                return None
             return Plain(JSON, [orjson.dumps(given["data"]) for given in found], keys)
         if "content_base64" in found[0]:
             return Plain(BYTES, [base64.b64decode(given["content_base64"], validate=True) for given in found], keys)
@@ -142,9 +145,10 @@ def parse_lines(body: bytes, lines_max: int, content_bytes_max: int, parents_max
         raise TooLarge(f"a batch may have {lines_max} lines, this one has {len(lines)}", lines_max=lines_max)
     messages: list[Message] = []
     mistakes: list[dict[str, Any]] = []
+    load = exact_json.loads if exact_json.has_long_number(body) else orjson.loads
     for position, line in enumerate(lines):
         try:
-            messages.append(_parse(line, position, content_bytes_max, parents_max))
+            messages.append(_parse(load, line, position, content_bytes_max, parents_max))
         except TooLarge:
             raise
         except ClientFault as error:
@@ -163,9 +167,11 @@ def refused(mistakes: list[dict[str, Any]]) -> Malformed:
     return Malformed(f"line {first['line']}: {first['detail']}{more}", line=first["line"], errors=mistakes)
 
 
-def _parse(line: bytes, position: int, content_bytes_max: int, parents_max: int) -> Message:
+def _parse(
+    load: Callable[[bytes], Any], line: bytes, position: int, content_bytes_max: int, parents_max: int
+) -> Message:
     try:
-        given = orjson.loads(line)
+        given = load(line)
     except orjson.JSONDecodeError as error:
         raise Malformed(f"not JSON: {error.msg}" if line.strip() else "an empty line; leave it out") from None
     if given.__class__ is not dict:
@@ -194,7 +200,7 @@ def _parse_fields(given: dict[str, Any], position: int, parents_max: int) -> Mes
     content, content_type = _content(given)
     fields: dict[str, Any] = {}
     for name, value in given.items():
-        if name in _CONTENTS or value is None:
+        if name in _CONTENTS or (value is None and name in _MEMBERS):
             continue
         parse = _FIELDS.get(name)
         if parse is not None:
@@ -208,8 +214,7 @@ def _parse_fields(given: dict[str, Any], position: int, parents_max: int) -> Mes
         elif name == "headers":
             content_type, fields["headers"] = _headers(value, content_type)
         else:
-            known = ", ".join((*_CONTENTS, "parents", "headers", *_FIELDS))
-            raise Malformed(f"unknown member {name[:40]!r}; known are {known}")
+            raise Malformed(f"unknown member {name[:40]!r}; known are {', '.join((*_CONTENTS, *_MEMBERS))}")
     return Message(content, content_type, **fields)
 
 
@@ -220,7 +225,7 @@ def _content(given: dict[str, Any]) -> tuple[bytes, str]:
     value = given[found[0]]
     match found[0]:
         case "data":
-            return orjson.dumps(value), JSON
+            return exact_json.dumps(value), JSON
         case "content" if isinstance(value, str):
             return value.encode(), TEXT
         case "content_base64" if isinstance(value, str):
@@ -288,4 +293,6 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "parent_failure": ("parent_failure", parse_parent_failure),
     "delay": ("delay_us", parse_delay_us),
 }
+_MEMBERS: Final = ("parents", "headers", *_FIELDS)
+"""what a line may have besides its content; null is as if it were not there"""
 assert limits.batch_lines_max < 10**6, "six digits of #n reach every line"

@@ -15,7 +15,7 @@ from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.message import Format, Message, QueueSettings, SubscriberSettings
-from syncbrok.model.names import QueueName, id_text, parse_message_id, parse_queue_name
+from syncbrok.model.names import MessageId, QueueName, id_text, parse_message_id, parse_queue_name
 from syncbrok.model.units import parse_endpoint
 from syncbrok.space.channels import DeclareQueue, Subscribe
 
@@ -23,8 +23,7 @@ from syncbrok.space.channels import DeclareQueue, Subscribe
 async def message(surface: Surface, request: web.Request) -> web.StreamResponse:
     """``POST /msg``: 200 and the id as text, nothing else."""
     queue = _queue(request)
-    parent = request.headers.get("ParentId", "").strip()
-    parents = (parse_message_id(parent),) if parent else ()
+    parents = _parents(request)
     content = await read_body(request, surface.options.content_bytes_max, surface.options.body_timeout_s)
     content_type = check_content_type(request.headers.get("Content-Type", ""))
     accepted = await v1.accept(surface, queue, Message(content, content_type, parents))
@@ -58,6 +57,20 @@ async def subscribe(surface: Surface, request: web.Request) -> web.StreamRespons
         if not _is_subscribed(surface, name, endpoint):
             raise
     return web.Response()
+
+
+def _parents(request: web.Request) -> tuple[MessageId, ...]:
+    """What else might name a parent is refused: passed over, it would lose the order that the publisher counts on."""
+    for name in request.headers:
+        if name.lower().startswith("syncbrok-parent"):
+            raise Malformed(f"/msg has no header {name[:80]!r}; ParentId names the parent", header=name[:80])
+    given = {one.strip() for one in request.headers.getall("ParentId", ())} - {""}
+    if len(given) > 1:
+        raise Malformed(
+            "ParentId is given more than once: /msg takes one parent, /v1/queues/{queue}/messages many",
+            header="ParentId",
+        )
+    return tuple(map(parse_message_id, given))
 
 
 def _queue(request: web.Request) -> QueueName:

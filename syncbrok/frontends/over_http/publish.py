@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 
 from syncbrok.frontends.over_http import cloud_events, render
 from syncbrok.frontends.over_http.body import read_body
-from syncbrok.frontends.over_http.headers import Asked, parse_publish
+from syncbrok.frontends.over_http.headers import Asked, check_parents_count, parse_publish
 from syncbrok.frontends.over_http.routes import JSON, Body, Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model import limits
@@ -103,8 +103,8 @@ def now_us() -> int:
 
 async def _with_cause(asked: Asked, surface: Surface) -> Asked:
     assert asked.cause is not None
-    parent = await cloud_events.resolve(asked.cause, surface.view)
-    parents = dict.fromkeys((*asked.message.parents, parent))
+    parents = dict.fromkeys((*asked.message.parents, *await cloud_events.resolve(asked.cause, surface.view)))
+    check_parents_count(len(parents), surface.options.parents_max)
     return asked._replace(message=asked.message._replace(parents=tuple(parents)), cause=None)
 
 

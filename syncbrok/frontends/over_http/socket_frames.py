@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from syncbrok.frontends.over_http import lines, problems
+from syncbrok.frontends.over_http import exact_json, lines, problems
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Malformed, SyncbrokError
 from syncbrok.model.message import Message
@@ -62,7 +62,7 @@ class Opened(NamedTuple):
 def open_frame(written: str | bytes) -> Opened:
     """Raises ``Malformed``."""
     try:
-        given = orjson.loads(written)
+        given = exact_json.loads(written.encode() if isinstance(written, str) else written)
     except orjson.JSONDecodeError as error:
         raise Malformed(f"a frame is JSON: {error.msg}") from None
     if not isinstance(given, dict):
