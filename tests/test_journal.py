@@ -14,8 +14,9 @@ import pytest
 from syncbrok.log import codec, segment, watermark
 from syncbrok.log.codec import Decoded
 from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogLocked
-from syncbrok.model.facts import Fact, Published, SegmentOpened
+from syncbrok.model.facts import Fact, Outcome, Published, SegmentOpened
 from syncbrok.model.limits import KIB
 from syncbrok.model.names import make_message_id
 from tests.support.journals import (
@@ -195,6 +196,23 @@ def test_a_batch_may_be_larger_than_a_segment(journal: Journal) -> None:
     roll(journal)
     assert not journal.needs_roll
     assert journal.read_many([2, 3, 4]) == written
+
+
+def test_a_snapshot_as_large_as_a_segment_does_not_roll_for_ever(tmp_path: Path) -> None:
+    """DESIGN 1, bounded: what every segment begins with may grow with history (messages that ended badly, queues). As
+    much again is written behind it before the next segment begins."""
+    journal = open_journal(tmp_path, segment_bytes=limits.segment_bytes_min)
+    bad = tuple((sequence, Outcome.DEAD) for sequence in range(1, limits.segment_bytes_min // 8))
+    journal.roll(SegmentOpened(journal.roll_sequence, START_US, (), (), (), bad))
+    assert journal.segments()[-1].bytes > limits.segment_bytes_min
+    assert not journal.needs_roll
+    journal.close()
+    journal = Journal.open(tmp_path, JournalOptions(segment_bytes=limits.segment_bytes_min, reserve_bytes=0), Clock())
+    assert not journal.needs_roll, "found again it is as it was made"
+    while not journal.needs_roll:
+        publish(journal, 100)
+    assert journal.segments()[-1].bytes > 2 * limits.segment_bytes_min
+    journal.close()
 
 
 def test_a_lost_sidecar_is_built_again(tmp_path: Path) -> None:

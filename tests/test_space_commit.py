@@ -350,19 +350,6 @@ async def test_what_does_not_answer_in_time_stays_pending(tmp_path: Path):
         assert [delivery.attempt.number for delivery in running.consumer.deliveries] == [1]
 
 
-async def test_under_an_interval_the_answer_comes_before_the_fsync(tmp_path: Path):
-    """RULES 1: the policy ``interval`` answers at once and says so; children still wait for the fsync (RULES 13)."""
-    async with running_space(tmp_path, sync="interval", interval_ms=30) as running:
-        await running.queue("q", subscribers=["a"])
-        accepted = await running.publish_all("q", Message(b"p"), Message(b"c", parents=(0,)))
-        assert accepted.sync == "interval:30"
-        await running.ended(*accepted.ids)
-        assert running.consumer.contents == [b"p", b"c"]
-        await eventually(
-            lambda: running.space.statistics().durable_sequence == running.space.statistics().sequence, "all is synced"
-        )
-
-
 async def test_segments_roll_and_each_begins_with_a_snapshot(tmp_path: Path):
     """DESIGN 4: a full segment is sealed; the next begins with everything declared. Publishes go on meanwhile."""
     async with running_space(tmp_path, segment_bytes=limits.segment_bytes_min) as running:

@@ -134,7 +134,12 @@ class Journal:
     def needs_roll(self) -> bool:
         """The active segment is full, or there is none: ``roll`` before the next batch (see ``write`` for a full
         disk)."""
-        return self._active is None or self._active.end >= self._options.segment_bytes
+        active = self._active
+        if active is None:
+            return True
+        # A snapshot as large as a segment (of thousands of queues, of a million messages that ended badly) would fill
+        # each new one, and the log would roll for ever: as much again must follow it.
+        return active.end >= max(self._options.segment_bytes, 2 * active.snapshot_end)
 
     @property
     def roll_sequence(self) -> int:

@@ -232,6 +232,7 @@ class ActiveSegment:
         self.crc = crc
         flags = os.O_RDWR | (os.O_DSYNC if every_write_synced else 0)
         self._descriptor = os.open(path, flags)
+        self.snapshot_end = SEGMENT_HEADER_BYTES + self._first_record_bytes()
 
     @classmethod
     def create(
@@ -255,6 +256,11 @@ class ActiveSegment:
         end = SEGMENT_HEADER_BYTES + len(first)
         info = SegmentInfo(header.base, header.base, end, 1, opened.time_us, opened.time_us, False, path)
         return cls(path, info, crc32c(first), every_write_synced=every_write_synced)
+
+    def _first_record_bytes(self) -> int:
+        first = read_header(files.read_at(self._descriptor, HEADER_BYTES, SEGMENT_HEADER_BYTES))
+        assert isinstance(first, Header), f"{self.path} was looked at before it was opened"
+        return first.record_bytes
 
     def append(self, data: bytes, records: int, time_us: int) -> None:
         """One system call; on the disk when it returns, if every write is synced. After ``LogFull`` nothing of

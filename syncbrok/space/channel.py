@@ -246,3 +246,15 @@ def stopping() -> Draining:
 
 def stopped() -> Draining:
     return Draining("the broker has stopped; nothing was kept")
+
+
+def heard(receipt: "asyncio.Future[Any]") -> None:
+    """Of a step that nobody waits for: it is refused only when the log is, and that is said elsewhere."""
+    if not receipt.cancelled():
+        receipt.exception()
+
+
+def settle_all(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None) -> None:
+    for one in waiting:
+        if not one.done():
+            one.set_exception(error) if error is not None else one.set_result(None)

@@ -15,7 +15,7 @@ Callbacks, not a task: under load a task would see the end of an fsync one turn 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final
@@ -24,7 +24,17 @@ from syncbrok.log.journal import Journal
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
 from syncbrok.model.facts import Outcomes, Reason, Row, SegmentOpened
-from syncbrok.space.channel import BoundedChannel, CommitterStatistics, Waiting, no_room, stopped, stopping, unavailable
+from syncbrok.space.channel import (
+    BoundedChannel,
+    CommitterStatistics,
+    Waiting,
+    heard,
+    no_room,
+    settle_all,
+    stopped,
+    stopping,
+    unavailable,
+)
 from syncbrok.space.draft import Draft, Followers, Later, Step
 from syncbrok.space.meters import Meters
 from syncbrok.space.outbox import Outbox
@@ -33,16 +43,14 @@ from syncbrok.space.writer import Writer
 
 _log = logging.getLogger(__name__)
 
-_linger_s: Final = 0.005
-"""how long an outcome that nobody waits for may wait for company (RULES 24)"""
+_linger_s: Final = 0.005  # so long may an outcome that nobody waits for wait for company (RULES 24)
 _records_wanted: Final = 2_048
 """a draft takes no further unit beyond this many: more would not make the fsync cheaper, and holds up the loop"""
 _mark_s: Final = 1.1 * limits.watermark_every_s  # by then the watermark is due
 _room_every_s: Final = 0.25
 _REASON: Final = itemgetter(Row._fields.index("reason"))
 _slow_s: Final = 0.25
-_declarations_max: Final = 10_000
-"""waiting in a channel: a bootstrap file may hand in many at once"""
+_declarations_max: Final = 10_000  # waiting in a channel: a bootstrap file may hand in many at once
 
 
 class Committer:
@@ -68,6 +76,7 @@ class Committer:
         self._meters = meters
         self._clock_us = clock_us
         self._last_us = newest_us
+        self._is_lazy = sync_every_s is not None
         self._sync_every_s = sync_every_s or _mark_s
         self._rows = Outbox()
         self._rolls: list[asyncio.Future[None]] = []
@@ -184,7 +193,8 @@ class Committer:
         self._busy = True
         written = partial(self._guarded, self._written, draft, time.perf_counter())
         work = partial(self._write, draft, batch)
-        if draft.before:
+        draft.synced = self._is_lazy and draft.opens_gates(self._followers.urgent)
+        if draft.before or draft.synced:
             self._writer.submit(work, written)
             return
         self._submitting = True
@@ -196,6 +206,8 @@ class Committer:
         for work in draft.before:
             work()
         self._journal.write(batch, essential=draft.essential)
+        if draft.synced:
+            self._journal.sync()
 
     def _written(self, draft: Draft, began: float, _: object, error: BaseException | None) -> None:
         self._busy = False
@@ -266,7 +278,7 @@ class Committer:
                 try:
                     self._followers.disable(row, draft)
                 except Later:  # the second one of its queue in this batch
-                    self.append(partial(self._followers.disable, row)).add_done_callback(_heard)
+                    self.append(partial(self._followers.disable, row)).add_done_callback(heard)
 
     def _take(self, channel: BoundedChannel, draft: Draft) -> None:
         while draft.records < _records_wanted and draft.size_bytes < limits.commit_bytes_max // 2:
@@ -339,7 +351,7 @@ class Committer:
         for channel in (self.messages, self.queues, self.subscribers, self._inner):
             channel.close(why)
             channel.refuse_all(why)
-        _settle(self._rolls, why())
+        settle_all(self._rolls, why())
         self._rolls.clear()
 
     # -- segments and time ----------------------------------------------------------------------------------------
@@ -364,7 +376,7 @@ class Committer:
         else:
             self._followers.apply((opened,))
             self._followers.rolled(opened)
-        _settle(asked, error)
+        settle_all(asked, error)
         self._begin()
 
     def _sync(self) -> None:
@@ -376,7 +388,7 @@ class Committer:
         if error is not None:
             raise error
         self._followers.committed()
-        if is_mark_behind:
+        if is_mark_behind and not self._stopping:
             self._timers.start("mark", _mark_s, self._sync)
 
     def _linger_over(self) -> None:
@@ -386,15 +398,3 @@ class Committer:
 
 def _run(draft: Draft, waiting: Waiting) -> Any:
     return waiting.item(draft)
-
-
-def _settle(waiting: Iterable["asyncio.Future[None]"], error: BaseException | None) -> None:
-    for one in waiting:
-        if not one.done():
-            one.set_exception(error) if error is not None else one.set_result(None)
-
-
-def _heard(receipt: "asyncio.Future[Any]") -> None:
-    """Of a step that nobody waits for: it is refused only when the log is, and that is said elsewhere."""
-    if not receipt.cancelled():
-        receipt.exception()

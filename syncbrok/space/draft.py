@@ -12,6 +12,7 @@ from syncbrok.model.errors import BrokerFault, SyncbrokError
 from syncbrok.model.facts import (
     Fact,
     FactOrRun,
+    Outcomes,
     Published,
     PublishedRun,
     Row,
@@ -77,7 +78,8 @@ class Draft:
     """
 
     __slots__ = ("_alike", "_contents", "_facts", "after", "before", "essential", "first", "ids", "keys", "later",
-                 "rows", "sequence", "settled", "size_bytes", "time_us", "touched", "undo", "unit_ends")  # fmt: skip
+                 "rows", "sequence", "settled", "size_bytes", "synced", "time_us", "touched", "undo",
+                 "unit_ends")  # fmt: skip
 
     def __init__(self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1) -> None:
         """``messages``: how many are expected."""
@@ -106,6 +108,8 @@ class Draft:
         """run on the loop when the log had no room"""
         self.essential = False
         """may be written from the log's reserve"""
+        self.synced = False
+        """must be on the disk before it is applied, though the policy would let it wait"""
 
     @property
     def facts(self) -> list[FactOrRun]:
@@ -174,6 +178,24 @@ class Draft:
             self._facts.extend(run.messages())
         else:
             self._facts.append(run)
+
+    def opens_gates(self, urgent: Callable[[Sequence[Row]], bool]) -> bool:
+        """Whether a message may go out for what it says, whose parents must be done on the disk before (RULES 13):
+        an end that somebody waits for, a child whose parents may have ended a moment ago, anything declared. Plain
+        messages, and what became of those that nobody waits for, open none. ``urgent``: see ``Followers``."""
+        for fact in self.facts:
+            match fact:
+                case PublishedRun():
+                    continue
+                case Published():
+                    opens = bool(fact.parents)
+                case Outcomes():
+                    opens = urgent(fact.rows)
+                case _:
+                    opens = True
+            if opens:
+                return True
+        return False
 
     def touch(self, queue: str) -> None:
         """Say that this batch changes declarations of the queue; raises ``Later`` where one did before."""

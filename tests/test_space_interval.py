@@ -1,0 +1,67 @@
+"""The policy ``interval``: what may wait for the fsync, and what may not."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from syncbrok.log.order import check
+from syncbrok.model.message import Message
+from tests.support.polling import eventually
+from tests.support.spaces import FaultyJournal, running_space
+
+
+async def test_under_an_interval_the_answer_comes_before_the_fsync(tmp_path: Path):
+    """RULES 1: the policy ``interval`` answers at once and says so."""
+    async with running_space(tmp_path, sync="interval", interval_ms=30) as running:
+        await running.queue("q", subscribers=["a"])
+        accepted = await running.publish_all("q", *[Message(b"x")] * 20)
+        assert accepted.sync == "interval:30"
+        assert running.space.statistics().durable_sequence < accepted.sequences[-1]
+        await eventually(
+            lambda: running.space.statistics().durable_sequence == running.space.statistics().sequence, "all is synced"
+        )
+
+
+async def test_under_an_interval_children_wait_for_the_fsync(tmp_path: Path):
+    """RULES 13 excepts no policy: a child goes out when the completion of its parents is on the disk, whether it waited
+    for that or comes when they have just ended, or their queue has no subscriber. The log alone proves it."""
+    async with running_space(tmp_path, sync="interval", interval_ms=60_000) as running:
+        await running.queue("q", subscribers=["a"])
+        await running.queue("nobody")
+        together = await running.publish_all("q", Message(b"p"), Message(b"c", parents=(0,)))
+        await running.ended(*together.ids)
+        parent = await running.publish("q", b"p")
+        await running.ended(parent)
+        alone = await running.publish("nobody", b"p")
+        children = [await running.publish("q", b"c", one) for one in (parent, alone)]
+        await running.ended(*children)
+        assert running.consumer.contents == [b"p", b"c", b"p", b"c", b"c"]
+        assert check(list(running.space._journal.replay(0))) == []
+
+
+async def test_a_sync_that_ends_with_the_space_begins_no_other(tmp_path: Path):
+    """RELIABILITY C, shutdown: an orderly stop is one, however long the last things take."""
+
+    class SlowAtTheEnd(FaultyJournal):
+        syncing = threading.Event()
+        ending = False
+
+        def sync(self) -> bool:
+            self.syncing.set()
+            if self.ending:
+                threading.Event().wait(0.5)
+            super().sync()
+            return True  # the watermark is behind
+
+        def save_checkpoint(self, *arguments: Any) -> None:
+            threading.Event().wait(2.5)  # the next sync would be due in 1.1 s
+            super().save_checkpoint(*arguments)
+
+    async with running_space(tmp_path, journal_class=SlowAtTheEnd, sync="interval", interval_ms=20) as running:
+        await running.queue("q")
+        await eventually(SlowAtTheEnd.syncing.is_set, "a sync")
+        SlowAtTheEnd.ending = True
+        SlowAtTheEnd.syncing.clear()
+        await running.publish("q", b"x")
+        await eventually(SlowAtTheEnd.syncing.is_set, "another is under way")
+    assert not running.space._committer._meters.failed
