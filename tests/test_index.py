@@ -234,6 +234,27 @@ def test_a_sidecar_is_never_trusted(tmp_path: Path) -> None:
     assert sidecar.read(tmp_path, SEALED) is None
 
 
+def test_the_beginning_of_a_sidecar_is_not_trusted_either(tmp_path: Path) -> None:
+    """DESIGN 4: who asks no more than how many rows a table has reads the beginning alone. Whatever bit of it is wrong,
+    the answer is right, or none."""
+    index = SegmentIndex.build(data := encoded(a_long_story(20)).data, 0, len(data), BASE)
+    assert sidecar.rows(tmp_path, SEALED, "rows") is None
+    sidecar.write(tmp_path, index, SEALED)
+    right = {table: sidecar.rows(tmp_path, SEALED, table) for table in ("rows", "edges", "carried")}
+    assert (right["rows"], right["edges"], right["carried"]) == (len(index.compact().rows[0]), 4, 0)
+    for other in (SEALED._replace(uuid=bytes(16)), SEALED._replace(base=BASE + 1), SEALED._replace(crc=1)):
+        assert sidecar.rows(tmp_path, other, "rows") is None
+    path = sidecar.path_of(tmp_path, BASE)
+    good = path.read_bytes()
+    for place in range(min(len(good), 2_048)):
+        for bit in range(8):
+            path.write_bytes(good[:place] + bytes([good[place] ^ 1 << bit]) + good[place + 1 :])
+            found = {table: sidecar.rows(tmp_path, SEALED, table) for table in right}
+            assert found == right or set(found.values()) == {None}, (place, bit)
+        path.write_bytes(good[:place])
+        assert sidecar.rows(tmp_path, SEALED, "carried") in (None, 0)
+
+
 @pytest.mark.parametrize("queue", [1, 4])
 def test_an_index_of_nothing(queue: int) -> None:
     """A segment that was just opened answers like any other."""

@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Final
 
 import click
+from pyspark.sql import functions as f
 
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, session_options
 from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import moment, print_fields, print_table
+from syncbrok.model.units import render_time
 from syncbrok.pipeline.completion.declared import KINDS as DECLARING
 from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.drawing import duration
@@ -59,7 +61,9 @@ def command(
         root = root_of(found.nodes, found.trees, wanted)
         drawn = None if root is None else _drawn(found, root, out)
         told = job.summary(found.trees)
-        slowest = [row.asDict() for row in job.slowest(found.trees, _SLOWEST).collect()]
+        # Spark hands a time over as this machine's zone has it, and without saying so.
+        timed = job.slowest(found.trees, _SLOWEST).withColumn("first_us", f.unix_micros("first_at"))
+        slowest = [row.asDict() for row in timed.collect()]
     print_table(
         ("root", "queue", "messages", "depth", "first accepted", "took", "critical path", "steps"),
         [
@@ -68,7 +72,7 @@ def command(
                 row["queue"],
                 row["messages"],
                 row["depth"],
-                moment(row["first_at"].isoformat()),
+                moment(render_time(row["first_us"])),
                 "-" if row["took_us"] is None else duration(row["took_us"]),
                 "-" if row["critical_us"] is None else duration(row["critical_us"]),
                 row["steps"],

@@ -3,11 +3,13 @@
 from typing import Any, Final
 
 import click
+from pyspark.sql import functions as f
 
 from syncbrok.cli.exits import EXIT_CODES, REFUSED, CommandFailed
 from syncbrok.cli.pipeline_session import Job, SessionOptions, job_session, session_options
 from syncbrok.cli.pipeline_whole import looked_at
 from syncbrok.cli.show import moment, print_fields, print_table
+from syncbrok.model.units import render_time
 from syncbrok.pipeline.replay import job
 from syncbrok.pipeline.replay.parents import unknown_to
 from syncbrok.pipeline.replay.writer import HEADER, Order
@@ -88,7 +90,8 @@ def _planned(running: Job, plan: job.Plan, chosen: Any) -> dict[str, bool]:
     """Says what would be done; the parents outside, and whether they are in what was read."""
     running.step("planning")
     queues, levels = plan.queues.collect(), plan.levels.collect()
-    first = chosen.select("sequence", "time", "queue", "id", "parents").orderBy("sequence").limit(_ROWS).collect()
+    shown = ("sequence", f.unix_micros("time").alias("time_us"), "queue", "id", "parents")
+    first = chosen.select(*shown).orderBy("sequence").limit(_ROWS).collect()
     outside = {row["id"]: row["in_log"] for row in plan.outside.limit(_OUTSIDE_ASKED_MAX + 1).collect()}
     if len(outside) > _OUTSIDE_ASKED_MAX:
         raise CommandFailed(
@@ -98,7 +101,7 @@ def _planned(running: Job, plan: job.Plan, chosen: Any) -> dict[str, bool]:
     if levels:
         print_table(
             ("sequence", "accepted", "queue", "id", "parents"),
-            [(r["sequence"], moment(r["time"].isoformat()), r["queue"], r["id"], len(r["parents"])) for r in first],
+            [(r["sequence"], moment(render_time(r["time_us"])), r["queue"], r["id"], len(r["parents"])) for r in first],
             "",
         )
         total = sum(row["messages"] for row in levels)

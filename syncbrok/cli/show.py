@@ -128,4 +128,7 @@ def printable(text: str) -> str:
 
 def moment(text: str | None) -> str | None:
     """An RFC 3339 time without the fraction of its second: ``2026-07-01 12:00:00Z``."""
-    return None if text is None else f"{text[:10]} {text[11:19]}Z"
+    if text is None:
+        return None
+    assert text.endswith("Z"), f"{text} says no zone, or another"
+    return f"{text[:10]} {text[11:19]}Z"

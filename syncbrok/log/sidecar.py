@@ -5,7 +5,7 @@ sealed); anything else about it that is odd makes ``read`` answer None, and it i
 too when the log is closed in good order, with the size and checksum of its records then. Little-endian::
 
      0   4  magic, "SYIX"
-     4   2  version, 2
+     4   2  version, 3
      6   2  number of arrays
      8  16  uuid of the log
     24   8  base: the segment's first sequence
@@ -22,6 +22,8 @@ too when the log is closed in good order, with the size and checksum of its reco
     92   4  CRC-32C of bytes 0 to 91
     96  40 for each array: name (24 bytes, ASCII and zeros), type (4, as numpy writes it: "<u4" or "<u8" and zeros),
            number of entries (4), where it begins in this file (8)
+     .   8  CRC-32C of what is said of the arrays, and four zeros: who only asks whether a table is empty need not read
+            the rest (``rows``)
      .   .  the arrays, each followed by zeros up to a multiple of 8
 
 Arrays: ``sparse`` (u4, the offset in the segment of each 256th record, the first included: ``codec.lockstep`` makes
@@ -47,10 +49,12 @@ from syncbrok.log.whole import Whole
 from syncbrok.model import limits
 
 _MAGIC = b"SYIX"
-_VERSION = 2
+_VERSION = 3
 _HEAD = struct.Struct("<4sHH16sQQQQqqQIHHI")
 _CRC = struct.Struct("<I")
 _ENTRY = struct.Struct("<24s4sIQ")
+_ENTRIES_CRC = struct.Struct("<I4x")
+_BEGINNING_BYTES = 4_096
 _TYPES: dict[str, np.dtype[Any]] = {"<u4": np.dtype("<u4"), "<u8": np.dtype("<u8")}
 assert _HEAD.size + _CRC.size == 96
 assert _ENTRY.size == 40
@@ -70,14 +74,15 @@ def encode(index: SegmentIndex, sealed: Sealed) -> bytes:
     arrays = _arrays(index)
     entries: list[bytes] = []
     pieces: list[bytes] = []
-    at = _HEAD.size + _CRC.size + len(arrays) * _ENTRY.size
+    at = _HEAD.size + _CRC.size + len(arrays) * _ENTRY.size + _ENTRIES_CRC.size
     for name, array in arrays.items():
         data = array.tobytes()
         data += bytes(-len(data) % 8)
         entries.append(_ENTRY.pack(name.encode("ascii"), array.dtype.str.encode("ascii"), len(array), at))
         pieces.append(data)
         at += len(data)
-    rest = b"".join((*entries, *pieces))
+    directory = b"".join(entries)
+    rest = b"".join((directory, _ENTRIES_CRC.pack(crc32c(directory)), *pieces))
     head = _HEAD.pack(
         _MAGIC,
         _VERSION,
@@ -117,12 +122,17 @@ def _arrays(index: SegmentIndex) -> dict[str, Array]:
 def decode(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
     """The index in ``buffer``, which it goes on using; None where it is not the one of ``sealed``, whole and right."""
     size = _HEAD.size
-    if len(buffer) < size + _CRC.size or crc32c(buffer[:size]) != _CRC.unpack_from(buffer, size)[0]:
+    if not _is_head_whole(buffer):
         return None
     rest_crc = _HEAD.unpack_from(buffer)[-1]
     if crc32c(memoryview(buffer)[size + _CRC.size :]) != rest_crc:
         return None
     return _decode_whole(buffer, sealed)
+
+
+def _is_head_whole(buffer: Buffer) -> bool:
+    size = _HEAD.size
+    return len(buffer) >= size + _CRC.size and crc32c(buffer[:size]) == _CRC.unpack_from(buffer, size)[0]
 
 
 def _decode_whole(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
@@ -157,6 +167,22 @@ def _read_arrays(buffer: Buffer, count: int) -> dict[str, Any]:
     return arrays
 
 
+def _rows(buffer: bytes, sealed: Sealed, table: str) -> int | None:
+    """See ``rows``; ``buffer`` begins as the file does."""
+    if not _is_head_whole(buffer):
+        return None
+    magic, version, count, uuid, base, *_, file_bytes, crc, _, _, _ = _HEAD.unpack_from(buffer)
+    start = _HEAD.size + _CRC.size
+    end = start + count * _ENTRY.size
+    if (magic, version, Sealed(uuid, base, file_bytes, crc)) != (_MAGIC, _VERSION, sealed) or (
+        len(buffer) < end + _ENTRIES_CRC.size or crc32c(buffer[start:end]) != _ENTRIES_CRC.unpack_from(buffer, end)[0]
+    ):
+        return None
+    column = f"{table}.{TABLES[table][0][0]}".encode("ascii")
+    found = {name.rstrip(b"\0"): int(length) for name, _, length, _ in _ENTRY.iter_unpack(buffer[start:end])}
+    return found[column]
+
+
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
@@ -188,3 +214,13 @@ def read(directory: Path, sealed: Sealed) -> SegmentIndex | None:
     except (OSError, ValueError):
         return None
     return _decode_whole(memoryview(mapped), sealed)
+
+
+def rows(directory: Path, sealed: Sealed, table: str) -> int | None:
+    """How many rows a table of ``columns.TABLES`` has, from the first KiB of the file; None where there is no sidecar
+    to be trusted, or its beginning is not."""
+    try:
+        with path_of(directory, sealed.base).open("rb") as file:
+            return _rows(file.read(_BEGINNING_BYTES), sealed, table)
+    except OSError:
+        return None

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,9 @@ from pyspark.sql import SparkSession
 from syncbrok.cli.exits import LOG_CORRUPT, CommandFailed
 from syncbrok.cli.main import group
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, readable_errors, session_options
+from syncbrok.cli.show import moment
 from syncbrok.log.segment import segment_bases
+from syncbrok.model.units import render_time
 from syncbrok.pipeline.archive.job import archive
 from syncbrok.pipeline.session import active
 from tests.support.archive_log import WrittenLog
@@ -205,3 +209,28 @@ def test_a_damaged_log_has_its_own_exit_code() -> None:
     with pytest.raises(CommandFailed, match=r"^a\.log is damaged at 7$") as failed, readable_errors():
         raise PySparkException(raised)
     assert failed.value.exit_code == LOG_CORRUPT
+
+
+@pytest.fixture
+def far_east() -> Iterator[None]:
+    """A machine whose clock shows another time than UTC."""
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "Asia/Kolkata"
+    time.tzset()
+    yield
+    del os.environ["TZ"]
+    if before is not None:
+        os.environ["TZ"] = before
+    time.tzset()
+
+
+def test_times_are_utc_wherever_it_runs(spark: SparkSession, storage: Path, tmp_path: Path, far_east: None) -> None:
+    """INTERFACES 3: times in answers are RFC 3339. What stands there with a Z is UTC, not the machine's own time, or
+    whoever copies it into ``--since`` reads other hours."""
+    row: Any = spark.read.format("syncbrok").load(str(storage)).selectExpr("unix_micros(time) AS us").first()
+    accepted = moment(render_time(row.us))
+    assert accepted is not None
+    shown = run(["pipeline", "lineage", "--quiet", "--storage", str(storage), "--out", str(tmp_path / "out")])
+    assert (shown.exit_code, accepted in shown.output) == (0, True), shown.output
+    planned = run(["pipeline", "replay", "--quiet", "--storage", str(storage), "--sql", "SELECT * FROM messages"])
+    assert (planned.exit_code, accepted in planned.output) == (0, True), planned.output

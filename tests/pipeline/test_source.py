@@ -107,7 +107,22 @@ def test_options_of_a_reader_are_checked() -> None:
         read_options({"path": "x", "factKinds": "gap"})
     with pytest.raises(BadSetting, match="minPartitions is '64MiB'; it must be a whole number from 1 on"):
         read_options({"path": "x", "minPartitions": "64MiB"})
+    with pytest.raises(BadSetting, match="queue is empty; leave it out for all"):
+        read_options({"path": "x", "queue": " , "})
     assert read_options({"path": "x", "PATH": "x", "owner": "me", "option.kind": "facts", "Verify": "true"}).path == "x"
+
+
+def test_a_wrong_option_of_a_stream_is_told_when_it_is_loaded(spark: SparkSession, tmp_path: Path) -> None:
+    """CONTRIBUTING, errors: what is wrong and what it must be; asked for later Spark buries it under an
+    ``UnboundLocalError`` of its own."""
+    open_journal(tmp_path).close()
+    for name, value, said in (
+        ("startingSequence", "0", "it must be earliest, latest or a sequence"),
+        ("maxRecordsPerTrigger", "0", "it must be a whole number from 1 on"),
+        ("failOnDataLoss", "yes", "it must be true or false"),
+    ):
+        with pytest.raises(AnalysisException, match=f"{name} is '{value}'; {said}"):
+            spark.readStream.format("syncbrok").option(name, value).load(str(tmp_path))
 
 
 def test_an_empty_log_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:

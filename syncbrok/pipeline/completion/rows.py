@@ -117,14 +117,14 @@ def rows_in(table: pa.Table) -> Rows:
 
 
 def with_whole(accepted: Accepted, whole: Rows) -> Accepted:
-    place = places_of(accepted.message, whole.message)
+    place = places_in_order(accepted.message, whole.message)
     some = whole.ends & (place >= 0)
     np.minimum.at(accepted.whole, place[some], whole.said[some])
     np.minimum.at(accepted.whole_at, place[some], whole.at[some])
     return accepted
 
 
-def places_of(known: Longs, wanted: Longs) -> Longs:
+def places_in_order(known: Longs, wanted: Longs) -> Longs:
     """Where each of ``wanted`` stands in ``known``, which ascends; -1 where it does not."""
     if not len(known):
         return np.full(len(wanted), -1)

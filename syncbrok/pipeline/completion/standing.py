@@ -21,7 +21,7 @@ from syncbrok.pipeline.completion.rows import (
     Rows,
     Subscribers,
     accepted_in,
-    places_of,
+    places_in_order,
     rows_in,
     with_whole,
 )
@@ -111,7 +111,7 @@ def _counted(accepted: Accepted, subscribers: Subscribers, died: Longs) -> tuple
         by_queue.setdefault(queue, []).append(place)
     queues = accepted.queue.dictionary_encode("encode")
     codes = longs(queues.indices)
-    at = places_of(accepted.message, died)
+    at = places_in_order(accepted.message, died)
     places = [at[at >= 0]]
     numbers = [np.full(len(places[0]), DELETED_SUBSCRIBER)]
     for code, queue in enumerate(queues.dictionary.to_pylist()):
@@ -150,7 +150,7 @@ def _deliveries(accepted: Accepted, own: Rows, subscribers: Subscribers) -> Deli
     first_attempt = least(np.where(tried & (own.began != NEVER), own.began, LAST))
     end, end_at = least(np.where(own.ends, own.said, LAST)), least(np.where(own.ends, own.at, LAST))
     message, subscriber = message[starts], subscriber[starts]
-    found = places_of(accepted.message, message)
+    found = places_in_order(accepted.message, message)
     end, end_at, gone = _first_end(accepted, subscribers, found, subscriber, counted == 1, end, end_at)
     return Deliveries(
         found, message, subscriber, counted == 1, np.where(first_attempt == LAST, NEVER, first_attempt), attempts,
@@ -172,7 +172,7 @@ def _first_end(
     whole, whole_at = np.full(len(own), LAST), np.full(len(own), LAST)
     whole[counted], whole_at[counted] = accepted.whole[place[counted]], accepted.whole_at[place[counted]]
     end, at = np.minimum(own, whole), np.where(own <= whole, own_at, whole_at)
-    who = places_of(subscribers.number, number)
+    who = places_in_order(subscribers.number, number)
     gone = np.where(who >= 0, _taken(subscribers.gone, who), NEVER)
     nameless = counted & (number == DELETED_SUBSCRIBER)
     gone[nameless] = record_of(own[nameless])
@@ -217,7 +217,7 @@ def _replayed(
         message = int(rows.message[row])
         events = told.setdefault(message, list(known.replayed[message]))
         events += _events_of_row(rows, row, events, subscribers)
-    places = places_of(accepted.message, np.fromiter(told, np.int64, len(told))).tolist()
+    places = places_in_order(accepted.message, np.fromiter(told, np.int64, len(told))).tolist()
     return {
         message: (place, replays.history(events)) for (message, events), place in zip(told.items(), places, strict=True)
     }
@@ -230,7 +230,7 @@ def _events_of_row(rows: Rows, row: int, events: list[Event], subscribers: Subsc
     if number == ALL_SUBSCRIBERS:
         counted = [event.subscriber for event in events if event.what == replays.COUNTED]
         return [Event(record, position, one, replays.IF_OPEN, at_us, end) for one in counted]
-    who = int(places_of(subscribers.number, np.array([number]))[0])
+    who = int(places_in_order(subscribers.number, np.array([number]))[0])
     if who >= 0 and subscribers.gone[who] != NEVER and record > subscribers.gone[who]:
         return []  # a row for a subscriber that is gone changes nothing
     return [Event(record, position, number, replays.ENDED, at_us, end)]

@@ -10,10 +10,11 @@ from syncbrok.log.index import SegmentIndex
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, numbers
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.query import CarriedRule, Query
+from syncbrok.pipeline.decode.query import RECORDED_AFTER_US, RECORDED_BEFORE_US, CarriedRule, Query
 from syncbrok.pipeline.decode.segment import OpenSegment, index_of, snapshot_of
 from syncbrok.pipeline.log_files import Slice
 
+_POSITION_BITS = 20
 _KNOWN = {
     "messages": frozenset({"sequence", "time", "queue"}),
     "deliveries": frozenset({"sequence", "position", "message"}),
@@ -29,8 +30,7 @@ def may_know(query: Query) -> bool:
 
 def from_index(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> pa.RecordBatch | None:
     """All rows of the slice; None where the index does not know enough, or there is none to be trusted."""
-    within = one.segment.first_time_us >= query.since_us and one.segment.last_time_us < query.until_us
-    if not may_know(query) or not within:
+    if not may_know(query) or not _is_within(one, query):
         return None
     index = index_of(one.segment, uuid)
     if index is None or (query.kind == "messages" and rule.through and len(index.compact().carried[0])):
@@ -46,6 +46,14 @@ def from_index(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> pa.R
         if "time" in query.names:
             found["time"] = numbers(_times(one, index), schema.TIME)
     return pa.record_batch([found[column.name] for column in query.columns], schema.arrow_schema(query.columns))
+
+
+def _is_within(one: Slice, query: Query) -> bool:
+    """Whether every row of the segment is of the time that is asked for: the index knows when records were written,
+    which of a delivery is not its time."""
+    after_us, before_us = (RECORDED_AFTER_US, RECORDED_BEFORE_US) if query.kind == "deliveries" else (0, 0)
+    first_us, last_us = one.segment.first_time_us - after_us, one.segment.last_time_us + before_us
+    return first_us >= query.since_us and last_us < query.until_us
 
 
 def _messages(one: Slice, uuid: bytes, query: Query, index: SegmentIndex) -> dict[str, pa.Array]:
@@ -87,6 +95,10 @@ def _deliveries(one: Slice, index: SegmentIndex) -> dict[str, pa.Array]:
     inside = (sequences >= one.first) & (sequences <= one.last)
     if not inside.all():
         messages, sequences, positions = messages[inside], sequences[inside], positions[inside]
+    # The table is sorted by message; the rows come in the order of the log, however they are read: who publishes them
+    # through the sink names each by its place.
+    order = np.argsort(sequences << _POSITION_BITS | positions, kind="stable")
+    messages, sequences, positions = messages[order], sequences[order], positions[order]
     return {
         "sequence": numbers(sequences, schema.LONG),
         "position": numbers(positions, schema.INT),

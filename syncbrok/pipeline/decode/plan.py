@@ -6,7 +6,6 @@ the last of the records that carry it. That is decided here, from the sidecars' 
 segment knows it of itself.
 """
 
-import struct
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -18,17 +17,16 @@ from syncbrok.log.layout import Kind
 from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.decode.messages import own_sequences
 from syncbrok.pipeline.decode.piece import Records
-from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US, CarriedRule, Query
-from syncbrok.pipeline.decode.segment import OpenSegment, index_of
+from syncbrok.pipeline.decode.query import (
+    RECORDED_AFTER_US,
+    RECORDED_BEFORE_US,
+    TIME_MAX_US,
+    TIME_MIN_US,
+    CarriedRule,
+    Query,
+)
+from syncbrok.pipeline.decode.segment import OpenSegment, index_of, sealed_as
 from syncbrok.pipeline.log_files import Log, Segment, Slice, slices
-
-_AFTER_US = 86_400_000_000
-_BEFORE_US = 3_600_000_000
-"""A row of a delivery is recorded after its attempt began, by a day at most; a clock set back may make it an hour
-before."""
-_SIDECAR_HEAD = struct.Struct("<4s2xH16sQ")
-_SIDECAR_ENTRY = struct.Struct("<24s4sI8x")
-_SIDECAR_HEAD_BYTES = 96
 
 
 class Plan(NamedTuple):
@@ -74,7 +72,8 @@ def carried(log: Log, low: int, below: int, through: int) -> tuple[CarriedRule, 
 def _carried_in(one: Segment, uuid: bytes) -> tuple[Array, Array]:
     """Own sequence and sequence of the record of each carried message of a segment."""
     nothing = np.empty(0, np.int64)
-    if one.sealed and _has_none(one, uuid):
+    # Most have none, and a look at the beginning of the sidecar spares reading it.
+    if one.sealed and sidecar.rows(Path(one.path).parent, sealed_as(one, uuid), "carried") == 0:
         return nothing, nothing
     index = index_of(one, uuid)
     if index is not None:
@@ -86,26 +85,6 @@ def _carried_in(one: Segment, uuid: bytes) -> tuple[Array, Array]:
         if not len(moved):
             return nothing, nothing
         return own_sequences(moved), moved.heads["sequence"].astype(np.int64)
-
-
-def _has_none(one: Segment, uuid: bytes) -> bool:
-    """Whether the directory of the sidecar says that no message was carried here: most have none, and a look at its
-    first KiB spares reading it."""
-    try:
-        with sidecar.path_of(Path(one.path).parent, one.base).open("rb") as file:
-            head = file.read(1024)
-    except OSError:
-        return False
-    if len(head) < _SIDECAR_HEAD_BYTES or _SIDECAR_HEAD.unpack_from(head)[2:] != (uuid, one.base):
-        return False
-    for number in range(_SIDECAR_HEAD.unpack_from(head)[1]):
-        at = _SIDECAR_HEAD_BYTES + number * (_SIDECAR_ENTRY.size)
-        if at + _SIDECAR_ENTRY.size > len(head):
-            return False
-        name, _, length = _SIDECAR_ENTRY.unpack_from(head, at)
-        if name.rstrip(b"\0") == b"carried.sequence":
-            return bool(length == 0)
-    return False
 
 
 # -- what need not be read ---------------------------------------------------------------------------------------------
@@ -133,7 +112,7 @@ def _times(query: Query) -> tuple[int, int]:
     if query.kind != "deliveries":
         return since_us, until_us
     recorded = _bounds(query, "recorded", TIME_MIN_US, TIME_MAX_US)
-    return max(since_us - _BEFORE_US, recorded[0]), min(until_us + _AFTER_US, recorded[1])
+    return max(since_us - RECORDED_BEFORE_US, recorded[0]), min(until_us + RECORDED_AFTER_US, recorded[1])
 
 
 def _bounds(query: Query, column: str, low: int, high: int) -> tuple[int, int]:

@@ -8,6 +8,9 @@ from syncbrok.pipeline.decode.gather import Array
 from syncbrok.pipeline.schema import Column
 
 TIME_MIN_US, TIME_MAX_US = -(1 << 62), 1 << 62
+RECORDED_AFTER_US, RECORDED_BEFORE_US = 86_400_000_000, 3_600_000_000
+"""A row of a delivery, whose time is when its attempt began, is recorded a day after that at most; a clock set back may
+make it an hour before."""
 
 
 class Condition(NamedTuple):

@@ -283,4 +283,9 @@ def index_of(one: Segment, uuid: bytes) -> SegmentIndex | None:
     """The index beside a sealed segment; None where there is none to be trusted."""
     if not one.sealed:
         return None
-    return sidecar.read(Path(one.path).parent, sidecar.Sealed(uuid, one.base, one.end, one.crc))
+    return sidecar.read(Path(one.path).parent, sealed_as(one, uuid))
+
+
+def sealed_as(one: Segment, uuid: bytes) -> sidecar.Sealed:
+    """What its sidecar must be valid for."""
+    return sidecar.Sealed(uuid, one.base, one.end, one.crc)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from syncbrok.pipeline.completion.moments import Longs, longs
-from syncbrok.pipeline.completion.rows import places_of
+from syncbrok.pipeline.completion.rows import places_in_order
 from syncbrok.pipeline.report.period import BEFORE, Period
 
 _NEVER: Final = np.int64(-(1 << 62))
@@ -67,7 +67,7 @@ def charge(
     order = np.argsort(waiter, kind="stable")
     waiter, parent, gate, ready = waiter[order], parent[order], gate_us[order], ready_us[order]
     culprit, weight = culprit[order], weight[order]
-    up = places_of(waiter, parent)  # -1: the parent had not to wait itself
+    up = places_in_order(waiter, parent)  # -1: the parent had not to wait itself
     above = np.where(up < 0, _NEVER, gate[up])
     begins = np.minimum(np.maximum(above, parent_ready_us[order]), gate)
     own, delay = gate - begins, begins - np.minimum(np.where(above == _NEVER, begins, above), begins)

@@ -69,7 +69,8 @@ class SyncbrokDataSource(DataSource):
 
     def schema(self) -> str:
         freeze_what_is_imported()
-        return ddl(read_options(self.options).query.columns)
+        # Those of a stream too: what ``streamReader`` raises, Spark 4.3 buries under an error of its own.
+        return ddl(stream_options(self.options).read.query.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         freeze_what_is_imported()

@@ -100,9 +100,14 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _names(options: Mapping[str, str], name: str) -> frozenset[str] | None:
-    """A comma list; None where nothing is said."""
+    """A comma list; None where nothing is said. Raises ``BadSetting`` where it names nothing."""
     given = options.get(name)
-    return None if given is None else frozenset(one.strip() for one in given.split(",") if one.strip())
+    if given is None:
+        return None
+    found = frozenset(one.strip() for one in given.split(",") if one.strip())
+    if not found:
+        raise BadSetting(f"{name} is empty; leave it out for all", option=name)
+    return found
 
 
 class StreamOptions(NamedTuple):
