@@ -316,7 +316,9 @@ async def test_a_batch_says_everything_in_its_lines(running: Surface) -> None:
     path = "/v1/queues/orders/messages:batch"
     ndjson = {"Content-Type": "application/x-ndjson"}
     for name in ("Syncbrok-Parent", "Syncbrok-Key", "Syncbrok-Delay", "Idempotency-Key", "ce-id"):
-        assert (await running.api.post(path, body, {**ndjson, name: "1"})).problem(400, "malformed")["header"] == name
+        for written in (name, name.lower(), name.upper()):
+            refused = (await running.api.post(path, body, {**ndjson, written: "1"})).problem(400, "malformed")
+            assert refused["header"] == written
     for media in ({}, {"Content-Type": "application/json"}, {"Content-Type": "text/plain"}):
         (await running.api.post(path, body, media)).problem(415, "unsupported-media-type")
     assert (await running.api.post(path, body, {"Content-Type": "Application/X-NDJSON; charset=utf-8"})).status == 201

@@ -27,7 +27,7 @@ _ID_LINE: Final = b'"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",'
 _ID_PARTS: Final = ((1, 0, 8), (10, 8, 4), (15, 12, 4), (20, 16, 4), (25, 20, 12))
 """(place in the line, place among the digits, how many)"""
 _NOTHING_MORE: Final = Message(b"")[2:]
-_PER_MESSAGE: Final = ("Idempotency-Key",)
+_PER_MESSAGE: Final = "idempotency-key"
 _PER_MESSAGE_PREFIXES: Final = ("syncbrok-", "ce-")
 
 
@@ -92,7 +92,8 @@ def ids_document(ids: bytes) -> bytes:
 def _refuse_headers(request: web.Request) -> None:
     """Headers of a single publish would silently do nothing here: what they say stands in the lines."""
     for name in request.headers:
-        if name in _PER_MESSAGE or name.lower().startswith(_PER_MESSAGE_PREFIXES):
+        low = name.lower()  # programs write names as they like, proxies often in lower case
+        if low == _PER_MESSAGE or low.startswith(_PER_MESSAGE_PREFIXES):
             raise Malformed(f"{name[:80]} is for one message; in a batch each line says it", header=name[:80])
 
 
