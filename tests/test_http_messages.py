@@ -244,6 +244,8 @@ async def test_a_message_is_replayed_to_one(running: Surface) -> None:
     for wrong in ({"subscriber": 7}, {"descendants": "no"}, {"dry_run": 1}, {"to": "billing"}):
         (await api.post(path, wrong)).problem(400, "bad-setting")
     (await api.post(path, {"subscriber": "nobody"})).problem(404, "unknown-subscriber")
+    for replay in (path, "/v1/queues/orders/dead-letters/replay"):
+        (await api.post(f"{replay}?dry_run=true", {"dry_run": False})).problem(400, "malformed")
     assert (await api.post(f"{path}?dry_run=1")).json()["replay"] is None
     assert running.consumer.seen == []
     plan = (await api.post(path, {"subscriber": "other", "descendants": False, "dry_run": False})).json()

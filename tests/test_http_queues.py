@@ -151,6 +151,10 @@ async def test_a_purge_says_how_much_first(running: Surface) -> None:
         (await api.post(purge, wrong)).problem(400, "bad-setting")
     for wrong in ("dryrun=true", "dry_run=true&dry_run=false"):
         (await api.post(f"{purge}?{wrong}")).problem(400, "malformed")
+    for said, otherwise in ((True, "false"), (False, "true"), (False, "")):
+        problem = (await api.post(f"{purge}?dry_run={otherwise}", {"dry_run": said})).problem(400, "malformed")
+        assert problem["parameter"] == "dry_run", "neither of two that contradict each other wins"
+    assert (await api.post(f"{purge}?dry_run=true", {"dry_run": True})).json() == {"dropped": 5, "dry_run": True}
     assert running.space.view.queue("orders").waiting == 5, "a mistake drops nothing"
     assert (await api.post(purge)).json() == {"dropped": 5, "dry_run": False}
     await eventually(lambda: running.space.view.queue("orders").waiting == 0, "an empty queue")

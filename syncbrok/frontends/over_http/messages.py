@@ -6,7 +6,7 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import query, render
 from syncbrok.frontends.over_http.body import read_object
-from syncbrok.frontends.over_http.queues import queue_name, refuse_unknown, take_switch
+from syncbrok.frontends.over_http.queues import queue_name, refuse_unknown, take_dry_run, take_switch
 from syncbrok.frontends.over_http.routes import JSON, Body, Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import BadSetting, Malformed
@@ -93,7 +93,7 @@ async def replay_of(surface: Surface, request: web.Request, asked: Replay) -> we
     asked = asked._replace(
         subscriber=_take_subscriber(given),
         descendants=take_switch(given, "descendants", default=True),
-        dry_run=take_switch(given, "dry_run", default=query.switch(request, "dry_run")),
+        dry_run=take_dry_run(given, request),
     )
     refuse_unknown(given)
     plan: ReplayPlan = await surface.channels.messages.put(asked)

@@ -58,7 +58,7 @@ async def delete(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 async def purge(surface: Surface, request: web.Request) -> web.StreamResponse:
     given = await read_object(request, surface.options.body_timeout_s)
-    dry_run = take_switch(given, "dry_run", default=query.switch(request, "dry_run"))
+    dry_run = take_dry_run(given, request)
     refuse_unknown(given)
     dropped = await surface.channels.queues.put(PurgeQueue(queue_name(request), dry_run))
     return render.json({"dropped": dropped, "dry_run": dry_run})
@@ -70,6 +70,19 @@ def take_switch(given: dict[str, Any], name: str, *, default: bool) -> bool:
     if not isinstance(value, bool):
         raise BadSetting(f"{name}: expected true or false, found {str(value)[:40]!r}", setting=name)
     return value
+
+
+def take_dry_run(given: dict[str, Any], request: web.Request) -> bool:
+    """``dry_run`` of the body or the query. Where they contradict each other neither may win: what was meant to be
+    looked at would be done. Raises ``Malformed`` and ``BadSetting``."""
+    asked = query.switch(request, "dry_run")
+    dry_run = take_switch(given, "dry_run", default=asked)
+    if "dry_run" in request.query and dry_run != asked:
+        raise Malformed(
+            f"dry_run is {str(asked).lower()} in the query and {str(dry_run).lower()} in the body; say it once",
+            parameter="dry_run",
+        )
+    return dry_run
 
 
 def refuse_unknown(given: dict[str, Any]) -> None:
