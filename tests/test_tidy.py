@@ -244,6 +244,13 @@ def test_pages_name_events_that_there_are() -> None:
     assert not unknown, unknown
 
 
+def test_pages_describe_what_there_is() -> None:
+    """What a page describes can be used: a reader need not find out which parts of it are still to come."""
+    to_come = re.compile(r"\bnot (?:yet )?(?:built|implemented)\b|\bto be implemented\b", re.IGNORECASE)
+    found = [f"{n}: {m[0]}" for n in tracked() if n.endswith(".md") and (m := to_come.search(text(n)))]
+    assert not found, found
+
+
 @cache
 def names_of_the_code() -> frozenset[str]:
     """Every name in it, the words of its strings, the strings themselves where they are one word or an event, and the
