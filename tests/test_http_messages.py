@@ -193,7 +193,17 @@ async def test_messages_are_found_by_key(running: Surface) -> None:
     assert ([one["id"] for one in found["messages"]], found["next"]) == ([second, first], None)
     assert [one["id"] for one in (await api.get("/v1/messages?idempotency_key=i")).json()["messages"]] == [second]
     assert (await api.get("/v1/messages?key=none")).json()["messages"] == []
-    assert len((await api.get("/v1/messages?key=caf%C3%A9%201&limit=1")).json()["messages"]) == 1
+    third = await published(api, b"3", Syncbrok_Key="caf\u00e9 1")
+    path = "/v1/messages?key=caf%C3%A9%201&limit=1"
+    after, ids = "", []
+    while True:
+        page = (await api.get(path + after)).json()
+        ids += [one["id"] for one in page["messages"]]
+        if page["next"] is None:
+            break
+        after = f"&after={page['next']}"
+    assert ids == [third, second, first]
+    (await api.get(path + "&after=x")).problem(400, "malformed")
 
 
 async def test_a_message_is_cancelled(running: Surface) -> None:

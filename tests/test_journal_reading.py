@@ -230,6 +230,8 @@ def test_questions_are_answered_over_all_segments(tmp_path: Path) -> None:
         assert journal.with_key("k", None, 10) == [*reversed(of_children), parent.sequence]
         assert journal.with_key("k", 1, 10) == [parent.sequence]
         assert journal.with_key("k", None, 2) == [*reversed(of_children)][:2]
+        assert journal.with_key("k", None, 2, of_children[1]) == [of_children[0], parent.sequence]
+        assert journal.with_key("k", None, 2, parent.sequence) == []
         assert journal.with_idempotency_key("once", 2, last.time_us) == [last.sequence]
         assert journal.with_idempotency_key("once", 2, last.time_us + 1) == []
         assert journal.with_idempotency_key("once", 1, 0) == journal.with_idempotency_key("never", 2, 0) == []
@@ -273,6 +275,24 @@ def test_carried_messages_outlive_their_segment(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*1.log.dropped"))
     journal.sweep(START_US + 10**9)
     assert not list(tmp_path.glob("*.dropped"))
+    journal.close()
+
+
+def test_what_is_carried_is_found_after_what_is_newer(tmp_path: Path) -> None:
+    """Newest first, also where the newest segment holds the oldest message, carried there out of a dropped one: a page
+    that named it too early would leave out what is newer, for good."""
+    journal = open_journal(tmp_path)
+    (kept,) = publish(journal, key="k")
+    roll(journal)
+    newer = [one.sequence for one in publish(journal, 10, key="k")]
+    roll(journal)
+    newer += [one.sequence for one in publish(journal, 70, key="k")]
+    carry(journal, kept)
+    journal.drop_oldest()
+    expected = [*reversed(newer), kept.sequence]
+    for limit in (64, 75, 100):
+        assert journal.with_key("k", None, limit) == expected[:limit]
+        assert journal.with_key("k", None, limit, newer[40]) == expected[40:][:limit]
     journal.close()
 
 

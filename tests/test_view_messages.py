@@ -293,3 +293,26 @@ async def test_messages_are_found_by_key(log: ViewedLog) -> None:
     assert [r.sequence for r in await log.view.find("a", None, 10)] == [two, one]
     assert [r.sequence for r in await log.view.find(None, "order-1", 10)] == [three]
     assert await log.view.find("a", "order-1", 10) == ()
+
+
+async def test_what_is_found_by_key_comes_in_pages(log: ViewedLog) -> None:
+    """INTERFACES 3: lists take ``after`` and answer ``next``; newest first, so the next page is the older ones. Pages
+    show each message once, and the last one says that it is."""
+    wanted = [log.publish(1 + number % 2, key="a" if number % 3 else "b") for number in range(9)]
+    by_key = [sequence for number, sequence in enumerate(wanted) if number % 3]
+    by_idempotency_key = []
+    for queue in (1, 2, 1, 2):
+        log.fields = {"idempotency_key": "once"}
+        by_idempotency_key.append(log.publish(queue))
+    for key, idempotency_key, expected in (("a", None, by_key), (None, "once", by_idempotency_key)):
+        for limit in (1, 2, 3, 4, 6, 10):
+            found: list[int] = []
+            before = None
+            for _ in range(20):
+                page = await log.view.find_page(key, idempotency_key, before, limit)
+                found += [report.sequence for report in page.items]
+                assert len(page.items) <= limit
+                before = page.next
+                if before is None:
+                    break
+            assert found == expected[::-1]

@@ -285,15 +285,37 @@ class Reader:
             found += index.queue_sequences(queue, after, limit - len(found))
         return found
 
-    def with_key(self, key: str, queue: int | None, limit: int) -> list[int]:
-        """Messages with this key, newest first, at most ``limit``."""
-        hashed = text_hash(key)
-        candidates = (
-            sequence
-            for _, index in self._indexes(reversed(self._catalogue.parts))
-            for sequence in reversed(index.with_key(hashed))
+    def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
+        """Messages with this key, newest first, at most ``limit``; with ``before`` only those older than it."""
+        own, carried = (
+            (sequence for sequence in found if before is None or sequence < before)
+            for found in self._candidates(text_hash(key))
         )
-        return self._newest(candidates, lambda message: message.key == key, queue, limit)
+        return self._newest(chain(own, carried), lambda message: message.key == key, queue, limit)
+
+    def _candidates(self, hashed: int) -> tuple[Iterator[int], Iterator[int]]:
+        """Those whose key may be it, newest first: of each segment its own messages, and those it carries. They are as
+        old as the segments that went before: met in the newest segment, they would come before what is newer."""
+        parts = self._catalogue.parts
+        own = (
+            sequence
+            for part, index in self._indexes(reversed(parts))
+            for sequence in reversed(index.with_key(hashed))
+            if sequence >= part.info.base
+        )
+
+        def carried() -> Iterator[int]:
+            yield from sorted(
+                {
+                    sequence
+                    for part, index in self._indexes(parts)
+                    for sequence in index.with_key(hashed)
+                    if sequence < part.info.base
+                },
+                reverse=True,
+            )
+
+        return own, carried()
 
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
         """Messages with this idempotency key accepted at ``since_us`` or later, newest first."""

@@ -175,21 +175,35 @@ class View:
 
     async def find(self, key: str | None, idempotency_key: str | None, limit: int) -> tuple[MessageReport, ...]:
         """Messages with this key, this idempotency key, or both; the newest first."""
+        return (await self.find_page(key, idempotency_key, None, limit)).items
+
+    async def find_page(
+        self, key: str | None, idempotency_key: str | None, before: int | None, limit: int
+    ) -> Page[MessageReport]:
+        """The same, page by page: only those older than the sequence ``before``, which is the ``next`` of the page
+        before. A page may end early, to keep each look bounded."""
         journal, run_blocking = self._sources.journal, self._sources.run_blocking
         sequences: list[int] = []
+        looked_at = limits.list_limit_max
         if idempotency_key is not None:
-            sequences = await run_blocking(journal.with_idempotency_key, idempotency_key, None, 0)
+            every = await run_blocking(journal.with_idempotency_key, idempotency_key, None, 0)
+            sequences = [sequence for sequence in every if before is None or sequence < before]
         elif key is not None:
-            sequences = await run_blocking(journal.with_key, key, None, limit)
+            looked_at = limit
+            sequences = await run_blocking(journal.with_key, key, None, limit + 1, before)
+        more = len(sequences) > looked_at
         found = [
             entry
-            for entry in await self._reading.messages(sequences[: limits.list_limit_max])
+            for entry in await self._reading.messages(sequences[:looked_at])
             # Sidecars know hashes only: what they found may be another key's.
             if entry is not None
             and key in (None, entry.message.key)
             and idempotency_key in (None, entry.message.idempotency_key)
         ]
-        return await self._reports(found[:limit])
+        reports = await self._reports(found[:limit])
+        if len(found) > limit:
+            return Page(reports, reports[-1].sequence)
+        return Page(reports, sequences[looked_at - 1] if more else None)
 
     async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
         """Over all subscribers of the queue, in the order of the log, beyond the sequence ``after``. The letters of one

@@ -217,10 +217,17 @@ class FakeSpace:
         return Page(tuple(found[:limit]), found[limit - 1].sequence if len(found) > limit else None)
 
     async def find(self, key: str | None, idempotency_key: str | None, limit: int) -> tuple[MessageReport, ...]:
-        newest_first = reversed(self.reports.values())
-        return tuple(
+        return (await self.find_page(key, idempotency_key, None, limit)).items
+
+    async def find_page(
+        self, key: str | None, idempotency_key: str | None, before: int | None, limit: int
+    ) -> Page[MessageReport]:
+        older = [one for one in self.reports.values() if before is None or one.sequence < before]
+        newest_first = reversed(older)
+        found = [
             one for one in newest_first if key in (None, one.key) and idempotency_key in (None, one.idempotency_key)
-        )[:limit]
+        ]
+        return Page(tuple(found[:limit]), found[limit - 1].sequence if len(found) > limit else None)
 
     async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
         self.queue(queue)

@@ -66,9 +66,10 @@ class MemoryJournal:
         message = self.read_many([sequence])[0]
         return None if message is None else (message.id, message.queue)
 
-    def with_key(self, key: str, queue: int | None, limit: int) -> list[int]:
+    def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
         """As a sidecar of hashes may: every message that has any key at all."""
-        found = [fact.sequence for fact in self._kept() if fact.key and queue in (None, fact.queue)]
+        older = (fact for fact in self._kept() if before is None or fact.sequence < before)
+        found = [fact.sequence for fact in older if fact.key and queue in (None, fact.queue)]
         return found[::-1][:limit]
 
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:

@@ -68,12 +68,13 @@ async def tree(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 
 async def find(surface: Surface, request: web.Request) -> web.StreamResponse:
-    """Newest first."""
+    """Newest first, so that beyond ``after`` are the older ones."""
     key, idempotency_key = request.query.get("key"), request.query.get("idempotency_key")
     if not key and not idempotency_key:
         raise Malformed("say what to look for: ?key=... or ?idempotency_key=...")
-    found = await surface.view.find(key or None, idempotency_key or None, query.limit(request))
-    return render.json({"messages": [render.message(one) for one in found], "next": None})
+    before = query.after_sequence(request) or None
+    page = await surface.view.find_page(key or None, idempotency_key or None, before, query.limit(request))
+    return render.json({"messages": [render.message(one) for one in page.items], "next": page.next})
 
 
 async def cancel(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -138,10 +139,11 @@ ROUTES: Final = (
         "read",
         "messages",
         "Find by key or idempotency key, newest first",
-        {200: Reply("What was found.", "Messages")},
+        {200: Reply("A page of what was found.", "Messages")},
         query=(
             Parameter("key", "Its Syncbrok-Key.", _STRING),
             Parameter("idempotency_key", "Its idempotency key.", _STRING),
+            query.AFTER_OLDER,
             query.LIMIT,
         ),
     ),

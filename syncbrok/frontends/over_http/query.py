@@ -20,6 +20,9 @@ AFTER_NAME: Final = Parameter("after", "The `next` of the page before.", {"type"
 AFTER_SEQUENCE: Final = Parameter(
     "after", "Only those with a larger sequence; the `next` of the page before.", {"type": "integer", "minimum": 0}
 )
+AFTER_OLDER: Final = Parameter(
+    "after", "Only those with a smaller sequence; the `next` of the page before.", {"type": "integer", "minimum": 0}
+)
 DRY_RUN: Final = Parameter("dry_run", "Only say what would be done.", {"type": "boolean", "default": False})
 
 _SWITCHES: Final = {"true": True, "1": True, "": True, "false": False, "0": False}
