@@ -208,6 +208,16 @@ async def test_an_endpoint_is_subscribed_once(api: Api) -> None:
     await subscribed(api, 200, **given)
     others = {"endpoint": ENDPOINT, **given, "window": 4, "timeout": "3s"}
     assert (await api.post(SUBSCRIBERS, others)).problem(409, "conflict")["differs"] == ["timeout", "window"]
+    for start, status in (("now", 200), ("beginning", 409), (1, 409), (7, 409)):
+        again = await api.post(SUBSCRIBERS, {"endpoint": ENDPOINT, **given, "start": start})
+        assert again.status == status
+        assert status == 200 or again.problem(409, "conflict")["differs"] == ["start"], "neither heard nor refused"
+    late = await subscribed(api, name="late", start="beginning")
+    for start in ({}, {"start": "beginning"}, {"start": late["start"]}):
+        assert await subscribed(api, 200, name="late", **start) == late
+    refused = await api.post(SUBSCRIBERS, {"endpoint": ENDPOINT, "name": "late", "start": "now", "window": 9})
+    assert refused.problem(409, "conflict")["differs"] == ["window", "start"]
+    await api.delete(f"{SUBSCRIBERS}/late")
     nameless = await subscribed(api)
     assert (await subscribed(api, 200))["id"] == nameless["id"]
     listed = (await api.get(SUBSCRIBERS)).json()

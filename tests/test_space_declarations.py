@@ -129,6 +129,8 @@ async def test_a_file_is_applied_again_only_when_its_entry_has_changed(tmp_path:
         assert await apply(running, "3", 8) == ["unchanged", "unchanged"]
         assert running.view.queues(None, 10) == ([], None)
         assert await apply(running, "4", 9) == ["created", "created"]
+        moved = await running.subscribe("q", "a", window=9, start="beginning", applied="5")
+        assert moved.what == "unchanged", "where a subscription begins was decided when it was made, in a file too"
 
 
 async def test_a_late_subscriber_gets_what_comes_after_it(tmp_path: Path):

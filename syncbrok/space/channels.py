@@ -163,12 +163,13 @@ class PurgeQueue(NamedTuple):
 class Subscribe(NamedTuple):
     """Receipt: ``Declared``. Identity is the name, else the endpoint (RULES 18). Subscribing again alike is
     ``unchanged``; with other settings a ``Conflict``, unless ``applied`` is given (see ``DeclareQueue``).
-    ``start`` is ``now``, ``beginning`` or a sequence as text. ``secret`` is ``whsec_...`` or None."""
+    ``start`` is ``now``, ``beginning`` or a sequence as text; None is ``now`` for a new one, and whatever one that is
+    there was made with. ``secret`` is ``whsec_...`` or None."""
 
     queue: QueueName
     settings: SubscriberSettings
     secret: str | None = None
-    start: str = "now"
+    start: str | None = None
     applied: str | None = None
 
 

@@ -119,11 +119,14 @@ class Declarations:
         )
         other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
         if item.applied is None:
-            if new == old and not other_secret:
+            other_start = item.start is not None and self._start(item.start) != old.start
+            if new == old and not other_secret and not other_start:
                 return Declared("unchanged", known.id)
-            differs = _differences(old, new) + (["secret"] if other_secret else [])
-            raise Conflict(f"subscriber {known.id!r} of queue {item.queue!r} exists with other settings; "
-                           "change it instead", queue=item.queue, subscriber=known.id, differs=differs)  # fmt: skip
+            differs = _differences(old, new) + ["secret"] * other_secret
+            mend = "change it instead" if differs else "delete it and subscribe again, or replay what it missed"
+            what = f"subscriber {known.id!r} of queue {item.queue!r} exists with other settings; {mend}"
+            differs += ["start"] * other_start
+            raise Conflict(what, queue=item.queue, subscriber=known.id, differs=differs)
         draft.touch(item.queue)
         what = "unchanged"
         if new != old or other_secret:
@@ -233,8 +236,8 @@ class Declarations:
         if scheme not in self._schemes:
             parse_endpoint(endpoint)
 
-    def _start(self, start: str) -> int | None:
-        if start == "now":
+    def _start(self, start: str | None) -> int | None:
+        if start is None or start == "now":
             return None
         if start == "beginning":
             return 1

@@ -25,7 +25,7 @@ async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
     queue = queue_name(request)
     given = await read_object(request, surface.options.body_timeout_s)
     secret = _take_secret(given)
-    start = _parse_start(given.pop("start", "now"))
+    start = _parse_start(given.pop("start")) if "start" in given else None
     changes = parse_subscriber_changes(given)
     if "endpoint" not in changes:
         raise BadSetting('the body must say where to deliver: {"endpoint": "https://..."}', setting="endpoint")
