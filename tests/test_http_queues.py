@@ -356,9 +356,24 @@ async def test_secrets_are_shown_once(running: Surface) -> None:
     assert (await api.post(f"{one}/rotate-secret", {"secret": given})).json()["secret"] == given
     (await api.post(f"{one}/rotate-secret", {"secret": "whsec_x"})).problem(400, "bad-setting")
     (await api.post(f"{one}/rotate-secret", {"sekret": given})).problem(400, "bad-setting")
+    assert (await api.patch(one, {"secret": given})).json()["secret"] == "set"
     for path in (one, SUBSCRIBERS, "/v1/queues/orders", "/metrics", "/v1/queues/orders/messages"):
         body = (await api.get(path)).body.decode()
         assert not [secret for secret in (SECRET, new, given) if secret in body or secret[6:] in body]
+
+
+async def test_null_takes_the_secret_away(running: Surface) -> None:
+    """``PATCH {"secret": null}``: deliveries are no longer signed, and the answer says so; again: nothing."""
+    api = running.api
+    await api.post("/v1/queues", {"name": "orders"})
+    one = f"{SUBSCRIBERS}/{(await subscribed(api, secret=SECRET))['id']}"
+    assert running.space.space.signing_keys(1)
+    for _ in range(2):
+        changed = await api.patch(one, {"secret": None, "window": 5})
+        assert (changed.status, changed.json()["secret"], changed.json()["window"]) == (200, None, 5)
+        assert running.space.space.signing_keys(1) == ()
+    assert (await api.patch(one, {"secret": SECRET})).json()["secret"] == "set"
+    assert running.space.space.signing_keys(1)
 
 
 async def test_a_test_message_goes_to_one_alone(running: Surface) -> None:

@@ -310,6 +310,23 @@ async def test_a_rotated_secret_signs_beside_the_new_one_for_a_day(tmp_path: Pat
         assert made not in (SECRET, OTHER)
 
 
+async def test_a_secret_that_is_taken_away_signs_nothing_and_is_nowhere(tmp_path: Path):
+    """RULES 19: with ``without_secret`` both secrets of one that is being rotated stop signing, for good."""
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        await running.subscribe("q", "a", secret=SECRET)
+        await running.put(RotateSecret(Q, A, OTHER))
+        assert (await running.put(ChangeSubscriber(Q, A, {}, without_secret=True))).what == "changed"
+        assert running.space.signing_keys(1) == ()
+        assert (await running.put(ChangeSubscriber(Q, A, {}, without_secret=True))).what == "unchanged"
+    async with running_space(tmp_path) as running:
+        assert running.view.subscriber("q", "a").settings.secret_count == 0
+        assert running.space.signing_keys(1) == ()
+        await running.put(ChangeSubscriber(Q, A, {}, secret=SECRET))
+        assert running.space.signing_keys(1) == (bytes(range(32)),)
+        assert OTHER not in (tmp_path / "secrets.json").read_text()
+
+
 async def test_a_secret_refused_for_want_of_room_is_not_kept(tmp_path: Path):
     """RULES 19: where the fact was not written its secret does not sign, and leaves the file with the next change."""
     async with running_space(tmp_path) as running:

@@ -175,12 +175,14 @@ class Subscribe(NamedTuple):
 
 class ChangeSubscriber(NamedTuple):
     """Receipt: ``Declared``. ``changes`` maps fields of ``SubscriberSettings`` to their parsed values; a changed
-    endpoint takes over the backlog at once; ``paused`` False also enables one that a 410 disabled."""
+    endpoint takes over the backlog at once; ``paused`` False also enables one that a 410 disabled. ``secret`` None
+    leaves it as it is; ``without_secret`` takes it away, and deliveries are no longer signed."""
 
     queue: QueueName
     id: SubscriberId
     changes: Mapping[str, Any]
     secret: str | None = None
+    without_secret: bool = False
 
 
 class Unsubscribe(NamedTuple):

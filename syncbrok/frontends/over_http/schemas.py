@@ -119,7 +119,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "Queues": _page("queues", "Queue"),
-    "SubscriberSettings": _given({**_SUBSCRIBER, "secret": _or_null(_SECRET)}),
+    "SubscriberSettings": _given(
+        {**_SUBSCRIBER, "secret": _or_null(_SECRET) | {"description": "null takes it away: no longer signed."}}
+    ),
     "NewSubscriber": _given({**_SUBSCRIBER, "secret": _or_null(_SECRET), "start": _START}, ["endpoint"]),
     "Subscriber": _object(
         {

@@ -52,6 +52,7 @@ async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
 async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
     queue, subscriber = queue_name(request), _subscriber_id(request)
     given = await read_object(request, surface.options.body_timeout_s)
+    without_secret = "secret" in given and given["secret"] is None
     secret = _take_secret(given)
     if "start" in given:
         raise BadSetting(
@@ -60,8 +61,9 @@ async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
             setting="start",
         )
     changes = parse_subscriber_changes(given)
-    if changes or secret is not None:
-        await surface.channels.subscribers.put(ChangeSubscriber(queue, subscriber, changes, secret))
+    if changes or secret is not None or without_secret:
+        changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret)
+        await surface.channels.subscribers.put(changed)
     return render.json(render.subscriber(surface.view.subscriber(queue, subscriber)))
 
 
