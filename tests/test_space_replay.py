@@ -177,6 +177,31 @@ async def test_only_what_has_ended_is_replayed(tmp_path: Path):
             await running.put(Replay(queue=Q, subscriber=SubscriberId("z")))
 
 
+async def test_what_a_deleted_queue_held_is_not_said_to_come_back(tmp_path: Path):
+    """RULES 12, 16: a child on hold for a dead parent whose queue is deleted is told what can still be done, and a
+    replay of the parent is refused, whatever has the queue's name now; a cancel ends the child."""
+    async with running_space(tmp_path, Failing(b"parent")) as running:
+        await running.queue("q", subscribers=["a"])
+        await running.queue("other", subscribers=["b"])
+        parent = await running.publish("q", b"parent")
+        child = await running.publish("other", b"child", parent, parent_failure=ParentFailure.HOLD)
+        await running.ended(parent)
+        await running.put(DeleteQueue(Q, force=True))
+        for _ in range(2):
+            assert (await running.view.message(child)).waits_for == (
+                f"is held for parent {id_text(parent)} in queue q, which ended dead and cannot be replayed, for its "
+                "queue has been deleted: cancel this message, or wait for its deadline"
+            )
+            for asked in (Replay(id=parent), Replay(id=parent, subscriber=SubscriberId("a"), dry_run=True)):
+                with pytest.raises(Conflict) as caught:
+                    await running.put(asked)
+                assert caught.value.members == {"id": id_text(parent), "queue": "q"}
+            await running.queue("q", subscribers=["a"])
+        await running.put(Cancel(child))
+        await running.ended(child)
+        assert await running.states(child) == ["dropped"]
+
+
 async def test_a_wide_replay_is_written_in_slices(tmp_path: Path):
     """RULES 20 and 21: a cascade of thousands is re-armed in slices of one replay, parents before children."""
     consumer = Failing(b"root")

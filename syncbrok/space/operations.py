@@ -163,7 +163,7 @@ class Operations:
 
     async def replay(self, item: Replay) -> ReplayPlan:
         """RULES 21. Raises ``UnknownMessage``, ``Gone``, ``UnknownQueue``, ``UnknownSubscriber``, ``Conflict`` for a
-        message that has not ended, and ``TooLarge``."""
+        message that has not ended or whose queue is deleted, and ``TooLarge``."""
         async with self._one_at_a_time:
             wish = await self._wish(item)
             planner = Planner(self._scheduler, self._registry, self._histories)
@@ -190,6 +190,10 @@ class Operations:
         if item.id is not None:
             sequence = sequence_of(item.id)
             message = await self._find(item.id)
+            if not self._registry.is_there(message.queue):
+                name = self._registry.queue_name(message.queue)
+                raise Conflict(f"message {id_text(item.id)} cannot be replayed: its queue {name!r} has been deleted, "
+                               "its subscribers too; publish it again", id=id_text(item.id), queue=name)  # fmt: skip
             only = None
             if item.subscriber is not None:
                 queue = self._registry.queue_name(message.queue)

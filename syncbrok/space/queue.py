@@ -109,6 +109,10 @@ class Registry:
             return queue.name
         return self._deleted_queues.get(number, QueueName(f"deleted-{number}"))
 
+    def is_there(self, queue: int) -> bool:
+        """Whether the queue (number) has not been deleted; another one may have its name by now."""
+        return queue in self._by_number
+
     def subscribers(self, queue: int) -> tuple[Subscriber, ...]:
         """Of the queue (number), in the order they were added; empty for one that is not there."""
         return tuple(self._subscribers.get(queue, {}).values())

@@ -97,17 +97,17 @@ class Why:
         text = f"{'is held for' if held else 'waits for'} {what} {_name(obstacle.first, heads)}"
         text += f" in queue {self._queue(obstacle.first, heads)}"
         if obstacle.root == obstacle.first:
-            text += f", {self._stands(obstacle.first, held=held)}"
+            text += f", {self._stands(obstacle.first, heads, held=held)}"
         else:
             text += (
                 f", which waits itself; at the root of it is {_name(obstacle.root, heads)}"
-                f" in queue {self._queue(obstacle.root, heads)}, {self._stands(obstacle.root)}"
+                f" in queue {self._queue(obstacle.root, heads)}, {self._stands(obstacle.root, heads)}"
             )
         if obstacle.others:
             text += f" (and for {obstacle.others} more)"
         return text
 
-    def _stands(self, sequence: int, *, held: bool = False) -> str:
+    def _stands(self, sequence: int, heads: dict[int, Head], *, held: bool = False) -> str:
         """A clause beginning with "which" about a message that is waited for and that nothing blocks. ``held``: by one
         on hold for it; what is complete is in its way where it was sent again and failed."""
         state = self._schedule.message_state(sequence)
@@ -116,12 +116,19 @@ class Why:
         if state == "held":
             return "which is held for a parent that ended badly: replay that one, or cancel this"
         if state in ENDED_BADLY:
-            return f"which ended {state}: replay it to go on"
+            return f"which ended {state}{self._mend(sequence, heads)}"
         if state == "complete":
-            again = "which failed when it was sent again: replay it to go on"
+            again = f"which failed when it was sent again{self._mend(sequence, heads)}"
             return again if held else "which has just been completed"
         slow = [text for text in self._deliveries(sequence) if text]
         return "which " + (slow[0] if slow else "is on its way")
+
+    def _mend(self, sequence: int, heads: dict[int, Head]) -> str:
+        """What to do about one that ended badly, for whoever is on hold for it."""
+        head = heads.get(sequence)
+        if head is None or self._registry.is_there(head.queue):
+            return ": replay it to go on"
+        return " and cannot be replayed, for its queue has been deleted: cancel this message, or wait for its deadline"
 
     def _on_its_way(self, sequence: int) -> str:
         """About a message that nothing blocks: the subscribers that have not taken it, at most three by name."""
