@@ -139,6 +139,18 @@ async def test_described_statuses_are_ones_that_can_be_answered(document: Any) -
                 assert int(status) in known, (method, path, status)
 
 
+async def test_what_becomes_of_a_body_is_described(api: Api, document: Any) -> None:
+    """A route that takes a body can refuse it as too slow, too large or of a form it does not take, and says so."""
+    packed = {"Content-Encoding": "gzip"}
+    with_body = [one for one in operations(document) if "requestBody" in one[2]]
+    for method, path, operation in with_body:
+        assert {"408", "413", "415"} <= set(operation["responses"]), (method, path)
+        real = path.replace("{id}", "0197f3c2-6a3b-8000-8000-00022b1c9d10")
+        reply = await api.request(method, re.sub(r"\{\w+\}", "x", real), b"{}", {**packed, "queue": "x"})
+        reply.problem(415, "unsupported-media-type")
+    assert len(with_body) > 15
+
+
 async def test_routes_of_others_are_served_like_ours(api: Api) -> None:
     """The place where the web page and the events are added."""
     assert (await api.get("/v1/hello/orders")).json() == {"hello": True}

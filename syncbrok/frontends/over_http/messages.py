@@ -114,7 +114,7 @@ _STRING: Final = {"type": "string"}
 _ONE: Final = "/v1/messages/{id}"
 
 REPLAY_BODY: Final = Body({JSON: "Replay"}, required=False)
-REPLAY_PROBLEMS: Final = (404, 409, 410, 413, 429, 503, 507)
+REPLAY_PROBLEMS: Final = (404, 409, 410, 429, 503, 507)
 
 ROUTES: Final = (
     Route(

@@ -165,7 +165,7 @@ REPLIES: Final = {
     201: Reply("Written and fsynced.", "Published", JSON, _SENT),
     202: Reply("Accepted under a weaker policy, or the wait is over.", "Published", JSON, _SENT),
 }
-PROBLEMS: Final = (404, 408, 409, 413, 415, 422, 429, 503, 507)
+PROBLEMS: Final = (404, 409, 422, 429, 503, 507)
 
 ROUTES: Final = (
     Route(

@@ -139,7 +139,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
             "pull",
             "Lend messages, in causal order, to a consumer of a group",
             {200: Reply("What there is, none where nothing came in time.", "Pulled")},
-            (404, 409, 413, 429, 503, 507),
+            (404, 409, 429, 503, 507),
             body=Body({JSON: "Pull"}, required=False),
         ),
         *(
@@ -151,7 +151,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 "pull",
                 f"{words}: one message",
                 {200: Reply("Done.", "Answered")},
-                (410, 413),
+                (410,),
                 body=Body({JSON: f"Answer{verb.capitalize()}"}, required=False),
             )
             for verb, act, words in _VERBS
@@ -165,7 +165,6 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 "pull",
                 f"{words}: many messages",
                 {200: Reply("How many, and which were over already.", "Answered")},
-                (413,),
                 body=Body({JSON: f"Answers{verb.capitalize()}"}),
             )
             for verb, act, words in _VERBS

@@ -105,7 +105,7 @@ ROUTES: Final = (
             200: Reply("It exists alike.", "Queue", headers=("Location",)),
             201: Reply("Declared.", "Queue", headers=("Location",)),
         },
-        (409, 413, 429, 503, 507),
+        (409, 429, 503, 507),
         body=Body({JSON: "NewQueue"}),
     ),
     Route(
@@ -136,7 +136,7 @@ ROUTES: Final = (
         "queues",
         "Change settings of a queue",
         {200: Reply("As it is now.", "Queue")},
-        (*_CHANGED, 413),
+        _CHANGED,
         body=Body({JSON: "QueueSettings"}),
     ),
     Route(
@@ -158,7 +158,7 @@ ROUTES: Final = (
         "queues",
         "Drop what waits in a queue",
         {200: Reply("How many messages were, or with dry_run would be, dropped.", "Dropped")},
-        (*_CHANGED, 413),
+        _CHANGED,
         body=Body({JSON: "DryRun"}, required=False),
         query=(query.DRY_RUN,),
     ),
