@@ -227,7 +227,11 @@ async def test_a_draining_broker_refuses(running: Surface) -> None:
     await running.space.space.drain()
     await eventually(lambda: not running.space.view.ready, "draining")
     reply = await running.api.publish("orders", b"y")
-    reply.problem(503, "draining")
+    told = reply.problem(503, "draining")
+    assert (told["detail"], reply.headers["Retry-After"]) == (
+        "the broker is stopping; try again when it has started",
+        "1",
+    )
     assert reply.headers["Syncbrok-Sync"] == "always"
     assert (await running.api.get("/readyz")).problem(503, "draining")["state"] == "draining"
     assert (await running.api.get(f"/v1/messages/{found['id']}")).status == 200

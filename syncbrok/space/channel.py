@@ -241,7 +241,7 @@ def unavailable() -> LogUnavailable:
 
 
 def stopping() -> Draining:
-    return Draining("the broker is stopping; try again in a minute")
+    return Draining("the broker is stopping; try again when it has started")
 
 
 def stopped() -> Draining:
