@@ -70,6 +70,7 @@ def test_queues_from_create_to_delete(run: Run) -> None:
     refused = run("queues", "create", "q1", code=4)
     assert refused.stdout == ""
     assert "other settings" in refused.stderr
+    assert "(differs: retry, timeout, window)" in refused.stderr
     shown = data(run("queues", "show", "q1", "--json"))
     assert (shown["timeout"], shown["retry"], shown["window"]) == ("5s", ["1s", "2m"], 8)
     assert data(run("queues", "change", "q1", "--parent-failure", "hold", "--json"))["parent_failure"] == "hold"

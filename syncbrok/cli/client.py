@@ -165,6 +165,9 @@ def refusal(answer: Answer) -> CommandFailed:
     if not isinstance(problem, dict):
         problem = {"mend": "it gives no reason: is there a broker at --url (SYNCBROK_URL), or something else?"}
     told = str(problem.get("detail") or problem.get("title") or f"the broker answered {answer.status}")
+    differs = problem.get("differs")
+    if isinstance(differs, list) and differs:
+        told += f" (differs: {', '.join(map(str, differs))})"
     mend = _MENDS.get(str(problem.get("type")).rpartition(":")[2], problem.get("mend"))
     return CommandFailed(told, exit_code_of(answer.status), str(mend or ""))
 
