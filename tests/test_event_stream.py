@@ -54,6 +54,7 @@ async def streaming(api: Api, path: str = "/v1/events", headers: Any = None) -> 
         assert answer.status == 200, await answer.text()
         assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers.getall("Server") == ["Syncbrok"], "no names and versions of what it is built with"
         stream = Stream(answer)
         assert await stream.block() == ["retry: 2000"]
         yield stream

@@ -109,6 +109,15 @@ async def test_publish_and_consume_on_one_connection(tmp_path: Path) -> None:
         await socket.nothing()
 
 
+async def test_a_stream_names_no_library(tmp_path: Path) -> None:
+    """As everything else that is answered: ``Server`` says Syncbrok, not what it is built with in which version."""
+    async with streaming(tmp_path) as (api, _), aiohttp.ClientSession() as session:
+        url = f"{api.server.url}/v1/queues/orders/stream"
+        async with session.get(url) as events, session.ws_connect(url) as socket:
+            assert events.headers.getall("Server") == ["Syncbrok"]
+            assert socket._response.headers.getall("Server") == ["Syncbrok"]
+
+
 async def test_an_acknowledged_parent_lets_its_child_go(tmp_path: Path) -> None:
     """DESIGN 1, causal: over a socket as over anything."""
     async with streaming(tmp_path) as (api, running), socket_to(api) as socket:

@@ -12,6 +12,7 @@ import orjson
 from aiohttp import web
 
 from syncbrok.frontends.over_http import query
+from syncbrok.frontends.over_http.gate import SERVER
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import Draining, Malformed
@@ -29,6 +30,7 @@ HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",
+    "Server": SERVER,  # the gate comes too late for a stream
 }
 
 

@@ -13,7 +13,7 @@ from aiohttp import WSMsgType, web
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_http import events, query, render, socket_frames
-from syncbrok.frontends.over_http.gate import GATE
+from syncbrok.frontends.over_http.gate import GATE, SERVER
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.queues import queue_name
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
@@ -53,6 +53,7 @@ async def stream(streams: Streams, surface: Surface, request: web.Request) -> we
     socket = web.WebSocketResponse(
         heartbeat=_HEARTBEAT_S, max_msg_size=2 * surface.options.content_bytes_max, compress=False
     )
+    socket.headers["Server"] = SERVER  # the gate comes too late for a stream
     if not socket.can_prepare(request).ok:
         return await _tail(surface, request, queue)
     if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
