@@ -396,4 +396,4 @@ async def test_heads_without_end_are_left_to_aiohttp(connect: Connect, api: Api)
     """What could be the begin of a plain publish is held up to a bound, then aiohttp refuses it in its own way."""
     wire = await connect(api)
     status, _, body = await wire.ask(publish(b"", "X-A: " + "x" * HEAD_BYTES_MAX))
-    assert (status, body["type"]) == (400, "urn:syncbrok:problem:malformed")
+    assert (status, body["type"]) == (431, "urn:syncbrok:problem:headers-too-large")

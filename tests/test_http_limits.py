@@ -192,14 +192,18 @@ async def test_an_expectation_is_met_or_refused_before_the_body(api: Api, space:
 
 
 async def test_long_lines_and_many_headers_are_refused(api: Api, space: FakeSpace) -> None:
-    """Headers are bounded line by line and in number."""
-    for sent in (
-        b"POST /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        HEAD + b"X-Long: " + b"x" * 9_000 + b"\r\n\r\n",
-        HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(200)) + b"\r\n",
-        HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(20_000)) + b"\r\n",
+    """Headers are bounded line by line and in number: 431, naming the limit (RFC 6585)."""
+    for sent, limit in (
+        (b"POST /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"8190 bytes"),
+        (HEAD + b"X-Long: " + b"x" * 9_000 + b"\r\n\r\n", b"8190 bytes"),
+        (HEAD + b"X-" + b"x" * 9_000 + b": y\r\n\r\n", b"8190 bytes"),
+        (HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(200)) + b"\r\n", b"128 headers"),
+        (HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(20_000)) + b"\r\n", b"128 headers"),
     ):
-        problem(await within(5, lambda: raw(api, sent)), 400, "malformed")  # noqa: B023 (awaited within the loop)
+        answer = await within(5, lambda: raw(api, sent))  # noqa: B023 (awaited within the loop)
+        problem(answer, 431, "headers-too-large")
+        assert limit in answer
+        assert b"xxxx" not in answer, "what was sent is not repeated"
     assert not space.reports
 
 

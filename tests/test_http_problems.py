@@ -94,7 +94,7 @@ def test_problem_types_are_stable() -> None:
             "request-timeout",
             "too-large",
         ),
-        *("unauthorized", "unknown-message", "unknown-parent", "unknown-queue", "unknown-route"),
+        *("headers-too-large", "unauthorized", "unknown-message", "unknown-parent", "unknown-queue", "unknown-route"),
         *("unknown-subscriber", "unsupported-media-type"),
     }
 

@@ -6,13 +6,17 @@ body's deadline stands where bodies are read (``body.read_body``).
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
 
 from syncbrok.frontends.over_http import problems
 from syncbrok.frontends.over_http.gate import SERVER
 from syncbrok.model.errors import Malformed
+
+LINE_BYTES_MAX: Final = 8_190
+HEADERS_MAX: Final = 128
 
 
 class Limits:
@@ -86,8 +90,7 @@ class Connection(web.RequestHandler):
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun, an error cannot follow")
         if status == 400:
-            what = (message or str(exc)).partition("\n")[0].rstrip(":")  # below stands what was sent
-            response = problems.answer(Malformed(f"this is not a request of HTTP/1.1: {what[:200]}"))
+            response = problems.answer(_refused(exc, message or str(exc)))
         elif isinstance(exc, Exception):
             response = problems.answer(problems.unforeseen(request.method, request.path, exc))
         else:
@@ -117,3 +120,14 @@ class Connection(web.RequestHandler):
             % (problems.CONTENT_TYPE.encode(), len(body), body)
         )
         self.force_close()
+
+
+def _refused(error: BaseException | None, message: str) -> problems.HeadersTooLarge | Malformed:
+    """What aiohttp's parser found, in words of ours: the parser's repeat what was sent."""
+    if isinstance(error, LineTooLong):
+        what = f"the URL and each header may have {LINE_BYTES_MAX} bytes, one of this request has more"
+        return problems.HeadersTooLarge(what, bytes_max=LINE_BYTES_MAX)
+    if message.startswith("Too many headers"):
+        return problems.HeadersTooLarge(f"a request may have {HEADERS_MAX} headers, this one has more")
+    what = message.partition("\n")[0].rstrip(":")
+    return Malformed(f"this is not a request of HTTP/1.1: {what[:200]}")

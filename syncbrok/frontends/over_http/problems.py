@@ -34,6 +34,12 @@ class TooSlow(errors.ClientFault):
     slug = "request-timeout"
 
 
+class HeadersTooLarge(errors.ClientFault):
+    """Its URL, or a header, or all of them together are beyond what a request may have."""
+
+    slug = "headers-too-large"
+
+
 class UnknownRoute(errors.ClientFault):
     slug = "unknown-route"
 
@@ -74,6 +80,7 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
     errors.Lost: Row(410, "It was lost in a gap of the log", "a backup of the log may still have it"),
     errors.TooLarge: Row(413, "It is too large"),
     UnsupportedMedia: Row(415, "The body has a form this route does not take"),
+    HeadersTooLarge: Row(431, "The request's headers are too large", "what is long belongs into the body"),
     errors.UnknownParent: Row(
         422,
         "A parent was never accepted",

@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from syncbrok.frontends.over_http.app import SURFACE, make_app
-from syncbrok.frontends.over_http.connection import Connection, Limits
+from syncbrok.frontends.over_http.connection import HEADERS_MAX, LINE_BYTES_MAX, Connection, Limits
 from syncbrok.frontends.over_http.fast_lane import FastLane, Lanes
 from syncbrok.frontends.over_http.gate import GATE
 from syncbrok.frontends.over_http.routes import Route
@@ -16,8 +16,6 @@ from syncbrok.frontends.over_http.surface import HttpOptions
 from syncbrok.space.channels import Channels
 from syncbrok.space.view import View
 
-_LINE_BYTES_MAX: Final = 8_190
-_HEADERS_MAX: Final = 128
 _SWEEP_S: Final = 1.0
 _BACKLOG: Final = 1_024
 
@@ -127,9 +125,9 @@ class HttpServer:
             loop=asyncio.get_running_loop(),
             access_log=None,
             keepalive_timeout=options.keepalive_timeout_s,
-            max_line_size=_LINE_BYTES_MAX,
-            max_field_size=_LINE_BYTES_MAX,
-            max_headers=_HEADERS_MAX,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=LINE_BYTES_MAX,
+            max_headers=HEADERS_MAX,
             lingering_time=options.linger_s,
             auto_decompress=False,  # the content is kept as it came; see ``body.refuse_early``
         )
