@@ -227,6 +227,18 @@ async def test_other_queries_are_checked(api: Api, space: FakeSpace) -> None:
     assert len(space.put_items) == put
 
 
+async def test_every_setting_is_suggested(api: Api) -> None:
+    """A name misspelt is answered with the one that was meant, also of what stands beside the settings."""
+    assert "did you mean 'name'?" in (await api.post("/v1/queues", {"name": "x", "nam": "y"})).json()["detail"]
+    assert "'name'" not in (await api.patch("/v1/queues/orders", {"nam": "y"})).json()["detail"], "it cannot be changed"
+    subscribers = "/v1/queues/orders/subscribers"
+    for method, path in (("POST", subscribers), ("PATCH", f"{subscribers}/s-1")):
+        for wrong, meant in (("secrt", "secret"), ("starts", "start"), ("endpiont", "endpoint")):
+            given = {"endpoint": "http://127.0.0.1:20000/", wrong: "x"}
+            problem = (await api.request(method, path, given)).problem(400, "bad-setting")
+            assert f"did you mean {meant!r}?" in problem["detail"]
+
+
 async def test_a_publisher_that_waits_is_told_the_truth_when_nobody_can_wait(api: Api, space: FakeSpace) -> None:
     """The message is accepted by then: refusing to wait must not look like refusing the message."""
     space.ended.set()

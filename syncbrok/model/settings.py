@@ -297,15 +297,16 @@ def _text(value: Any) -> str:
 # -- whole mappings ---------------------------------------------------------------------------------------------------
 
 
-def parse_queue_changes(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def parse_queue_changes(mapping: Mapping[str, Any], beside: tuple[str, ...] = ()) -> dict[str, Any]:
     """Fields of ``QueueSettings`` to their values, for what ``mapping`` (external names) gives; raises ``BadSetting``
-    naming the setting and what was expected. Unknown settings are mistakes."""
-    return _parse(QUEUE_SETTINGS, mapping)
+    naming the setting and what was expected. Unknown settings are mistakes; ``beside`` are names that were taken out
+    before, and may have been meant."""
+    return _parse(QUEUE_SETTINGS, mapping, beside)
 
 
 def parse_subscriber_changes(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """The same for ``SubscriberSettings``; take ``secret`` and ``start`` out before."""
-    return _parse(SUBSCRIBER_SETTINGS, mapping)
+    return _parse(SUBSCRIBER_SETTINGS, mapping, ("secret", "start"))
 
 
 def render_queue(settings: QueueSettings) -> dict[str, Any]:
@@ -328,7 +329,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {names[near[0]]!r}?" if near else f"; known are {', '.join(names.values())}"
 
 
-def _parse(settings: tuple[Setting, ...], mapping: Mapping[str, Any]) -> dict[str, Any]:
+def _parse(settings: tuple[Setting, ...], mapping: Mapping[str, Any], beside: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(mapping, Mapping):
         raise expected("a mapping of settings to values", mapping)
     known = {setting.name: setting for setting in settings}
@@ -336,9 +337,8 @@ def _parse(settings: tuple[Setting, ...], mapping: Mapping[str, Any]) -> dict[st
     for name, value in mapping.items():
         setting = known.get(name)
         if setting is None:
-            raise BadSetting(
-                f"unknown setting {str(name)[:80]!r}{suggest(str(name)[:80], known)}", setting=str(name)[:80]
-            )
+            shown = str(name)[:80]
+            raise BadSetting(f"unknown setting {shown!r}{suggest(shown, (*known, *beside))}", setting=shown)
         try:
             changes[setting.field] = setting.parse(value)
         except ClientFault as wrong:

@@ -26,7 +26,7 @@ async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
     name = given.pop("name", None)
     if not isinstance(name, str):
         raise Malformed('the body must name the queue: {"name": "orders"}', setting="name")
-    settings = QueueSettings(**parse_queue_changes(given))
+    settings = QueueSettings(**parse_queue_changes(given, ("name",)))
     declared: Declared = await surface.channels.queues.put(DeclareQueue(parse_queue_name(name), settings))
     shown = render.queue(surface.view.queue(name))
     return render.json(shown, 201 if declared.what == "created" else 200, {"Location": f"/v1/queues/{name}"})
