@@ -200,16 +200,16 @@ def _sync_interval_ms(value: Any) -> int:
 
 
 def _networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
-    what = "a list of networks such as [10.0.0.0/8, fd00::/8]"
     texts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(texts, list):
-        raise expected(what, value)
+        raise expected("a list of networks such as [10.0.0.0/8, fd00::/8]", value)
     networks = []
     for text in texts:
         try:
             networks.append(ip_network(text if isinstance(text, str) else ""))
         except ValueError:
-            raise expected(f"{what} (address and prefix length, no bits set behind it)", text) from None
+            what = "a network such as 10.0.0.0/8 or fd00::/8 (address and prefix length, no bits set behind it)"
+            raise expected(what, text) from None
     return tuple(networks)
 
 

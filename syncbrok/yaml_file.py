@@ -60,7 +60,7 @@ class Entry:
         allowed = None if known is None else tuple(known)
         entries: dict[str, Entry] = {}
         for key_node, value in self._node.value:
-            line = _line(key_node)
+            line = self._line(key_node)
             if not isinstance(key_node, ScalarNode):
                 raise BadConfig(f"{self.file}:{line}: {self.key}: expected a plain key", file=self.file, line=line)
             name = key_node.value
@@ -79,9 +79,12 @@ class Entry:
         if not isinstance(self._node, SequenceNode):
             raise self.wrong(f"expected a list, found {self._shown()}")
         return [
-            Entry(node, self.file, _line(node), f"{self.key}[{position}]", self._variables)
+            Entry(node, self.file, self._line(node), f"{self.key}[{position}]", self._variables)
             for position, node in enumerate(self._node.value)
         ]
+
+    def _line(self, node: Node) -> int:
+        return _line(node) if self.line else 0
 
     @property
     def is_null(self) -> bool:
@@ -109,12 +112,27 @@ class Entry:
         try:
             return parse(value)
         except ClientFault as wrong:
-            names = ", ".join(sorted({f"${{{name}}}" for name in self._names(self._node)}))
-            if not names:
-                raise self.wrong(wrong.detail) from None
-            what = wrong.members.get("expected")
-            detail = f"expected {what}, found something else in {names}" if what else f"{names} cannot be used here"
-            raise self.wrong(detail) from None
+            raise self._at_fault(parse, wrong.detail).refused(wrong) from None
+
+    def refused(self, wrong: ClientFault) -> BadConfig:
+        """The error of this value that a parser has refused."""
+        names = ", ".join(sorted({f"${{{name}}}" for name in self._names(self._node)}))
+        if not names:
+            return self.wrong(wrong.detail)
+        what = wrong.members.get("expected")
+        detail = f"expected {what}, found something else in {names}" if what else f"{names} cannot be used here"
+        return self.wrong(detail)
+
+    def _at_fault(self, parse: Callable[[Any], object], detail: str) -> "Entry":
+        """The item of this list or mapping that is refused alone in the same words, which may stand many lines below;
+        this value itself where no single item is to blame, or where no list or mapping would do at all."""
+        if isinstance(self._node, ScalarNode) or _refusal(parse, {} if self.is_mapping else []) is not None:
+            return self
+        if self.is_mapping:
+            alone: list[tuple[Entry, Any]] = [(item, {name: item.plain()}) for name, item in self.mapping().items()]
+        else:
+            alone = [(item, [item.plain()]) for item in self.items()]
+        return next((item for item, value in alone if _refusal(parse, value) == detail), self)
 
     def _scalar(self, node: ScalarNode) -> Any:
         text, tag = node.value, node.tag
@@ -152,6 +170,15 @@ class Entry:
             shown = self._node.value
             return repr(shown if len(shown) <= 60 else f"{shown[:57]}...")
         return "a mapping" if isinstance(self._node, MappingNode) else "a list"
+
+
+def _refusal(parse: Callable[[Any], object], value: Any) -> str | None:
+    """In what words ``parse`` refuses it; None where it does not."""
+    try:
+        parse(value)
+    except ClientFault as wrong:
+        return wrong.detail
+    return None
 
 
 def read_yaml_file(path: Path, variables: Mapping[str, str]) -> Entry:

@@ -132,15 +132,26 @@ MISTAKES = [
     ("storage:\n  segment: 64M\n", 2, "storage.segment: expected a size such as"),
     ("storage:\n  retention: 7 days\n", 2, "storage.retention: expected a duration such as"),
     ("storage:\n  path:\n", 2, "storage.path: expected a path, found None"),
-    ("guard:\n  allow: [10.0.0.1/8]\n", 2, "guard.allow: expected a list of networks"),
+    ("guard:\n  allow: [10.0.0.1/8]\n", 2, "guard.allow[0]: expected a network such as 10.0.0.0/8"),
+    ("guard:\n  allow:\n    - 10.0.0.0/8\n    - ten\n", 4, "guard.allow[1]: expected a network such as 10.0.0.0/8"),
     ("guard:\n  allow: 5\n", 2, "guard.allow: expected a list of networks"),
     ("frontends:\n  frammed: {}\n", 2, "frontends.frammed: unknown key; did you mean 'framed'?"),
     ("frontends:\n  framed:\n    prt: 1\n", 3, "frontends.framed.prt: unknown key; did you mean 'port'?"),
     ("logging:\n  level: loud\n", 2, "logging.level: expected debug or info or warning or error, found 'loud'"),
     (
         "http:\n  tokens:\n    - {name: a, sha256: x, scopes: [read]}\n",
+        3,
+        "http.tokens[0]: token 'a': expected sha256 as 64 hex digits",
+    ),
+    (
+        f"http:\n  tokens:\n    - {{name: a, sha256: {SHA}, scopes: [read]}}\n    - name: b\n      token: verysecret\n",
+        4,
+        "http.tokens[1]: expected {name, sha256, scopes}",
+    ),
+    (
+        "http:\n  tokens:\n" + f"    - {{name: a, sha256: {SHA}, scopes: [read]}}\n" * 2,
         2,
-        "token 'a': expected sha256 as 64 hex digits",
+        "http.tokens: two tokens are named 'a'",
     ),
     ("http:\n  tokens: [{name: a, token: verysecret}]\n", 2, "expected {name, sha256, scopes}"),
     (f"http:\n  tokens: [{{name: a, sha256: {SHA}, scopes: [all]}}]\n", 2, "scopes of token 'a' as a list of publish"),
@@ -172,6 +183,7 @@ def test_a_mistake_is_named_with_file_line_and_key(tmp_path: Path, text: str, li
 @pytest.mark.parametrize(
     ("variables", "flags", "said"),
     [
+        ({"SYNCBROK_HTTP_TOKENS": "[{name: a}]"}, {}, "SYNCBROK_HTTP_TOKENS: http.tokens[0]: expected {name, sha256"),
         ({"SYNCBROK_HTTP_PORT": "x"}, {}, "SYNCBROK_HTTP_PORT: expected a whole number from 0 to 65535, found 'x'"),
         ({"SYNCBROK_PORT": "x"}, {}, "SYNCBROK_PORT: expected a whole number"),
         ({"SYNCBROK_HTTP_PROT": "1"}, {}, "SYNCBROK_HTTP_PROT: unknown variable; did you mean 'SYNCBROK_HTTP_PORT'?"),

@@ -173,6 +173,28 @@ MISTAKES = [
         5,
         "the same name as",
     ),
+    (
+        "queues:\n  orders:\n    retry:\n      - 5s\n      - soon\n      - 1h\n",
+        5,
+        "queues.orders.retry[1]: expected a duration such as",
+    ),
+    ("queues:\n  orders:\n    retry:\n      5s: 1\n", 3, "queues.orders.retry: expected a list of at most"),
+    ("queues:\n  orders:\n    window:\n      - 5\n", 3, "queues.orders.window: expected a whole number"),
+    (
+        "queues:\n  orders:\n    subscribers:\n      - endpoint: http://a/\n        retry: [5s,\n          -1]\n",
+        6,
+        "queues.orders.subscribers[0].retry[1]: expected a duration",
+    ),
+    (
+        "queues:\n  q:\n    subscribers:\n    - endpoint: http://a/\n      headers:\n        x: b\n        host: x\n",
+        7,
+        "queues.q.subscribers[0].headers.host: header 'host' cannot be set",
+    ),
+    (
+        "queues:\n  q:\n    subscribers:\n    - endpoint: http://a/\n      headers:\n        x: b\n        X: c\n",
+        5,
+        "queues.q.subscribers[0].headers: header 'x' is given twice",
+    ),
     ("Queues:\n  orders:\n    subscribers: []\n", 3, "Queues.orders.subscribers: unknown key"),
     ("Queues: {}\nqueues: {}\n", 2, "queues: unknown key; did you mean 'Queues'?"),
     ("Queues:\n  orders:\n    urls: [nowhere]\n", 3, "Queues.orders.urls[0]: expected an http or https URL"),
@@ -187,6 +209,17 @@ def test_a_mistake_is_named_with_file_line_and_key(tmp_path: Path, text: str, li
         read(tmp_path, text)
     assert f"queues.yml:{line}: " in str(raised.value)
     assert said in str(raised.value)
+
+
+def test_only_the_variable_of_the_item_is_named(tmp_path: Path) -> None:
+    """Where one item of a list is wrong, the variables in the others have nothing to do with it."""
+    text = "queues:\n  orders:\n    retry:\n      - ${GOOD}\n      - ${BAD}\n"
+    with pytest.raises(BadConfig) as raised:
+        read(tmp_path, text, {"GOOD": "5s", "BAD": "hunter2"})
+    assert "queues.yml:5: queues.orders.retry[1]: expected a duration" in str(raised.value)
+    assert "${BAD}" in str(raised.value)
+    assert "${GOOD}" not in str(raised.value)
+    assert "hunter2" not in str(raised.value)
 
 
 def test_a_secret_is_never_repeated(tmp_path: Path) -> None:
