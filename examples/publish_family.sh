@@ -9,12 +9,20 @@ set -euo pipefail
 queue=${1:-orders}
 messages=${2:-http://127.0.0.1:10000}/v1/queues/$queue/messages
 
-publish() { # CONTENT [CURL OPTION]... prints the id; --fail-with-body shows the broker's reason when it refuses
-    curl --silent --show-error --fail-with-body "$messages" --header "Content-Type: text/plain" --data "$1" "${@:2}" |
-        python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])'
+publish() { # CONTENT [CURL OPTION]... prints the id, or what the broker says: what happened, and what to do about it
+    curl --silent --show-error "$messages" --header "Content-Type: text/plain" --data "$1" "${@:2}" |
+        python3 -c '
+import json, sys
+
+answer = json.loads(sys.stdin.read() or "{}")  # empty where curl has said that nobody answers
+if "id" not in answer:
+    sys.exit("\n".join(answer[name] for name in ("detail", "mend") if name in answer))
+print(answer["id"])'
 }
 
 parent=$(publish customer.created)
 echo "parent       $parent"
-echo "first child  $(publish card.created --header "Syncbrok-Parent: $parent")"
-echo "second child $(publish address.created --header "Syncbrok-Parent: $parent" --header 'Prefer: wait=30')"
+first=$(publish card.created --header "Syncbrok-Parent: $parent")
+echo "first child  $first"
+second=$(publish address.created --header "Syncbrok-Parent: $parent" --header 'Prefer: wait=30')
+echo "second child $second"

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -131,6 +132,30 @@ def test_the_webhooks_of_a_broker_are_believed(tmp_path: Path, name: str) -> Non
         answer = broker.request("POST", "/v1/queues/orders/messages", b"forged", {"Prefer": "wait=20"}).json()
         assert (answer["state"], answer["deliveries"][0]["status"]) == ("dead", 401)
         assert receiver.printed().count("genuine") == 4
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the example uses curl, which is not installed")
+def test_the_family_is_published_and_a_refusal_told_in_words(tmp_path: Path) -> None:
+    """A queue that is not there is told as the broker tells it, with what to do, and nothing else is printed; where no
+    broker answers, the example fails as well."""
+    with BrokerProcess(tmp_path / "storage") as broker:
+        broker.request("POST", "/v1/queues", {"name": "orders"})
+        done = family("orders", broker.url)
+        assert [line.split()[0] for line in done.stdout.splitlines()] == ["parent", "first", "second"]
+        assert (done.returncode, done.stderr) == (0, "")
+        refused = family("nothing", broker.url)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr.startswith("there is no queue 'nothing'")
+        assert "POST /v1/queues" in refused.stderr
+        assert "Traceback" not in refused.stderr
+    unheard = family("orders", broker.url)
+    assert (unheard.returncode, unheard.stdout) == (1, "")
+    assert "Traceback" not in unheard.stderr
+
+
+def family(queue: str, url: str) -> "subprocess.CompletedProcess[str]":
+    command = [str(ROOT / "examples" / "publish_family.sh"), queue, url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_the_client_publishes_families_and_takes_them_parents_first(tmp_path: Path) -> None:
