@@ -106,6 +106,17 @@ def test_the_tour_of_the_readme_runs(checkout: Path) -> None:
     run_page(ROOT / "README.md", checkout, {"10000": str(free_port()), "20000": str(free_port())})
 
 
+def test_what_a_tour_writes_is_no_change() -> None:
+    """Whoever types what the pages say, where they say it, has nothing left over that git would offer to commit."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    toured = (text for page in pages if "<!-- tour -->" in (text := page.read_text()))
+    tours = "\n".join(step.commands for text in toured for step in steps(text))
+    written = set(re.findall(r"(?:>|\btee) ?([\w-]+\.\w+)", tours))
+    assert {"broker.log", "pulled.json"} <= written
+    ignored = subprocess.run(["git", "check-ignore", *written], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert set(ignored.stdout.split()) == written
+
+
 @needs_curl
 def test_the_guide_to_http_runs(broker: BrokerProcess, tmp_path: Path) -> None:
     """Every command of the guide is answered without an error."""
