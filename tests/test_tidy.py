@@ -251,6 +251,15 @@ def test_pages_describe_what_there_is() -> None:
     assert not found, found
 
 
+def test_the_page_of_the_storage_names_every_file() -> None:
+    """Who looks into the directory of a log finds there what each file is, and whether it may be deleted."""
+    listed = text("syncbrok/log/__init__.py").partition("The directory::")[2].partition("Segment\n===")[0]
+    names = re.findall(r"^    (?:\{base:020d\})?(\S+) ", listed, re.MULTILINE)
+    assert {".log", "next.tmp", "lock"} <= set(names)
+    missing = [name for name in (*names, "checkpoint.before", "*.tmp") if name not in text("storage/README.md")]
+    assert not missing, missing
+
+
 @cache
 def names_of_the_code() -> frozenset[str]:
     """Every name in it, the words of its strings, the strings themselves where they are one word or an event, and the
