@@ -198,6 +198,10 @@ async def test_an_event_of_several_queues_is_waited_for_in_all(running: Surface)
     events = [{**event, "id": "e-3", "causationid": "e-1"}]
     (third,) = (await api.post("/v1/queues/orders/messages:batch", events, media)).json()["ids"]
     assert set((await api.get(f"/v1/messages/{third}")).json()["parents"]) == {first["id"], second["id"]}
+    (subscriber,) = (await api.get("/v1/queues/orders/subscribers")).json()["subscribers"]
+    path = f"/v1/queues/orders/subscribers/{subscriber['id']}/test"
+    tried = (await api.post(path, b"t", {**EVENT, "ce-id": "e-4", "ce-causationid": "e-1"})).json()
+    assert set(tried["parents"]) == {first["id"], second["id"]}
 
 
 async def test_publishers_share_commits(running: Surface) -> None:

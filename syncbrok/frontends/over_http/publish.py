@@ -28,8 +28,7 @@ async def publish(surface: Surface, request: web.Request) -> web.StreamResponse:
     options = surface.options
     content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
     asked = parse_publish(request.headers.items(), content, options.parents_max, now_us())
-    if asked.cause is not None:
-        asked = await _with_cause(asked, surface)
+    asked = await with_cause(asked, surface)
     return await receipt(surface, queue, asked, await accept(surface, queue, asked.message))
 
 
@@ -101,8 +100,10 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-async def _with_cause(asked: Asked, surface: Surface) -> Asked:
-    assert asked.cause is not None
+async def with_cause(asked: Asked, surface: Surface) -> Asked:
+    """With the parents that ``ce-causationid`` names. Raises ``UnknownParent`` and ``Malformed``."""
+    if asked.cause is None:
+        return asked
     parents = dict.fromkeys((*asked.message.parents, *await cloud_events.resolve(asked.cause, surface.view)))
     check_parents_count(len(parents), surface.options.parents_max)
     return asked._replace(message=asked.message._replace(parents=tuple(parents)), cause=None)

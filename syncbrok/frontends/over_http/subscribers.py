@@ -88,6 +88,7 @@ async def test(surface: Surface, request: web.Request) -> web.StreamResponse:
     options = surface.options
     content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
     asked = parse_publish(request.headers.items(), content, options.parents_max, publish.now_us())
+    asked = await publish.with_cause(asked, surface)
     if not content:
         asked = asked._replace(message=asked.message._replace(content=TEST_CONTENT, content_type=JSON))
     try:
