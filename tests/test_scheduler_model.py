@@ -143,8 +143,9 @@ class History(RuleBasedStateMachine):
         subscriber = cursors[sorted(cursors)[pick % len(cursors)]].subscriber
         self.log.subscriber(subscriber.number, subscriber.queue, paused=paused)
 
-    @rule(pick=picks)
-    def replay_dead_letters(self, pick: int) -> None:
+    @rule(pick=picks, cut=st.integers(0, 3), well=st.booleans())
+    def replay_dead_letters(self, pick: int, cut: int, well: bool) -> None:
+        """The first ``cut`` of them in a slice of their own, which is worked before the rest is written."""
         cursors = self.log.scheduler.books.cursors
         number = sorted(cursors)[pick % len(cursors)]
         dead = sorted(self.log.scheduler.dead_letters(number))
@@ -164,8 +165,15 @@ class History(RuleBasedStateMachine):
                     sequence, fact.queue, (number,), parents, (self.log.tries(sequence, number),), fact.parent_failure
                 )
             )
-        if entries:
-            self.log.rearm(self.replay, *entries)
+        if entries[:cut]:
+            self.log.rearm(self.replay, *entries[:cut])
+            for _ in range(3):
+                for attempt in self.log.take(10):
+                    self.log.answer(attempt, OK if well else BROKEN)
+                self.commit()
+                self.log.later(6)
+        if entries[cut:]:
+            self.log.rearm(self.replay, *entries[cut:])
 
     @precondition(lambda self: self.log.messages())
     @rule(pick=picks, whom=st.lists(picks, min_size=1, max_size=2))

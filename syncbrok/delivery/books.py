@@ -86,6 +86,9 @@ class Books:
     latecomers: dict[int, list[int]] = field(default_factory=dict)
     """messages that have not ended -> subscribers that catch up and have others ``behind`` them"""
     replay_number: int = 0
+    ended_again: dict[int, set[int]] = field(default_factory=dict)
+    """messages that have ended in the newest replay -> at whom they failed there; those that went well only where they
+    had ended badly before and still count as that. At most a replay's messages; for what it has yet to write"""
     held_on: dict[int, "array[int]"] = field(default_factory=dict)
     """parent that ended badly -> its children on hold"""
     tails: dict[tuple[int, str], int] = field(default_factory=dict)

@@ -2,7 +2,8 @@
 
 It lies over the ledger and does not touch it: a message that was complete stays complete for everyone outside, one
 that was dead is mended when the last of its deliveries has come through. Inside, a message goes out when its parents
-in the same replay have ended; one on hold whose parent failed there again goes when a later replay mends that.
+in the same replay have ended; one on hold whose parent failed there again goes when a later replay mends that. A long
+replay is written in slices, and what is in the first may have ended, also badly, before its children are in the log.
 """
 
 from collections.abc import Set as AbstractSet
@@ -21,7 +22,7 @@ _NOBODY_LEFT: Final = 0
 
 
 class Replays:
-    """Owns ``books.replays`` and ``books.followers``."""
+    """Owns ``books.replays``, ``books.followers`` and ``books.ended_again``."""
 
     def __init__(self, books: Books, gates: Gates, catching_up: CatchingUp, hold_max_us: int) -> None:
         self._books = books
@@ -31,7 +32,9 @@ class Replays:
 
     def rearm(self, fact: Rearmed) -> None:
         books = self._books
-        books.replay_number = max(books.replay_number, fact.replay)
+        if fact.replay > books.replay_number:
+            books.replay_number = fact.replay
+            books.ended_again.clear()
         for armed in fact.entries:
             self._arm(armed, fact.replay)
 
@@ -43,10 +46,11 @@ class Replays:
             return
         tried = dict(zip(armed.subscribers, armed.attempts, strict=False))
         attempts = {subscriber: tried.get(subscriber, 0) for subscriber in left}
+        over = {parent: failed for parent in armed.parents if (failed := self._failed_by_now(parent))}
         waiting = {
             parent
             for parent in armed.parents
-            if parent in books.replays or books.ledger.state(parent) < MessageState.COMPLETE or self._is_gone(parent)
+            if parent in over or parent in books.replays or books.ledger.state(parent) < MessageState.COMPLETE
         }
         entry = ReplayEntry(number, armed.queue, left, attempts, waiting, armed.parent_failure)
         books.replays[armed.message] = entry
@@ -59,12 +63,23 @@ class Replays:
             remaining = tuple(subscriber for subscriber in at if subscriber not in left)
             if remaining:
                 book.cascaded[armed.message] = (died[0], remaining)
-        for parent in waiting:
+        for parent in waiting - over.keys():
             books.followers.setdefault(parent, {})[armed.message] = None
         if not waiting:
             self._release(armed.message, entry)
-        for parent in list(filter(self._is_gone, waiting)):
-            self._parent_finished(armed.message, parent, {_NOBODY_LEFT}, frozenset())
+        for parent, failed in over.items():
+            self._parent_finished(armed.message, parent, failed, frozenset())
+
+    def _failed_by_now(self, parent: int) -> AbstractSet[int]:
+        """At whom a parent that a message of the replay waits for has ended badly already: in an earlier slice of the
+        replay, or, outside of it, after the plan was made."""
+        books = self._books
+        if parent in books.replays:
+            return frozenset()
+        if parent in books.ended_again:
+            return books.ended_again[parent]
+        bad = books.ledger.bad.get(parent)
+        return frozenset() if bad is None else self._still_bad(parent, bad.queue) or {_NOBODY_LEFT}
 
     def _is_gone(self, sequence: int) -> bool:
         bad = self._books.ledger.bad.get(sequence)
@@ -125,6 +140,8 @@ class Replays:
         if not entry.failed and sequence in books.ledger.bad and not self._still_bad(sequence, entry.queue):
             books.ledger.change(sequence, MessageEvent.MENDED)
             self._catching_up.mended(sequence, entry.queue)
+        if entry.number == books.replay_number and (entry.failed or sequence in books.ledger.bad):
+            books.ended_again[sequence] = entry.failed
         reached = entry.attempts.keys() - entry.failed
         if sequence not in books.ledger.bad:
             reached.add(_NOBODY_LEFT)

@@ -117,6 +117,7 @@ def _state(books: Books) -> dict[str, Any]:
             )
             for sequence, entry in books.replays.items()
         ],
+        "ended_again": [(sequence, list(failed)) for sequence, failed in books.ended_again.items()],
         "followers": [(leader, list(followers)) for leader, followers in books.followers.items()],
         "queues": {number: _queue_state(book) for number, book in books.queues.items()},
         "cursors": {number: _cursor_state(cursor) for number, cursor in books.cursors.items()},
@@ -160,6 +161,8 @@ def _load_state(books: Books, state: dict[str, Any]) -> None:
     )
     books.held_on = {parent: array("Q", children) for parent, children in state["held_on"]}
     books.followers = {leader: dict.fromkeys(followers) for leader, followers in state["followers"]}
+    # Not there in checkpoints of before.
+    books.ended_again = {sequence: set(failed) for sequence, failed in state.get("ended_again", ())}
     for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us in state["replays"]:
         books.replays[sequence] = ReplayEntry(
             number, queue, set(left), dict(attempts), set(waiting), ParentFailure(policy), set(failed),
