@@ -19,7 +19,6 @@ from syncbrok.model.facts import (
     Outcomes,
     Published,
     QueueDeleted,
-    Rearmed,
     RearmedEntry,
     Reason,
     Row,
@@ -30,13 +29,13 @@ from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, Rep
 from syncbrok.space.draft import Draft
 from syncbrok.space.finding import find_message
 from syncbrok.space.queue import Registry
+from syncbrok.space.rearming import write
 from syncbrok.space.replay import CHILDREN_MAX, History, Planner, Wish
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_entries_together: Final = 1_000
 _plan_shown: Final = 1_000
 _replay_max: Final = 1_000_000
 
@@ -179,8 +178,7 @@ class Operations:
             number = 0
             if entries and not item.dry_run:
                 number = self._scheduler.replay_number + 1
-                for at in range(0, len(entries), limits.commit_records_max):
-                    await self._append(partial(_rearm, number, entries[at : at + limits.commit_records_max]))
+                await write(number, entries, self._registry, self._append)
                 _log.info("syncbrok.space.replayed", extra={"replay": number, "messages": len(entries),
                                                             "skipped": planner.skipped})  # fmt: skip
             deliveries = sum(len(entry.subscribers) for entry in entries)
@@ -225,17 +223,6 @@ class Operations:
 
     async def _histories(self, sequences: list[int]) -> list[History | None]:
         return await self._run_blocking(_read_histories, self._journal, sequences)
-
-
-def _rearm(number: int, entries: Sequence[RearmedEntry], draft: Draft) -> None:
-    """One unit: a crash leaves a replay whole or undone, up to 20,000 messages."""
-    slices = range(0, len(entries), _entries_together)
-    draft.extend(
-        [
-            Rearmed(draft.sequence + at, draft.time_us, number, tuple(entries[start : start + _entries_together]))
-            for at, start in enumerate(slices)
-        ]
-    )
 
 
 def _read_histories(journal: Journal, sequences: list[int]) -> list[History | None]:
