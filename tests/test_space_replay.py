@@ -222,6 +222,30 @@ async def test_a_wide_replay_is_written_in_slices(tmp_path: Path):
         assert all(at[lines[line.parents[0]].content] < at[line.content] for line in lines[1:])
 
 
+async def test_a_chain_of_parents_keeps_its_order_where_a_key_does_not(tmp_path: Path):
+    """RULES 12, 14 and 21: in a replay and at a subscriber that starts in the past the next goes when the one before
+    has ended, well or badly. (``docs/http.md`` advises it where the order of a key is not enough.)"""
+    consumer = Consumer(lambda _: REFUSED)
+    async with running_space(tmp_path, consumer) as running:
+        await running.queue("q", NEVER_AGAIN, subscribers=["a"])
+        ids: list[MessageId] = []
+        for number in range(3):
+            ids.append(await running.publish("q", b"%d" % number, *ids[-1:], parent_failure=ParentFailure.DELIVER))
+        await running.ended(*ids)
+        consumer.answer = lambda _: None
+        for again in ("replay", "late"):
+            consumer.seen.clear()
+            if again == "replay":
+                await running.put(Replay(queue=Q))
+            else:
+                await running.subscribe("q", "late", start="beginning")
+            for number, answer in enumerate((REFUSED, ACKNOWLEDGED, ACKNOWLEDGED)):
+                await eventually(lambda: consumer.held, "the next one goes")
+                assert consumer.contents == [b"0", b"1", b"2"][: number + 1], again
+                consumer.release(answer)
+            await running.ended(*ids)
+
+
 async def test_cancel_ends_what_has_not_been_delivered(tmp_path: Path):
     """RULES 22: a cancel drops what has not been delivered; children fail with that reason (RULES 12); an attempt
     that is out comes back late and changes nothing."""

@@ -136,7 +136,8 @@ HEADERS: Final = (
     ),
     Parameter(
         "Syncbrok-Key",
-        "Messages of one key go out to each subscriber in the order accepted. Order only.",
+        "New messages of one key go out to each subscriber in the order accepted. Order only. A replay and a "
+        "subscriber that starts in the past do not keep it.",
         {"type": "string", "maxLength": limits.key_bytes_max},
     ),
     Parameter(
