@@ -76,6 +76,8 @@ class Books:
     line: deque[Cursor] = field(default_factory=deque)
     """cursors that may have something to hand out, each once"""
     dying: deque[Doomed] = field(default_factory=deque)
+    still_out: dict[int, list[Doomed]] = field(default_factory=dict)
+    """of a message that is to die an attempt is out: until that is back; bounded by the windows"""
     asked: dict[int, Doomed] = field(default_factory=dict)
     """messages whose ending row has been asked for and is not durable yet"""
     replays: dict[int, ReplayEntry] = field(default_factory=dict)
@@ -115,6 +117,12 @@ class Books:
             or message in self.followers
             or message in self.latecomers
         )
+
+    def no_longer_out(self, messages: Iterable[int]) -> None:
+        """An attempt of each of these is back, or is waited for no more: what was to die by it may die now."""
+        if self.still_out:
+            for message in messages:
+                self.dying.extend(self.still_out.pop(message, ()))
 
     def try_again(self, cursor: Cursor, sequence: int, tried: TriedState) -> None:
         """A failed attempt, learned from the log: the delivery is due again at its time."""

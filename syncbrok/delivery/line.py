@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from syncbrok.delivery.books import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Books, Doomed
+from syncbrok.delivery.books import Books
 from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
@@ -224,6 +224,8 @@ class Line:
             fields = (message, number, 1, _DELIVERED, _ACKNOWLEDGED, status, started_us, 0, after, latency_us, detail)
             rows.append(new(Row, fields))
         self._acknowledged(cursor, acknowledged, status, now_us)
+        if self._books.still_out:
+            self._books.no_longer_out([row[0] for row in rows])
         return rows
 
     def give_back(self, attempts: Iterable[Attempt]) -> None:
@@ -233,18 +235,9 @@ class Line:
             if cursor is None or cursor.flight.get(attempt.message) != attempt.number:
                 continue  # deleted, or given up when the endpoint changed
             del cursor.flight[attempt.message]
+            self._books.no_longer_out((attempt.message,))
             (cursor.due if attempt.message in cursor.tried else cursor.ready).add(attempt.message)
             self._books.activate(cursor)
-
-    def expire(self, attempt: Attempt) -> bool:
-        """Whether a message whose time is over ends without this attempt, which the wheel tells a bucket too late."""
-        ledger, sequence = self._books.ledger, attempt.message
-        if attempt.replay or not 0 < ledger.state(sequence) < MessageState.COMPLETE:
-            return False
-        self.give_back((attempt,))
-        if not ledger.flags(sequence) & ENDING:
-            self._gates.doom(sequence, Outcome.EXPIRED, Reason.EXPIRED)
-        return True
 
     def _acknowledged(self, cursor: Cursor | None, count: int, status: int, now_us: int) -> None:
         """So many first attempts of a cursor were acknowledged, the last one with this status."""
@@ -314,40 +307,6 @@ class Line:
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, reason, now_us
         cursor.failing_since_us = 0 if reason is Reason.NONE else cursor.failing_since_us or now_us
 
-    def wake_due(self, now_us: int) -> None:
-        """What the clock brings: retries, delayed messages, expiries, ends of holds and of disabled subscribers."""
-        books = self._books
-        first_us = books.wheel.next_due_us()
-        if first_us is None or first_us > now_us:
-            return
-        for kind, value in books.wheel.pop_due(now_us):
-            if kind < DUE:
-                cursor = books.cursors.get(kind)
-                if cursor is not None and value in cursor.tried and value not in cursor.flight:
-                    cursor.due.add(value)
-                    books.activate(cursor)
-            elif kind == DUE:
-                self._gates.reconsider(value, due=True)
-            elif kind == DISABLED_OVER:
-                self._disabled_over(value, now_us)
-            elif kind == HOLD_OVER:
-                self._hold_over(value, now_us)
-            elif kind == EXPIRES and self._has_not_ended(value):
-                self._gates.doom(value, Outcome.EXPIRED, Reason.EXPIRED)
-
-    def _hold_over(self, sequence: int, now_us: int) -> None:
-        entry = self._books.replays.get(sequence)
-        if entry is not None:
-            if entry.held and entry.hold_over_us <= now_us:
-                self._books.dying.append(Doomed(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED, entry.number))
-        elif self._books.ledger.state(sequence) is MessageState.HELD and self._has_not_ended(sequence):
-            self._gates.doom(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED)
-
-    def _has_not_ended(self, sequence: int) -> bool:
-        """Nor is about to."""
-        ledger = self._books.ledger
-        return 0 < ledger.state(sequence) < MessageState.COMPLETE and not ledger.flags(sequence) & ENDING
-
     def abandon(self, cursor: Cursor, now_us: int, limit: int) -> list[Row]:
         """Rows that end what waits for a subscriber disabled for too long (RULES 14), at most ``limit``."""
         rows: list[Row] = []
@@ -372,15 +331,6 @@ class Line:
             if sequence not in cursor.flight:
                 return sequence
         return self._advance(cursor)
-
-    def _disabled_over(self, number: int, now_us: int) -> None:
-        cursor = self._books.cursors.get(number)
-        if cursor is None:
-            return
-        disabled_us = cursor.subscriber.settings.disabled_us
-        if 0 < disabled_us <= now_us - int(limits.disabled_max_s * 1e6):
-            cursor.doomed = True
-            self._books.abandoned.add(number)
 
 
 def _row(attempt: Attempt, answer: Answer, outcome: Outcome, due_us: int = 0) -> Row:

@@ -14,22 +14,22 @@ from itertools import groupby, islice
 from typing import cast
 
 from syncbrok.delivery import snapshot
-from syncbrok.delivery.books import DISABLED_OVER, Books, Doomed, QueueBook
+from syncbrok.delivery.books import DISABLED_OVER, Books, QueueBook
 from syncbrok.delivery.catching_up import CatchingUp
 from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.cursor import Cursor
+from syncbrok.delivery.ends import Ends
 from syncbrok.delivery.entrance import Entrance
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
 from syncbrok.delivery.ledger import Bad
-from syncbrok.delivery.lifecycle import BAD_STATE, MessageState
+from syncbrok.delivery.lifecycle import BAD_STATE
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
 from syncbrok.delivery.settlement import Settlement
 from syncbrok.delivery.standing import Standing
 from syncbrok.model import limits
 from syncbrok.model.facts import (
-    ALL_SUBSCRIBERS,
     Carried,
     FactOrRun,
     Outcome,
@@ -65,6 +65,7 @@ class Scheduler(Standing):
         self._replays = Replays(self.books, self._gates, self._catching_up, hold_max_us)
         self._entrance = Entrance(self.books, self._gates)
         self._settlement = Settlement(self.books, self._gates, self._line, self._replays, self._catching_up)
+        self._ends = Ends(self.books, self._gates, self._line)
         self._leaving: list[tuple[Cursor, Iterator[int]]] = []
 
     def __repr__(self) -> str:
@@ -183,6 +184,7 @@ class Scheduler(Standing):
             self.books.cursors[fact.number] = cursor
             book.cursors.append(cursor)
         if cursor.subscriber.settings.endpoint != fact.settings.endpoint:
+            self.books.no_longer_out(cursor.flight)
             cursor.retry_now()  # the new endpoint takes over at once; the waits were for the old one
         cursor.declared(subscriber)
         self._set_window(cursor)
@@ -215,6 +217,7 @@ class Scheduler(Standing):
         if cursor.queued:
             self.books.line.remove(cursor)
         del self.books.cursors[number]
+        self.books.no_longer_out(cursor.flight)
         self.books.abandoned.discard(number)
         self._replays.lost_subscriber(number)
         counted = self.books.ledger.waiting(cursor.subscriber.queue, cursor.subscriber.since + 1, sequence)
@@ -251,7 +254,7 @@ class Scheduler(Standing):
 
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
         """At most ``limit`` attempts to make now; ``durable`` is the last durable sequence (RULES 13)."""
-        self._line.wake_due(now_us)
+        self._ends.wake_due(now_us)
         self._gates.work(limits.cascade_slice)
         self._finish_leaving(limits.cascade_slice)
         self._leaders_ended()
@@ -285,7 +288,7 @@ class Scheduler(Standing):
     def expire(self, attempt: Attempt) -> bool:
         """Whether a message whose time is over ends without this attempt (RULES 9). What had ended before may be sent
         all the same: by an operator's replay, or to a subscriber that catches up."""
-        return self._line.expire(attempt)
+        return self._ends.expire(attempt)
 
     def offer(self, subscriber: int, room: int) -> None:
         """How many deliveries the consumers of a subscriber have room for, those they have included (0: nobody is
@@ -298,32 +301,7 @@ class Scheduler(Standing):
     def owed(self, now_us: int, limit: int) -> list[Row]:
         """At most ``limit`` rows that end deliveries without an attempt; each is asked for once and takes effect when
         it is applied."""
-        rows: list[Row] = []
-        dying = self.books.dying
-        for _ in range(min(len(dying), limit)):
-            doomed = dying.popleft()
-            book = self.books.queues.get(self._queue_of(doomed.message))
-            if self._over(doomed) or book is None:
-                continue
-            if any(doomed.message in cursor.flight for cursor in book.cursors):
-                dying.append(doomed)  # what is out may still succeed, and its outcome comes first
-                continue
-            self.books.asked[doomed.message] = doomed
-            rows.append(Row(doomed.message, ALL_SUBSCRIBERS, 0, doomed.outcome, doomed.reason, 0, now_us, 0, 0, 0))
-        for number in self.books.abandoned:
-            rows.extend(self._line.abandon(self.books.cursors[number], now_us, limit - len(rows)))
-        return rows
-
-    def _queue_of(self, sequence: int) -> int:
-        entry = self.books.replays.get(sequence)
-        return entry.queue if entry is not None else self.books.ledger.queue(sequence)
-
-    def _over(self, doomed: Doomed) -> bool:
-        """Whether what it is about has ended otherwise."""
-        entry = self.books.replays.get(doomed.message)
-        if doomed.replay:
-            return entry is None or entry.number != doomed.replay
-        return entry is not None or self.books.ledger.state(doomed.message) >= MessageState.COMPLETE
+        return self._ends.owed(now_us, limit)
 
     def next_due_us(self) -> int | None:
         """When to call ``take`` and ``owed`` again though nothing has happened; 0 for at once, None for never."""

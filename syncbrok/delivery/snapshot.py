@@ -8,7 +8,8 @@ ends it; if not, it is tried again. Queues and subscribers are not in it: the ca
 """
 
 from array import array
-from itertools import islice
+from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Any, Final
 
 import numpy as np
@@ -100,7 +101,7 @@ def _state(books: Books) -> dict[str, Any]:
         "replay_number": books.replay_number,
         "only": list(books.ledger.only.items()),
         "tails": [(queue, key, sequence) for (queue, key), sequence in books.tails.items()],
-        "dying": [(d.message, d.outcome, d.reason, d.replay) for d in (*books.dying, *books.asked.values())],
+        "dying": [(d.message, d.outcome, d.reason, d.replay) for d in _doomed(books)],
         "held_on": [(parent, list(children)) for parent, children in books.held_on.items()],
         "replays": [
             (
@@ -122,6 +123,11 @@ def _state(books: Books) -> dict[str, Any]:
         "queues": {number: _queue_state(book) for number, book in books.queues.items()},
         "cursors": {number: _cursor_state(cursor) for number, cursor in books.cursors.items()},
     }
+
+
+def _doomed(books: Books) -> Iterable[Doomed]:
+    """All that are to die: after a restart nothing is out, and no row has been asked for."""
+    return chain(books.dying, *books.still_out.values(), books.asked.values())
 
 
 def _queue_state(book: QueueBook) -> dict[str, Any]:
