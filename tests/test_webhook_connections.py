@@ -156,12 +156,17 @@ async def test_a_forgotten_subscriber_keeps_only_what_is_out(webhook: Webhook, e
 
 
 async def test_a_changed_endpoint_is_used_at_once(webhook: Webhook, endpoint: Endpoint) -> None:
-    """RULES 3: the endpoint is read at each attempt; what went to the old one still comes back."""
+    """RULES 3, 13: the endpoint is read at each attempt. What went to the old one still comes back; what waited there
+    for a connection is given back."""
+    endpoint.answer = lambda _: HANG
     async with Endpoint() as moved:
         answers = Answers()
-        send(webhook, subscriber(endpoint.url), [delivery(1), delivery(2)], answers.done)
-        send(webhook, subscriber(moved.url), [delivery(3)], answers.done)
-        assert [answer.reason for answer in await answers.wait_for(3)] == [Reason.NONE] * 3
+        send(webhook, subscriber(endpoint.url), [delivery(i, timeout_s=0.3) for i in (1, 2)], answers.done)
+        await eventually(lambda: len(endpoint.requests) == 2, "two are out")
+        send(webhook, subscriber(endpoint.url), [delivery(3)], answers.done)
+        send(webhook, subscriber(moved.url), [delivery(4)], answers.done)
+        reasons = [answer.reason for answer in await answers.wait_for(3)]
+        assert (reasons, answers.given_back) == ([Reason.NONE] + [Reason.TIMEOUT] * 2, [3])
         assert (len(endpoint.requests), len(moved.requests)) == (2, 1)
         await webhook.close()
 

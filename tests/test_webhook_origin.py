@@ -1,11 +1,13 @@
 """Subscribers of one origin share its connections, and nothing else: none waits for another, whatever that one does."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from syncbrok.delivery.guard import Guard
+from syncbrok.delivery.pool import IDLE_MAX_S
 from syncbrok.delivery.route import DIALS_MAX
 from syncbrok.delivery.webhook import Webhook, WebhookStatistics
 from syncbrok.model.facts import Reason
@@ -218,26 +220,64 @@ async def test_one_that_is_deleted_leaves_the_others_alone(webhook: Webhook, end
 
 
 async def test_one_that_is_deleted_while_it_waits(webhook: Webhook, endpoint: Endpoint) -> None:
-    """Deleted in the very turn in which its attempts began: they are answered all the same, and nothing stays open."""
-    answers = Answers()
-    send(webhook, at(endpoint, A), [delivery(i) for i in range(100)], answers.done)
+    """RULES 14: what waits for a connection is given back and never sent, what another of its origin waits for comes;
+    and nothing stays open."""
+    gone, other = Answers(), Answers()
+    send(webhook, at(endpoint, A), [delivery(i) for i in range(100)], gone.done)
+    send(webhook, at(endpoint, B), [delivery(i) for i in range(100, 110)], other.done)
     webhook.forget(A)
-    assert [answer.reason for answer in await answers.wait_for(100)] == [Reason.NONE] * 100
+    assert [answer.reason for answer in await other.wait_for(10)] == [Reason.NONE] * 10
+    assert (gone.all, sorted(gone.given_back)) == ([], list(range(100)))
+    webhook.forget(B)
     await eventually(lambda: endpoint.open == 0, "all are closed")
+    assert {request.line for request in endpoint.requests} == {f"POST /{B} HTTP/1.1"}
+
+
+async def test_one_that_is_deleted_is_not_sent_anything_again(webhook: Webhook, endpoint: Endpoint) -> None:
+    """RULES 13, 23: a connection that closes before any byte of an answer is dialled once more, but not for one that
+    has been deleted or has moved meanwhile: its attempt has failed. Another of its origin is dialled for."""
+    assert await ask(webhook, at(endpoint, A), 2) == [Reason.NONE] * 2
+    endpoint.answer = lambda _: HANG
+    gone, other = Answers(), Answers()
+    send(webhook, at(endpoint, A), [delivery(1)], gone.done)
+    send(webhook, at(endpoint, B), [delivery(2)], other.done)
+    await eventually(lambda: len(endpoint.requests) == 4, "both are out")
+    webhook.forget(A)
+    endpoint.answer = lambda _: reply()
+    endpoint.hang_up()
+    assert [answer.reason for answer in await other.wait_for(1)] == [Reason.NONE]
+    assert [answer.reason for answer in await gone.wait_for(1)] == [Reason.PROTOCOL]
+    assert [to(request, A) for request in endpoint.requests[4:]] == [False]
+
+
+async def test_what_waits_for_long_is_still_found(webhook: Webhook, endpoint: Endpoint) -> None:
+    """RULES 14: what is out or waits longer than its route idles is not lost sight of when the subscriber goes."""
+    out, waiting = Answers(), Answers()
+    endpoint.answer = lambda _: HANG
+    send(webhook, at(endpoint, A), [delivery(1, timeout_s=600.0)], out.done)
+    await eventually(lambda: len(endpoint.requests) == 1, "one is out")
+    send(webhook, at(endpoint, B), [delivery(2, timeout_s=600.0)], waiting.done)
+    webhook._sweep(time.monotonic() + IDLE_MAX_S + 1.0)
+    assert webhook.statistics().subscribers == 2
+    webhook.forget(B)
+    await eventually(lambda: waiting.given_back == [2], "it is given back")
 
 
 async def test_an_endpoint_that_moves_within_its_origin(webhook: Webhook, endpoint: Endpoint) -> None:
-    """RULES 3: the new path is used at once, with attempts to the old one still out and waiting; those end there."""
+    """RULES 3: the new path is used at once, with attempts to the old one still out and waiting. The one that is out
+    ends there, the others are given back."""
     endpoint.answer = first_of_a_hangs
     old, new = Answers(), Answers()
-    send(webhook, at(endpoint, A), [delivery(i, timeout_s=0.3) for i in range(10)], old.done)
+    send(webhook, at(endpoint, A), [delivery(0, timeout_s=0.3)], old.done)
+    await eventually(lambda: len(endpoint.requests) == 1, "one is out")
+    send(webhook, at(endpoint, A), [delivery(i) for i in range(1, 10)], old.done)
     webhook.forget(A)  # as the Space does when the endpoint of a subscriber changes
     send(webhook, subscriber(f"{endpoint.url}moved", number=A), [delivery(i) for i in range(10, 20)], new.done)
     assert [answer.reason for answer in await new.wait_for(10)] == [Reason.NONE] * 10
-    await old.wait_for(10)
+    await old.wait_for(1)
+    assert sorted(old.given_back) == list(range(1, 10))
     lines = {int(request.headers["syncbrok-sequence"]): request.line for request in endpoint.requests}
-    assert {lines[i] for i in range(10)} == {"POST /1 HTTP/1.1"}
-    assert {lines[i] for i in range(10, 20)} == {"POST /moved HTTP/1.1"}
+    assert lines == {0: "POST /1 HTTP/1.1", **dict.fromkeys(range(10, 20), "POST /moved HTTP/1.1")}
 
 
 async def test_an_origin_that_goes_away_fails_all_of_them(webhook: Webhook, endpoint: Endpoint) -> None:

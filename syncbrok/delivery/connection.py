@@ -134,6 +134,10 @@ class Connection(asyncio.Protocol):
         self.deadline_s = inf
         return exchange
 
+    def send_no_more(self) -> None:
+        """What it carries is not to be sent once more, should the other side close it: as if it were new."""
+        self.answers, self.idle_since_s = 0, 0.0
+
     @property
     def usable(self) -> bool:
         """It may carry a request: closed neither by us nor, as far as is known, by the other side."""

@@ -72,8 +72,8 @@ class Handler(Protocol):
         """Make now what can be made ahead of a delivery that will probably be started next. Nothing goes out."""
 
     def forget(self, subscriber: int) -> None:
-        """The subscriber (number) was deleted or its endpoint changed: close what is idle and used by nobody else, let
-        go of the rest when its answer is read."""
+        """The subscriber (number) was deleted or its endpoint changed: nothing more goes out to it, what has not begun
+        is given back. Close what is idle and used by nobody else, let go of the rest when its answer is read."""
 
     async def close(self) -> None:
         """Close every connection; attempts still out are answered ``Reason.CONNECT``."""

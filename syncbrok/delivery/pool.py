@@ -115,9 +115,13 @@ class Pool:
 
     # -- routes -------------------------------------------------------------------------------------------------------
 
-    def leave(self) -> None:
-        """A subscriber is gone. The last one closes what is idle; the rest is closed when its answer is read."""
+    def leave(self, route: RouteLike) -> None:
+        """A subscriber is gone, and nothing of it waits. The last one closes what is idle; the rest is closed when its
+        answer is read."""
         self.users -= 1
+        if route in self._in_turns:
+            self._in_turns.remove(route)
+            self._turns.remove(route)
         if not self.users:
             for connection in list(self._idle):
                 self.discard(connection)
@@ -158,6 +162,10 @@ class Pool:
                 self._addresses = await self.dialler.resolve(self.target)
                 self._addresses_until_s = monotonic() + RESOLVED_MAX_S
             return self._addresses
+
+    def senders(self) -> set[Sender]:
+        """Those who have something out."""
+        return {connection.sender for connection in self.open if connection.delivery is not None}
 
     # -- connections (see ``connection.Owner``) -----------------------------------------------------------------------
 

@@ -155,6 +155,37 @@ class Route:
             dial.cancel()
         return cut, list(self._dials)
 
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for a connection."""
+        return bool(self.waiting or self._redials)
+
+    def withdraw(self, messages: Collection[int] | None) -> None:
+        """Nothing more of these is to go out, None: of any. What has not begun is given back. What has is left to its
+        answer; where that is no more to come, since its connection was closed, it has failed and is not sent again."""
+
+        def meant(delivery: Delivery) -> bool:
+            return messages is None or delivery.attempt.message in messages
+
+        call_soon = asyncio.get_running_loop().call_soon  # it may be ``deliver`` that found the endpoint changed
+        waiting, redials = self.waiting, self._redials
+        self.waiting, self._redials = deque(), deque()
+        for exchange in waiting:
+            if meant(exchange.delivery):
+                call_soon(exchange.done, exchange.delivery, None)
+            else:
+                self.waiting.append(exchange)
+        for exchange in redials:
+            if meant(exchange.delivery):
+                call_soon(self.fail, exchange, Reason.CONNECT, "its connection was closed, and it is not sent again")
+            else:
+                self._redials.append(exchange)
+        for connection in self.pool.open:
+            if connection.delivery is not None and connection.sender is self and meant(connection.delivery):
+                connection.send_no_more()
+        if messages is None:
+            self.cut()
+
     # -- dialling -----------------------------------------------------------------------------------------------------
 
     def redial(self, exchange: Exchange) -> None:

@@ -127,7 +127,8 @@ class Webhook:
         """See ``Handler``."""
         route = self._routes.pop(subscriber, None)
         if route is not None:
-            route.pool.leave()
+            route.withdraw(None)
+            route.pool.leave(route)
 
     async def close(self) -> None:
         """See ``Handler``."""
@@ -200,8 +201,11 @@ class Webhook:
         idle_since_s = now_s - IDLE_MAX_S
         for pool in self._pools.values():
             pool.sweep(now_s)
-        for number in [number for number, route in self._routes.items() if route.used_s <= idle_since_s]:
-            self.forget(number)
+        busy = {sender for pool in self._pools.values() for sender in pool.senders()}
+        for number, route in list(self._routes.items()):
+            if route.used_s <= idle_since_s and not route.waits and route not in busy:
+                del self._routes[number]
+                route.pool.leave(route)
         self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.empty}
 
 

@@ -168,9 +168,14 @@ class Answers:
 
     def __init__(self) -> None:
         self.all: list[tuple[Delivery, Answer]] = []
+        self.given_back: list[int] = []
+        """messages of attempts that were not begun"""
 
-    def done(self, delivery: Delivery, answer: Answer) -> None:
-        self.all.append((delivery, answer))
+    def done(self, delivery: Delivery, answer: Answer | None) -> None:
+        if answer is None:
+            self.given_back.append(delivery.attempt.message)
+        else:
+            self.all.append((delivery, answer))
 
     async def wait_for(self, count: int, timeout_s: float = 10.0) -> list[Answer]:
         """The answers, once there are ``count``; more than that is a failure."""
