@@ -15,7 +15,7 @@ from syncbrok.delivery.consumers import TOGETHER_S, Consumers, Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.model.message import CONSUMER_SCHEME, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
-from syncbrok.space.channels import Subscribe, Unsubscribe
+from syncbrok.space.channels import Cancel, Subscribe, Unsubscribe
 from tests.support.endpoint import delivery, send, subscriber
 from tests.support.polling import eventually
 from tests.support.spaces import NEVER_AGAIN, Running, running_space
@@ -198,6 +198,22 @@ async def test_acknowledgements_are_settled_together_unless_somebody_waits() -> 
     member.acknowledge((2,), in_company=True)
     await eventually(lambda: told == [1, 3, 2], "the moment is over")
     await consumers.close()
+
+
+async def test_what_ends_in_hand_does_not_begin(tmp_path: Path) -> None:
+    """RULES 22: a member is not told of a message that was cancelled while it was in its hand, and it has the slot
+    back; what it has been told of it may still answer, late."""
+    async with shop(tmp_path, timeout_s=60.0) as place:
+        inbox = Inbox()
+        member = place.join_with_hand(inbox, 2, 60.0)
+        ids = [await place.running.publish("shop", content) for content in (b"a", b"b", b"c")]
+        await eventually(lambda: inbox.contents == [b"a", b"b"], "two are in hand")
+        member.begin(inbox.messages[0])
+        for id_ in ids[:2]:
+            await place.running.put(Cancel(id_))
+        await eventually(lambda: inbox.contents == [b"a", b"b", b"c"], "the slot is free again")
+        assert inbox.late == [inbox.messages[1]]
+        assert member.acknowledge(inbox.messages[:2]) == 1
 
 
 async def test_who_leaves_gives_back_what_was_only_in_hand(tmp_path: Path) -> None:

@@ -2,160 +2,16 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 
 import pytest
 
-from syncbrok.delivery.courier import ATTEMPTS_PER_TURN, Courier
+from syncbrok.delivery.courier import ATTEMPTS_PER_TURN
 from syncbrok.delivery.fetcher import READ_RUN_MAX
-from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Done
+from syncbrok.delivery.handler import Answer
 from syncbrok.model import limits
-from syncbrok.model.errors import UnknownSubscriber
-from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Published, Reason, Row
-from tests.support.endpoint import TIME_US, message, subscriber
+from syncbrok.model.facts import Outcome, Reason
+from tests.support.couriers import OK, Post, World, running
 from tests.support.polling import eventually
-
-OK = Answer(Reason.NONE, 200)
-
-
-class Schedule:
-    """A small scheduler: hands out what it was given, a failed attempt again after a second."""
-
-    def __init__(self) -> None:
-        self.ready: deque[tuple[int, int]] = deque()
-        self.later: list[tuple[int, int, int]] = []
-        self.dying: deque[int] = deque()
-        self.families: dict[int, list[int]] = {}
-        self.out: set[tuple[int, int]] = set()
-        self.takes: list[int] = []
-        self.settled: list[tuple[Attempt, Answer, float]] = []
-
-    def give(self, *messages: int, to: int = 1) -> None:
-        self.ready.extend((sequence, to) for sequence in messages)
-
-    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
-        self.takes.append(limit)
-        due = [entry for entry in self.later if entry[0] <= now_us]
-        self.later = [entry for entry in self.later if entry[0] > now_us]
-        self.ready.extend((sequence, number) for _, sequence, number in due)
-        taken = [self.ready.popleft() for _ in range(min(limit, len(self.ready)))]
-        self.out |= set(taken)
-        return [Attempt(sequence, number, 1, durable, now_us, 0) for sequence, number in taken]
-
-    def settle(self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
-        return [self.settle_one(attempt, answer, now_us, jitter) for attempt, answer in answers]
-
-    def settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
-        self.out.remove((attempt.message, attempt.subscriber))
-        self.settled.append((attempt, answer, 0.0 if answer.reason is Reason.NONE else jitter()))
-        outcome, due_us = Outcome.DELIVERED, 0
-        if answer.reason is Reason.UNSUBSCRIBED:
-            outcome = Outcome.LATE
-        elif answer.reason is Reason.CONTENT_LOST:
-            outcome = Outcome.DEAD
-        elif answer.reason is not Reason.NONE:
-            outcome, due_us = Outcome.FAILED, now_us + 1_000_000
-            self.later.append((due_us, attempt.message, attempt.subscriber))
-        return Row(attempt.message, attempt.subscriber, 1, outcome, answer.reason, 0, 0, due_us, attempt.after, 0)
-
-    def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
-        return [sequence for sequence, number in self.ready if number == subscriber][:limit]
-
-    def children(self, message: int, limit: int) -> Sequence[int]:
-        return self.families.get(message, [])[:limit]
-
-    def owed(self, now_us: int, limit: int) -> list[Row]:
-        dead = [self.dying.popleft() for _ in range(min(limit, len(self.dying)))]
-        return [Row(m, ALL_SUBSCRIBERS, 0, Outcome.DEAD, Reason.PARENT_FAILED, 0, now_us, 0, 0, 0) for m in dead]
-
-    def next_due_us(self) -> int | None:
-        return min((due for due, _, _ in self.later), default=None)
-
-
-class Post:
-    """A handler that keeps what it gets; ``answer`` answers at once (in the next turn), None lets it wait."""
-
-    def __init__(self, answer: Callable[[Delivery], Answer | None]) -> None:
-        self.answer = answer
-        self.calls: list[list[int]] = []
-        self.waiting: list[tuple[Delivery, Done]] = []
-
-    def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
-        self.calls.append([delivery.attempt.message for delivery in deliveries])
-        for delivery in deliveries:
-            assert delivery.attempt.subscriber == delivery.to.subscriber.number
-            answer = self.answer(delivery)
-            if answer is None:
-                self.waiting.append((delivery, done))
-            else:
-                asyncio.get_running_loop().call_soon(done, delivery, answer)
-
-    def make_ready(self, delivery: Delivery) -> None:
-        """Nothing is made ahead."""
-
-    def forget(self, subscriber: int) -> None:
-        """Nothing is kept."""
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-class World:
-    """A courier with everything around it. Messages 1..99 are in memory, others are read."""
-
-    def __init__(self, answer: Callable[[Delivery], Answer | None] = lambda _: OK) -> None:
-        self.schedule = Schedule()
-        self.post = Post(answer)
-        self.rows: list[list[Row]] = []
-        self.reads: list[list[int]] = []
-        self.lost: set[int] = set()
-        self.unknown: set[int] = set()
-        self.content = b"hello"
-        self.read_most = 1 << 20
-        """messages that one read answers with"""
-        self.now_us = TIME_US
-        self.endpoint = "http://h/"
-        self.held: set[int] | None = None
-        """whose reads wait for ``reading``; None: all"""
-        self.reading = asyncio.Event()
-        self.reading.set()
-        self.courier = Courier(
-            self.schedule,
-            lambda _: self.post,
-            self.read,
-            lambda sequences: [message(one, self.content) if one < 100 else None for one in sequences],
-            self.rows.append,
-            self.destination,
-            lambda: 7,
-            lambda: self.now_us,
-            lambda: 0.5,
-        )
-
-    async def read(self, sequences: Sequence[int]) -> list[Published | None]:
-        self.reads.append(list(sequences))
-        if self.held is None or self.held & set(sequences):
-            await self.reading.wait()
-        some = sequences[: self.read_most]
-        return [None if sequence in self.lost else message(sequence, self.content) for sequence in some]
-
-    def destination(self, number: int) -> Destination:
-        if number in self.unknown:
-            raise UnknownSubscriber("it is gone")
-        return Destination(subscriber(self.endpoint, number=number), "orders", 15.0)
-
-    @property
-    def recorded(self) -> list[tuple[int, Outcome]]:
-        return [(row.message, row.outcome) for rows in self.rows for row in rows]
-
-
-@asynccontextmanager
-async def running(world: World) -> AsyncIterator[World]:
-    run = asyncio.create_task(world.courier.run())
-    await asyncio.sleep(0)
-    yield world
-    await world.courier.drain(10.0)
-    await run
 
 
 async def test_attempts_go_out_and_outcomes_are_recorded() -> None:
@@ -232,6 +88,29 @@ async def test_what_is_not_in_memory_is_read_in_runs() -> None:
             assert run == sorted(set(run))
         assert sum(len(run) for run in world.reads) == 50
         assert world.courier.bytes_in_flight == 0
+
+
+async def test_what_ends_while_it_is_read_does_not_go_out() -> None:
+    """RULES 13, 22: of what was taken and is still being read, that which should not begin any more is given back; what
+    is with a handler is withdrawn there. The rest goes out, and what is taken later."""
+    async with running(World(lambda one: None if one.attempt.message == 7 else OK)) as world:
+        world.reading.clear()
+        world.schedule.give(7, 200, 201, 202)
+        world.courier.wake()
+        await eventually(lambda: world.reads and world.post.calls, "one is out, the others are being read")
+        world.schedule.ended, world.schedule.over = {1: {7, 201}}, {7, 201}
+        world.courier.wake()
+        await eventually(lambda: world.post.withdrawn == [(1, {7, 201})], "the handler is told")
+        world.reading.set()
+        await eventually(lambda: len(world.recorded) == 2, "the others are delivered")
+        assert (world.schedule.back, world.courier.in_flight) == ([201], 1)
+        world.schedule.over.clear()
+        world.schedule.give(201, 203)
+        world.courier.wake()
+        await eventually(lambda: len(world.recorded) == 4, "it may be taken again")
+        assert [one for call in world.post.calls for one in call] == [7, 200, 202, 201, 203]
+        for given, done in world.post.waiting:
+            done(given, OK)
 
 
 async def test_what_several_subscribers_get_is_looked_up_once() -> None:

@@ -8,8 +8,8 @@ from syncbrok.delivery.fetcher import READ_RUN_MAX
 from syncbrok.delivery.handler import Answer
 from syncbrok.model.errors import LogFailed
 from syncbrok.model.facts import Outcome, Reason
+from tests.support.couriers import OK, World
 from tests.support.polling import eventually
-from tests.test_courier import OK, World
 
 
 async def test_drain_waits_for_what_is_out_and_takes_nothing_new() -> None:

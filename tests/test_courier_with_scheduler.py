@@ -2,15 +2,19 @@
 
 import asyncio
 import random
+import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pytest
 
 from syncbrok.delivery.courier import Courier
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Destination
 from syncbrok.delivery.webhook import Webhook
-from syncbrok.model.facts import Outcome, Outcomes, Published, Row
-from syncbrok.model.message import RetryPolicy, Subscriber
+from syncbrok.model.facts import Outcome, Outcomes, Published, Reason, Row
+from syncbrok.model.message import ParentFailure, RetryPolicy, Subscriber
 from tests.support.endpoint import Endpoint, Reply, Request, reply, subscriber
 from tests.support.factlog import FactLog
 from tests.support.polling import eventually
@@ -21,7 +25,7 @@ MESSAGES = 300
 class Wiring:
     """A ``FactLog`` whose rows become durable a few turns after they are recorded, as in the Space."""
 
-    def __init__(self, webhook: Webhook) -> None:
+    def __init__(self, webhook: Webhook, timeout_s: float = 5.0) -> None:
         self.log = FactLog(retry=RetryPolicy((0.01,) * 60, 0.2))
         self.log.now_us = time.time_ns() // 1_000
         self.subscribers: dict[int, Subscriber] = {}
@@ -31,7 +35,7 @@ class Wiring:
             self.read,
             lambda sequences: [self.message(sequence) if sequence % 2 else None for sequence in sequences],
             self.recorded,
-            lambda number: Destination(self.subscribers[number], "q1", 5.0),
+            lambda number: Destination(self.subscribers[number], "q1", timeout_s),
             lambda: self.log.durable,
             lambda: time.time_ns() // 1_000,
             lambda: 0.0,
@@ -124,3 +128,60 @@ async def test_no_attempt_begins_once_a_message_has_expired(seed: int) -> None:
     begun = [row for row in rows if row.attempt]
     assert len(begun) > MESSAGES, "some were tried in time, and tried again"
     assert [row for row in begun if row.time_us >= expires_us[row.message]] == []
+
+
+@pytest.mark.parametrize("how", ["cancelled", "expired", "moved", "deleted"])
+async def test_no_attempt_begins_late(how: str) -> None:
+    """RULES 13, 14, 22: a parent's attempt waits for a connection, since the endpoint accepts none. It is cancelled,
+    expires, its subscriber moves or is deleted; the child goes out; then the endpoint accepts again, and is not sent
+    the parent."""
+    webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
+    wiring = Wiring(webhook, 60.0)
+    log = wiring.log
+    with deaf_origin() as (deaf, hear):
+        async with Endpoint() as endpoint, Endpoint() as later:
+            log.queue(1)
+            log.queue(2)
+            for number, url in ((1, f"http://127.0.0.1:{deaf.getsockname()[1]}/"), (2, endpoint.url)):
+                log.subscriber(number, number)
+                wiring.subscribers[number] = subscriber(url, number=number)
+            parent = log.publish(1, expires_s=0.2 if how == "expired" else 0)
+            child = log.publish(2, parent, policy=ParentFailure.DELIVER)
+            run = asyncio.create_task(wiring.courier.run())
+            await eventually(lambda: wiring.courier.in_flight == 1, "the parent waits for a connection")
+            if how == "cancelled":
+                log.end_all(parent, Outcome.DROPPED, Reason.CANCELLED)
+            elif how == "moved":
+                wiring.subscribers[1] = subscriber(endpoint.url, number=1)
+                log.move(1, 1, endpoint.url)
+                webhook.forget(1)
+            elif how == "deleted":
+                log.unsubscribe(1)
+                webhook.forget(1)
+            wiring.courier.wake()
+            await eventually(lambda: log.states()[child] == "complete", "the child is delivered")
+            await eventually(lambda: wiring.courier.in_flight == 0, "the parent's attempt is given back")
+            went = [int(request.headers["syncbrok-sequence"]) for request in endpoint.requests]
+            assert went == ([parent, child] if how == "moved" else [child])
+            hear()
+            server = await asyncio.start_server(later._serve, sock=deaf)
+            if how in ("cancelled", "expired"):  # its dial goes on, for what comes next
+                await eventually(lambda: webhook.statistics().connections == 2, "the endpoint accepts again")
+            await wiring.courier.drain(5.0)
+            await run
+            await webhook.close()
+            server.close()
+            assert later.requests == []
+
+
+@contextmanager
+def deaf_origin() -> Iterator[tuple[socket.socket, Callable[[], None]]]:
+    """A socket that listens, and to which nobody gets through: its queue is full, until the function is called."""
+    with socket.socket() as deaf, ExitStack() as others:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(3):
+            other = others.enter_context(socket.socket())
+            other.setblocking(False)
+            other.connect_ex(deaf.getsockname())
+        yield deaf, others.close

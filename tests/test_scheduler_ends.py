@@ -6,6 +6,7 @@ import pytest
 
 from syncbrok.delivery.handler import Attempt
 from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from tests.support.factlog import BROKEN, TWO_RETRIES, FactLog, declared, log_with
 
 COMES_BACK: dict[str, tuple[Callable[[FactLog, Attempt], object], str]] = {
@@ -66,3 +67,43 @@ def test_a_checkpoint_knows_what_was_to_end() -> None:
     fresh.restore(log.scheduler.checkpoint(), declared(log.facts))
     assert fresh.take(log.now_us, log.durable, 10) == []
     assert [row.message for row in fresh.owed(log.now_us, 10)] == [attempt.message]
+
+
+def test_what_has_not_begun_should_not_once_it_has_ended() -> None:
+    """RULES 13, 14, 22: an attempt that was taken stands until its message has ended or is to end, or its subscriber is
+    deleted or gets another endpoint. It is told once, of that message at that subscriber alone."""
+    log = log_with(1, 2, 3, retry=TWO_RETRIES)
+    cancelled, expired, other = log.publish(1), log.publish(1, expires_s=5), log.publish(1)
+    attempts = {(one.message, one.subscriber): one for one in log.take()}
+    stands = log.scheduler.stands
+    assert log.scheduler.given_up() == {}
+    assert all(map(stands, attempts.values()))
+    log.answer(attempts.pop((cancelled, 3)))
+    log.end_all(cancelled, Outcome.DROPPED, Reason.CANCELLED)
+    assert log.scheduler.given_up() == {1: {cancelled}, 2: {cancelled}}
+    log.later(5)
+    assert log.take() == []
+    assert log.scheduler.owed(log.now_us, 10) == []
+    assert log.scheduler.given_up() == {1: {expired}, 2: {expired}, 3: {expired}}
+    assert [key for key in attempts if stands(attempts[key])] == [(other, 1), (other, 2), (other, 3)]
+    log.move(1, 1, "http://elsewhere/")
+    log.unsubscribe(2)
+    assert {number: other in told for number, told in log.scheduler.given_up().items()} == {1: True, 2: True}
+    again = [one for one in log.take() if one.subscriber == 1]
+    assert [(one.message, one.number) for one in again] == [(other, 2)]
+    assert log.scheduler.owed(log.now_us, 10) == []
+    assert [key for key in attempts if stands(attempts[key])] == [(other, 3)]
+    assert all(map(stands, again))
+
+
+def test_a_replay_that_ends_is_sent_no_more() -> None:
+    """RULES 21, 22: a cancel ends what a replay has not delivered; an attempt of it that is out does not begin."""
+    log = log_with(1)
+    message = log.publish(1)
+    log.pump(lambda _: BROKEN)
+    log.rearm(1, RearmedEntry(message, 1, (1,), ()))
+    (attempt,) = log.take()
+    assert log.scheduler.stands(attempt)
+    log.end_all(message, Outcome.DROPPED, Reason.CANCELLED)
+    assert log.scheduler.given_up() == {1: {message}}
+    assert not log.scheduler.stands(attempt)

@@ -78,6 +78,8 @@ class Books:
     dying: deque[Doomed] = field(default_factory=deque)
     still_out: dict[int, list[Doomed]] = field(default_factory=dict)
     """of a message that is to die an attempt is out: until that is back; bounded by the windows"""
+    given_up: dict[int, set[int]] = field(default_factory=dict)
+    """by subscriber: messages with an attempt out that should not begin any more, if it has not; bounded as above"""
     asked: dict[int, Doomed] = field(default_factory=dict)
     """messages whose ending row has been asked for and is not durable yet"""
     replays: dict[int, ReplayEntry] = field(default_factory=dict)
@@ -117,6 +119,16 @@ class Books:
             or message in self.followers
             or message in self.latecomers
         )
+
+    def give_up(self, cursor: Cursor, messages: Iterable[int]) -> None:
+        """Attempts of these are out there that it would be wrong to begin now."""
+        self.given_up.setdefault(cursor.number, set()).update(messages)
+
+    def let_go(self, cursor: Cursor) -> None:
+        """Of what is out there nothing is waited for any more: the subscriber is deleted, or its endpoint elsewhere."""
+        if cursor.flight:
+            self.give_up(cursor, cursor.flight)
+            self.no_longer_out(cursor.flight)
 
     def no_longer_out(self, messages: Iterable[int]) -> None:
         """An attempt of each of these is back, or is waited for no more: what was to die by it may die now."""

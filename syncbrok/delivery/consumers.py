@@ -12,7 +12,7 @@ hand is no attempt yet. ``begin`` makes it one, and what has not begun in a mome
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, Protocol
@@ -38,7 +38,7 @@ class Consumer(Protocol):
 
     def lapsed(self, messages: Sequence[int]) -> None:
         """These (sequences) were not answered in time: they have failed, and no answer is heard any more. Those that
-        were in hand and had not begun have not failed; they go out again."""
+        were in hand and had not begun have not failed; they go out again, unless they have ended."""
 
     def dismissed(self) -> None:
         """The subscriber was deleted, or the broker ends: nothing more will come, and no answer is heard."""
@@ -145,6 +145,14 @@ class Member:
         latency_us = int((time.monotonic() - lease.started_s) * 1e6)
         self._consumers.answer(lease, Answer(reason, 0, retry_after_s, latency_us, words))
         return True
+
+    def withdraw(self, messages: Collection[int]) -> None:
+        """Of these it is not to be told any more what it has not been told yet."""
+        in_hand = [one for one in sorted(messages) if one in self.leases and self.leases[one].started_s == _NOT_BEGUN]
+        for message in in_hand:
+            self.give_back(message)
+        if in_hand:
+            self.consumer.lapsed(in_hand)
 
     def expire(self, now_s: float) -> None:
         """What has not been answered in time has failed."""
@@ -254,6 +262,11 @@ class Consumers:
                 member.expire(now_s)
         busy = any(member.leases for members in self._members.values() for member in members)
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick) if busy else None
+
+    def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
+        """See ``Handler``."""
+        for member in self._members.get(subscriber, ()):
+            member.withdraw(messages)
 
     # -- its end ------------------------------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ not recorded at all: it stays pending and is made again after the restart, with 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from syncbrok.delivery.fetcher import READERS, Fetcher
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Handler
 from syncbrok.delivery.in_order import Pair
+from syncbrok.delivery.schedule import SchedulerLike
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Published, Reason, Row
@@ -33,34 +33,6 @@ _WAYS_MAX = 16_384
 """subscribers whose handlers are remembered"""
 
 _Way = tuple[Destination, Handler]
-
-
-class SchedulerLike(Protocol):
-    """What the courier needs of the scheduler."""
-
-    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
-        """Attempts to make now."""
-
-    def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
-        """What it will probably take next for a subscriber, in order."""
-
-    def children(self, message: int, limit: int) -> Sequence[int]:
-        """At most ``limit`` messages that wait for this one, oldest first."""
-
-    def settle(self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
-        """What came of these, a row each; frees their slots."""
-
-    def give_back(self, attempts: Sequence[Attempt]) -> None:
-        """These were not begun: they are to be made again, with the same numbers."""
-
-    def expire(self, attempt: Attempt) -> bool:
-        """The message's time was over before this one began: whether it ends without it."""
-
-    def owed(self, now_us: int, limit: int) -> list[Row]:
-        """Ends without an attempt, each asked for once."""
-
-    def next_due_us(self) -> int | None:
-        """When to ask again though nothing happens."""
 
 
 class Courier:
@@ -90,6 +62,8 @@ class Courier:
         self._jitter = jitter
         self._ways: dict[int, _Way] = {}
         """by subscriber, as long as ``destination`` gives the same answer"""
+        self._met: set[Handler] = set()
+        """all that were given something"""
         self.in_flight = 0
         """attempts taken and not settled"""
         self.bytes_in_flight = 0
@@ -182,6 +156,7 @@ class Courier:
         if rows:
             self._recorded(rows)  # before taking: what is durable on the spot has its children taken in this turn
         self._pumping = False
+        self._withdraw()  # before taking: a child may go once its parent has ended, and then no attempt of that begins
         taken = 0
         if not self._draining:
             taken = self._take(now_us)
@@ -190,12 +165,20 @@ class Courier:
             self._idle.set_result(None)
         # After ``take``, which is told the time: what expired just now is owed now, and nothing else may ever wake us.
         owed = self._scheduler.owed(now_us, limits.cascade_slice)
+        self._withdraw()
         if owed:
             self._recorded(owed)
         if self._answers or taken == ATTEMPTS_PER_TURN or len(owed) == limits.cascade_slice:
             self.wake()
         elif not self._draining:
             self._set_timer(now_us, progress=bool(taken or rows or owed))
+
+    def _withdraw(self) -> None:
+        """What has not begun and should not any more does not."""
+        for subscriber, messages in self._scheduler.given_up().items():
+            self._fetcher.doubt()
+            for handler in self._met:
+                handler.withdraw(subscriber, messages)
 
     def _take(self, now_us: int) -> int:
         """Take what there is room for and hand it out; how many that were."""
@@ -337,6 +320,7 @@ class Courier:
                 if len(self._ways) >= _WAYS_MAX:
                     self._ways.clear()
                 way = self._ways[number] = (to, self._handlers(to.subscriber))
+                self._met.add(way[1])
         except (LookupError, SyncbrokError):  # deleted while its messages were read; the scheduler knows
             return None
         return way
@@ -349,6 +333,14 @@ class Courier:
         """See ``fetcher.Receiver``."""
         self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
         self.wake()
+
+    def standing(self, pairs: list[Pair]) -> list[Pair]:
+        """See ``fetcher.Receiver``."""
+        gone = {attempt for attempt, _ in pairs if not self._scheduler.stands(attempt)}
+        if gone:
+            self._scheduler.give_back([*gone])
+            self.too_late(len(gone))
+        return [pair for pair in pairs if pair[0] not in gone]
 
     def too_late(self, count: int) -> None:
         """See ``fetcher.Receiver``."""

@@ -85,8 +85,11 @@ class Ends:
             book = self._books.queues.get(self._queue_of(doomed.message))
             if self._over(doomed) or book is None:
                 continue
-            if any(doomed.message in cursor.flight for cursor in book.cursors):
+            out = [cursor for cursor in book.cursors if doomed.message in cursor.flight]
+            if out:
                 self._books.still_out.setdefault(doomed.message, []).append(doomed)
+                for cursor in out:
+                    self._books.give_up(cursor, (doomed.message,))
                 continue
             self._books.asked[doomed.message] = doomed
             rows.append(Row(doomed.message, ALL_SUBSCRIBERS, 0, doomed.outcome, doomed.reason, 0, now_us, 0, 0, 0))

@@ -35,6 +35,9 @@ class Receiver(Protocol):
     def lost(self, attempt: Attempt) -> None:
         """Its message is gone from the log."""
 
+    def standing(self, pairs: list[Pair]) -> list[Pair]:
+        """Those of them that may still begin; the others are out no more."""
+
     def too_late(self, count: int) -> None:
         """So many attempts were being read when nothing was wanted any more: never begun."""
 
@@ -62,6 +65,9 @@ class Fetcher:
         self._content_bytes = READ_RUN_BYTES // READ_RUN_MAX
         """how large the largest messages read lately were"""
         self._over = False
+        self._reading = 0
+        """runs of attempts"""
+        self._doubtful = False
 
     def __len__(self) -> int:
         """Attempts that wait for their message."""
@@ -81,6 +87,10 @@ class Fetcher:
         """See ``ReadAhead``; the first of them, as many as one run has."""
         self.ahead.expect(subscriber, messages[: self._run_max])
         self.wake()
+
+    def doubt(self) -> None:
+        """Some that are here may be wanted no more: each is asked about when it has arrived, until all of them have."""
+        self._doubtful = bool(self._reading or self._unread or self.order.lines)
 
     def clear(self) -> int:
         """Nothing is wanted any more: how many that are neither out nor being read waited here."""
@@ -103,6 +113,7 @@ class Fetcher:
                 continue
             run_max = self._run_max
             run = [self._unread.popleft() for _ in range(min(len(self._unread), run_max))]
+            self._reading += bool(run)
             if run:  # they are waited for; what comes after them is the other reader's
                 ahead.wanted.update(attempt.subscriber for attempt in run)
                 wanted = {attempt.message for attempt in run}
@@ -115,6 +126,7 @@ class Fetcher:
             largest = max([len(message.content) for message in messages.values() if message is not None], default=0)
             self._content_bytes = max(largest, self._content_bytes // 2, 1)
             ahead.keep(messages)
+            self._reading -= bool(run)
             self._arrived(run, messages)
 
     def _arrived(self, run: list[Attempt], messages: dict[int, Published | None]) -> None:
@@ -137,4 +149,8 @@ class Fetcher:
                 pairs += self.order.arrived(attempt, message)
             else:
                 self._unread.append(attempt)  # larger than expected; read again when there is room
-        self._receiver.fetched([pair for pairs in found.values() for pair in pairs])
+        arrived = [pair for pairs in found.values() for pair in pairs]
+        if self._doubtful:
+            arrived = self._receiver.standing(arrived)
+            self.doubt()
+        self._receiver.fetched(arrived)

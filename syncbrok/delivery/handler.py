@@ -4,7 +4,7 @@ A handler takes many deliveries at once, to one subscriber or to a hundred, and 
 future per message. It owns its connections and nothing else; it decides nothing about retries or order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from syncbrok.model.facts import Published, Reason
@@ -70,6 +70,10 @@ class Handler(Protocol):
 
     def make_ready(self, delivery: Delivery) -> None:
         """Make now what can be made ahead of a delivery that will probably be started next. Nothing goes out."""
+
+    def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
+        """Attempts of these (sequences) at the subscriber (number) should not begin any more: what has not is given
+        back; what has is left to its answer, and is not sent once more without one."""
 
     def forget(self, subscriber: int) -> None:
         """The subscriber (number) was deleted or its endpoint changed: nothing more goes out to it, what has not begun

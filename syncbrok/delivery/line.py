@@ -239,6 +239,16 @@ class Line:
             (cursor.due if attempt.message in cursor.tried else cursor.ready).add(attempt.message)
             self._books.activate(cursor)
 
+    def stands(self, attempt: Attempt) -> bool:
+        """See ``Scheduler``."""
+        cursor = self._books.cursors.get(attempt.subscriber)
+        return (
+            cursor is not None
+            and cursor.flight.get(attempt.message) == attempt.number
+            and attempt.message not in self._books.still_out
+            and not self._ended_meanwhile(attempt, cursor)
+        )
+
     def _acknowledged(self, cursor: Cursor | None, count: int, status: int, now_us: int) -> None:
         """So many first attempts of a cursor were acknowledged, the last one with this status."""
         if not count or cursor is None:

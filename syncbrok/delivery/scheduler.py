@@ -184,7 +184,7 @@ class Scheduler(Standing):
             self.books.cursors[fact.number] = cursor
             book.cursors.append(cursor)
         if cursor.subscriber.settings.endpoint != fact.settings.endpoint:
-            self.books.no_longer_out(cursor.flight)
+            self.books.let_go(cursor)
             cursor.retry_now()  # the new endpoint takes over at once; the waits were for the old one
         cursor.declared(subscriber)
         self._set_window(cursor)
@@ -217,7 +217,7 @@ class Scheduler(Standing):
         if cursor.queued:
             self.books.line.remove(cursor)
         del self.books.cursors[number]
-        self.books.no_longer_out(cursor.flight)
+        self.books.let_go(cursor)
         self.books.abandoned.discard(number)
         self._replays.lost_subscriber(number)
         counted = self.books.ledger.waiting(cursor.subscriber.queue, cursor.subscriber.since + 1, sequence)
@@ -284,6 +284,18 @@ class Scheduler(Standing):
     def give_back(self, attempts: Iterable[Attempt]) -> None:
         """These were taken and not begun: they go out again as if they had never been taken."""
         self._line.give_back(attempts)
+
+    def given_up(self) -> dict[int, set[int]]:
+        """By subscriber, messages with an attempt out that should not begin any more (``stands``), told once: the
+        message has ended or is to end, or the subscriber is deleted or its endpoint elsewhere."""
+        given_up = self.books.given_up
+        if given_up:
+            self.books.given_up = {}
+        return given_up
+
+    def stands(self, attempt: Attempt) -> bool:
+        """Whether an attempt that was taken may begin now."""
+        return self._line.stands(attempt)
 
     def expire(self, attempt: Attempt) -> bool:
         """Whether a message whose time is over ends without this attempt (RULES 9). What had ended before may be sent

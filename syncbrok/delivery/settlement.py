@@ -203,6 +203,10 @@ class Settlement:
         """One row ends every delivery of a message that has not ended (a cascade, an expiry, a cancel)."""
         entry = self._books.replays.get(row.message)
         if entry is not None:
+            for number in entry.left:
+                cursor = self._books.cursors.get(number)
+                if cursor is not None and row.message in cursor.flight:
+                    self._books.give_up(cursor, (row.message,))
             self._replays.end_all(row, entry)
             return
         ledger = self._books.ledger
@@ -225,6 +229,8 @@ class Settlement:
         for cursor in book.cursors:
             if row.message in cursor.unconfirmed:
                 self._line.unconfirmed -= 1
+            if row.message in cursor.flight and cursor.counts(row.message):
+                self._books.give_up(cursor, (row.message,))
             if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):
                 cursor.settle(row.message)
             elif cursor.parked.discard(row.message):  # it waited for nobody's sake but this one's, which catches up

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from syncbrok.delivery.connection import Connection, Exchange
@@ -122,6 +122,12 @@ class Webhook:
 
     def _now_text(self) -> str:
         return str(self._clock_us() // 1_000_000)
+
+    def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
+        """See ``Handler``."""
+        route = self._routes.get(subscriber)
+        if route is not None:
+            route.withdraw(messages)
 
     def forget(self, subscriber: int) -> None:
         """See ``Handler``."""

@@ -1,7 +1,7 @@
 """The handler of endpoints that no handler takes: a frontend that is switched off, an endpoint of another time."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.model.facts import Reason
@@ -19,6 +19,9 @@ class Nobody:
 
     def make_ready(self, delivery: Delivery) -> None:
         """There is nothing to make."""
+
+    def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
+        """Nothing waits here."""
 
     def forget(self, subscriber: int) -> None:
         """Nothing is kept."""

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,9 @@ class Consumer:
 
     def make_ready(self, delivery: Delivery) -> None:
         self.made_ready.append((delivery.message.content, delivery.to.subscriber.id))
+
+    def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
+        """What is held has begun."""
 
     def forget(self, subscriber: int) -> None:
         self.forgotten.append(subscriber)
