@@ -34,6 +34,23 @@ def test_a_replay_mends_the_parent_and_its_descendants_in_order() -> None:
     assert log.scheduler.dead_letters(1) == {}
 
 
+def test_what_was_out_when_it_was_cancelled_and_is_replayed_has_numbers_that_go_on() -> None:
+    """RULES 21 and 22: no row of that attempt exists when the replay goes out. Whichever answer comes first, the older
+    one's is late and there is one end."""
+    for older_first in (True, False):
+        log = log_with(1)
+        message = log.publish(1)
+        (older,) = log.take()
+        log.end_all(message, Outcome.DROPPED, Reason.CANCELLED)
+        log.rearm(1, RearmedEntry(message, 1, (1,), (), (0,)))
+        (newer,) = log.take()
+        assert (older.number, newer.number, newer.replay) == (1, 2, 1)
+        rows = [log.answer(one) for one in ((older, newer) if older_first else (newer, older))]
+        log.commit()
+        assert {row.attempt: row.outcome for row in rows} == {1: Outcome.LATE, 2: Outcome.DELIVERED}
+        assert check(log.facts) == []
+
+
 def test_a_delayed_child_whose_time_comes_while_its_dead_parent_is_replayed_goes_after_it() -> None:
     """RULES 7 and 12: it waits for the end of the replay as one that was accepted without a delay, also where it is not
     the first one."""

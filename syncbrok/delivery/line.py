@@ -93,7 +93,8 @@ class Line:
             before = tried[sequence].attempts if sequence in tried else 0
             if replays and sequence in replays and number in replays[sequence].left:
                 replay = replays[sequence].number
-                before = before or replays[sequence].attempts.get(number, 0)
+                # One that was out when its message was cancelled may be out still, and its answer is late.
+                before = max(before or replays[sequence].attempts.get(number, 0), cursor.flight.get(sequence, 0))
             cursor.flight[sequence] = before + 1
             attempts.append(new(Attempt, (sequence, number, before + 1, durable, now_us, replay)))
         return True
