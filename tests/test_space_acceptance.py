@@ -355,3 +355,20 @@ def test_the_key_index_finds_every_key_through_folds_and_a_checkpoint():
             again = bench.publish(Message(b"%d" % (n + 250), idempotency_key=f"k{n}"))
             assert again.sequences == (expected[f"k{n}"],)
     assert loaded.statistics().entries == 250
+
+
+@pytest.mark.parametrize("where", ["recent", "folded", "loaded"])
+def test_a_key_stands_for_its_newest_message_though_retention_carries_an_older_one(where: str):
+    """RULES 4: a key was used again after its window, and only then the first message, which still waited, was carried
+    along: repeated, the second publish is known; and so in whichever part of the index its key stands."""
+    bench = Bench(QueueSettings(idempotency_window_s=60.0))
+    first = bench.publish(Message(b"a", idempotency_key="k"))
+    bench.now_us += 61_000_000
+    second = bench.publish(Message(b"a", idempotency_key="k"))
+    assert second.new == (True,)
+    if where != "recent":
+        saved = bench.keys.save()  # folds what is recent into columns
+        if where == "loaded":
+            bench.keys.load(saved)
+    bench.keys.note(bench.cached[first.sequences[0]])
+    assert bench.publish(Message(b"a", idempotency_key="k")).ids == second.ids

@@ -105,13 +105,19 @@ class KeyIndex:
         self._recent_max = recent_max
         self._recent: dict[int, int] = {}
         self._recent_us = 0
+        self._newest = 0
+        """highest sequence noted: only what lies below it can be older than what its key stands for"""
         self._runs: list[_Run] = []  # oldest first
 
     def note(self, message: Published) -> None:
         """A message that may have a key."""
         if not message.idempotency_key:
             return
-        self._recent[key_hash(message.queue, message.idempotency_key)] = message.sequence
+        hash_ = key_hash(message.queue, message.idempotency_key)
+        if message.sequence < self._newest and (self.find(hash_) or 0) > message.sequence:
+            return  # carried by retention, and since it was accepted its key has been used anew
+        self._newest = max(self._newest, message.sequence)
+        self._recent[hash_] = message.sequence
         self._recent_us = max(self._recent_us, message.time_us)
         if len(self._recent) >= self._recent_max:
             self._fold()
@@ -119,6 +125,7 @@ class KeyIndex:
     def note_run(self, run: PublishedRun) -> None:
         """As ``note`` for each message of the run."""
         self._recent.update(zip(run.key_hashes, range(run.sequence, run.last + 1), strict=True))
+        self._newest = max(self._newest, run.last)
         self._recent_us = max(self._recent_us, run.time_us)
         if len(self._recent) >= self._recent_max:
             self._fold()
@@ -164,6 +171,7 @@ class KeyIndex:
         count = int(numbers[0])
         columns = np.frombuffer(saved, dtype="<u8", offset=24, count=2 * count).astype(np.uint64)
         self._recent = {}
+        self._newest = int(columns[count:].max()) if count else 0
         self._runs = [_Run(columns[:count], columns[count:], int(numbers[1]))] if count else []
         self.complete_since_us = int(numbers[2])
 
