@@ -206,6 +206,20 @@ class History(RuleBasedStateMachine):
         assert books.ledger.open == len(self.log.scheduler.unended(None, None, 10_000))
         assert books.ledger.open == sum(book.waiting for book in books.queues.values())
 
+    @invariant()
+    def what_a_scrape_shows_is_kept_right(self) -> None:
+        """RULES 20 and 21: dead letters and replays are counted where they change, not when somebody looks."""
+        scheduler = self.log.scheduler
+        for queue, book in scheduler.books.queues.items():
+            letters = 0
+            for cursor in book.cursors:
+                dead = scheduler.subscriber_statistics(cursor.number).dead
+                assert dead == len(scheduler.dead_letters(cursor.number))
+                letters += dead
+            shown = scheduler.queue_statistics(queue)
+            assert shown.dead_letters == letters
+            assert shown.waiting == book.waiting + len(scheduler.replaying(queue))
+
     def _let_every_hold_end(self) -> None:
         """RULES 12: nothing stays on hold for ever, in a replay or not; one may wait for another's end."""
         for _ in self.log.messages():

@@ -107,6 +107,30 @@ def test_a_replay_that_fails_again_leaves_dead_letters() -> None:
     assert log.states() == {parent: "dead", child: "dead"}
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_dead_letters_are_counted_where_a_cascade_is_replayed_and_dies_again(restarted: bool) -> None:
+    """RULES 20 and 21: the figure follows every change, at each subscriber; one that came later has none of them."""
+    log = log_with(1, 2, retry=RetryPolicy((), 0.0))
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    log.pump(lambda _: BROKEN)
+    log.subscriber(3, 1)
+    if restarted:
+        log.restart(through=log.durable)
+
+    def figures() -> list[int]:
+        return [log.scheduler.subscriber_statistics(number).dead for number in (1, 2, 3)]
+
+    assert figures() == [2, 2, 0]
+    log.rearm(1, RearmedEntry(parent, 1, (1,), (), (1,)), RearmedEntry(child, 1, (1,), (parent,), (0,)))
+    assert figures() == [0, 2, 0]
+    assert log.scheduler.queue_statistics(1).waiting == 2
+    log.pump(lambda _: BROKEN)
+    assert figures() == [2, 2, 0]
+    assert log.scheduler.queue_statistics(1).dead_letters == 4
+    assert log.scheduler.queue_statistics(1).waiting == 0
+
+
 def test_a_replay_of_what_was_complete_does_not_take_completion_back() -> None:
     """RULES 21: for everyone outside completion never goes back: a child accepted meanwhile does not wait."""
     log = log_with(1)

@@ -78,10 +78,10 @@ class Cursor:
     """The mutable bookkeeping of one subscriber. Owned by the scheduler; nobody else changes it."""
 
     __slots__ = (
-        "ahead", "backlog", "behind", "dead", "delivered", "doomed", "due", "failed", "failing_since_us", "flight",
-        "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason", "last_status", "number",
-        "parked", "passed", "position", "queue", "queued", "ready", "room", "seen", "since", "stopped", "subscriber",
-        "tried", "unconfirmed", "window",
+        "ahead", "backlog", "behind", "cascaded", "dead", "delivered", "doomed", "due", "failed", "failing_since_us",
+        "flight", "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason", "last_status",
+        "number", "parked", "passed", "position", "queue", "queued", "ready", "room", "seen", "since", "stopped",
+        "subscriber", "tried", "unconfirmed", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
@@ -101,6 +101,8 @@ class Cursor:
         self.tried: dict[int, TriedState] = {}  # bounded by limits.retrying_per_subscriber_max and the window
         self.unconfirmed: set[int] = set()  # bounded by limits.outcomes_waiting_max
         self.dead: dict[int, Reason] = {}
+        self.cascaded = -1
+        """messages that died as a whole at it, besides ``dead``; kept by ``books.Cascaded``, -1 until asked for"""
         self.queued = False
         """stands in the scheduler's line of cursors that may have work"""
         self.doomed = False

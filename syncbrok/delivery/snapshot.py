@@ -180,10 +180,8 @@ def _load_state(books: Books, state: dict[str, Any]) -> None:
             continue
         book.backlog.offset, book.oldest_hint = kept["offset"], kept["oldest_hint"]
         book.waiting, book.last_sequence, book.accepted, book.delivered, book.failed, book.dead = kept["counts"]
-        book.cascaded = {
-            sequence: (Reason(reason), tuple(at) if at is not None else None)
-            for sequence, reason, at in kept["cascaded"]
-        }
+        for sequence, reason, at in kept["cascaded"]:
+            book.cascaded[sequence] = Reason(reason), tuple(at) if at is not None else None
 
 
 def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:

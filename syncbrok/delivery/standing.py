@@ -203,7 +203,7 @@ class Standing:
         if cursor is None:
             return {}
         cascaded = self.books.queues[cursor.subscriber.queue].cascaded
-        here = compress(cascaded.items(), self._cascaded(cursor))
+        here = compress(cascaded.items(), cascaded.at(cursor))
         return cursor.dead | {sequence: reason for sequence, (reason, _) in here}
 
     def dead_letter(self, sequence: int, subscriber: int) -> Reason | None:
@@ -218,12 +218,6 @@ class Standing:
             reason = died if at is None or subscriber in at else None
         return reason
 
-    def _cascaded(self, cursor: Cursor) -> Iterator[bool]:
-        """For each message of its queue that died as a whole: whether it died at this subscriber."""
-        number = cursor.subscriber.number
-        for sequence, (_, at) in self.books.queues[cursor.subscriber.queue].cascaded.items():
-            yield cursor.counts(sequence) and (at is None or number in at)
-
     def queue_statistics(self, number: int) -> QueueStatistics:
         book = self.books.queues[number]
         oldest = 0
@@ -234,13 +228,11 @@ class Standing:
                 if oldest:
                     break
             book.oldest_hint = oldest
-        letters = sum(len(cursor.dead) for cursor in book.cursors)
-        cascades = sum(len(at) if at is not None else len(book.cursors) for _, at in book.cascaded.values())
         return QueueStatistics(
-            book.waiting + (len(self.replaying(number)) if self.books.replays else 0),
+            book.waiting + self.books.replays.of_queue[number],
             oldest,
             book.last_sequence,
-            letters + cascades,
+            sum(len(cursor.dead) + book.cascaded.count_at(cursor) for cursor in book.cursors),
             book.accepted,
             book.delivered,
             book.failed,
@@ -255,7 +247,7 @@ class Standing:
             len(cursor.parked),
             len(cursor.flight),
             sum(sequence not in cursor.flight for sequence in cursor.tried),
-            len(cursor.dead) + sum(self._cascaded(cursor)),
+            len(cursor.dead) + self.books.queues[cursor.queue].cascaded.count_at(cursor),
             cursor.delivered,
             cursor.failed,
             cursor.last_status,
