@@ -1,5 +1,7 @@
 """The bitmap set and the timer wheel: small parts that everything stands on."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,14 +64,42 @@ def test_what_moves_is_in_one_set_only(here: set[int], there: set[int], asked: l
         there, moving = there - {min(there | moving)}, moving - {min(there | moving)}
 
 
-@given(st.lists(st.tuples(st.integers(0, 10_000_000), st.integers(1, 5), numbers)), st.integers(0, 11_000_000))
-def test_the_wheel_gives_nothing_early_and_keeps_nothing_late(entries: list[tuple[int, int, int]], now: int) -> None:
-    """RULES 7: a delay is a lower bound; the wheel is coarse only towards later, by one bucket."""
+dues = st.one_of(st.integers(0, 10_000_000), st.integers(0, 300_000_000))
+
+
+@given(st.lists(st.tuples(dues, st.integers(1, 5), numbers)), st.lists(dues, min_size=1, max_size=4), st.booleans())
+def test_the_wheel_gives_nothing_early_and_keeps_nothing_late(
+    entries: list[tuple[int, int, int]], times: list[int], loaded: bool
+) -> None:
+    """RULES 7: a delay is a lower bound; the wheel is coarse only towards later, by one bucket, also where entries come
+    while others are handed out, and some are swept out of it."""
     wheel = Wheel()
-    for due, kind, value in entries:
-        wheel.add(due, kind, value)
-    wheel = Wheel.load(wheel.dump())
-    given_out = sorted(wheel.pop_due(now))
-    assert given_out == sorted((kind, value) for due, kind, value in entries if ((due >> 16) + 1) << 16 <= now)
-    assert all(due <= now for due, _, _ in entries if ((due >> 16) + 1) << 16 <= now)
-    assert len(wheel) == len(entries) - len(given_out)
+    waiting: list[tuple[int, int, int]] = []
+    for nth, now in enumerate(sorted(times)):
+        for due, kind, value in entries[nth :: len(times)]:
+            wheel.add(due, kind, value)
+            waiting.append((due, kind, value))
+        if loaded:
+            wheel = Wheel.load(wheel.dump())
+        wheel.sweep(lambda kind, _: kind > 1, 10)
+        first_us = wheel.next_due_us()
+        over = [one for one in waiting if ((one[0] >> 16) + 1) << 16 <= now]
+        assert not over or (first_us is not None and first_us <= now) or all(kind == 1 for _, kind, _ in over)
+        given_out = sorted(wheel.pop_due(now))
+        assert [pair for pair in given_out if pair[0] > 1] == sorted((k, v) for _, k, v in over if k > 1)
+        assert not Counter(given_out) - Counter((kind, value) for _, kind, value in over)
+        after_us = wheel.next_due_us()
+        assert after_us is None or after_us > now, "or the scheduler would spin"
+        waiting = [one for one in waiting if one not in over]
+
+
+def test_the_wheel_keeps_what_holds_and_little_more() -> None:
+    """RULES 9: a message that has ended does not expire. However long they would have had, and though few share a
+    bucket, expiries of those that ended leave memory and checkpoints as others come; those of the others stay."""
+    wheel = Wheel()
+    for value in range(100_000):
+        wheel.add(1_700_000_000_000_000 + value * 5_000_000, 1, value)
+        wheel.sweep_some(lambda _, value: value % 100 == 0)
+    assert len(wheel) < 10_000
+    assert len(wheel.dump()) == 24 * len(wheel)
+    assert {value for _, value in wheel.pop_due(1_800_000_000_000_000)} >= set(range(0, 100_000, 100))

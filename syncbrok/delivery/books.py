@@ -8,6 +8,7 @@ from typing import Final
 
 from syncbrok.delivery.cursor import Backlog, Cursor, TriedState
 from syncbrok.delivery.ledger import Ledger
+from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.wheel import Wheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Queue
@@ -206,6 +207,17 @@ class Books:
         if self.still_out:
             for message in messages:
                 self.dying.extend(self.still_out.pop(message, ()))
+
+    def wake_at(self, due_us: int, kind: int, message: int) -> None:
+        """Into the wheel; and out of it, now and then, goes what has been settled without it."""
+        self.wheel.add(due_us, kind, message)
+        self.wheel.sweep_some(self.still_waits)
+
+    def still_waits(self, kind: int, value: int) -> bool:
+        """Whether an entry of the wheel may still mean something: a message that has ended does not expire."""
+        if kind not in (EXPIRES, HOLD_OVER) or value in self.replays:
+            return True
+        return 0 < self.ledger.state(value) < MessageState.COMPLETE
 
     def try_again(self, cursor: Cursor, sequence: int, tried: TriedState) -> None:
         """A failed attempt, learned from the log: the delivery is due again at its time."""

@@ -103,7 +103,7 @@ class Entrance:
         book.waiting += 1
         ledger.accept(fact.sequence, fact.queue, flags, left, event, edges)
         if fact.expires_us:
-            self._books.wheel.add(fact.expires_us, EXPIRES, fact.sequence)
+            self._books.wake_at(fact.expires_us, EXPIRES, fact.sequence)
         if dies:
             self._gates.doom(fact.sequence, Outcome.DEAD, reason)
         elif event is MessageEvent.PARENT_BAD:

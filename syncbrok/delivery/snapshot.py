@@ -31,11 +31,14 @@ _FULL, _THIN, _ALIKE = range(3)
 _NEIGHBOURS_MIN: Final = 16
 """sequences in a stretch of a backlog, on the average, for it to be written as stretches"""
 _DIFFED: Final = 1 << 16
+_SWEPT: Final = 100_000
+"""entries of the wheel that are looked at for each checkpoint, some 30 ms; more is done as messages come"""
 _SETS: Final = ("parked", "ready", "due", "ahead", "history_taken")
 
 
 def dump(books: Books) -> dict[str, bytes]:
     """All parts. The caller has finished every slice of work that was under way."""
+    books.wheel.sweep(books.still_waits, _SWEPT)
     parts: dict[str, bytes] = {"wheel": books.wheel.dump()}
     alike = _Alike()
     for number, chunk in books.ledger.chunks.items():
