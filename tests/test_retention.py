@@ -48,10 +48,10 @@ def aged(*days: float) -> list[Aged]:
 def test_a_prefix_that_is_old_enough(days: list[float], gone: int) -> None:
     """DESIGN 4: only a prefix of the log goes, by the age of each segment's newest record, never the active one."""
     segments = aged(*days)
-    assert retention.expired(segments, NOW_US, 7 * DAY_S) == tuple(segments[:gone])
-    assert retention.expired([], NOW_US, 7 * DAY_S) == ()
+    assert retention.expired(segments, NOW_US - 7 * int(DAY_S * 1e6)) == tuple(segments[:gone])
+    assert retention.expired([], NOW_US - 7 * int(DAY_S * 1e6)) == ()
     sealed = [one._replace(sealed=True) for one in segments]
-    assert sealed[-1] not in retention.expired(sealed, NOW_US, 7 * DAY_S)
+    assert sealed[-1] not in retention.expired(sealed, NOW_US - 7 * int(DAY_S * 1e6))
 
 
 def segment(directory: Path, base: int = 1, content: bytes = b"log" * 700_000) -> Path:

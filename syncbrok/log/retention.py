@@ -62,10 +62,10 @@ class NotArchived(OSError):
     """The pipeline has not archived this segment; it stays."""
 
 
-def expired(segments: Sequence[S], now_us: int, retention_s: float) -> tuple[S, ...]:
-    """Those that may go by their age, oldest first. ``segments`` are all of the log, in order; a clock that was set
-    back for a while makes a younger segment before an older one hold both."""
-    before_us = now_us - int(retention_s * 1e6)
+def expired(segments: Sequence[S], before_us: int) -> tuple[S, ...]:
+    """Those that may go by their age, oldest first: nothing in them is as young as ``before_us``. ``segments`` are all
+    of the log, in order; a clock that was set back for a while makes a younger segment before an older one hold both.
+    """
     return tuple(takewhile(lambda one: one.sealed and one.last_time_us < before_us, segments[:-1]))
 
 

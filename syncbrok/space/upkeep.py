@@ -7,9 +7,9 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any, Final
 
+from syncbrok.log import retention
 from syncbrok.log.journal import Journal, SegmentInfo
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault
@@ -92,9 +92,8 @@ class Upkeep:
         leaves records twice, which changes nothing."""
         before_us = self._clock_us() - self._retention_us
         segments = self._journal.segments()
-        expired = list(takewhile(lambda one: one.sealed and one.last_time_us < before_us, segments))
         try:
-            expired = await self._free_to_go(expired)
+            expired = await self._free_to_go(retention.expired(segments, before_us))
             if expired:
                 return await self._drop(expired)
             if segments[-1].first_time_us < before_us + self._retention_us * 7 // 8 and segments[-1].records > 1:
