@@ -112,7 +112,8 @@ class Cursor:
         self.history_taken = SequenceSet()  # of what it catches up on: taken up before a restart
         self.behind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # catching up: parent -> (child, its parents)
         self.passed: dict[int, tuple[int, ...]] = {}
-        """catching up: message that nobody was to get any more -> its parents; bounded by those that ended badly"""
+        """catching up: message that nobody was to get any more -> its parents. A part of ``Ledger.bad``, which has no
+        bound; each goes when a replay mends its message"""
         self.delivered = self.failed = 0
         self.last_status = 0
         self.last_reason = Reason.NONE

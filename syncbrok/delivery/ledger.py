@@ -64,7 +64,9 @@ class Ledger:
 
     def __init__(self) -> None:
         self.chunks: dict[int, Chunk] = {}
-        self.bad: dict[int, Bad] = {}  # bounded by retention and by what operators leave unattended
+        self.bad: dict[int, Bad] = {}
+        """messages that ended badly. Not bounded: an entry outlives the retention (RULES 2), and only a replay that
+        goes well takes it out"""
         self._alike_lost: dict[tuple[int, ...], tuple[int, ...]] = {}  # bounded by the subsets of subscribers there are
         self.only: dict[int, int] = {}
         self.walking: dict[int, int] = {}
