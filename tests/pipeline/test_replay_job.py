@@ -17,7 +17,7 @@ from syncbrok.model.names import id_text, make_message_id
 from syncbrok.pipeline.replay import job
 from syncbrok.pipeline.replay.parents import unknown_to
 from syncbrok.pipeline.replay.writer import HEADER, Order, Replaying
-from syncbrok.pipeline.sink.publisher import Publisher, Target
+from syncbrok.pipeline.sink.publisher import BadRow, Publisher, Target
 from tests.support.process import BrokerProcess
 
 QUEUES = "queues: {orders: {}, cards: {}, again: {}}\n"
@@ -110,9 +110,9 @@ def test_copies_hang_below_copies_also_after_a_crash(broker: BrokerProcess) -> N
             assert copy["headers"]["shop"] == "7"
 
 
-def test_a_chain_of_a_thousand_in_one_queue_is_a_request_or_two(broker: BrokerProcess) -> None:
-    """Depth costs nothing where parent and child go to the same queue: they refer to each other by their lines."""
-    rows = [
+def chain(length: int, content: bytes = b"x") -> list[dict[str, Any]]:
+    """Each the child of the one before, as the rows a replay takes."""
+    return [
         {
             "sequence": n,
             "id": f"old-{n}",
@@ -122,11 +122,16 @@ def test_a_chain_of_a_thousand_in_one_queue_is_a_request_or_two(broker: BrokerPr
             "key": None,
             "headers": None,
             "content_type": "text/plain",
-            "content": b"x",
+            "content": content,
             "parent_failure": "fail",
         }
-        for n in range(1_500)
+        for n in range(length)
     ]
+
+
+def test_a_chain_of_a_thousand_in_one_queue_is_a_request_or_two(broker: BrokerProcess) -> None:
+    """Depth costs nothing where parent and child go to the same queue: they refer to each other by their lines."""
+    rows = chain(1_500)
     with Publisher(Target(broker.url)) as publisher:
         replaying = Replaying(Order(Target(broker.url), "chain", "again", frozenset()), publisher)
         results = [result for row in rows for result in replaying.add(row)]
@@ -136,6 +141,41 @@ def test_a_chain_of_a_thousand_in_one_queue_is_a_request_or_two(broker: BrokerPr
     assert [copy["id"] for copy in copies] == [result[3] for result in results]
     last = message(broker, results[-1][3])
     assert last["parents"] == [results[-2][3]]
+
+
+@pytest.mark.parametrize(
+    ("config", "rows"),
+    [
+        ("http: {batch_lines: 7}\n", chain(45)),
+        ("http: {batch: 1MiB}\n", chain(45, b"x" * 100_000)),
+        ("", chain(6, b"\x01" * 1_000_000)),
+    ],
+    ids=["lines", "bytes", "escapes"],
+)
+def test_a_broker_that_takes_less_gets_smaller_batches(tmp_path: Path, config: str, rows: list[dict[str, Any]]) -> None:
+    """A batch that has too many lines or bytes for this broker goes out in halves, and what its second half says of the
+    first says it by the new ids; bytes are those of the line as it is sent, six for each control character."""
+    with BrokerProcess(tmp_path / "storage", queues=QUEUES, config=config) as broker:
+        with Publisher(Target(broker.url)) as publisher:
+            replaying = Replaying(Order(Target(broker.url), "chain", None, frozenset()), publisher)
+            results = [result for row in rows for result in replaying.add(row)] + list(replaying.flush())
+        copies = [message(broker, one["id"]) for one in accepted(broker, "orders")]
+    assert [copy["id"] for copy in copies] == [new_id for _, _, _, new_id, _ in results]
+    assert [copy["parents"] for copy in copies] == [[], *([copy["id"]] for copy in copies[:-1])]
+    assert [old_id for _, old_id, _, _, _ in results] == [row["id"] for row in rows]
+
+
+def test_what_is_refused_is_named_by_its_old_id(broker: BrokerProcess) -> None:
+    """One that no division makes smaller is named, and what to do; what was accepted before it is counted."""
+    rows = chain(3)
+    rows[1]["content"] = b"x" * 1_100_000
+    with Publisher(Target(broker.url)) as publisher:
+        replaying = Replaying(Order(Target(broker.url), "n", None, frozenset()), publisher)
+        results = list(replaying.add(rows[0])) + list(replaying.flush())
+        assert len(results) == 1
+        assert not [*replaying.add(rows[1]), *replaying.add(rows[2])]
+        with pytest.raises(BadRow, match=r"message old-1 is refused: .*413.* 1 were accepted before.*run it again"):
+            list(replaying.flush())
 
 
 def test_what_the_broker_knows_is_asked(broker: BrokerProcess) -> None:

@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.sink.lines import BadRow, Lines, check_schema
+from syncbrok.pipeline.sink.lines import Lines, check_schema
 from syncbrok.pipeline.sink.options import read_options
+from syncbrok.pipeline.sink.publisher import BadRow
 
 OPTIONS = {"url": "http://127.0.0.1:10000"}
 

@@ -2,9 +2,10 @@
 
 The rows come in the order of their sequences, in which parents stand before children; one writer takes them all, so
 what has the same key or goes to the same queue keeps its order too. A batch a queue is being filled. A parent that is
-in the batch its child goes to is named by its line (``#3``), one that was published before by its new id; one that
-waits in another queue's batch has that sent first. So a chain in one queue takes as many requests as it has batches,
-and only one that changes the queue at every step takes a request a step.
+in the batch its child goes to is named by its line (``#3``), one that was published before by its new id, also where
+the broker took only a part of the batch at a time; one that waits in another queue's batch has that sent first. So a
+chain in one queue takes as many requests as it has batches, and only one that changes the queue at every step takes a
+request a step.
 
 Each message has the idempotency key NAME/ORIGINAL ID. A replay that was cut short is run again from the beginning: what
 the broker has already it answers with the id it gave it, which is how the children learn it; nothing is kept here.
@@ -16,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from syncbrok.model.limits import MIB
-from syncbrok.pipeline.sink.lines import BadRow, Lines
-from syncbrok.pipeline.sink.publisher import Publisher, Refused, Target
+from syncbrok.pipeline.sink.lines import Lines
+from syncbrok.pipeline.sink.publisher import Accepted, Batches, Line, Publisher, Target
 
 HEADER: Final = "replay-of"
 """what subscribers get with a replayed message: the id of the original"""
@@ -33,21 +34,8 @@ _RESULT: Final = pa.schema(
         ("known", pa.bool_()),
     ]
 )
-_LINES: Final = pa.schema(
-    [
-        ("content", pa.binary()),
-        ("content_type", pa.string()),
-        ("parents", pa.list_(pa.string())),
-        ("key", pa.string()),
-        ("headers", pa.map_(pa.string(), pa.string())),
-        ("idempotency_key", pa.string()),
-        ("parent_failure", pa.string()),
-    ]
-)
 _BATCH_ROWS: Final = 1_000
 _BATCH_BYTES: Final = 4 * MIB
-_ROW_BYTES: Final = 512
-"""of a line beside content and headers, roughly; content may grow by a third as base64"""
 
 
 class Order(NamedTuple):
@@ -61,70 +49,75 @@ class Order(NamedTuple):
     """ids that the broker does not know: left out"""
 
 
+class _Waiting(NamedTuple):
+    """A message whose copy waits for a request, as line ``number`` (from 1) of those for its queue."""
+
+    queue: str
+    number: int
+    sequence: int
+    is_parent: bool
+
+
 class Replaying:
     """Rows in, results out. Remembers the new ids of those messages that have children in the selection."""
 
     def __init__(self, order: Order, publisher: Publisher) -> None:
         self._order = order
-        self._publisher = publisher
-        self._waiting: dict[str, list[dict[str, Any]]] = {}
-        self._waiting_bytes: dict[str, int] = {}
-        self._place: dict[str, tuple[str, int]] = {}
-        """of what waits, by its old id: queue and line"""
+        self._lines = Lines(None, None, order.name, 0)
+        self._batches = Batches(
+            publisher,
+            _BATCH_ROWS,
+            _BATCH_BYTES,
+            lambda line: f"message {self._old_id(line)}",
+            "what was published stays; run it again to go on",
+        )
+        self._waiting: dict[str, _Waiting] = {}
+        """what has no new id yet, by its old one"""
         self._new_ids: dict[str, str] = {}
 
     def add(self, row: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         """Take a row; what was published meanwhile comes out."""
         queue = self._order.queue or row["queue"]
-        parents = []
         for parent in row["parents"] or ():
-            place = self._place.get(parent)
-            if place is not None and place[0] != queue:
-                yield from self._send(place[0])
-                place = None
-            if place is not None:
-                parents.append(f"#{place[1] + 1}")
-            elif parent not in self._order.dropped_parents:
-                parents.append(self._new_ids.get(parent, parent))
-        waiting = self._waiting.setdefault(queue, [])
-        self._place[row["id"]] = (queue, len(waiting))
-        waiting.append({**row, "parents": parents})
-        size = _ROW_BYTES + len(row["content"]) * 4 // 3 + sum(map(len, parents))
-        self._waiting_bytes[queue] = self._waiting_bytes.get(queue, 0) + size
-        if len(waiting) >= _BATCH_ROWS or self._waiting_bytes[queue] >= _BATCH_BYTES:
-            yield from self._send(queue)
+            waiting = self._waiting.get(parent)
+            if waiting is not None and waiting.queue != queue:
+                yield from self._done(self._batches.send(waiting.queue))
+        line = self._lines.one(self._copy(row, queue))
+        number = self._batches.waiting(queue) + 1
+        self._waiting[row["id"]] = _Waiting(queue, number, row["sequence"], row["is_parent"])
+        yield from self._done(self._batches.add(line))
+        if row["id"] in self._waiting:  # those before it may have been sent to make room
+            self._waiting[row["id"]] = self._waiting[row["id"]]._replace(number=self._batches.waiting(queue))
 
     def flush(self) -> Iterator[tuple[Any, ...]]:
         """Publish what still waits. A child in one queue never waits for a parent in another's batch: ``add`` sent
         it."""
-        for queue in list(self._waiting):
-            yield from self._send(queue)
+        yield from self._done(self._batches.flush())
 
-    def _send(self, queue: str) -> Iterator[tuple[Any, ...]]:
-        rows = self._waiting.pop(queue, [])
-        self._waiting_bytes.pop(queue, None)
-        if not rows:
-            return
-        lines = Lines(queue, None, self._order.name, 0)
-        texts = [line.text for line in lines.of(self._batch(rows))]
-        try:
-            published = self._publisher.publish(queue, texts)
-        except Refused as refused:
-            raise _told(refused, rows) from None
-        for row, new_id in zip(rows, published.ids, strict=True):
-            del self._place[row["id"]]
-            if row["is_parent"]:
-                self._new_ids[row["id"]] = new_id
-            yield row["sequence"], row["id"], queue, new_id, published.was_known
+    def _done(self, requests: Iterator[Accepted]) -> Iterator[tuple[Any, ...]]:
+        for accepted in requests:
+            for line, new_id in zip(accepted.lines, accepted.ids, strict=True):
+                old_id = self._old_id(line)
+                done = self._waiting.pop(old_id)
+                if done.is_parent:
+                    self._new_ids[old_id] = new_id
+                yield done.sequence, old_id, accepted.queue, new_id, accepted.was_known
 
-    def _batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([self._line(row) for row in rows], _LINES)
-
-    def _line(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        headers = {**dict(row["headers"] or ()), HEADER: row["id"]}
-        same = {name: row[name] for name in ("content", "parents", "key", "parent_failure")}
+    def _copy(self, row: Mapping[str, Any], queue: str) -> dict[str, Any]:
+        """What the sink makes a line of."""
+        same = {name: row[name] for name in ("content", "key", "parent_failure")}
         same["content_type"] = row["content_type"] or None
-        return {**same, "headers": list(headers.items()), "idempotency_key": f"{self._order.name}/{row['id']}"}
+        parents = [self._parent(one) for one in row["parents"] or () if one not in self._order.dropped_parents]
+        headers = {**dict(row["headers"] or ()), HEADER: row["id"]}
+        key = f"{self._order.name}/{row['id']}"
+        return {**same, "queue": queue, "parents": parents, "headers": headers, "idempotency_key": key}
+
+    def _parent(self, old_id: str) -> str:
+        waiting = self._waiting.get(old_id)
+        return f"#{waiting.number}" if waiting is not None else self._new_ids.get(old_id, old_id)
+
+    def _old_id(self, line: Line) -> str:
+        return line.key.removeprefix(f"{self._order.name}/")
 
 
 def published(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -145,11 +138,3 @@ def _results(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True)) or [()] * len(_RESULT)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _RESULT, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_RESULT)
-
-
-def _told(refused: Refused, rows: list[dict[str, Any]]) -> BadRow:
-    if refused.line is None or refused.line >= len(rows):
-        where = f"a batch of {len(rows)} messages, from {rows[0]['id']} on,"
-    else:
-        where = f"message {rows[refused.line]['id']}"
-    return BadRow(f"{where} is refused: {refused.detail}. What was published before stays; run it again to go on")

@@ -14,7 +14,7 @@ queue             string: which queue, else the option queue
 
 import base64
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
@@ -28,7 +28,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from syncbrok.model.errors import BadSetting, ClientFault
+from syncbrok.model.errors import BadSetting
+from syncbrok.pipeline.sink.publisher import BadRow, Line
 
 COLUMNS: Final[Mapping[str, str]] = {
     "content": "binary or string",
@@ -44,20 +45,6 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 _BYTES: Final = "application/octet-stream"
 _AS_THEY_ARE: Final = ("key", "parent_failure", "delay")
-
-
-class BadRow(ClientFault):
-    """A row cannot be a message; ``str()`` says which row and why."""
-
-    slug = "bad-row"
-
-
-class Line(NamedTuple):
-    """A row, ready to be sent. ``position`` counts the rows of its partition from 0."""
-
-    queue: str
-    text: bytes
-    position: int
 
 
 def check_schema(schema: StructType, queue: str | None, key_column: str | None) -> None:
@@ -117,12 +104,17 @@ class Lines:
         """The lines of these rows, in their order. Raises ``BadRow``."""
         names = batch.schema.names
         for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            row = dict(zip(names, values, strict=True))
-            try:
-                yield Line(self._queue_of(row), orjson.dumps(self._line(row)), self.rows)
-            except (BadRow, orjson.JSONEncodeError) as error:
-                raise BadRow(f"row {self.rows} of partition {self._partition}: {error}") from None
-            self.rows += 1
+            yield self.one(dict(zip(names, values, strict=True)))
+
+    def one(self, row: Mapping[str, Any]) -> Line:
+        """The line of the next row, by the names of its columns. Raises ``BadRow``."""
+        try:
+            given = self._line(row)
+            line = Line(self._queue_of(row), orjson.dumps(given), self.rows, given["idempotency_key"])
+        except (BadRow, orjson.JSONEncodeError) as error:
+            raise BadRow(f"row {self.rows} of partition {self._partition}: {error}") from None
+        self.rows += 1
+        return line
 
     def _queue_of(self, row: Mapping[str, Any]) -> str:
         queue = row.get("queue") or self._queue

@@ -1,6 +1,8 @@
 """Publishes batches of NDJSON lines to a broker over one kept-alive connection. No Spark, no threads: each task of the
 sink has one of its own, and waits for each answer before it sends the next batch.
 
+``Publisher`` sends a batch, ``Batches`` makes them of lines, for the sink and for a replay alike.
+
 A batch is sent again whenever it is not known whether it was accepted (no answer, a broken connection) or the broker
 asks for it (429, 502, 503, 504, 507). That is safe if each line has an idempotency key (RULES 4), for then the broker
 answers a line it has with its first id. Anything else the broker refuses is the asker's to mend: ``Refused`` at once.
@@ -12,11 +14,14 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
+import orjson
+
 from syncbrok.model.errors import BadSetting, BrokerFault, ClientFault
+from syncbrok.model.limits import MIB
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +29,8 @@ NDJSON: Final = "application/x-ndjson"
 
 _AGAIN: Final = frozenset({408, 429, 502, 503, 504, 507})
 _FORBIDDEN: Final = 403
+_TOO_LARGE: Final = 413
+_BYTES_WAITING_MAX: Final = 32 * MIB
 _WAIT_FIRST_S: Final = 0.1
 _WAIT_MAX_S: Final = 10.0
 _ERROR_BYTES_MAX: Final = 64 * 1024
@@ -50,6 +57,21 @@ class BrokerGone(BrokerFault):
     """No broker has taken the batch within the time given for it."""
 
     slug = "broker-gone"
+
+
+class BadRow(ClientFault):
+    """A row cannot be a message; ``str()`` says which row and why."""
+
+    slug = "bad-row"
+
+
+class Line(NamedTuple):
+    """A row, ready to be sent. ``position`` counts the rows of its partition from 0; ``key`` is for idempotency."""
+
+    queue: str
+    text: bytes
+    position: int
+    key: str
 
 
 class Target(NamedTuple):
@@ -166,6 +188,116 @@ class Publisher:
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=context)
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+
+
+class Accepted(NamedTuple):
+    """A request that the broker took, ``ids`` one for each of its ``lines``. ``was_known``: it had every line before,
+    this published nothing."""
+
+    queue: str
+    lines: Sequence[Line]
+    ids: list[str]
+    was_known: bool
+
+
+class Batches:
+    """Lines in, requests out: a batch a queue is being filled, up to ``rows_max`` and ``bytes_max``. A broker may take
+    less (413), which is no mistake in a row: the batch then goes out in halves. A line may name one of those that wait
+    for the same queue as its parent, ``#n`` by its number from 1; where that one has gone out in a request before, its
+    id stands there instead.
+
+    Raises ``BadRow`` for what the broker refuses: ``name`` says which row it was, ``again`` what to do."""
+
+    def __init__(
+        self, publisher: Publisher, rows_max: int, bytes_max: int, name: Callable[[Line], str], again: str
+    ) -> None:
+        self._publisher = publisher
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._name = name
+        self._again = again
+        self._waiting: dict[str, list[Line]] = {}
+        self._bytes_waiting: dict[str, int] = {}
+        self._rows_accepted = 0
+
+    def waiting(self, queue: str) -> int:
+        """How many lines wait for it: the number of the last of them, as ``#n`` says it."""
+        return len(self._waiting.get(queue, ()))
+
+    def add(self, line: Line) -> Iterator[Accepted]:
+        """Take a line; what was sent for it comes out, with it or without."""
+        if self._bytes_waiting.get(line.queue, 0) + len(line.text) + 1 > self._bytes_max:
+            ids: list[str] = []
+            for accepted in self.send(line.queue):
+                ids += accepted.ids
+                yield accepted
+            line = _behind(line, ids)
+        waiting = self._waiting.setdefault(line.queue, [])
+        waiting.append(line)
+        self._bytes_waiting[line.queue] = self._bytes_waiting.get(line.queue, 0) + len(line.text) + 1
+        if len(waiting) >= self._rows_max:
+            yield from self.send(line.queue)
+        elif sum(self._bytes_waiting.values()) > _BYTES_WAITING_MAX:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[Accepted]:
+        """Send all that waits."""
+        for queue in list(self._waiting):
+            yield from self.send(queue)
+
+    def send(self, queue: str) -> Iterator[Accepted]:
+        """Send what waits for this queue."""
+        lines = self._waiting.pop(queue, [])
+        self._bytes_waiting.pop(queue, None)
+        if lines:
+            yield from self._request(queue, lines)
+
+    def _request(self, queue: str, lines: list[Line]) -> Iterator[Accepted]:
+        try:
+            published = self._publisher.publish(queue, [line.text for line in lines])
+        except Refused as refused:
+            if refused.status != _TOO_LARGE or refused.line is not None or len(lines) == 1:
+                raise self._told(refused, lines) from None
+        else:
+            self._rows_accepted += len(lines)
+            yield Accepted(queue, lines, published.ids, published.was_known)
+            return
+        half = len(lines) // 2
+        ids: list[str] = []
+        for accepted in self._request(queue, lines[:half]):
+            ids += accepted.ids
+            yield accepted
+        yield from self._request(queue, [_behind(line, ids) for line in lines[half:]])
+
+    def _told(self, refused: Refused, lines: list[Line]) -> BadRow:
+        """The refusal, naming the row."""
+        number = 0 if len(lines) == 1 else refused.line
+        if number is not None and number < len(lines):
+            where = self._name(lines[number])
+        else:
+            where = f"a batch of {len(lines)}, from {self._name(lines[0])} on,"
+        return BadRow(
+            f"{where} is refused: {refused.detail}. {self._rows_accepted} were accepted before it; {self._again}"
+        )
+
+
+def _behind(line: Line, ids: Sequence[str]) -> Line:
+    """The line when those that stood first in its batch have gone out in another, and were given ``ids``."""
+    if b'"#' not in line.text:
+        return line
+    given = orjson.loads(line.text)
+    if not ids or not given.get("parents"):
+        return line
+    given["parents"] = [_parent(parent, ids) for parent in given["parents"]]
+    return line._replace(text=orjson.dumps(given))
+
+
+def _parent(parent: str, ids: Sequence[str]) -> str:
+    digits = parent.removeprefix("#")
+    if digits == parent or not (digits.isascii() and digits.isdecimal()) or int(digits) == 0:
+        return parent  # an id, or a mistake for the broker to name
+    number = int(digits)
+    return ids[number - 1] if number <= len(ids) else f"#{number - len(ids)}"
 
 
 def parse_url(url: str) -> tuple[str, str, int | None, str]:

@@ -22,24 +22,21 @@ before a row that is refused stays accepted, and running the mended rows again w
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Final
 
-import orjson
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.model.limits import MIB
-from syncbrok.pipeline.sink.lines import BadRow, Line, Lines, check_schema
+from syncbrok.pipeline.sink.lines import Lines, check_schema
 from syncbrok.pipeline.sink.options import SinkOptions, read_options
-from syncbrok.pipeline.sink.publisher import Publisher, Refused
+from syncbrok.pipeline.sink.publisher import Batches, Publisher
 
 log = logging.getLogger(__name__)
 
-_BYTES_WAITING_MAX: Final = 32 * MIB
-_TOO_LARGE: Final = 413
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 
@@ -120,73 +117,19 @@ def _publish(options: SinkOptions, run: str, batches: Iterator[pa.RecordBatch]) 
     partition = context.partitionId() if context else 0
     lines = Lines(options.queue, options.key_column, run, partition)
     with Publisher(options.target) as publisher:
-        sending = _Sending(options, publisher, partition)
-        for batch in batches:
-            for line in lines.of(batch):
-                sending.add(line)
-        sending.flush()
-        return Sent(partition, lines.rows, sending.rows_known, sending.requests, publisher.retries)
-
-
-class _Sending:
-    """Rows that wait for a request of their own queue, and what was sent."""
-
-    def __init__(self, options: SinkOptions, publisher: Publisher, partition: int) -> None:
-        self._options = options
-        self._publisher = publisher
-        self._partition = partition
-        self._waiting: dict[str, list[Line]] = {}
-        self._bytes_waiting: dict[str, int] = {}
-        self._rows_accepted = 0
-        self.rows_known = 0
-        self.requests = 0
-
-    def add(self, line: Line) -> None:
-        size = len(line.text) + 1
-        if self._bytes_waiting.get(line.queue, 0) + size > self._options.batch_bytes:
-            self._send(line.queue)
-        self._waiting.setdefault(line.queue, []).append(line)
-        self._bytes_waiting[line.queue] = self._bytes_waiting.get(line.queue, 0) + size
-        if len(self._waiting[line.queue]) >= self._options.batch_rows:
-            self._send(line.queue)
-        elif sum(self._bytes_waiting.values()) > _BYTES_WAITING_MAX:
-            self.flush()
-
-    def flush(self) -> None:
-        for queue in list(self._waiting):
-            self._send(queue)
-
-    def _send(self, queue: str) -> None:
-        lines = self._waiting.pop(queue, [])
-        self._bytes_waiting.pop(queue, None)
-        if lines:
-            self._request(queue, lines)
-
-    def _request(self, queue: str, lines: list[Line]) -> None:
-        try:
-            published = self._publisher.publish(queue, [line.text for line in lines])
-        except Refused as refused:
-            if refused.status == _TOO_LARGE and refused.line is None and len(lines) > 1:  # this broker takes less
-                self._request(queue, lines[: len(lines) // 2])
-                self._request(queue, lines[len(lines) // 2 :])
-                return
-            raise self._told(refused, lines) from None
-        self.requests += 1
-        self._rows_accepted += len(lines)
-        if published.was_known:
-            self.rows_known += len(lines)
-
-    def _told(self, refused: Refused, lines: list[Line]) -> BadRow:
-        """The refusal, naming the row."""
-        where = f"partition {self._partition}"
-        if refused.line is not None and refused.line < len(lines):
-            line = lines[refused.line]
-            key = orjson.loads(line.text)["idempotency_key"]
-            where = f"row {line.position} of {where} (idempotency_key {key!r})"
-        return BadRow(
-            f"{where} is refused: {refused.detail}. {self._rows_accepted} rows of this partition were accepted before; "
-            "with the same keys they may be published again"
+        sending = Batches(
+            publisher,
+            options.batch_rows,
+            options.batch_bytes,
+            lambda line: f"row {line.position} of partition {partition} (idempotency_key {line.key!r})",
+            "with the same keys they may be published again",
         )
+        taken = (accepted for batch in batches for line in lines.of(batch) for accepted in sending.add(line))
+        rows_known = requests = 0
+        for accepted in chain(taken, sending.flush()):
+            requests += 1
+            rows_known += len(accepted.lines) if accepted.was_known else 0
+        return Sent(partition, lines.rows, rows_known, requests, publisher.retries)
 
 
 def _log_sent(event: str, run: str, messages: list[WriterCommitMessage | None]) -> None:
