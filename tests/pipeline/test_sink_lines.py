@@ -1,6 +1,8 @@
 """Rows to lines, and what the sink says of what it cannot send: without Spark's JVM, without a broker."""
 
 import json
+import math
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -78,6 +80,15 @@ def test_columns_become_members_and_nulls_are_left_out() -> None:
         },
         {"content": "b", "idempotency_key": "run-3-1"},
     ]
+
+
+def test_a_delay_is_any_number_of_seconds() -> None:
+    """Decimals are what Spark makes of the literal 1.5; what is no number is told, not published without a delay."""
+    for delay, sent in ((Decimal("1.5"), 1.5), (2, 2), (0.25, 0.25), ("5m", "5m")):
+        assert lines({"content": ["a"], "delay": [delay]})[0]["delay"] == sent
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(BadRow, match=r"row 1 of partition 3: its column delay is (nan|inf)"):
+            lines({"content": ["a", "b"], "delay": [1.0, wrong]})
 
 
 def test_keys_from_positions_are_the_same_each_time_and_in_no_other_place() -> None:

@@ -13,6 +13,7 @@ queue             string: which queue, else the option queue
 """
 
 import base64
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -44,7 +45,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "queue": "string",
 }
 _BYTES: Final = "application/octet-stream"
-_AS_THEY_ARE: Final = ("key", "parent_failure", "delay")
+_AS_THEY_ARE: Final = ("key", "parent_failure")
 
 
 def check_schema(schema: StructType, queue: str | None, key_column: str | None) -> None:
@@ -135,6 +136,8 @@ class Lines:
         for name in _AS_THEY_ARE:
             if row.get(name) is not None:
                 line[name] = row[name]
+        if row.get("delay") is not None:
+            line["delay"] = _delay(row["delay"])
         line["idempotency_key"] = self._key(row)
         return line
 
@@ -145,6 +148,16 @@ class Lines:
                 raise BadRow(f"its key column {self._key_column!r} is empty")
             return str(key)
         return row.get("idempotency_key") or f"{self._run}-{self._partition}-{self.rows}"
+
+
+def _delay(value: Any) -> int | float | str:
+    """As JSON has it, which knows neither decimals nor what is no number (orjson makes null of that: no delay)."""
+    if isinstance(value, int | str):
+        return value
+    seconds = float(value)
+    if not math.isfinite(seconds):
+        raise BadRow(f"its column delay is {seconds}, which is no number of seconds")
+    return seconds
 
 
 def _content(row: Mapping[str, Any], headers: dict[str, str]) -> dict[str, Any]:
