@@ -50,7 +50,15 @@ def test_content_arrives_as_it_is_whatever_its_bytes() -> None:
         {"content": "", "headers": {"content-type": "application/octet-stream"}},
     ]
     assert lines({"content": ['"quoted"\n']})[0]["content"] == '"quoted"\n'
-    assert lines({"data": ['{"a": [1, null]}']})[0]["data"] == {"a": [1, None]}
+
+
+def test_json_arrives_with_every_digit() -> None:
+    """The column data is sent as the text it is, however long its numbers are, and as JSON unless the row says
+    otherwise."""
+    text = '{"id": 12345678901234567890123, "amount": 0.1234567890123456789}'
+    found = lines({"data": [text, text], "content_type": [None, "application/geo+json"]})
+    assert [line["content"] for line in found] == [text, text]
+    assert [line["headers"]["content-type"] for line in found] == ["application/json", "application/geo+json"]
 
 
 def test_columns_become_members_and_nulls_are_left_out() -> None:

@@ -1,7 +1,7 @@
 """Rows -> NDJSON lines: what the columns of the sink mean. Pure; no Spark, no network.
 
 content           binary or string: the message's content; or
-data              string of JSON: the same, as application/json
+data              string of JSON: the same, as application/json; it arrives as it is, byte for byte
 content_type      string: of the content, where it is not what its column suggests
 parents           array<string>: ids that must be complete first
 key               string: messages of one key go out in the order accepted
@@ -45,6 +45,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "queue": "string",
 }
 _BYTES: Final = "application/octet-stream"
+_JSON: Final = "application/json"
 _AS_THEY_ARE: Final = ("key", "parent_failure")
 
 
@@ -167,9 +168,12 @@ def _content(row: Mapping[str, Any], headers: dict[str, str]) -> dict[str, Any]:
         if row["data"] is None:
             raise BadRow("its column data is null")
         try:
-            return {"data": orjson.loads(row["data"])}
+            orjson.loads(row["data"])
         except orjson.JSONDecodeError as error:
             raise BadRow(f"its column data is not JSON: {error}") from None
+        # The text and not what was read of it: that has other numbers where they have more digits than a double.
+        _typed(headers, _JSON)
+        return {"content": row["data"]}
     content = row["content"]
     if content is None:
         raise BadRow("its column content is null")
@@ -181,6 +185,11 @@ def _content(row: Mapping[str, Any], headers: dict[str, str]) -> dict[str, Any]:
         return {"content_base64": base64.b64encode(content).decode()}
     if "\0" in text:  # each would become six characters
         return {"content_base64": base64.b64encode(content).decode()}
-    if not any(name.lower() == "content-type" for name in headers):
-        headers["content-type"] = _BYTES
+    _typed(headers, _BYTES)
     return {"content": text}
+
+
+def _typed(headers: dict[str, str], content_type: str) -> None:
+    """Of this type, where the row names none."""
+    if not any(name.lower() == "content-type" for name in headers):
+        headers["content-type"] = content_type
