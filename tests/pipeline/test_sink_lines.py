@@ -159,6 +159,17 @@ def test_where_to_publish_and_the_key_column_must_be_there() -> None:
     check_schema(schema("content binary, queue string, any long, headers map, parents text[]"), None, "any")
 
 
+def test_a_key_column_that_is_also_sent_has_the_type_it_is_sent_as() -> None:
+    """Numbers as keys for idempotency are made text; a column with a meaning of its own, such as key, goes out as it is
+    too, where a broker would refuse the first row."""
+    with pytest.raises(BadSetting, match="key must be string, not int"):
+        check_schema(schema("content string, key integer"), "orders", "key")
+    with pytest.raises(BadSetting, match="content, the key column, is binary; cast it to string"):
+        check_schema(schema("content binary"), "orders", "content")
+    for name, kind in (("key", "string"), ("idempotency_key", "integer"), ("delay", "long")):
+        check_schema(schema(f"content string, {name} {kind}"), "orders", name)
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [

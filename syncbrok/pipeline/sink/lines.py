@@ -60,9 +60,10 @@ def check_schema(schema: StructType, queue: str | None, key_column: str | None) 
     if key_column is not None and key_column not in names:
         mistakes.append(f"the option keyColumn names {key_column!r}, which is no column")
     for field in schema.fields:
-        if field.name == key_column:
-            if not isinstance(field.dataType, StringType | NumericType):
-                mistakes.append(f"{field.name}, the key column, is {field.dataType.simpleString()}; cast it to string")
+        if field.name == key_column and not isinstance(field.dataType, StringType | NumericType):
+            mistakes.append(f"{field.name}, the key column, is {field.dataType.simpleString()}; cast it to string")
+        elif field.name == key_column and (field.name not in COLUMNS or field.name == "idempotency_key"):
+            continue  # it is nothing but the key, and a number is made text then
         elif field.name not in COLUMNS:
             mistakes.append(f"unknown column {field.name!r}; known are {', '.join(COLUMNS)}: select those to publish")
         elif not _fits(field.name, field.dataType):
