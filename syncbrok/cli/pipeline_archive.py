@@ -70,6 +70,11 @@ def _show(done: ArchiveResult) -> None:
             "",
         )
         click.echo("")
+    elif not done.through:
+        click.echo(
+            "nothing is sealed yet, so the archive is empty: a segment is sealed when it is full (storage.segment in "
+            "broker.yml, 64MiB unless set otherwise). Readers of log and archive take everything from the log"
+        )
     else:
         click.echo(f"nothing new: all that is sealed is archived, up to sequence {done.through}")
     compacted = done.compacted

@@ -31,7 +31,7 @@ from syncbrok.pipeline.archive import files as archive_files
 from syncbrok.pipeline.archive.commit import AnotherLog
 from syncbrok.pipeline.archive.manifest import Manifest, gaps
 from syncbrok.pipeline.archive.place import Place
-from syncbrok.pipeline.archive.plan import check_same, cut
+from syncbrok.pipeline.archive.plan import check_owner, check_same, cut
 from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
 from syncbrok.pipeline.in_arrow import Batches, Work
@@ -78,22 +78,32 @@ class Whole:
             self.gaps = gaps([one.name for one in found], self._log.oldest)
         self._manifests = found
 
-    def _archived(self) -> list[Manifest]:
+    def _archived(self, log: Log | None = None) -> list[Manifest]:
+        """Nothing where it is ``log``'s and empty yet, as long as nothing of that is sealed: the log has it all."""
         if self._place is None:
             return []
         found = archive_commit.manifests(self._place)
-        if not found:
+        if found:
+            return found
+        owner = archive_commit.owner(self._place)
+        if owner is None:
             raise BadSetting(
                 f"there is no archive at {self._place.uri}: it has no manifest in {archive_commit.FOLDER}/. Write one "
                 "with: syncbrok pipeline archive"
             )
-        return found
+        if log is None:
+            raise BadSetting(
+                f"the archive at {self._place.uri} is empty: nothing of log {owner} was sealed when it was written. "
+                "Read it together with the log, or write it again when a segment is full"
+            )
+        check_owner(log, owner)
+        return []
 
     def _both(self, directory: Path) -> tuple[Log, list[Manifest]]:
         """The log first: what it no longer has was archived before it was dropped, so the archive has it then."""
         for looked in range(1, _LOOKS_MAX + 1):
             log = log_files.look(directory)
-            found = self._archived()
+            found = self._archived(log)
             try:
                 check_same(log, found)
             except AnotherLog:
@@ -131,7 +141,7 @@ class Whole:
         if fact_kinds is not None:
             options["factKinds"] = ",".join(fact_kinds)
         parts: list[LogRange | DataFrame] = []
-        if self._place is not None:
+        if self._place is not None and self._manifests:
             since_us = parse_time_us(options["since"]) if since is not None else TIME_MIN_US
             until_us = parse_time_us(options["until"]) if until is not None else TIME_MAX_US
             archived = archive_files.read(self._spark, self._place, self._manifests, kind, since_us, until_us)

@@ -209,7 +209,7 @@ def test_compacting_harms_no_reader(spark: SparkSession, log: WrittenLog, tmp_pa
     again = archive(spark, log.directory, str(out), compact=True, keep_replaced_s=0.0)
     assert again.compacted.files_before == 0
     assert again.removed_files == done.compacted.files_before
-    assert files(out) == {file.path for file in one.files} | {f"{archive_commit.FOLDER}/{one.name.file}"}
+    assert files(out) == {file.path for file in one.files} | {f"_syncbrok/{file}" for file in (one.name.file, "log")}
     check_same(spark, log, out)
     log.fill(1)
     assert archive(spark, log.directory, str(out), compact=True).segments == 1
@@ -314,5 +314,5 @@ def test_the_command_says_what_it_did(spark: SparkSession, log: WrittenLog, tmp_
         ["facts", "28"],
     ]
     told = CliRunner().invoke(group, [*command, "--out", str(tmp_path / "out"), "--compact"])
-    assert "nothing new" in told.output
+    assert "nothing new: all that is sealed is archived, up to sequence" in told.output
     assert ArchiveResult.__doc__

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.pipeline.archive.commit import FOLDER, STAGING, AnotherLog, clean, commit, drop_replaced, manifests
+from syncbrok.pipeline.archive.commit import (
+    FOLDER,
+    STAGING,
+    AnotherLog,
+    begin,
+    clean,
+    commit,
+    drop_replaced,
+    manifests,
+    owner,
+)
 from syncbrok.pipeline.archive.manifest import (
     ArchiveDamaged,
     DataFile,
@@ -324,3 +334,21 @@ def test_readers_take_the_log_from_the_first_segment_that_is_not_archived() -> N
     assert cut(log, [made(1, 9), made(10, 19)]) == 19
     assert cut(log, [made(1, 9), made(20, 29)]) == 9
     assert cut(log_of((20, 29), (30, 35)), [made(1, 9), made(10, 19)]) == 19
+
+
+def test_whose_an_empty_archive_is(tmp_path: Path) -> None:
+    """Wherever the first run is killed, the note is there whole or not at all, and the next run writes it; one that
+    cannot be read is told, not taken for none."""
+    for dies in range(1, 6):
+        root = tmp_path / str(dies)
+        try:
+            begin(LocalFolder(root, dies), LOG)
+        except Killed:
+            assert owner(LocalFolder(root)) is None
+            clean(LocalFolder(root))
+            begin(LocalFolder(root), LOG)
+        assert owner(LocalFolder(root)) == LOG
+        assert manifests(LocalFolder(root)) == []
+    (root / FOLDER / "log").write_text("")
+    with pytest.raises(ArchiveDamaged, match="_syncbrok/log cannot be read"):
+        owner(LocalFolder(root))

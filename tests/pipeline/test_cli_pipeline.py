@@ -20,9 +20,12 @@ from syncbrok.cli.main import group
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, readable_errors, session_options
 from syncbrok.cli.show import moment
 from syncbrok.log.segment import segment_bases
+from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import render_time
+from syncbrok.pipeline.archive.commit import AnotherLog
 from syncbrok.pipeline.archive.job import archive
 from syncbrok.pipeline.session import active
+from syncbrok.pipeline.whole import Whole
 from tests.support.archive_log import WrittenLog
 from tests.support.process import BrokerProcess
 
@@ -153,6 +156,33 @@ def test_what_a_job_cannot_read_is_told(job: str, spark: SparkSession, tmp_path:
     told = run([*arguments, "--archive", str(tmp_path / "archive")]).stderr
     assert f"sequences 1 to {first - 1} are neither in the archive nor in the log\n" in told
     assert "the log begins" not in told
+
+
+def test_the_documented_commands_work_before_anything_is_sealed(
+    spark: SparkSession, storage: Path, tmp_path: Path
+) -> None:
+    """On a log that fills no segment the archive is empty, which is said; who reads log and archive finds everything in
+    the log. It is that log's archive already: no other may use it, and alone it cannot be read. A mistyped path is
+    none."""
+    out = str(tmp_path / "archive")
+    for _ in range(2):
+        told = run(["pipeline", "archive", "-q", "--storage", str(storage), "--out", out])
+        assert told.exit_code == 0, told.output
+        assert "nothing is sealed yet, so the archive is empty" in told.output
+        assert "nothing new" not in told.output
+    replay = ["pipeline", "replay", "-q", "--storage", str(storage), *_SQL["replay"], "--archive"]
+    told = run([*replay, out])
+    assert told.exit_code == 0, told.output
+    assert "messages  1\n" in told.stdout
+    assert "neither" not in told.stderr
+    assert "there is no archive at" in run([*replay, f"{out}x"]).stderr
+    with pytest.raises(BadSetting, match="is empty: nothing of log"):
+        Whole(spark, None, out)
+    other = WrittenLog(tmp_path / "other")
+    other.close()
+    for use in (archive, Whole):
+        with pytest.raises(AnotherLog, match="give each log"):
+            use(spark, other.directory, out)
 
 
 @pytest.mark.parametrize("job", JOBS)

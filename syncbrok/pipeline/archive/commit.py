@@ -5,19 +5,34 @@
 3. the files are renamed from the staging folder to where they belong
 4. ``NAME.pending`` is renamed to ``NAME``: from now on they are part of the archive
 
+``_syncbrok/log`` names the log and is there before the first manifest: an archive that is empty yet, since nothing of
+its log is sealed, is told by it from a path that was mistyped.
+
 A run that was killed leaves a staging folder, a ``.pending`` and files that no manifest names. Nobody reads those, and
 the next run removes them before it does anything else. Only one run at a time may change an archive.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.pipeline.archive.manifest import ArchiveDamaged, DataFile, Manifest, Name, current, dump, load, parse_name
+from syncbrok.pipeline.archive.manifest import (
+    FORMAT,
+    ArchiveDamaged,
+    DataFile,
+    Manifest,
+    Name,
+    current,
+    dump,
+    load,
+    parse_name,
+)
 
 FOLDER: Final = "_syncbrok"
 STAGING: Final = f"{FOLDER}/staging"
 _PENDING: Final = ".pending"
+_OWNER: Final = "log"
 
 
 class Written(Protocol):
@@ -82,6 +97,29 @@ def manifests(place: Folder) -> list[Manifest]:
 def load_at(place: Folder, name: Name) -> Manifest:
     path = f"{FOLDER}/{name.file}"
     return load(name, place.read_text(path), place.full(path))
+
+
+def owner(place: Folder) -> str | None:
+    """The uuid of the log whose archive this is by its first run, where it has no manifest yet; None where no run was
+    here. Raises ``ArchiveDamaged`` and what the place raises."""
+    if _OWNER not in place.names(FOLDER):
+        return None
+    path = f"{FOLDER}/{_OWNER}"
+    try:
+        return str(json.loads(place.read_text(path))["log"])
+    except (ValueError, KeyError, TypeError) as problem:
+        raise ArchiveDamaged(
+            f"{place.full(path)} cannot be read ({type(problem).__name__}: {problem}); where there is no manifest "
+            "beside it, remove it and archive again"
+        ) from problem
+
+
+def begin(place: Folder, log: str) -> None:
+    """Make this the archive of ``log``, of which it has nothing yet."""
+    path = f"{FOLDER}/{_OWNER}"
+    place.write_text(path + _PENDING, json.dumps({"format": FORMAT, "log": log}))
+    place.rename(path + _PENDING, path)
+    place.sync_folders([FOLDER])
 
 
 def commit(place: Folder, manifest: Manifest, staged: Sequence[str]) -> None:

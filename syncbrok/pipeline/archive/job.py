@@ -4,6 +4,7 @@
     OUT/deliveries/queue=QUEUE/day=DAY/...                             every attempt and every end
     OUT/facts/day=DAY/...                                              every record: what was declared, carried, sealed
     OUT/_syncbrok/{first}-{last}.000000.json                           the manifest: what counts, with checksums
+    OUT/_syncbrok/log                                                  which log's archive it is, also while it is empty
 
 Whatever happens, each row of the log is in the archive once: a run may be killed at any point and repeated, segments
 may be sealed and dropped meanwhile (a run takes one look at the log and archives what was sealed then). A segment that
@@ -31,7 +32,7 @@ from syncbrok.pipeline.archive import files as archive_files
 from syncbrok.pipeline.archive.compact import Compacted, compact_all
 from syncbrok.pipeline.archive.manifest import ArchiveDamaged, Gap, Manifest, Segment, gaps
 from syncbrok.pipeline.archive.place import Place
-from syncbrok.pipeline.archive.plan import Group, plan
+from syncbrok.pipeline.archive.plan import Group, check_owner, plan
 from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.archive.write import write_group
 from syncbrok.pipeline.log_files import Log
@@ -109,6 +110,8 @@ def archive(
         log = log_files.look(directory)
         before = archive_commit.manifests(place)
         planned = plan(log, before, group_bytes or _group_bytes(spark))
+        if not before:
+            _begin(place, log)
         archive_commit.clean(place)  # only now: it is this log's archive, so nobody else is at work here
         noted = _note_known(place, directory, before, planned.known)
         made: list[Manifest] = []
@@ -138,6 +141,15 @@ def archive(
         removed_files=swept.files,
         seconds=time.monotonic() - started_s,
     )
+
+
+def _begin(place: Place, log: Log) -> None:
+    """An archive without a manifest is this log's from now on, unless it is another's already."""
+    owner = archive_commit.owner(place)
+    if owner is None:
+        archive_commit.begin(place, log.uuid.hex())
+    else:
+        check_owner(log, owner)
 
 
 def _written(kind: str, made: Sequence[Manifest]) -> Written:

@@ -56,11 +56,7 @@ def plan(log: Log, archive: Sequence[Manifest], group_bytes: int) -> Plan:
 def check_same(log: Log, archive: Sequence[Manifest]) -> None:
     """Raise ``AnotherLog`` where the archive is not one of this log, or of another past of it."""
     for manifest in archive:
-        if manifest.log != log.uuid.hex():
-            raise AnotherLog(
-                f"the archive is that of log {manifest.log}, {log.directory} is log {log.uuid.hex()}; give each log "
-                "(a salvaged one too) an archive of its own"
-            )
+        check_owner(log, manifest.log)
     archived = {one.base: one for manifest in archive for one in manifest.segments}
     ranges = [manifest.name for manifest in archive]
     for one in log.segments:
@@ -72,6 +68,15 @@ def check_same(log: Log, archive: Sequence[Manifest]) -> None:
             raise _another_past(log, one.base, min(one.last, inside.last))
     if ranges and log.segments and log.durable < ranges[-1].last:
         raise _another_past(log, log.durable + 1, ranges[-1].last)
+
+
+def check_owner(log: Log, uuid: str) -> None:
+    """Raise ``AnotherLog`` where the archive of the log ``uuid`` is not one of this log."""
+    if uuid != log.uuid.hex():
+        raise AnotherLog(
+            f"the archive is that of log {uuid}, {log.directory} is log {log.uuid.hex()}; give each log "
+            "(a salvaged one too) an archive of its own"
+        )
 
 
 def cut(log: Log, archive: Sequence[Manifest]) -> int:
