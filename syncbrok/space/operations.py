@@ -25,11 +25,11 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
+from syncbrok.space import rearming
 from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan
 from syncbrok.space.draft import Draft
 from syncbrok.space.finding import find_message
 from syncbrok.space.queue import Registry
-from syncbrok.space.rearming import write
 from syncbrok.space.replay import CHILDREN_MAX, History, Planner, Wish
 
 T = TypeVar("T")
@@ -178,7 +178,7 @@ class Operations:
             number = 0
             if entries and not item.dry_run:
                 number = self._scheduler.replay_number + 1
-                await write(number, entries, self._registry, self._append)
+                await rearming.write(number, entries, self._registry, self._append)
                 _log.info("syncbrok.space.replayed", extra={"replay": number, "messages": len(entries),
                                                             "skipped": planner.skipped})  # fmt: skip
             deliveries = sum(len(entry.subscribers) for entry in entries)

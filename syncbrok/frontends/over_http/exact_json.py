@@ -23,7 +23,7 @@ _TOO_DEEP: Final = "the JSON is nested too deeply"
 
 
 def has_long_number(text: bytes) -> bool:
-    """Whether there may be a number in it that orjson would change. less than 1 ns a byte where there are few."""
+    """Whether there may be a number in it that orjson would change. Less than 1 ns a byte where there are few."""
     is_digit = np.frombuffer(text, np.uint8)[::_STRIDE] - _ZERO < 10
     together = is_digit[:-3] & is_digit[1:-2] & is_digit[2:-1] & is_digit[3:]
     return bool(together.any()) and _LONG.search(text) is not None

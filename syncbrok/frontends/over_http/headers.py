@@ -24,7 +24,6 @@ _SENT_BY_BROKERS = frozenset(
 """What a broker puts on its deliveries: passed over, so that one broker can subscribe to another's queue. But
 ``syncbrok-parents`` is passed over on a delivery only, which has its ``webhook-id``: on any other publish it is
 ``Syncbrok-Parent`` misspelt."""
-_PASSED_OVER = (_SENT_BY_BROKERS | {"webhook-id"}) - {"syncbrok-parents"}
 _FORWARD = "syncbrok-forward-"
 _NOT_FORWARDED = frozenset(
     {
@@ -165,9 +164,9 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
 
 def _said_by_publisher(special: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Without what a broker put on its delivery, where this is one that is passed on."""
-    if any(name == "webhook-id" for name, _ in special):
-        return [(name, value) for name, value in special if name not in _SENT_BY_BROKERS]
-    return special
+    names = {name for name, _ in special}
+    passed_over = _SENT_BY_BROKERS if "webhook-id" in names else _SENT_BY_BROKERS - {"syncbrok-parents"}
+    return [(name, value) for name, value in special if name != "webhook-id" and name not in passed_over]
 
 
 def _set_once(given: dict[str, Any], field: str, value: Any, header: str) -> None:
@@ -191,8 +190,6 @@ def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:
             return {"due_us": _parse_deliver_at_us(value)}
         case "syncbrok-expires":
             return {"expires_us": _parse_expires_us(value, now_us)}
-    if name in _PASSED_OVER:
-        return {}
     # Not passed over: a header misspelt (Syncbrok-Parnet) would silently lose the order the publisher counts on.
     hint = "; Syncbrok-Parent names a parent" if name.startswith("syncbrok-par") else ""
     raise Malformed(f"there is no header {name[:80]!r} on a publish{hint}", header=name[:80])

@@ -37,8 +37,7 @@ class Reply(NamedTuple):
 class Route(NamedTuple):
     """``scope`` is what a token must have, None for routes open to everybody. ``problems`` are the statuses it may
     answer with besides those that every route has (400, 401, 403, 500) and every one with a body (408, 413, 415).
-    ``bytes_max`` names the field of
-    ``HttpOptions`` that bounds the body, ``""`` where it is settings or nothing."""
+    ``bytes_max`` names the field of ``HttpOptions`` that bounds the body, ``""`` where it is settings or nothing."""
 
     method: str
     path: str
