@@ -1,0 +1,90 @@
+"""One bounded resource that many owners share, so that none can take all of it.
+
+The rule is the dynamic threshold of Choudhury and Hahne (IEEE/ACM Transactions on Networking 6(2), 1998, alpha = 1): an
+owner may take while it holds less than what is still free. So no share has to be configured, nothing that idle owners
+do not use is wasted, and one greedy owner stops at half. An eighth of the whole is a reserve: only an owner that holds
+nothing takes from it, one item. Without the reserve, owners that come one after the other and never give back would
+halve what is left until nothing is: fifteen hung subscribers would do for 20,000 attempts.
+
+Fixed shares for each owner were rejected: they waste what the idle ones do not use. One counter for all was what stood
+here before: a single subscriber that hung could hold all of it, and everybody's delivery stopped.
+"""
+
+from collections.abc import Callable, Hashable
+
+
+class Budget:
+    """``total`` units of a resource called ``name`` (an attempt, a byte, a descriptor). Knows no clock and no loop.
+
+    An item may be larger than what its owner's threshold leaves: whoever is below the threshold may take one item that
+    fits into what is free. Callers bound the size of an item well below ``reserve``, an eighth of ``total``.
+    """
+
+    __slots__ = ("_freed", "_held", "name", "reserve", "total", "used")
+
+    def __init__(self, name: str, total: int) -> None:
+        assert total > 0, (name, total)
+        self.name = name
+        self.total = total
+        self.reserve = total // 8
+        """for those that hold nothing"""
+        self.used = 0
+        self._held: dict[Hashable, int] = {}
+        """by owner, without those that hold nothing: as many entries as there are units taken at most"""
+        self._freed: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Budget {self.name}: {self.used} of {self.total} used by {len(self._held)}>"
+
+    @property
+    def free(self) -> int:
+        return self.total - self.used
+
+    @property
+    def owners(self) -> int:
+        """How many hold something."""
+        return len(self._held)
+
+    def held(self, owner: Hashable) -> int:
+        return self._held.get(owner, 0)
+
+    def room(self, owner: Hashable) -> int:
+        """How many single units ``owner`` may take now, one after the other, if nobody else takes any."""
+        free = self.total - self.used
+        held = self._held.get(owner, 0)
+        shared = (free - self.reserve - held + 1) // 2
+        return max(shared, 0 if held or free <= 0 else 1)
+
+    def try_take(self, owner: Hashable, amount: int = 1) -> bool:
+        """Take ``amount`` units for ``owner``; False, and nothing taken, where it may not now."""
+        free = self.total - self.used
+        held = self._held.get(owner, 0)
+        if amount > free or (held and held >= free - self.reserve):
+            return False
+        self.used += amount
+        self._held[owner] = held + amount
+        return True
+
+    def take(self, owner: Hashable, amount: int = 1) -> None:
+        """Count what ``owner`` holds already and cannot be refused any more (an accepted socket, an answer that is
+        made). May pass ``total``: then nobody takes until as much has been given back."""
+        self.used += amount
+        self._held[owner] = self._held.get(owner, 0) + amount
+
+    def give_back(self, owner: Hashable, amount: int = 1) -> None:
+        """Return ``amount`` units that ``owner`` holds, and tell those who asked to be told. Giving back more than was
+        taken is a mistake of the programmer."""
+        held = self._held[owner] - amount
+        assert held >= 0, (self.name, owner, amount)
+        self.used -= amount
+        if held:
+            self._held[owner] = held
+        else:
+            del self._held[owner]
+        for told in self._freed:
+            told()
+
+    def when_freed(self, told: Callable[[], None]) -> None:
+        """Call ``told`` after each ``give_back``. It is called often: it should only note that there may be room, and
+        look on the next turn of the loop."""
+        self._freed.append(told)
