@@ -1,0 +1,15 @@
+"""How the broker runs. Outside this package only the names below are used."""
+
+from syncbrok.config.load import FLAGS, VARIABLES, load_config
+from syncbrok.config.sections import Config, FramedConfig, HttpConfig, MsgpackBusConfig, TokenConfig
+
+__all__ = [
+    "FLAGS",
+    "VARIABLES",
+    "Config",
+    "FramedConfig",
+    "HttpConfig",
+    "MsgpackBusConfig",
+    "TokenConfig",
+    "load_config",
+]

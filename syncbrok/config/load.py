@@ -1,0 +1,188 @@
+"""How the broker runs: ``config/broker.yml``, then ``SYNCBROK_*`` variables, then flags; the later one wins.
+
+A key is a row of one table: its way in the file, its field, how its value is read. The variable of ``http.port`` is
+``SYNCBROK_HTTP_PORT``; ``SYNCBROK_PORT`` and ``SYNCBROK_HOST`` are short for the HTTP listener's. Every mistake is a
+``BadConfig`` that names file, line and key (or the variable, or the flag) and what was expected.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from syncbrok.config.sections import (
+    Config,
+    FramedConfig,
+    FrontendsConfig,
+    MsgpackBusConfig,
+    MultiplexedConfig,
+    TopicsConfig,
+)
+from syncbrok.config.values import (
+    archive,
+    duration,
+    host,
+    networks,
+    one_of,
+    path,
+    size,
+    sync_interval_ms,
+    tokens,
+    whole_number,
+)
+from syncbrok.model import limits
+from syncbrok.model.errors import BadConfig, BadSetting
+from syncbrok.model.settings import suggest
+from syncbrok.yaml_file import Entry, read_yaml, read_yaml_file
+
+
+class _Key(NamedTuple):
+    path: str
+    """as in the file: ``http.port``"""
+    field: str
+    parse: Callable[[Any], Any]
+
+    @property
+    def variable(self) -> str:
+        return f"SYNCBROK_{self.path.replace('.', '_').upper()}"
+
+
+_port = whole_number(0, 65_535)
+_HOUR_S: Final = 3_600.0
+_FRONTENDS: Final[dict[str, type[Any]]] = {
+    "framed": FramedConfig,
+    "topics": TopicsConfig,
+    "multiplexed": MultiplexedConfig,
+    "msgpack_bus": MsgpackBusConfig,
+}
+_KEYS: Final = (
+    _Key("storage.path", "path", path),
+    _Key("storage.sync", "sync_interval_ms", sync_interval_ms),
+    _Key("storage.segment", "segment_bytes", size(limits.segment_bytes_min, limits.segment_bytes_max)),
+    _Key("storage.retention", "retention_s", duration(1.0, 100 * 365 * 24 * _HOUR_S)),
+    _Key("storage.reserve", "reserve_bytes", size(0, 1024 * limits.MIB)),
+    _Key("storage.archive", "archive", archive),
+    _Key("http.host", "host", host),
+    _Key("http.port", "port", _port),
+    _Key("http.tokens", "tokens", tokens),
+    _Key("http.body", "content_bytes_max", size(1, limits.batch_bytes_max)),
+    _Key("http.batch", "batch_bytes_max", size(1, limits.commit_bytes_max)),
+    _Key("http.batch_lines", "batch_lines_max", whole_number(1, limits.commit_records_max)),
+    _Key("http.parents", "parents_max", whole_number(0, limits.parents_max)),
+    _Key("http.headers_timeout", "headers_timeout_s", duration(0.1, _HOUR_S)),
+    _Key("http.body_timeout", "body_timeout_s", duration(0.1, _HOUR_S)),
+    _Key("http.connections", "connections_max", whole_number(1, 1_000_000)),
+    _Key("http.connections_per_address", "connections_per_address_max", whole_number(1, 1_000_000)),
+    _Key("guard.allow", "allow", networks),
+    *(
+        _Key(f"frontends.{name}.{one.name}", one.name, host if one.name == "host" else _port)
+        for name, type_ in _FRONTENDS.items()
+        for one in fields(type_)
+    ),
+    _Key("logging.level", "level", one_of("debug", "info", "warning", "error")),
+    _Key("logging.format", "format", one_of("json", "text")),
+)
+FLAGS: Final = {
+    "--storage": "storage.path",
+    "--host": "http.host",
+    "--port": "http.port",
+    "--log-level": "logging.level",
+    "--log-format": "logging.format",
+}
+_SHORT: Final = {"SYNCBROK_PORT": "http.port", "SYNCBROK_HOST": "http.host"}
+VARIABLES: Final = (*_SHORT, *(key.variable for key in _KEYS))
+_SECTIONS: Final = tuple(dict.fromkeys(key.path.split(".")[0] for key in _KEYS))
+
+
+# -- the three sources ------------------------------------------------------------------------------------------------
+
+
+def load_config(
+    file: Path | None, variables: Mapping[str, str], flags: Mapping[str, str], queues_storage: Path | None = None
+) -> Config:
+    """``flags`` are those of ``FLAGS`` that were given. ``queues_storage`` is the directory that the original's
+    ``Storage: path`` names; any other source of ``storage.path`` wins over it. Raises ``BadConfig``."""
+    given: dict[str, Any] = {}
+    if queues_storage is not None:
+        given["storage.path"] = queues_storage
+    turned_on: set[str] = set()
+    if file is not None:
+        given |= _from_file(read_yaml_file(file, variables), turned_on)
+    given |= _from_variables(variables)
+    keys = {key.path: key for key in _KEYS}
+    for flag, text in flags.items():
+        given[FLAGS[flag]] = _read_text(keys[FLAGS[flag]], text, flag)
+    return _built(given, turned_on)
+
+
+def _from_file(top: Entry, turned_on: set[str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    keys = {key.path: key for key in _KEYS}
+    for name, section in top.mapping(_SECTIONS).items():
+        if name != "frontends":
+            for entry in section.mapping(_names_below(name)).values():
+                given[entry.key] = entry.read(keys[entry.key].parse)
+            continue
+        for frontend, settings in section.mapping(_FRONTENDS).items():
+            turned_on.add(frontend)
+            for entry in settings.mapping(_names_below(f"frontends.{frontend}")).values():
+                given[entry.key] = entry.read(keys[entry.key].parse)
+    return given
+
+
+def _names_below(section: str) -> Sequence[str]:
+    return [key.path.removeprefix(f"{section}.") for key in _KEYS if key.path.startswith(f"{section}.")]
+
+
+def _from_variables(variables: Mapping[str, str]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    keys = {key.path: key for key in _KEYS}
+    for variable, key_path in _SHORT.items():
+        # Kubernetes sets SYNCBROK_PORT=tcp://... in every pod beside a Service of that name: not meant for us.
+        if variable in variables and not variables[variable].startswith("tcp://"):
+            given[key_path] = _read_text(keys[key_path], variables[variable], variable)
+    by_variable = {key.variable: key for key in _KEYS}
+    for variable in _ours(variables):
+        key = by_variable.get(variable)
+        if key is None:
+            raise BadConfig(f"{variable}: unknown variable{suggest(variable, by_variable)}")
+        given[key.path] = _read_text(key, variables[variable], variable)
+    return given
+
+
+def _ours(variables: Mapping[str, str]) -> Iterator[str]:
+    prefixes = tuple(f"SYNCBROK_{section.upper()}_" for section in _SECTIONS)
+    return (variable for variable in sorted(variables) if variable.startswith(prefixes))
+
+
+def _read_text(key: _Key, text: str, source: str) -> Any:
+    """A variable or flag: text, but for lists of mappings, which are YAML (JSON is YAML)."""
+    if key.parse is tokens:
+        return read_yaml(text, source, {}, key=key.path, numbered=False).read(key.parse)
+    try:
+        return key.parse(text)
+    except BadSetting as wrong:
+        raise BadConfig(f"{source}: {wrong.detail}", key=key.path) from None
+
+
+def _built(given: Mapping[str, Any], turned_on: set[str]) -> Config:
+    by_section: dict[str, dict[str, Any]] = {}
+    field_of = {key.path: key.field for key in _KEYS}
+    for key_path, value in given.items():
+        by_section.setdefault(key_path.rpartition(".")[0], {})[field_of[key_path]] = value
+    frontends = {
+        name: type_(**by_section.get(f"frontends.{name}", {}))
+        for name, type_ in _FRONTENDS.items()
+        if name in turned_on or f"frontends.{name}" in by_section
+    }
+    config = Config(frontends=FrontendsConfig(**frontends))
+    config = replace(
+        config,
+        storage=replace(config.storage, **by_section.get("storage", {})),
+        http=replace(config.http, **by_section.get("http", {})),
+        guard=replace(config.guard, **by_section.get("guard", {})),
+        logging=replace(config.logging, **by_section.get("logging", {})),
+    )
+    if config.http.content_bytes_max > config.http.batch_bytes_max:
+        raise BadConfig("http.body is larger than http.batch; a batch must have room for one message", key="http.body")
+    return config

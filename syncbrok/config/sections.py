@@ -1,0 +1,127 @@
+"""What ``syncbrok serve`` is told, as one frozen object with a part for each section of ``config/broker.yml``."""
+
+from dataclasses import dataclass, field, fields
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from pathlib import Path
+from typing import Final
+
+from syncbrok.log.options import Archive
+from syncbrok.model import limits
+
+SCOPES: Final = ("publish", "consume", "read", "admin")
+LOOPBACK: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConfig:
+    """``sync_interval_ms`` 0: every commit is fsynced before it is answered (``sync: always``)."""
+
+    path: Path = Path("storage")
+    sync_interval_ms: int = 0
+    segment_bytes: int = limits.segment_bytes_default
+    retention_s: float = limits.retention_default_s
+    reserve_bytes: int = limits.reserve_bytes
+    archive: Archive = None
+
+    @property
+    def sync(self) -> str:
+        return f"interval:{self.sync_interval_ms}" if self.sync_interval_ms else "always"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenConfig:
+    """A bearer token of the HTTP frontend: only its SHA-256 (64 hex digits) is configured."""
+
+    name: str
+    sha256: str
+    scopes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    host: str = LOOPBACK
+    port: int = 10_000
+    tokens: tuple[TokenConfig, ...] = ()
+    content_bytes_max: int = limits.content_bytes_max
+    batch_lines_max: int = limits.batch_lines_max
+    batch_bytes_max: int = limits.batch_bytes_max
+    parents_max: int = limits.parents_max
+    headers_timeout_s: float = limits.request_headers_timeout_s
+    body_timeout_s: float = limits.request_body_timeout_s
+    connections_max: int = 4_096
+    connections_per_address_max: int = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class GuardConfig:
+    """Networks that may be dialled besides public addresses."""
+
+    allow: tuple[IPv4Network | IPv6Network, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FramedConfig:
+    host: str = LOOPBACK
+    port: int = 8_080
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsConfig:
+    host: str = LOOPBACK
+    port: int = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplexedConfig:
+    host: str = LOOPBACK
+    port: int = 5_671
+
+
+@dataclass(frozen=True, slots=True)
+class MsgpackBusConfig:
+    host: str = LOOPBACK
+    producer_port: int = 9_990
+    consumer_port: int = 9_991
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendsConfig:
+    """The TCP frontends that are on; None is off."""
+
+    framed: FramedConfig | None = None
+    topics: TopicsConfig | None = None
+    multiplexed: MultiplexedConfig | None = None
+    msgpack_bus: MsgpackBusConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggingConfig:
+    """``format`` is ``json`` (one object a line, for machines) or ``text``."""
+
+    level: str = "info"
+    format: str = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything ``syncbrok serve`` is told but for the queues."""
+
+    storage: StorageConfig = field(default_factory=StorageConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    frontends: FrontendsConfig = field(default_factory=FrontendsConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+
+    @property
+    def loopback_only(self) -> bool:
+        """Whether nobody outside this machine can connect: then endpoints on it may be dialled too."""
+        tcp = (getattr(self.frontends, one.name) for one in fields(self.frontends))
+        return all(is_loopback(one.host) for one in (self.http, *tcp) if one is not None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to a listener on ``host``."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,120 @@
+"""How a value of ``config/broker.yml`` is read: text, number or list in, the setting out.
+
+Each parser raises ``BadSetting`` with what was expected; who calls it adds file, line and key.
+"""
+
+import re
+from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import Any
+
+from syncbrok.config.sections import SCOPES, TokenConfig
+from syncbrok.log.options import PIPELINE, Archive
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.units import expected, parse_bytes, parse_duration_s, render_bytes, render_duration
+
+
+def whole_number(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value.strip()) else value
+        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
+            raise expected(f"a whole number from {low} to {high}", value)
+        return number
+
+    return parse
+
+
+def size(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        size = parse_bytes(value)
+        if not low <= size <= high:
+            raise expected(f"a size from {render_bytes(low)} to {render_bytes(high)}", value)
+        return size
+
+    return parse
+
+
+def duration(low_s: float, high_s: float) -> Callable[[Any], float]:
+    def parse(value: Any) -> float:
+        seconds = parse_duration_s(value)
+        if not low_s <= seconds <= high_s:
+            raise expected(f"a duration from {render_duration(low_s)} to {render_duration(high_s)}", value)
+        return seconds
+
+    return parse
+
+
+def one_of(*choices: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if not isinstance(value, str) or value.lower() not in choices:
+            raise expected(" or ".join(choices), value)
+        return value.lower()
+
+    return parse
+
+
+def path(value: Any) -> Path:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise expected("a path", value)
+    return Path(value).expanduser()
+
+
+def archive(value: Any) -> Archive:
+    if value == PIPELINE:  # a directory of this name is ./pipeline
+        return PIPELINE
+    return None if value is None or value == "" else path(value)
+
+
+def host(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9A-Za-z_.:-]{1,253}", value):
+        raise expected("an address or host name to listen on, such as 127.0.0.1, 0.0.0.0 or ::1", value)
+    return value
+
+
+def sync_interval_ms(value: Any) -> int:
+    what = "always, or interval:<ms> with 1 to 60000 milliseconds such as interval:50"
+    matched = re.fullmatch(r"always|interval:([0-9]{1,5})", value.strip()) if isinstance(value, str) else None
+    interval_ms = int(matched[1] or 0) if matched else -1
+    if not matched or (matched[1] and not 1 <= interval_ms <= 60_000):
+        raise expected(what, value)
+    return interval_ms
+
+
+def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
+    texts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(texts, list):
+        raise expected("a list of networks such as [10.0.0.0/8, fd00::/8]", value)
+    networks = []
+    for text in texts:
+        try:
+            networks.append(ip_network(text if isinstance(text, str) else ""))
+        except ValueError:
+            what = "a network such as 10.0.0.0/8 or fd00::/8 (address and prefix length, no bits set behind it)"
+            raise expected(what, text) from None
+    return tuple(networks)
+
+
+def tokens(value: Any) -> tuple[TokenConfig, ...]:
+    what = "a list of {name, sha256, scopes}"
+    if not isinstance(value, list):
+        raise expected(what, value)
+    tokens = tuple(token(one) for one in value)
+    for name in (token.name for token in tokens):
+        if sum(token.name == name for token in tokens) > 1:
+            raise BadSetting(f"two tokens are named {name!r}")
+    return tokens
+
+
+def token(value: Any) -> TokenConfig:
+    if not isinstance(value, dict) or set(value) != {"name", "sha256", "scopes"}:
+        # Not repeated: somebody may have written the token itself.
+        raise BadSetting("expected {name, sha256, scopes}, all three and nothing else")
+    name, digest, scopes = value["name"], value["sha256"], value["scopes"]
+    if not isinstance(name, str) or not name or len(name) > 128:
+        raise expected("a token's name of 1 to 128 characters", name)
+    if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+        raise BadSetting(f"token {name!r}: expected sha256 as 64 hex digits (printf %s TOKEN | sha256sum)")
+    if not isinstance(scopes, list) or not scopes or not all(scope in SCOPES for scope in scopes):
+        raise expected(f"scopes of token {name!r} as a list of {', '.join(SCOPES)}", scopes)
+    return TokenConfig(name, digest.lower(), frozenset(scopes))
