@@ -46,6 +46,7 @@ from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal
 from syncbrok.model.message import CONSUMER_SCHEME
+from syncbrok.space.budgets import Budgets
 from syncbrok.space.space import Space, SpaceOptions
 
 _log: Final = logging.getLogger("syncbrok.broker")
@@ -82,7 +83,11 @@ class Queues(NamedTuple):
 
 
 async def serve(
-    config: Config, queues: Queues | None, variables: Mapping[str, str], tell_address: Callable[[str], None]
+    config: Config,
+    queues: Queues | None,
+    variables: Mapping[str, str],
+    budgets: Budgets,
+    tell_address: Callable[[str], None],
 ) -> None:
     """From the start to the end. Raises ``Fatal`` errors, and ``OSError`` where an address cannot be had."""
     # The writer thread and the loop hand the interpreter to each other at every commit: make that quick.
@@ -90,7 +95,7 @@ async def serve(
     signals = _Signals(asyncio.get_running_loop())
     tcp = _tcp_frontends(config)
     async with WaitingRoom(config.http.host, config.http.port) as room:
-        space = await asyncio.to_thread(_open, config)
+        space = await asyncio.to_thread(_open, config, budgets)
     # What recovery has built lives as long as the process: the collector need not go through it again and again.
     gc.collect()
     gc.freeze()
@@ -162,7 +167,7 @@ async def _reload(path: Path, variables: Mapping[str, str], space: Space) -> Non
     await reload_queues(path, variables, space.channels, lambda: existing(space))
 
 
-def _open(config: Config) -> Space:
+def _open(config: Config, budgets: Budgets) -> Space:
     storage = config.storage
     journal = JournalOptions(
         segment_bytes=storage.segment_bytes,
@@ -171,8 +176,9 @@ def _open(config: Config) -> Space:
         interval_ms=storage.sync_interval_ms,
         retention_s=storage.retention_s,
         archive=storage.archive,
+        indexes_max=budgets.indexes_max,
     )
-    return Space.open(storage.path, SpaceOptions(journal), progress=_Told())
+    return Space.open(storage.path, SpaceOptions(journal, budgets=budgets), progress=_Told())
 
 
 class _Told:

@@ -5,7 +5,6 @@ import difflib
 import errno
 import logging
 import os
-import resource
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from syncbrok.cli.exits import EXIT_CODES, CommandFailed
 from syncbrok.cli.log_lines import start_logging
 from syncbrok.config import VARIABLES, Config, load_config
 from syncbrok.frontends.from_yaml import read_queues_file
+from syncbrok.space.budgets import Budgets, raise_descriptors
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _PREFIX: Final = "SYNCBROK_"
@@ -68,7 +68,7 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
     start_logging(config.logging.level, config.logging.format)
     for name, meant in misspelt(variables):
         _log.warning("syncbrok.broker.variable_unknown", extra={"variable": name, "did_you_mean": meant})
-    _allow_open_files()
+    budgets = Budgets.of(raise_descriptors())
 
     def tell_address(url: str) -> None:
         with suppress(BrokenPipeError):  # nobody reads it; the broker is no less up for that
@@ -76,7 +76,7 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(config, queues, variables, tell_address))
+            runner.run(serve(config, queues, variables, budgets, tell_address))
     except OSError as error:
         raise _unusable(error, config) from error
 
@@ -100,14 +100,6 @@ def misspelt(variables: Iterable[str]) -> Iterator[tuple[str, str]]:
             continue
         for near in difflib.get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=0.75):
             yield name, known[near]
-
-
-def _allow_open_files() -> None:
-    """As many as the system grants: connections in and out, segments, mapped sidecars. The soft limit that a shell
-    hands down (often 1,024) is for programs that still use ``select``."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _loop_factory() -> Any:

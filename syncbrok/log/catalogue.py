@@ -11,11 +11,9 @@ from syncbrok.log import segment, sidecar
 from syncbrok.log.codec import Header, read_header
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
+from syncbrok.model import limits
 
 log = logging.getLogger(__name__)
-
-_INDEXES_MAX = 512
-"""Indexes of sealed segments kept; those from sidecars are mapped files, so they take little memory."""
 
 
 class Part(NamedTuple):
@@ -29,8 +27,12 @@ class Part(NamedTuple):
 class Catalogue:
     """The segments, oldest first; the last one may be active. Readers work on the tuple they took: it never changes."""
 
-    def __init__(self, uuid: bytes, sealed: tuple[SegmentInfo, ...]) -> None:
+    def __init__(
+        self, uuid: bytes, sealed: tuple[SegmentInfo, ...], indexes_max: int = limits.indexes_kept_max
+    ) -> None:
+        """``indexes_max``: of sealed segments, how many are kept in memory or mapped."""
         self._uuid = uuid
+        self._indexes_max = indexes_max
         self.parts: tuple[Part, ...] = tuple(Part(info, None) for info in sealed)
         self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
         self._loading = Lock()
@@ -90,7 +92,7 @@ class Catalogue:
 
     def _keep(self, base: int, index: SegmentIndex) -> None:
         self._indexes[base] = index
-        if len(self._indexes) > _INDEXES_MAX:
+        if len(self._indexes) > self._indexes_max:
             self._indexes.popitem(last=False)
 
     def _load(self, info: SegmentInfo) -> SegmentIndex:

@@ -63,7 +63,7 @@ class Journal:
         """numbers of the last batch prepared and of the last one written"""
         self._always = options.sync == "always"
         self._writing = Turnstile()
-        self._catalogue = Catalogue(self.uuid, recovered.sealed)
+        self._catalogue = Catalogue(self.uuid, recovered.sealed, options.indexes_max)
         self.damaged, self.scrub = self._catalogue.damaged, self._catalogue.scrub
         self._reader = Reader(self._catalogue, lambda: self.next_sequence)
         self.replay, self.replay_runs = self._reader.replay, partial(read_facts, self._catalogue)

@@ -21,3 +21,5 @@ class JournalOptions(NamedTuple):
     interval_ms: int = 0
     retention_s: float = limits.retention_default_s
     archive: Archive = None
+    indexes_max: int = limits.indexes_kept_max
+    """indexes of sealed segments kept, each an open file"""

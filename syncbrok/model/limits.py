@@ -42,6 +42,18 @@ commit_bytes_max = 32 * MIB
 commit_records_max = 20_000
 outcomes_waiting_max = 100_000
 
+# -- budgets that many owners share; attempts and content in flight stand with delivery --------------------------------
+descriptors_min = 128
+descriptors_max = 65_536
+"""as many as are used where the system grants more: each connection takes memory besides"""
+descriptors_reserved = 64
+"""for the log (the active segment and its spare, watermark, reserve, lock, checkpoints, four readers and upkeep), the
+event loop, standard streams and every listener"""
+indexes_kept_max = 512
+"""indexes of sealed segments kept open; those from sidecars are mapped files, so they take little memory"""
+receiving_bytes_max = 64 * MIB
+sending_bytes_max = 64 * MIB
+
 # -- delivery ---------------------------------------------------------------------------------------------------------
 window_default = 64
 window_max = 10_000
@@ -89,6 +101,8 @@ watermark_every_s = 1.0
 unlink_grace_s = 60.0
 
 assert content_bytes_max < batch_bytes_max <= commit_bytes_max <= channel_bytes_max
+assert commit_bytes_max < receiving_bytes_max
+assert descriptors_reserved < descriptors_min - descriptors_min // 8
 assert tcp_unsettled_bytes_max < channel_bytes_max
 assert batch_lines_max <= commit_records_max <= channel_items_max
 assert pull_messages_max <= window_max

@@ -29,6 +29,7 @@ from syncbrok.model.errors import Draining, Fatal
 from syncbrok.model.facts import FactOrRun, Published, Row, SegmentOpened
 from syncbrok.model.message import Subscriber
 from syncbrok.space.acceptance import Acceptor, Found, Wanted
+from syncbrok.space.budgets import Budgets
 from syncbrok.space.channel import CommitterStatistics
 from syncbrok.space.channels import Channels
 from syncbrok.space.committer import Committer
@@ -62,10 +63,12 @@ def _clock_us() -> int:
 
 
 class SpaceOptions(NamedTuple):
-    """``drain_s``: how long attempts that are out may take at the end."""
+    """``drain_s``: how long attempts that are out may take at the end. ``budgets``: those of the process; where none
+    are given the Space has its own."""
 
     journal: JournalOptions = JournalOptions()
     drain_s: float = limits.drain_timeout_s
+    budgets: Budgets | None = None
 
 
 class SpaceStatistics(NamedTuple):
@@ -180,6 +183,7 @@ class Space:
                 opened = state.snapshot(journal.roll_sequence, max(state.time_us, clock_us()))
                 journal.roll(opened)
                 state.apply((opened,))
+            options = options._replace(budgets=options.budgets or Budgets.of())
             space = cls(journal, state, vault, options, meters, clock_us)
         except BaseException:
             journal.close()
@@ -189,6 +193,12 @@ class Space:
         meters.start = StartReport(clock_us(), report.clean, replayed, report.cut_bytes, seconds)
         _log.info("syncbrok.space.opened", extra={"clean": report.clean, "facts": replayed, "seconds": seconds})
         return space
+
+    @property
+    def budgets(self) -> Budgets:
+        """What is shared out among those who are served here."""
+        assert self._options.budgets is not None, "made by open"
+        return self._options.budgets
 
     def handle(self, scheme: str, handler: Handler) -> None:
         """Deliver to endpoints that begin with ``scheme:`` by ``handler``, which the Space closes at its end."""
