@@ -289,7 +289,30 @@ def test_dead_letters_are_found_and_replayed(run: Run, dead_end: tuple[str, Reco
     eventually_blocking(lambda: data(run("messages", "show", child, "--json"))["state"] == "complete", "the child ends")
     assert "no dead letters" in run("dead-letters", "list", queue).stderr
     assert f"no delivery of message {child} is a dead letter" in run("dead-letters", "show", child, code=3).stderr
-    assert "2 messages" in run("messages", "replay", parent, "--dry-run").stdout
+    # RULES 21: what was delivered stays unless asked for; the flag that once said so is still taken.
+    assert "1 messages" in run("messages", "replay", parent, "--dry-run").stdout
+    assert "1 messages" in run("messages", "replay", parent, "--no-descendants", "--dry-run").stdout
+    assert "2 messages" in run("messages", "replay", parent, "--descendants", "--dry-run").stdout
+
+
+def test_a_replay_to_one_says_what_is_left(run: Run) -> None:
+    """RULES 21: narrowed to one subscriber the others' dead letters stay, and the plan says how many."""
+    with Recorder(lambda _: 500) as recorder:
+        run("queues", "create", "two", "--retry", "")
+        for name in ("a", "b"):
+            run("subscribers", "create", "two", recorder.url, "--name", name)
+        parent = published(run, "two")
+        child = published(run, "two", "--parent", parent)
+        eventually_blocking(
+            lambda: data(run("messages", "show", child, "--json"))["state"] == "dead", "the family is dead"
+        )
+        dry = run("messages", "replay", parent, "--subscriber", "a", "--dry-run").stdout
+        assert "2 messages, 2 deliveries would go out again" in dry
+        assert "2 dead letters of other subscribers would stay" in dry
+        recorder.answer = lambda _: 200
+        done = run("dead-letters", "replay", "two", "--subscriber", "a").stdout
+        assert "2 dead letters of other subscribers stay" in done
+        eventually_blocking(lambda: len(data(run("dead-letters", "list", "two", "--json"))) == 2, "those of b stay")
 
 
 def test_purge_says_how_many_and_asks(run: Run) -> None:

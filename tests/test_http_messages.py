@@ -245,7 +245,7 @@ async def test_a_dead_letter_is_listed_and_replayed(running: Surface) -> None:
 
 
 async def test_a_message_is_replayed_to_one(running: Surface) -> None:
-    """INTERFACES 3: ``{"descendants": true, "subscriber": null, "dry_run": false}``; what cannot be is refused."""
+    """INTERFACES 3: ``{"descendants": false, "subscriber": null, "dry_run": false}``; what cannot be is refused."""
     api = running.api
     await api.post("/v1/queues/orders/subscribers", {"name": "other", "endpoint": ENDPOINT + "other"})
     id_ = await published(api, b"x", **WAIT)
@@ -259,9 +259,29 @@ async def test_a_message_is_replayed_to_one(running: Surface) -> None:
     assert (await api.post(f"{path}?dry_run=1")).json()["replay"] is None
     assert running.consumer.seen == []
     plan = (await api.post(path, {"subscriber": "other", "descendants": False, "dry_run": False})).json()
-    assert plan["order"] == [{"id": id_, "subscribers": ["other"]}]
+    assert (plan["order"], plan["left"]) == ([{"id": id_, "subscribers": ["other"]}], 0)
     await eventually(lambda: running.consumer.seen == [(b"x", "other")], "the replay")
     (await api.post(f"/v1/messages/{UNKNOWN}/replay", {})).problem(404, "unknown-message")
+
+
+async def test_a_replay_leaves_what_was_delivered_and_what_is_others(running: Surface) -> None:
+    """RULES 21, INTERFACES 3: ``descendants`` is false unless said, on both routes; ``left`` counts the dead letters
+    that a narrowed replay does not touch."""
+    api, consumer = running.api, running.consumer
+    await api.post("/v1/queues/orders/subscribers", {"name": "other", "endpoint": ENDPOINT + "other"})
+    parent = await published(api, b"parent", **WAIT)
+    await published(api, b"child", Syncbrok_Parent=parent, **WAIT)
+    path = f"/v1/messages/{parent}/replay"
+    assert (await api.post(path, {"dry_run": True})).json()["messages"] == 1
+    assert (await api.post(path, {"descendants": True, "dry_run": True})).json()["messages"] == 2
+    consumer.answer = lambda _: REFUSED
+    dead = await published(api, b"dead", **WAIT)
+    below = await published(api, b"below", Syncbrok_Parent=dead, **WAIT)
+    for path in (f"/v1/messages/{dead}/replay", "/v1/queues/orders/dead-letters/replay"):
+        plan = (await api.post(path, {"subscriber": "other", "dry_run": True})).json()
+        assert plan["order"] == [{"id": id_, "subscribers": ["other"]} for id_ in (dead, below)]
+        assert plan["left"] == 2
+        assert (await api.post(path, {"dry_run": True})).json()["left"] == 0
 
 
 async def test_what_was_owed_to_a_deleted_subscriber_is_shown(tmp_path: Path) -> None:

@@ -159,6 +159,22 @@ async def test_dead_letters_are_replayed_after_a_look_at_the_plan(stage: Stage) 
 
 
 @in_browser
+async def test_the_plan_of_a_replay_to_one_says_what_is_left(stage: Stage) -> None:
+    """RULES 21: replayed from its row a dead letter goes to that subscriber alone, and the plan says how many letters
+    of others stay; with the other box it goes to everyone who has missed it."""
+    await stage.running.subscribe("orders", "archive")
+    dead = await stage.running.publish("orders", b"dead")
+    await stage.running.ended(dead)
+    await stage.see("answered 500", "#/queues/orders")
+    await stage.do(stage.browser.click, "[data-do=replay][data-subscriber=archive]")
+    plan = await stage.see("Replay 1 delivery", selector="#dialog")
+    assert f"…{id_text(dead)[-8:]} → archive" in plan
+    assert "1 dead letter of other subscribers stays as it is." in plan
+    await stage.do(stage.browser.click, "#dialog [name=everyone]")
+    assert "of other subscribers" not in await stage.see("Replay 2 deliveries", selector="#dialog")
+
+
+@in_browser
 async def test_hostile_texts_stay_texts(stage: Stage) -> None:
     """Keys, contents, headers and answers of strangers are shown as they are, and never become part of the page."""
     message = await stage.running.publish(

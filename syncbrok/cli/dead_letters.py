@@ -7,7 +7,7 @@ import click
 
 from syncbrok.cli.client import Client, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES, NOT_FOUND, CommandFailed
-from syncbrok.cli.messages import print_message, print_plan
+from syncbrok.cli.messages import descendants_flag, print_message, print_plan
 from syncbrok.cli.show import as_json, limited, moment, print_json, print_json_list, print_table
 
 
@@ -98,21 +98,21 @@ def show(client: Client, id_: str, json_wanted: bool) -> None:
 
 @command.command()
 @click.argument("queue")
-@click.option("--subscriber", metavar="ID", help="Only those of this one.")
-@click.option("--no-descendants", is_flag=True, help="Not again what had ended well after them.")
+@click.option("--subscriber", metavar="ID", help="Only those of this one, and to nobody else.")
+@descendants_flag
 @click.option("--dry-run", is_flag=True, help="Only show what would go out.")
 @as_json
 @speaks_to_broker
 def replay(
-    client: Client, queue: str, subscriber: str | None, no_descendants: bool, dry_run: bool, json_wanted: bool
+    client: Client, queue: str, subscriber: str | None, descendants: bool, dry_run: bool, json_wanted: bool
 ) -> None:
-    """Deliver the dead letters of QUEUE again, in causal order.
+    """Deliver the dead letters of QUEUE again, in causal order, with what failed only because they did.
 
     \b
     Examples:
       syncbrok dead-letters replay orders --dry-run
       syncbrok dead-letters replay orders --subscriber billing
     """
-    body = {"descendants": not no_descendants, "subscriber": subscriber, "dry_run": dry_run}
+    body = {"descendants": descendants, "subscriber": subscriber, "dry_run": dry_run}
     answer = client.ask("POST", f"/v1/queues/{segment(queue)}/dead-letters/replay", body)
     print_plan(answer.json(), json_wanted=json_wanted)

@@ -9,6 +9,12 @@ from syncbrok.cli.client import Client, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
 
+descendants_flag = click.option(
+    "--descendants/--no-descendants",
+    default=False,
+    help="Also again what had been delivered of those that come after; not by default.",
+)
+
 
 @click.group(
     "messages",
@@ -146,24 +152,23 @@ def cancel(client: Client, id_: str, json_wanted: bool) -> None:
 
 @command.command()
 @click.argument("id_", metavar="ID")
-@click.option("--subscriber", metavar="ID", help="Only to this one.")
-@click.option(
-    "--no-descendants", is_flag=True, help="Not again what had ended well; what failed through it comes along."
-)
+@click.option("--subscriber", metavar="ID", help="Only to this one, what comes after it too.")
+@descendants_flag
 @click.option("--dry-run", is_flag=True, help="Only show what would go out.")
 @as_json
 @speaks_to_broker
 def replay(
-    client: Client, id_: str, subscriber: str | None, no_descendants: bool, dry_run: bool, json_wanted: bool
+    client: Client, id_: str, subscriber: str | None, descendants: bool, dry_run: bool, json_wanted: bool
 ) -> None:
-    """Deliver a message again, and those after it, in causal order.
+    """Deliver a message again, and what failed because it did, in causal order.
 
     \b
     Examples:
       syncbrok messages replay ID --dry-run
       syncbrok messages replay ID --subscriber billing
+      syncbrok messages replay ID --descendants
     """
-    body = {"descendants": not no_descendants, "subscriber": subscriber, "dry_run": dry_run}
+    body = {"descendants": descendants, "subscriber": subscriber, "dry_run": dry_run}
     print_plan(client.ask("POST", f"{_path(id_)}/replay", body).json(), json_wanted=json_wanted)
 
 
@@ -179,6 +184,9 @@ def print_plan(plan: dict[str, Any], *, json_wanted: bool) -> None:
     )
     verb = "would go out" if plan["dry_run"] else "go out"
     click.echo(f"{plan['messages']} messages, {plan['deliveries']} deliveries {verb} again")
+    if plan["left"]:
+        stay = "would stay" if plan["dry_run"] else "stay"
+        click.echo(f"{plan['left']} dead letters of other subscribers {stay}")
 
 
 def print_message(message: dict[str, Any]) -> None:

@@ -94,12 +94,13 @@ class Cancel(NamedTuple):
 
 class Replay(NamedTuple):
     """Deliver again, in causal order (RULES 21). Exactly one of ``id`` and ``queue`` is given; ``queue`` means: the
-    dead letters of the queue. ``subscriber`` (an id) narrows it to one. Receipt: ``ReplayPlan``."""
+    dead letters of the queue. ``subscriber`` (an id) narrows it to one, descendants too; ``descendants``: also again
+    those that had been delivered. Receipt: ``ReplayPlan``."""
 
     id: MessageId | None = None
     queue: QueueName | None = None
     subscriber: SubscriberId | None = None
-    descendants: bool = True
+    descendants: bool = False
     dry_run: bool = False
 
 
@@ -113,6 +114,8 @@ class ReplayPlan(NamedTuple):
     order: tuple[tuple[MessageId, tuple[SubscriberId, ...]], ...]
     skipped: int = 0
     """dead letters that stay, since their message has not ended at every subscriber yet"""
+    left: int = 0
+    """dead letters that stay, since the replay is narrowed to another subscriber"""
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ class Operations:
                 _log.info("syncbrok.space.replayed", extra={"replay": number, "messages": len(entries),
                                                             "skipped": planner.skipped})  # fmt: skip
             deliveries = sum(len(entry.subscribers) for entry in entries)
-            return ReplayPlan(number, len(entries), deliveries, tuple(shown), planner.skipped)
+            return ReplayPlan(number, len(entries), deliveries, tuple(shown), planner.skipped, planner.left)
 
     async def _wish(self, item: Replay) -> Wish:
         if item.id is not None:

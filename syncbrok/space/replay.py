@@ -4,7 +4,7 @@ The log order is a causal order, so messages are looked at by rising sequence: w
 that belongs to the replay has been taken already. Children are found in the log's own index.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
@@ -44,8 +44,7 @@ Read = Callable[[list[int]], Awaitable[list[History | None]]]
 
 class Wish(NamedTuple):
     """What an operator asked for. ``messages`` is where it begins: at whom each goes again; None: whoever has not got
-    it, or everyone where all have. ``subscriber`` (a number, 0 for none) is the only one to whom descendants that
-    went well go again; those that failed through the replayed ones always go to all at whom they did."""
+    it, or everyone where all have. ``subscriber`` (a number, 0 for none) is the only one to whom descendants go."""
 
     messages: Mapping[int, frozenset[int] | None]
     descendants: bool
@@ -58,13 +57,15 @@ class Step(NamedTuple):
 
 
 class Planner:
-    """Makes the entries of one replay. ``skipped`` counts the messages asked for that have not ended."""
+    """Makes the entries of one replay. ``skipped`` counts the messages asked for that have not ended; ``left`` the dead
+    letters that a replay to everyone would send, and one that is narrowed to a subscriber leaves as they are."""
 
     def __init__(self, standing: Standing, registry: Registry, read: Read) -> None:
         self._standing = standing
         self._registry = registry
         self._read = read
         self.skipped = 0
+        self.left = 0
 
     async def steps(self, wish: Wish) -> AsyncIterator[Step]:
         """Parents before children."""
@@ -84,12 +85,15 @@ class Planner:
                 if not ended[at]:
                     self.skipped += together[at] in wish.messages
                     continue
-                entry = None if history is None else self._entry(history, wish, taken)
-                if history is None or entry is None:
+                if history is None:
                     continue
-                taken.add(entry.message)
-                yield Step(entry, history.message.id)
-                for child in history.children:
+                entry = self._entry(history, wish, taken)
+                left = self._left(history, wish, () if entry is None else entry.subscribers)
+                self.left += left
+                if entry is not None:
+                    taken.add(entry.message)
+                    yield Step(entry, history.message.id)
+                for child in history.children if entry is not None or left else ():
                     if child not in queued:
                         queued.add(child)
                         heappush(heap, child)
@@ -98,7 +102,7 @@ class Planner:
         """None where it stays as it is."""
         message = history.message
         sequence = message.sequence
-        subscribers = self._subscribers(history, wish)
+        subscribers = self._subscribers(message, wish, taken)
         if not subscribers:
             return None
         attempts = _attempts(history.rows)
@@ -115,25 +119,44 @@ class Planner:
             message.parent_failure,
         )
 
-    def _subscribers(self, history: History, wish: Wish) -> tuple[int, ...]:
+    def _subscribers(self, message: Published, wish: Wish, taken: set[int]) -> tuple[int, ...]:
         """Numbers of those to whom it goes again."""
-        message = history.message
-        present = self._registry.subscribers(message.queue)
-        counted = tuple(
-            subscriber.number
-            for subscriber in present
-            if subscriber.since < message.sequence and message.only in (0, subscriber.number)
-        )
+        counted = self._counted(message)
         if message.sequence in wish.messages:
             wanted = wish.messages[message.sequence]
             if wanted is not None:
+                present = self._registry.subscribers(message.queue)
                 return tuple(subscriber.number for subscriber in present if subscriber.number in wanted)
             missed = tuple(number for number in counted if not self._went_well(message.sequence, number))
             return missed or counted
+        if taken.isdisjoint(map(sequence_of, message.parents)):
+            return ()  # looked at for the sake of what is left alone
         return tuple(
             number
             for number in counted
-            if (wish.descendants and wish.subscriber in (0, number)) or self._failed_through(message.sequence, number)
+            if wish.subscriber in (0, number) and (wish.descendants or self._failed_through(message.sequence, number))
+        )
+
+    def _left(self, history: History, wish: Wish, subscribers: Collection[int]) -> int:
+        """How many dead letters of the message a replay to everyone would send and this one, to ``subscribers``, does
+        not."""
+        if not wish.subscriber:
+            return 0
+        sequence = history.message.sequence
+        every = sequence in wish.messages or wish.descendants
+        return sum(
+            number not in subscribers
+            and (self._standing.dead_letter(sequence, number) is not None if every
+                 else self._failed_through(sequence, number))
+            for number in self._counted(history.message)
+        )  # fmt: skip
+
+    def _counted(self, message: Published) -> tuple[int, ...]:
+        """Numbers of the subscribers that count it and are still there (RULES 3)."""
+        return tuple(
+            subscriber.number
+            for subscriber in self._registry.subscribers(message.queue)
+            if subscriber.since < message.sequence and message.only in (0, subscriber.number)
         )
 
     def _went_well(self, sequence: int, number: int) -> bool:

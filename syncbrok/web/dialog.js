@@ -32,6 +32,7 @@ export async function askReplay({ path, name, subscriber }, onDone) {
     return [
       h("p", null, plan.deliveries ? `This sends ${number(plan.messages)} message${plan.messages === 1 ? "" : "s"} again, in this order:` : "There is nothing to send again."),
       h("ol", { class: "plan" }, plan.order.slice(0, SHOWN).map((step) => h("li", null, messageLink(step.id), ` → ${step.subscribers.join(", ")}`))),
+      plan.left > 0 && h("p", { class: "quiet" }, `${number(plan.left)} dead letter${plan.left === 1 ? "" : "s"} of other subscribers stay${plan.left === 1 ? "s" : ""} as ${plan.left === 1 ? "it is" : "they are"}.`),
       plan.messages > SHOWN && h("p", { class: "quiet" }, `and ${number(plan.messages - SHOWN)} more`),
       subscriber && h("label", null, h("input", { type: "checkbox", name: "everyone", checked: asked.subscriber === null }), ` at every subscriber, not only ${subscriber}`),
       h("label", null, h("input", { type: "checkbox", name: "descendants", checked: asked.descendants }), " also descendants that have been delivered"),

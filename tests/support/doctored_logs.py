@@ -109,6 +109,28 @@ def _replayed() -> Doctored:
     return Doctored(pair.story.facts, [("gate", early), ("attempts", again)])
 
 
+def _replayed_to_one() -> Doctored:
+    """RULES 21: a replay that is narrowed to one subscriber: the child waits there for the parent, at that one alone,
+    though the parent stays a dead letter at the other; a later replay to the other is judged alike."""
+    pair = Pair()
+    story = pair.story
+    for number in (pair.one, pair.two):
+        story.attempt(pair.parent, number, Outcome.DEAD)
+    story.end(pair.child, Outcome.DEAD, Reason.PARENT_FAILED)
+    early = []
+    for replay, number in enumerate((pair.one, pair.two), 1):
+        story.rearm(
+            replay,
+            RearmedEntry(pair.parent, pair.queue, (number,), (), (1,)),
+            RearmedEntry(pair.child, pair.queue, (number,), (pair.parent,), (0,)),
+        )
+        if number == pair.two:
+            early.append(("gate", story.attempt(pair.child, number, Outcome.FAILED)))
+        story.attempt(pair.parent, number, attempt=2)
+        story.attempt(pair.child, number, attempt=1 + (number == pair.two))
+    return Doctored(story.facts, early)
+
+
 def _ends() -> Doctored:
     """A second end, an attempt after the end, and one that is late, which is allowed."""
     pair = Pair()
@@ -263,6 +285,7 @@ CASES: dict[str, Callable[[], Doctored]] = {
     "gate_deliver": lambda: _gate(Scope.ALL, ParentFailure.DELIVER, Outcome.DEAD),
     "through_nobody": _through_nobody,
     "replayed": _replayed,
+    "replayed_to_one": _replayed_to_one,
     "ends": _ends,
     "addressees": _addressees,
     "keys": _keys,

@@ -53,11 +53,14 @@ class Script:
         a = SubscriberId("a")
         # Dropping a part of a message and replaying its dead letters alone leaves one that is neither failed nor
         # whole: a run does the one or the other.
-        dropping = [Cancel(one), PurgeQueue(queue)] if self.drops else [Replay(queue=queue, descendants=False)]
+        dropping = (
+            [Cancel(one), PurgeQueue(queue)] if self.drops else [Replay(queue=queue), Replay(queue=queue, subscriber=a)]
+        )
         operation = self.random.choice(
             [
                 *dropping,
-                Replay(id=one),
+                Replay(id=one, descendants=self.random.random() < 0.5),
+                Replay(id=one, subscriber=a, descendants=self.random.random() < 0.5),
                 ChangeSubscriber(queue, a, {"paused": self.random.random() < 0.3}),
                 SendTest(queue, a, Message(b"test")),
                 PurgeQueue(queue, dry_run=True),

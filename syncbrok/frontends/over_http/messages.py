@@ -93,7 +93,7 @@ async def replay_of(surface: Surface, request: web.Request, asked: Replay) -> we
     given = await read_object(request, surface.options.body_timeout_s)
     asked = asked._replace(
         subscriber=_take_subscriber(given),
-        descendants=take_switch(given, "descendants", default=True),
+        descendants=take_switch(given, "descendants", default=False),
         dry_run=take_dry_run(given, request),
     )
     refuse_unknown(given)

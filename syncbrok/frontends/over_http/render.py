@@ -188,6 +188,7 @@ def plan(replay: ReplayPlan, *, dry_run: bool) -> dict[str, Any]:
         "dry_run": dry_run,
         "messages": replay.messages,
         "deliveries": replay.deliveries,
+        "left": replay.left,
         "order": [{"id": id_text(id_), "subscribers": list(subscribers)} for id_, subscribers in replay.order],
     }
 

@@ -278,13 +278,21 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "DeadLetters": _page("dead_letters", "DeadLetter"),
-    "Replay": _given({"descendants": _SWITCH, "subscriber": _or_null(_NAME), "dry_run": _SWITCH}),
+    "Replay": _given(
+        {
+            "descendants": _SWITCH
+            | {"default": False, "description": "Also again what had been delivered of those that come after."},
+            "subscriber": _or_null(_NAME) | {"description": "Only to this one, descendants too; null for all."},
+            "dry_run": _SWITCH | {"default": False},
+        }
+    ),
     "ReplayPlan": _object(
         {
             "replay": {"anyOf": [_INTEGER, {"type": "null"}], "description": "Its number; null for a dry run."},
             "dry_run": _SWITCH,
             "messages": _INTEGER,
             "deliveries": _INTEGER,
+            "left": {"type": "integer", "description": "Dead letters that stay, for they are another subscriber's."},
             "order": _list(_object({"id": _ID, "subscribers": _list(_NAME)})),
         }
     ),
