@@ -20,7 +20,7 @@ from syncbrok.model.names import id_text
 from syncbrok.model.settings import render_queue, render_subscriber
 from syncbrok.model.units import render_time
 
-_TIMES: Final = {"time_us": "time", "due_us": "due", "expires_us": "expires"}
+_TIMES: Final = {"time_us": "time", "due_us": "due", "expires_us": "expires", "sealed_us": "sealed"}
 
 
 def _kind(fact: type) -> str:

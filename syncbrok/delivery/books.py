@@ -174,6 +174,13 @@ class Books:
     watched_ended: list[int] = field(default_factory=list)
     time_us: int = 0
     """of the newest fact applied"""
+    now_us: int = 0
+    """what the wall clock said last, 0 where nobody has told"""
+
+    @property
+    def moment_us(self) -> int:
+        """When the newest fact took effect: at its own time, but never after the wall clock's (RULES 25)."""
+        return min(self.time_us, self.now_us) if self.now_us else self.time_us
 
     @property
     def others(self) -> bool:

@@ -122,6 +122,11 @@ class Courier:
             self._pumping = True
             self._loop.call_soon(self._turn)
 
+    def clock_stepped(self) -> None:
+        """The wall clock was set: what was to wake the pump was set for a time by the old one."""
+        self._stop_timer()
+        self.wake()
+
     async def drain(self, timeout_s: float) -> None:
         """No new attempts; wait for those in flight, at most ``timeout_s``; then ``run`` returns. What has not been
         answered by then stays pending and is not recorded."""

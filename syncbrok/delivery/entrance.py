@@ -97,7 +97,7 @@ class Entrance:
         dies = event is MessageEvent.ENDED_DEAD
         if dies:
             event = MessageEvent.BLOCKED
-        if fact.due_us > fact.time_us:
+        if fact.due_us:  # whether it is over the clock alone says, never the record's time (RULES 25)
             event = MessageEvent.DELAYED
             self._books.wheel.add(fact.due_us, DUE, fact.sequence)
         book.waiting += 1
@@ -145,7 +145,7 @@ class Entrance:
             if cursor.counts(message.sequence) and message.only in (0, cursor.subscriber.number)
         ]
         open_at = [cursor for cursor in counted if cursor.subscriber.number not in ended]
-        # Judged at the time it was accepted, so that a delay that is over is over; the wheel then does the rest.
+        # A delay that is over is so as soon as the scheduler is told the time.
         self._enter(message, book, len(open_at))
         for cursor in counted:
             cursor.remember(message.sequence)

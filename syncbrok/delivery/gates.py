@@ -227,7 +227,7 @@ class Gates:
     def hold(self, child: int) -> None:
         """The child goes on hold, until a replay mends its parent or the hold is over."""
         self.wait_on_ended(child)
-        self._books.wake_at(self._books.time_us + self._hold_max_us, HOLD_OVER, child)
+        self._books.wake_at(self._books.moment_us + self._hold_max_us, HOLD_OVER, child)
 
     def replayed(self, parent: int) -> None:
         """A replay of the parent is over, whichever way: children that wait for that are judged again."""

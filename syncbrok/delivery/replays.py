@@ -177,7 +177,7 @@ class Replays:
     def _hold(self, sequence: int, entry: ReplayEntry, parent: int, missing: set[int]) -> None:
         """Until the parent is replayed again and goes well where it failed, or the hold is over (RULES 12)."""
         if not entry.held:
-            entry.hold_over_us = self._books.time_us + self._hold_max_us
+            entry.hold_over_us = self._books.moment_us + self._hold_max_us
             self._books.wheel.add(entry.hold_over_us, HOLD_OVER, sequence)
         entry.held[parent] = missing
         self._books.followers.setdefault(parent, {})[sequence] = None

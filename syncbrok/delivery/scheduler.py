@@ -51,10 +51,10 @@ from syncbrok.model.message import Queue, Subscriber
 class Scheduler(Standing):
     """The scheduler of a Space; how things stand is asked by the methods of ``Standing``.
 
-    ``hold_max_us`` is how long a message is held for a mended parent (RULES 12)."""
+    ``hold_max_us`` is how long a message is held for a mended parent (RULES 12); ``now_us`` as in ``tell_time``."""
 
-    def __init__(self, hold_max_us: int = int(limits.retention_default_s * 1e6)) -> None:
-        super().__init__(Books())
+    def __init__(self, hold_max_us: int = int(limits.retention_default_s * 1e6), now_us: int = 0) -> None:
+        super().__init__(Books(now_us=now_us))
         self.suspended = False
         """set by the Space while outcomes cannot be logged: nothing goes out"""
         self._inherited_through = 0
@@ -91,6 +91,11 @@ class Scheduler(Standing):
         self._catching_up.restored()
 
     # -- facts --------------------------------------------------------------------------------------------------------
+
+    def tell_time(self, now_us: int) -> None:
+        """What the wall clock says, before facts are applied: holds begin then, however far ahead of it the facts' own
+        times are (RULES 25). Where nobody has told, they begin at the facts' times."""
+        self.books.now_us = now_us
 
     def apply_all(self, facts: Iterable[FactOrRun]) -> None:
         """As ``apply`` for each. Single messages that follow each other are taken in together."""

@@ -144,6 +144,7 @@ def _entry_in(value: list[Any]) -> RearmedEntry:
 
 def _opened_out(fact: SegmentOpened) -> dict[str, Any]:
     return {
+        "sealed_us": fact.sealed_us,
         "queues": [_queue_out(queue) for queue in fact.queues],
         "subscribers": [_subscriber_out(subscriber) for subscriber in fact.subscribers],
         "applied": [list(applied) for applied in fact.applied],
@@ -159,6 +160,7 @@ def _opened_in(sequence: int, time_us: int, value: dict[str, Any]) -> SegmentOpe
         tuple(_subscriber_in(subscriber) for subscriber in value["subscribers"]),
         tuple(FileApplied(int(one[0]), int(one[1]), str(one[2]), str(one[3])) for one in value["applied"]),
         tuple((int(number), Outcome(outcome)) for number, outcome in value["bad"]),
+        sealed_us=int(value.get("sealed_us", 0)),
     )
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Lock
 
 from syncbrok.log import checkpoint, files, retention, segment
+from syncbrok.log.ages import Ages
 from syncbrok.log.blank import Blank
 from syncbrok.log.catalogue import Catalogue
 from syncbrok.log.codec import Header, encode, encode_batch, read_header
@@ -64,7 +65,7 @@ class Journal:
         self._always = options.sync == "always"
         self._writing = Turnstile()
         self._catalogue = Catalogue(self.uuid, recovered.sealed, options.indexes_max)
-        self.damaged, self.scrub = self._catalogue.damaged, self._catalogue.scrub
+        self.damaged, self.scrub, self.ages = self._catalogue.damaged, self._catalogue.scrub, Ages(self._catalogue)
         self._reader = Reader(self._catalogue, lambda: self.next_sequence)
         self.replay, self.replay_runs = self._reader.replay, partial(read_facts, self._catalogue)
         self.inherited = self._reader.inherited

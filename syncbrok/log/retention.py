@@ -15,6 +15,7 @@ second. It is never evidence of what is in the log, only of what was archived.
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, unquote
@@ -32,7 +33,7 @@ _CHUNK_BYTES = limits.MIB
 
 
 class Segment(Protocol):
-    """What the decision looks at; ``last_time_us`` is the time of its newest record."""
+    """What the decision looks at; ``last_time_us`` is the time of its newest record, which the clock may be behind."""
 
     @property
     def last_time_us(self) -> int: ...
@@ -62,11 +63,13 @@ class NotArchived(OSError):
     """The pipeline has not archived this segment; it stays."""
 
 
-def expired(segments: Sequence[S], before_us: int) -> tuple[S, ...]:
-    """Those that may go by their age, oldest first: nothing in them is as young as ``before_us``. ``segments`` are all
-    of the log, in order; a clock that was set back for a while makes a younger segment before an older one hold both.
-    """
-    return tuple(takewhile(lambda one: one.sealed and one.last_time_us < before_us, segments[:-1]))
+def expired(
+    segments: Sequence[S], before_us: int, sealed_us: Callable[[S], int] = attrgetter("last_time_us")
+) -> tuple[S, ...]:
+    """Those that may go by their age, oldest first: they were sealed before ``before_us``. ``segments`` are all of the
+    log, in order; a clock that was set back for a while makes a younger segment before an older one hold both.
+    ``sealed_us``: when a segment was sealed."""
+    return tuple(takewhile(lambda one: one.sealed and sealed_us(one) < before_us, segments[:-1]))
 
 
 def may_drop(path: Path, archive: Archive) -> bool:

@@ -140,6 +140,16 @@ def read_seal(path: Path) -> tuple[Header, SegmentSealed] | None:
     return None
 
 
+def read_first_record(path: Path) -> Decoded | Incomplete | Corrupt:
+    """The record that a segment begins with, verified, and no more of the file."""
+    with path.open("rb") as file:
+        data = files.read_at(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES)
+        header = read_header(data)
+        if not isinstance(header, Header):
+            return header
+        return decode(files.read_at(file.fileno(), header.record_bytes, SEGMENT_HEADER_BYTES))
+
+
 def read_segment(path: Path, start: int = 0, end: int | None = None) -> bytes:
     """The bytes of a segment from ``start`` to ``end`` (None: to the end of the file)."""
     with path.open("rb") as file:

@@ -277,7 +277,9 @@ class Carried(NamedTuple):
 class SegmentOpened(NamedTuple):
     """The first record of every segment: all queues and subscribers as they stood, so that a segment can be read
     alone and retention may drop those before it. ``bad`` are the messages that ended badly and whose records are
-    gone: (sequence, outcome)."""
+    gone: (sequence, outcome). ``sealed_us``: the wall clock when the segment before was sealed and this one opened,
+    which is behind ``time_us`` where an older record was written while the clock was ahead; 0 where a version wrote it
+    that did not say."""
 
     sequence: int
     time_us: int
@@ -285,6 +287,7 @@ class SegmentOpened(NamedTuple):
     subscribers: tuple[SubscriberSet, ...]
     applied: tuple[FileApplied, ...]
     bad: tuple[tuple[int, Outcome], ...]
+    sealed_us: int = 0
 
 
 class SegmentSealed(NamedTuple):

@@ -98,6 +98,8 @@ offsets_every = 256
 checksums_every = 5_120
 """records for each checksum of a segment's sidecar: what a reader of all of it verifies and decodes together"""
 watermark_every_s = 1.0
+clock_step_s = 1.5
+"""by so much the wall clock must differ from the monotonic one, from one second to the next, to count as set"""
 unlink_grace_s = 60.0
 
 assert content_bytes_max < batch_bytes_max <= commit_bytes_max <= channel_bytes_max

@@ -125,7 +125,7 @@ class Acceptor:
         for message in unit.messages:
             self._decide(message, queue, work, draft, ids, found or _nothing, only)
         if work.wanted_messages or work.wanted_keys:
-            since_us = draft.time_us - int(queue.settings.idempotency_window_s * 1e6)
+            since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
             return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
         if work.fresh:
             for key, first in work.keys.items():
@@ -151,7 +151,7 @@ class Acceptor:
         for message in messages:
             content, content_type, _, key, _, own_failure, due_us, delay_us, expires_us, headers = message
             if delay_us:
-                due_us = max(due_us, time_us + delay_us)
+                due_us = max(due_us, draft.now_us + delay_us)
             if own_failure is None:
                 own_failure = failure
             fresh.append(
@@ -243,7 +243,7 @@ class Acceptor:
         first = work.keys.get(key) or draft.keys.get((queue.number, key))
         if first is not None:
             return first
-        since_us = draft.time_us - int(queue.settings.idempotency_window_s * 1e6)
+        since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
         sequence = self._keys.find(key_hash(queue.number, key))
         if sequence is None and since_us < self._keys.complete_since_us:
             old = OldKey(queue.number, key)
@@ -320,8 +320,8 @@ def _published(
     only: int,
 ) -> Published:
     due_us = message.due_us
-    if message.delay_us:  # counted from acceptance (RULES 7)
-        due_us = max(due_us, draft.time_us + message.delay_us)
+    if message.delay_us:  # counted from acceptance (RULES 7), by the wall clock (RULES 25)
+        due_us = max(due_us, draft.now_us + message.delay_us)
     settings = queue.settings
     failure = settings.parent_failure if message.parent_failure is None else message.parent_failure
     return Published(

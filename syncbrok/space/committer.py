@@ -253,9 +253,9 @@ class Committer:
 
     def _draft(self) -> Draft:
         """Outcomes first, since children wait for them; then declarations, then messages."""
-        self._last_us = max(self._last_us, self._clock_us())
-        expected = min(self.messages.records, _records_wanted)
-        draft = self._draft_out = Draft(self._journal.next_sequence, self._last_us, self._journal.id_key, expected)
+        self._last_us = max(self._last_us, now_us := self._clock_us())
+        expected, journal = min(self.messages.records, _records_wanted), self._journal
+        draft = self._draft_out = Draft(journal.next_sequence, self._last_us, journal.id_key, expected, now_us)
         draft.essential = self._full
         stuck = self._full and self._suspended
         if self._rows and not stuck and (self._rows.hurry or self._stopping or self._waiting()):

@@ -165,7 +165,7 @@ class Declarations:
         if self._vault.holds(known.number, secret):
             raise Conflict("this is the secret it signs with already", queue=item.queue, subscriber=item.id)
         draft.touch(item.queue)
-        kept = self._vault.rotated(known.number, secret, draft.time_us)
+        kept = self._vault.rotated(known.number, secret, draft.now_us)
         self._keep_secret(draft, known.number, kept)
         self._add(known, replace(known.settings, secret_count=len(kept.secrets)), draft)
         return secret
@@ -185,7 +185,7 @@ class Declarations:
         if known is None or known.settings.disabled_us:
             return
         draft.touch(self._registry.queue_name(known.queue))
-        self._add(known, replace(known.settings, disabled_us=max(1, draft.time_us)), draft)
+        self._add(known, replace(known.settings, disabled_us=max(1, draft.now_us)), draft)
 
     def unsubscribe(self, item: Unsubscribe, draft: Draft) -> int:
         known = self._registry.subscriber(item.queue, item.id)

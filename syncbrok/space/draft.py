@@ -78,13 +78,17 @@ class Draft:
     """
 
     __slots__ = ("_alike", "_contents", "_facts", "after", "before", "essential", "first", "ids", "keys", "later",
-                 "rows", "sequence", "settled", "size_bytes", "synced", "time_us", "touched", "undo",
+                 "now_us", "rows", "sequence", "settled", "size_bytes", "synced", "time_us", "touched", "undo",
                  "unit_ends")  # fmt: skip
 
-    def __init__(self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1) -> None:
-        """``messages``: how many are expected."""
+    def __init__(
+        self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1, now_us: int | None = None
+    ) -> None:
+        """``time_us`` is the time of its records, never before that of the newest record; ``now_us`` the wall clock,
+        from which alone anything due is counted (None: the same). ``messages``: how many are expected."""
         self.first = self.sequence = sequence
         self.time_us = time_us
+        self.now_us = time_us if now_us is None else now_us
         self.ids = Identities(time_us // 1_000, id_key, messages)
         self._facts: list[FactOrRun] = []
         self._alike: Alike | None = None

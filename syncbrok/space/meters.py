@@ -53,7 +53,8 @@ class Durations:
 class Meters:
     """What the committer tells as it goes: ``commit`` after each batch, ``full`` and ``failed`` as they change."""
 
-    __slots__ = ("bytes_written", "commits", "failed", "full", "records_written", "start")
+    __slots__ = ("bytes_written", "clock_step_s", "clock_steps", "commits", "failed", "full", "records_written",
+                 "start")  # fmt: skip
 
     def __init__(self) -> None:
         self.commits = Durations()
@@ -63,6 +64,9 @@ class Meters:
         """appending is refused for want of room; cleared when a batch fits again"""
         self.failed = False
         """the log failed; never cleared"""
+        self.clock_steps = 0
+        """how often the wall clock was set, and by how much the last time"""
+        self.clock_step_s = 0.0
         self.start = NOT_STARTED
         """set by the Space when recovery is done"""
 

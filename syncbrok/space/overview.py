@@ -100,6 +100,8 @@ class Overview:
             subscribers=subscribers,
             waiters=waiters,
             listeners=listeners,
+            clock_steps=sources.meters.clock_steps,
+            clock_step_s=sources.meters.clock_step_s,
         )
 
     def _log(self) -> LogReport:

@@ -59,7 +59,7 @@ class PlainAcceptor:
         return Accepted(tuple(ids), sequences, (True,) * count, ((),) * count, self._sync)
 
     def _all_new(self, queue: Queue, keys: Sequence[str], hashes: Sequence[int], draft: Draft) -> bool:
-        since_us = draft.time_us - int(queue.settings.idempotency_window_s * 1e6)
+        since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
         return (
             since_us >= self._keys.complete_since_us
             and len(set(keys)) == len(keys)

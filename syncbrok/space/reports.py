@@ -242,6 +242,9 @@ class SpaceReport:
     """publishers that wait for their message to end (``Prefer: wait``)"""
     listeners: int
     """open event streams"""
+    clock_steps: int = 0
+    clock_step_s: float = 0.0
+    """how often the wall clock was set while the broker ran, and by how much the last time (negative: back)"""
 
 
 @dataclass(frozen=True, slots=True)

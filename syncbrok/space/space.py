@@ -32,6 +32,7 @@ from syncbrok.space.acceptance import Acceptor, Found, Wanted
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channel import CommitterStatistics
 from syncbrok.space.channels import Channels
+from syncbrok.space.clock import check_start, wall_us, watch_clock
 from syncbrok.space.committer import Committer
 from syncbrok.space.declarations import Declarations
 from syncbrok.space.draft import Draft
@@ -56,10 +57,6 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _readers_max: Final = 4
-
-
-def _clock_us() -> int:
-    return time.time_ns() // 1_000
 
 
 class SpaceOptions(NamedTuple):
@@ -94,11 +91,10 @@ class Space:
         meters: Meters,
         clock_us: Callable[[], int],
     ) -> None:
-        self._journal = journal
-        self._state = state
+        self._journal, self._state, self._options = journal, state, options
+        self._clock_us, self._meters = clock_us, meters
         self.signing_keys = vault.keys
         """for the webhook"""
-        self._options = options
         self._handlers: dict[str, Handler] = {}
         self._nobody = Nobody()
         self._drained = asyncio.Event()
@@ -164,7 +160,7 @@ class Space:
         directory: Path,
         options: SpaceOptions = SpaceOptions(),  # noqa: B008 (frozen)
         *,
-        clock_us: Callable[[], int] = _clock_us,
+        clock_us: Callable[[], int] = wall_us,
         progress: Callable[[int, int], None] | None = None,
         journal_class: type[Journal] = Journal,
     ) -> "Space":
@@ -176,11 +172,12 @@ class Space:
         journal = journal_class.open(directory, options.journal, clock_us, progress)
         try:
             hold_max_us = int(options.journal.retention_s * 1e6)
-            state, replayed = recover(journal, lambda: Scheduler(hold_max_us))
+            now_us = clock_us()
+            state, replayed = recover(journal, lambda: Scheduler(hold_max_us, now_us))
             vault = Vault.open(directory, clock_us)
             vault.check(state.registry.all_subscribers())
             if journal.needs_roll:
-                opened = state.snapshot(journal.roll_sequence, max(state.time_us, clock_us()))
+                opened = state.snapshot(journal.roll_sequence, max(state.time_us, now_us), now_us)
                 journal.roll(opened)
                 state.apply((opened,))
             options = options._replace(budgets=options.budgets or Budgets.of())
@@ -188,6 +185,7 @@ class Space:
         except BaseException:
             journal.close()
             raise
+        check_start(state.time_us, now_us, meters)
         report = journal.recovery
         seconds = time.perf_counter() - began
         meters.start = StartReport(clock_us(), report.clean, replayed, report.cut_bytes, seconds)
@@ -244,6 +242,7 @@ class Space:
                 self._upkeep.feed(),
                 self._upkeep.retire_secrets(),
                 scrub(self._journal, self._run_blocking),
+                watch_clock(self._clock_us, self._meters, self.courier.clock_stepped),
             )
         ]
         lookups = tasks.create_task(self._lookups.run(), name="syncbrok lookups")
@@ -298,6 +297,7 @@ class Space:
     # -- what is durable (``draft.Followers``) --------------------------------------------------------------------
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
+        self._state.scheduler.tell_time(self._clock_us())
         self._state.apply(facts)
         self.view.apply_all(facts)
 
@@ -313,7 +313,7 @@ class Space:
 
     def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:
         bad = self._state.scheduler.bad_messages(self._upkeep.dropped_through)
-        return self._state.snapshot(sequence, time_us, bad)
+        return self._state.snapshot(sequence, time_us, self._clock_us(), bad)
 
     def urgent(self, rows: Sequence[Row]) -> bool:
         return self._state.scheduler.urgent(rows)

@@ -71,9 +71,11 @@ class State:
         if type(fact) is SubscriberSet and fact.settings.start is not None:
             self.behind()
 
-    def snapshot(self, sequence: int, time_us: int, bad: tuple[tuple[int, Outcome], ...] = ()) -> SegmentOpened:
-        """The first record of a segment."""
-        return self.registry.snapshot(sequence, time_us, bad)
+    def snapshot(
+        self, sequence: int, time_us: int, now_us: int, bad: tuple[tuple[int, Outcome], ...] = ()
+    ) -> SegmentOpened:
+        """The first record of a segment, begun at ``now_us`` by the wall clock."""
+        return self.registry.snapshot(sequence, time_us, bad)._replace(sealed_us=now_us)
 
     def save(self) -> dict[str, bytes]:
         """Parts of a checkpoint."""

@@ -94,10 +94,12 @@ class Upkeep:
         before_us = self._clock_us() - self._retention_us
         segments = self._journal.segments()
         try:
-            expired = await self._free_to_go(retention.expired(segments, before_us))
-            if expired:
-                return await self._drop(expired)
-            if segments[-1].first_time_us < before_us + self._retention_us * 7 // 8 and segments[-1].records > 1:
+            expired = await self._run_blocking(retention.expired, segments, before_us, self._journal.ages.sealed_us)
+            free = await self._free_to_go(expired)
+            if free:
+                return await self._drop(free)
+            opened_us = await self._run_blocking(self._journal.ages.opened_us, segments[-1])
+            if opened_us < before_us + self._retention_us * 7 // 8 and segments[-1].records > 1:
                 await self._roll()  # where little is written a segment would never be full, and so never expire
         except BrokerFault as fault:  # no room; it is tried again in a minute
             _log.error("syncbrok.space.retention_stuck", extra={"detail": fault.detail})
@@ -131,7 +133,7 @@ class Upkeep:
         no longer, else a subscriber that is paused would make the log grow without an end."""
         if self._journal.held_back(info):
             return "archive"
-        in_time = info.last_time_us >= self._clock_us() - 2 * self._retention_us
+        in_time = self._journal.ages.sealed_us(info) >= self._clock_us() - 2 * self._retention_us
         return "replay" if in_time and self._journal.stands_in(info, replaying) else ""
 
     async def _drop(self, expired: Sequence[SegmentInfo]) -> int:

@@ -61,7 +61,9 @@ class RandomFacts:
         known = [self.queue(sequence, time_us) for _ in range(3)]
         members = [self.subscriber(sequence, time_us) for _ in range(4)]
         bad = ((self.chance.randrange(99), Outcome.DEAD),)
-        return SegmentOpened(sequence, time_us, tuple(known), tuple(members), (), bad)
+        return SegmentOpened(
+            sequence, time_us, tuple(known), tuple(members), (), bad, self.chance.choice((0, time_us - 9))
+        )
 
     def message(self, sequence: int, time_us: int) -> Published:
         pick = self.chance.choice

@@ -61,6 +61,8 @@ def _space(report: SpaceReport) -> Iterator[Metric]:
     yield _gauge("syncbrok_recovery_clean", "1 where the broker before closed its log.", start.clean)
     yield _gauge("syncbrok_waiters", "Publishers that wait for their message to end.", report.waiters)
     yield _gauge("syncbrok_listeners", "Open event streams.", report.listeners)
+    yield _counter("syncbrok_clock_steps", "How often the machine's clock was set.", report.clock_steps)
+    yield _gauge("syncbrok_clock_step_seconds", "By how much the last time; negative: back.", report.clock_step_s)
     yield _counter("process_cpu_seconds", "CPU time of the process.", process.cpu_s)
     yield _gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes)
     yield _gauge("process_open_fds", "Open files.", process.open_files)

@@ -1,0 +1,56 @@
+"""The wall clock, and whether somebody sets it.
+
+It is compared with the monotonic one, which nobody can set: a clock that is slewed differs by less than a thousandth.
+A machine that slept looks as if its clock had been set forward, and for what is due that is the same.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from syncbrok.model import limits
+from syncbrok.space.meters import Meters
+
+_log = logging.getLogger(__name__)
+
+_EVERY_S: Final = 1.0
+
+
+def wall_us() -> int:
+    """Unix time in microseconds."""
+    return time.time_ns() // 1_000
+
+
+async def watch_clock(
+    clock_us: Callable[[], int],
+    meters: Meters,
+    stepped: Callable[[], None],
+    monotonic_s: Callable[[], float] = time.monotonic,
+    every_s: float = _EVERY_S,
+) -> None:
+    """For ever: tell every step of the clock in the log and in ``meters``, then call ``stepped``: who sleeps until
+    something is due must look at the clock again."""
+    before_us = clock_us() - int(monotonic_s() * 1e6)
+    while True:
+        await asyncio.sleep(every_s)
+        now_us = clock_us() - int(monotonic_s() * 1e6)
+        seconds = (now_us - before_us) / 1e6
+        before_us = now_us
+        if abs(seconds) >= limits.clock_step_s:
+            tell_step(seconds, meters, "the clock was set while the broker ran")
+            stepped()
+
+
+def check_start(newest_us: int, now_us: int, meters: Meters) -> None:
+    """Tell where the clock is behind the newest record of the log: one of the two times was wrong."""
+    seconds = (now_us - newest_us) / 1e6
+    if newest_us and seconds <= -limits.clock_step_s:
+        tell_step(seconds, meters, "the clock is behind the newest record of the log")
+
+
+def tell_step(seconds: float, meters: Meters, detail: str) -> None:
+    meters.clock_steps += 1
+    meters.clock_step_s = seconds
+    _log.warning("syncbrok.space.clock_stepped", extra={"seconds": seconds, "detail": detail})
