@@ -118,10 +118,17 @@ class Standing:
         return "delivered"
 
     def delivery_tried(self, sequence: int, subscriber: int) -> tuple[int, int]:
-        """(attempts, due at in Unix microseconds or 0) of a delivery that has not ended."""
+        """(attempts that have failed since it was last sent anew, due at in Unix microseconds or 0) of a delivery that
+        has not ended."""
         cursor = self.books.cursors.get(subscriber)
         tried = cursor.tried.get(sequence) if cursor else None
-        return (tried.attempts, tried.due_us) if tried else (0, 0)
+        return (tried.attempts - tried.before, tried.due_us) if tried else (0, 0)
+
+    def consumers(self, subscriber: int) -> tuple[int, int] | None:
+        """Of a subscriber whose consumers come for its messages: (how many they have, how many they have room for,
+        those they have included); None for one that is posted to."""
+        cursor = self.books.cursors.get(subscriber)
+        return (len(cursor.flight), cursor.room) if cursor is not None and cursor.subscriber.consumed else None
 
     def blocked_by(self, sequence: int) -> tuple[int, ...]:
         """The messages it waits for: parents that are not complete, and the key's predecessor."""

@@ -97,8 +97,7 @@ class Deliveries:
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _counted(self, message: Published) -> tuple[int, ...]:
-        counted = self._schedule.counted(message.sequence)
-        return counted if not message.only else tuple(number for number in counted if number == message.only)
+        return self._registry.counted(message.queue, message.sequence, message.only)
 
     def _report(self, message: Published, number: int, rows: Sequence[Row], *, counted: bool) -> DeliveryReport:
         subscriber = self._registry.subscriber_numbered(number)
@@ -147,8 +146,8 @@ class Deliveries:
         for at in range(0, len(sequences), SLICE):
             some = sequences[at : at + SLICE]
             for sequence, rows in zip(some, await self._run_blocking(_rows, self._journal, some), strict=True):
-                sorted_rows = by_subscriber(rows, self._schedule.counted(sequence))
                 head = heads[sequence]
+                sorted_rows = by_subscriber(rows, self._registry.counted(head.queue, sequence))
                 queue = self._registry.queue_name(head.queue)
                 for number, reason in chosen[sequence]:
                     name = self._registry.subscriber_id(number)

@@ -117,6 +117,16 @@ class Registry:
         """Of the queue (number), in the order they were added; empty for one that is not there."""
         return tuple(self._subscribers.get(queue, {}).values())
 
+    def counted(self, queue: int, sequence: int, only: int = 0) -> tuple[int, ...]:
+        """Numbers of the subscribers that a message of the queue (number) counts and that are still there (RULES 3),
+        in the order they were added; of a message for one subscriber alone (``only``) that one. The same however long
+        ago it has ended."""
+        return tuple(
+            subscriber.number
+            for subscriber in self._subscribers.get(queue, {}).values()
+            if subscriber.since < sequence and only in (0, subscriber.number)
+        )
+
     def subscriber(self, queue: str, id: str) -> Subscriber:  # noqa: A002 (the word of the domain)
         """Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
         found = self._subscribers[self.queue(queue).number].get(SubscriberId(id))

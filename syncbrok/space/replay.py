@@ -121,7 +121,7 @@ class Planner:
 
     def _subscribers(self, message: Published, wish: Wish, taken: set[int]) -> tuple[int, ...]:
         """Numbers of those to whom it goes again."""
-        counted = self._counted(message)
+        counted = self._registry.counted(message.queue, message.sequence, message.only)
         if message.sequence in wish.messages:
             wanted = wish.messages[message.sequence]
             if wanted is not None:
@@ -142,22 +142,14 @@ class Planner:
         not."""
         if not wish.subscriber:
             return 0
-        sequence = history.message.sequence
+        message, sequence = history.message, history.message.sequence
         every = sequence in wish.messages or wish.descendants
         return sum(
             number not in subscribers
             and (self._standing.dead_letter(sequence, number) is not None if every
                  else self._failed_through(sequence, number))
-            for number in self._counted(history.message)
+            for number in self._registry.counted(message.queue, sequence, message.only)
         )  # fmt: skip
-
-    def _counted(self, message: Published) -> tuple[int, ...]:
-        """Numbers of the subscribers that count it and are still there (RULES 3)."""
-        return tuple(
-            subscriber.number
-            for subscriber in self._registry.subscribers(message.queue)
-            if subscriber.since < message.sequence and message.only in (0, subscriber.number)
-        )
 
     def _went_well(self, sequence: int, number: int) -> bool:
         return self._standing.delivery_state(sequence, number) in ("delivered", "skipped")

@@ -138,7 +138,7 @@ class Why:
 
     def _deliveries(self, sequence: int) -> list[str]:
         """One clause for each delivery that is neither ended nor out, the most telling first."""
-        clauses = [self._delivery(sequence, subscriber) for subscriber in self._schedule.counted(sequence)]
+        clauses = [self._delivery(sequence, subscriber) for subscriber in self._schedule.pending_deliveries(sequence)]
         return [text for _, text in sorted(clause for clause in clauses if clause is not None)]
 
     def _delivery(self, sequence: int, subscriber: int) -> tuple[int, str] | None:
@@ -152,18 +152,34 @@ class Why:
             return 0, f"subscriber {name} does not take: it " + (
                 "answered 410 and is disabled" if disabled else "is paused"
             )
+        if state == "blocked":
+            return 3, f"subscriber {name} has not been tried: it waits for a parent there"
         attempts, due_us = self._schedule.delivery_tried(sequence, subscriber)
+        times = "once" if attempts == 1 else f"{attempts} times"
+        consumers = self._schedule.consumers(subscriber)
+        if consumers is not None:
+            rank, text = self._at_consumers(state, due_us, *consumers)
+            before = f"has given back {times}{'; ' if state == 'retrying' else ' and '}" if attempts else ""
+            return rank, f"subscriber {name} {before}{text}"
         if state == "retrying":
-            times = "once" if attempts == 1 else f"{attempts} times"
             return 1, f"subscriber {name} has failed {times}; next attempt {self._when(due_us)}"
         if state == "in_flight":
-            return (
-                (2, f"subscriber {name} has failed {attempts - 1} times and is being tried now")
-                if attempts > 1
-                else None
-            )
-        waits = "a parent" if state == "blocked" else "its turn"
-        return 3, f"subscriber {name} has not been tried: it waits for {waits} there"
+            return (2, f"subscriber {name} has failed {times} and is being tried now") if attempts else None
+        if attempts:
+            return 3, f"subscriber {name} has failed {times}; its next attempt is due and waits for its turn there"
+        return 3, f"subscriber {name} has not been tried: it waits for its turn there"
+
+    def _at_consumers(self, state: str, due_us: int, lent: int, room: int) -> tuple[int, str]:
+        """About a delivery that waits for somebody to come for it, or to acknowledge what was ``lent``."""
+        if state == "retrying":
+            return 1, f"it may be taken again from {self._when(due_us)}"
+        if state == "in_flight":
+            return 2, "has not acknowledged yet: a consumer has it"
+        if room == 0:
+            return 1, "does not take: none of its consumers is there"
+        if room <= lent:
+            return 3, f"does not take yet: its consumers ask for no more than the {lent} they have"
+        return 3, "has not taken yet: it waits for its turn there"
 
     def _queue(self, sequence: int, heads: dict[int, Head]) -> str:
         head = heads.get(sequence)
