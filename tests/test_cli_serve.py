@@ -262,10 +262,10 @@ def test_a_damaged_log_is_refused(used_log: Path, tmp_path: Path) -> None:
 def test_endpoints_here_are_dialled_only_while_nobody_else_can_connect(tmp_path: Path, recorder: Recorder) -> None:
     """Listening on all addresses, the broker calls nothing on this machine, unless guard.allow says so."""
     queues = f"queues: {{q: {{retry: [], subscribers: [{{endpoint: '{recorder.url}'}}]}}}}\n"
-    with BrokerProcess(tmp_path / "open", queues=queues, config="http: {host: 0.0.0.0}\n") as broker:
+    with BrokerProcess(tmp_path / "open", queues=queues, config="http: {host: 0.0.0.0, insecure: open}\n") as broker:
         told = broker.request("POST", "/v1/queues/q/messages", b"x", {"Prefer": "wait=10"}).json()
         assert told["deliveries"][0]["reason"] == "forbidden_address"
-    allowing = "http: {host: 0.0.0.0}\nguard: {allow: [127.0.0.0/8]}\n"
+    allowing = "http: {host: 0.0.0.0, insecure: open}\nguard: {allow: [127.0.0.0/8]}\n"
     with BrokerProcess(tmp_path / "allowed", queues=queues, config=allowing) as broker:
         told = broker.request("POST", "/v1/queues/q/messages", b"x", {"Prefer": "wait=10"}).json()
         assert told["deliveries"][0]["state"] == "delivered"

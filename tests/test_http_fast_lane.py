@@ -291,7 +291,7 @@ def test_a_plain_publish_is_read() -> None:
     """Header names in lower case, values without the blanks around them."""
     found = parse_head(head("Host: x", "CONTENT-LENGTH:  7 ", "Connection: Keep-Alive", "X-A:b:c", "Authorization: t"))
     given = [("content-length", "7"), ("connection", "Keep-Alive"), ("x-a", "b:c"), ("authorization", "t")]
-    assert found == Head(ORDERS, 7, "t", [("host", "x"), *given])
+    assert found == Head(ORDERS, 7, "x", "t", [("host", "x"), *given])
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def contents(space: FakeSpace) -> list[bytes]:
 
 def test_what_the_same_bytes_meant_they_mean_again() -> None:
     """A head that was seen before is the same request, and only a head that says all there is to know is kept."""
-    seen = Heads(1_000)
+    seen = Heads(1_000, lambda host: host == "x")
     plain = head("Content-Type: text/plain", "Authorization: Bearer t", length=7)
     first = seen.read(plain)
     assert first is not None
@@ -60,7 +60,7 @@ def test_what_the_same_bytes_meant_they_mean_again() -> None:
 
 def test_kept_heads_are_bounded() -> None:
     """However many different heads come, a bounded number of bounded ones is kept."""
-    seen = Heads(10**6)
+    seen = Heads(10**6, lambda host: host == "x")
     for length in range(3 * heads._KEPT_MAX):
         assert seen.read(head(length=length)) is not None
         assert len(seen) <= heads._KEPT_MAX

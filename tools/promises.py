@@ -23,6 +23,8 @@ PROMISES = {
     "a record.",
     "bounded": "A subscriber that hangs costs its own window and disk, not memory; messages with no unfinished "
     "ancestor there do not notice it.",
+    "who may speak": "Only who can connect and has a token, where there are tokens; no web page of another site; other "
+    "machines only where the configuration says so.",
 }
 RULES_MAX = 24
 _CITED = re.compile(r"RULES (\d+(?:(?:, | and | to )\d+)*)")

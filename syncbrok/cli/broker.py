@@ -17,6 +17,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from syncbrok.cli.reload import Reload, http_tokens
 from syncbrok.cli.waiting_room import WaitingRoom
 from syncbrok.config import Config
 from syncbrok.delivery.consumers import Consumers
@@ -37,7 +39,7 @@ from syncbrok.frontends.multiplexed import Multiplexed
 from syncbrok.frontends.over_http import events, page, pull, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.server import HttpServer
-from syncbrok.frontends.over_http.surface import HttpOptions, Token
+from syncbrok.frontends.over_http.surface import HttpOptions
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import FirstUse
 from syncbrok.frontends.passing import Passing
@@ -88,8 +90,10 @@ async def serve(
     variables: Mapping[str, str],
     budgets: Budgets,
     tell_address: Callable[[str], None],
+    read_config: Callable[[], Config],
 ) -> None:
-    """From the start to the end. Raises ``Fatal`` errors, and ``OSError`` where an address cannot be had."""
+    """From the start to the end. ``read_config`` reads the configuration again, on SIGHUP; it raises ``BadConfig``.
+    Raises ``Fatal`` errors, and ``OSError`` where an address cannot be had."""
     # The writer thread and the loop hand the interpreter to each other at every commit: make that quick.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     signals = _Signals(asyncio.get_running_loop())
@@ -121,7 +125,8 @@ async def serve(
             try:
                 if queues is not None:
                     await apply_queues(queues.file, space.channels, lambda: existing(space))
-                    signals.reload = lambda: tasks.create_task(_reload(queues.path, variables, space))
+                again = Reload(config, read_config, http.set_tokens)
+                signals.reload = lambda: tasks.create_task(_reload(again, queues, variables, space))
                 await guests.delete_leftovers()
                 for frontend in frontends:
                     await frontend.start()
@@ -163,8 +168,10 @@ def _webhooks(space: Space, queue: str) -> Iterator[str]:
             return
 
 
-async def _reload(path: Path, variables: Mapping[str, str], space: Space) -> None:
-    await reload_queues(path, variables, space.channels, lambda: existing(space))
+async def _reload(again: Reload, queues: Queues | None, variables: Mapping[str, str], space: Space) -> None:
+    await again.run()
+    if queues is not None:
+        await reload_queues(queues.path, variables, space.channels, lambda: existing(space))
 
 
 def _open(config: Config, budgets: Budgets) -> Space:
@@ -213,7 +220,10 @@ def _http_options(config: Config) -> HttpOptions:
         host=http.host,
         port=http.port,
         sync=config.storage.sync,
-        tokens=tuple(Token(one.name, one.sha256, one.scopes) for one in http.tokens),
+        tokens=http_tokens(http.tokens),
+        hosts=http.hosts,
+        machine_names=_machine_names(),
+        origins=http.origins,
         content_bytes_max=http.content_bytes_max,
         batch_lines_max=http.batch_lines_max,
         batch_bytes_max=http.batch_bytes_max,
@@ -223,6 +233,12 @@ def _http_options(config: Config) -> HttpOptions:
         connections_max=http.connections_max,
         connections_per_address_max=http.connections_per_address_max,
     )
+
+
+def _machine_names() -> tuple[str, ...]:
+    """By which other machines may know this one, without asking anybody's DNS."""
+    name = socket.gethostname()
+    return tuple({name, name.partition(".")[0]} - {""})
 
 
 class _Signals:

@@ -15,7 +15,7 @@ import click
 from syncbrok.cli.broker import Queues, serve
 from syncbrok.cli.exits import EXIT_CODES, CommandFailed
 from syncbrok.cli.log_lines import start_logging
-from syncbrok.config import VARIABLES, Config, load_config
+from syncbrok.config import VARIABLES, Config, beside_tokens, load_config, refuse_exposed
 from syncbrok.frontends.from_yaml import read_queues_file
 from syncbrok.space.budgets import Budgets, raise_descriptors
 
@@ -29,7 +29,8 @@ _QUEUES: Final = Path("queues.yml")
 
 _HELP: Final = f"""Run the broker until SIGTERM or SIGINT.
 
-Flags win over SYNCBROK_* variables, which win over the configuration file. SIGHUP reads the file of queues again.
+Flags win over SYNCBROK_* variables, which win over the configuration file.
+SIGHUP reads the file of queues again, and of the configuration the tokens.
 Standard output gets one line, with the address, once it serves; standard error gets its log.
 
 \b
@@ -50,6 +51,11 @@ Examples:
 @click.option("--storage", metavar="DIR", help="Where the log is kept; storage/ by default.")
 @click.option("--host", metavar="ADDRESS", help="Where to listen; 127.0.0.1 by default.")
 @click.option("--port", metavar="PORT", help="10000 by default; 0 takes any that is free.")
+@click.option(
+    "--insecure",
+    metavar="HOW",
+    help="no (the default), plaintext or open: how far a listener may be open to other machines.",
+)
 @click.option("--log-level", metavar="LEVEL", help="debug, info (the default), warning or error.")
 @click.option("--log-format", metavar="FORMAT", help="json (the default) or text.")
 def command(config_path: Path | None, queues_path: Path | None, **given: str | None) -> None:
@@ -58,17 +64,20 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
     variables = dict(os.environ)
     queues_path = queues_path or (_QUEUES if _QUEUES.exists() else None)
     queues = None if queues_path is None else Queues(queues_path, read_queues_file(queues_path, variables))
-    config = load_config(
-        config_path or (_CONFIG if _CONFIG.exists() else None),
-        variables,
-        flags,
-        None if queues is None else queues.file.storage,
-    )
+    config_path = config_path or (_CONFIG if _CONFIG.exists() else None)
+
+    def read_config() -> Config:
+        return load_config(config_path, variables, flags, None if queues is None else queues.file.storage)
+
+    config = read_config()
+    refuse_exposed(config)
     os.umask(0o077)  # the log and the secrets are nobody else's business
     start_logging(config.logging.level, config.logging.format)
     for name, meant in misspelt(variables):
         _log.warning("syncbrok.broker.variable_unknown", extra={"variable": name, "did_you_mean": meant})
     budgets = Budgets.of(raise_descriptors())
+    for name in beside_tokens(config):
+        _log.warning("syncbrok.broker.frontend_without_tokens", extra={"frontend": name})
 
     def tell_address(url: str) -> None:
         with suppress(BrokenPipeError):  # nobody reads it; the broker is no less up for that
@@ -76,7 +85,7 @@ def command(config_path: Path | None, queues_path: Path | None, **given: str | N
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(config, queues, variables, budgets, tell_address))
+            runner.run(serve(config, queues, variables, budgets, tell_address, read_config))
     except OSError as error:
         raise _unusable(error, config) from error
 

@@ -1,5 +1,6 @@
 """How the broker runs. Outside this package only the names below are used."""
 
+from syncbrok.config.exposure import beside_tokens, refuse_exposed
 from syncbrok.config.load import FLAGS, VARIABLES, load_config
 from syncbrok.config.sections import Config, FramedConfig, HttpConfig, MsgpackBusConfig, TokenConfig
 
@@ -11,5 +12,7 @@ __all__ = [
     "HttpConfig",
     "MsgpackBusConfig",
     "TokenConfig",
+    "beside_tokens",
     "load_config",
+    "refuse_exposed",
 ]

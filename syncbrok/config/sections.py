@@ -42,6 +42,12 @@ class HttpConfig:
     host: str = LOOPBACK
     port: int = 10_000
     tokens: tuple[TokenConfig, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """names by which clients call this broker, besides this machine's own"""
+    origins: tuple[str, ...] = ()
+    """sites whose web pages may ask it"""
+    insecure: str = "no"
+    """``no``, ``plaintext`` or ``open``: how far a listener may be open to other machines"""
     content_bytes_max: int = limits.content_bytes_max
     batch_lines_max: int = limits.batch_lines_max
     batch_bytes_max: int = limits.batch_bytes_max

@@ -3,16 +3,20 @@
 Each parser raises ``BadSetting`` with what was expected; who calls it adds file, line and key.
 """
 
+import hashlib
 import re
 from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from syncbrok.config.sections import SCOPES, TokenConfig
 from syncbrok.log.options import PIPELINE, Archive
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import expected, parse_bytes, parse_duration_s, render_bytes, render_duration
+
+_OF_NOTHING: Final = frozenset(hashlib.sha256(text).hexdigest() for text in (b"", b"\n", b"\r\n"))
+"""what ``sha256sum`` says of a token that is not there"""
 
 
 def whole_number(low: int, high: int) -> Callable[[Any], int]:
@@ -95,6 +99,36 @@ def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
     return tuple(networks)
 
 
+def _texts(value: Any, what: str) -> list[str]:
+    """A list of text, or text with commas between (a variable, a flag)."""
+    found = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise expected(what, value)
+    return found
+
+
+def host_names(value: Any) -> tuple[str, ...]:
+    what = "a list of names by which clients call this broker, such as [broker.example], without ports"
+    found = _texts(value, what)
+    for one in found:
+        if not re.fullmatch(r"[0-9A-Za-z_.-]{1,253}", one):
+            raise expected(what, one)
+    return tuple(found)
+
+
+def origins(value: Any) -> tuple[str, ...]:
+    what = "a list of origins such as [https://shop.example], each scheme://name or scheme://name:port"
+    found = _texts(value, what)
+    for one in found:
+        if not re.fullmatch(r"https?://([0-9A-Za-z_.-]{1,253}|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?", one):
+            raise expected(what, one)
+    return tuple(found)
+
+
+def insecure(value: Any) -> str:
+    return one_of("no", "plaintext", "open")("no" if value is False else value)  # YAML reads a bare no as false
+
+
 def tokens(value: Any) -> tuple[TokenConfig, ...]:
     what = "a list of {name, sha256, scopes}"
     if not isinstance(value, list):
@@ -115,6 +149,8 @@ def token(value: Any) -> TokenConfig:
         raise expected("a token's name of 1 to 128 characters", name)
     if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
         raise BadSetting(f"token {name!r}: expected sha256 as 64 hex digits (printf %s TOKEN | sha256sum)")
+    if digest.lower() in _OF_NOTHING:
+        raise BadSetting(f"token {name!r}: this is the sha256 of nothing: was the variable empty that was hashed?")
     if not isinstance(scopes, list) or not scopes or not all(scope in SCOPES for scope in scopes):
         raise expected(f"scopes of token {name!r} as a list of {', '.join(SCOPES)}", scopes)
     return TokenConfig(name, digest.lower(), frozenset(scopes))

@@ -24,7 +24,9 @@ class BrowserFailed(Exception):
 class Browser:
     """Headless Chromium. Every call blocks: from a test with an event loop, use ``asyncio.to_thread``."""
 
-    def __init__(self, profile: Path, width: int = 1_280, height: int = 900) -> None:
+    def __init__(self, profile: Path, *arguments: str, width: int = 1_280, height: int = 900) -> None:
+        """``arguments``: more flags of Chromium."""
+        self._arguments = arguments
         self._port = free_port()
         self._profile = profile
         self._size = (width, height)
@@ -44,6 +46,7 @@ class Browser:
                 "--disable-dev-shm-usage",
                 f"--user-data-dir={self._profile}",
                 f"--window-size={self._size[0]},{self._size[1]}",
+                *self._arguments,
             ],
         }
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
@@ -66,6 +69,10 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         """What ``script`` returns; it sees ``arguments``."""
         return self._on("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def run_async(self, script: str, *arguments: Any) -> Any:
+        """As ``run``, for what ``script`` gives to its last argument, a function."""
+        return self._on("POST", "/execute/async", {"script": script, "args": list(arguments)})
 
     def text(self, selector: str = "main") -> str:
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", selector))

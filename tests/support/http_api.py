@@ -79,7 +79,8 @@ class Api:
 @asynccontextmanager
 async def served(channels: Any, view: Any, *extra_routes: Route, **options: Any) -> AsyncIterator[Api]:
     """A running frontend; ``options`` are fields of ``HttpOptions``."""
-    server = HttpServer(channels, view, HttpOptions(port=0, **options), extra_routes)
+    # Requests that a test writes by hand say ``Host: x``.
+    server = HttpServer(channels, view, HttpOptions(port=0, **{"machine_names": ("x",)} | options), extra_routes)
     await server.start()
     try:
         async with aiohttp.ClientSession(auto_decompress=False) as session:

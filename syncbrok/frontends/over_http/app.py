@@ -17,7 +17,6 @@ from syncbrok.frontends.over_http import (
     queues,
     subscribers,
 )
-from syncbrok.frontends.over_http.auth import Tokens
 from syncbrok.frontends.over_http.body import JSON_BYTES_MAX, expectation
 from syncbrok.frontends.over_http.gate import GATE, SERVER, Gate
 from syncbrok.frontends.over_http.routes import Route
@@ -45,11 +44,12 @@ def make_app(
     """The whole surface as an application. ``extra_routes`` are registered, guarded and described like the others."""
     surface = Surface(channels, view, options)
     rows: dict[Callable[[web.Request], Awaitable[web.StreamResponse]], Route] = {}
-    gate = Gate(Tokens(options.tokens), rows, options.sync)
+    gate = Gate(options, rows)
     routes = (*_ROUTES, *health.routes(gate), *extra_routes)
     # Bodies are bounded where they are read; the largest any route takes is the bound for code that does not.
     app = web.Application(middlewares=[gate.middleware()], client_max_size=options.batch_bytes_max)
     app[SURFACE], app[GATE] = surface, gate
+    app.on_response_prepare.append(gate.allow_reading)
     for route in (*routes, openapi.route(routes)):
         handler = partial(route.handler, surface)
         rows[handler] = route

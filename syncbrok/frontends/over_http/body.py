@@ -32,6 +32,14 @@ def refuse_early(request: web.BaseRequest, bytes_max: int) -> None:
         raise _too_large(bytes_max, length)
 
 
+def refuse_no_json(request: web.BaseRequest) -> None:
+    """Raises ``UnsupportedMedia`` where there is a body that is not said to be JSON. Without this a page can send JSON
+    as text, which its browser does not ask leave for."""
+    kind = request.content_type
+    if request.body_exists and kind != "application/json" and not kind.endswith("+json"):
+        raise UnsupportedMedia(f"with an Origin this route takes application/json only, not {kind[:60]!r}")
+
+
 async def read_body(request: web.Request, bytes_max: int, timeout_s: float) -> bytes:
     """The whole body. Raises ``TooLarge``, ``TooSlow``, ``UnsupportedMedia``, and ``Malformed`` where it breaks off."""
     refuse_early(request, bytes_max)

@@ -61,7 +61,7 @@ class Lanes:
         self.hand_over = hand_over
         self.open: set[FastLane] = set()
         self.date = formatdate(usegmt=True)
-        self.heads = Heads(min(BODY_BYTES_MAX, surface.options.content_bytes_max))
+        self.heads = Heads(min(BODY_BYTES_MAX, surface.options.content_bytes_max), gate.answers_for)
         self.kept_head = self.heads.kept
         self.stopping = False
         self.emptied = asyncio.Event()

@@ -1,8 +1,10 @@
-"""What every request passes: no page of another site may act for the browser's user, the token must fit, nothing may be
-asked that the route does not know, and whatever goes wrong becomes a problem document."""
+"""What every request passes: it must be meant for this broker, no page of another site may act for the browser's user,
+the token must fit, and nothing may be asked that the route does not know. Whatever goes wrong becomes a problem
+document.
+"""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -10,8 +12,10 @@ from aiohttp.typedefs import Handler, Middleware
 
 from syncbrok.frontends.over_http import problems, query
 from syncbrok.frontends.over_http.auth import Tokens
-from syncbrok.frontends.over_http.routes import Route
-from syncbrok.frontends.over_http.surface import PUBLISH, SYNC
+from syncbrok.frontends.over_http.authorities import Authorities
+from syncbrok.frontends.over_http.body import refuse_no_json
+from syncbrok.frontends.over_http.routes import JSON, Route
+from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, HttpOptions, Token
 from syncbrok.model.errors import Forbidden, SyncbrokError
 
 SERVER = "Syncbrok"
@@ -21,17 +25,42 @@ _OTHER_SITES = ("cross-site", "same-site")
 _READING = ("GET", "HEAD")
 _STRICT = "/v1/"
 """The routes of ours. The original's never looked at a query, and what asks for the page or the health may add one."""
+_ANY_HOST = ("/healthz", "/readyz", "/metrics")
+"""Whatever watches a broker calls it by an address, or a name, of its own."""
+_PREFLIGHT_S = 600
+_READABLE = "Location, Retry-After, Syncbrok-Sync, WWW-Authenticate"
+"""headers of an answer that a page of ``http.origins`` may read"""
 
 
 class Gate:
-    """``routes``: handler -> its row of the table, for what it is guarded by. ``sync``: the log's policy, named in
-    refusals of publishes too (RULES 1). ``answers`` counts by status."""
+    """``routes``: handler -> its row of the table, for what it is guarded by. ``answers`` counts by status."""
 
-    def __init__(self, tokens: Tokens, routes: Mapping[Handler, Route], sync: str) -> None:
+    def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route]) -> None:
         self.answers: Counter[int] = Counter()
-        self._tokens = tokens
+        self._tokens = Tokens(options.tokens)
+        self._any_host_with_tokens = not options.hosts
+        self._authorities = Authorities(
+            (*options.hosts, *options.machine_names),
+            options.origins,
+            any_host=bool(options.tokens) and self._any_host_with_tokens,
+        )
+        self.answers_for = self._authorities.answers_for
         self._routes = routes
-        self._sync = sync
+        self._sync = options.sync
+        self._under_way: dict[int, tuple[web.Request, str]] = {}
+        """by ``id``: what was let in by a token and has not been answered, with the scope it needs"""
+
+    def set_tokens(self, tokens: Sequence[Token]) -> None:
+        """These and no others from now on. Requests under way whose token would not be let in any more end: a stream
+        lasts for days, and who takes a token away means at once."""
+        self._tokens = Tokens(tokens)
+        self._authorities.any_host = bool(tokens) and self._any_host_with_tokens
+        for request, scope in list(self._under_way.values()):
+            try:
+                self.check(request.headers.get("Authorization", ""), scope)
+            except SyncbrokError:
+                if request.transport is not None:
+                    request.transport.abort()
 
     def middleware(self) -> Middleware:
         @web.middleware
@@ -44,6 +73,14 @@ class Gate:
 
         return gate
 
+    async def allow_reading(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Before the headers of an answer go out: a page of ``http.origins`` may read it (CORS), no other one."""
+        origin = request.headers.get("Origin")
+        if origin is not None and self._authorities.trusts(origin):
+            response.headers["Access-Control-Allow-Origin"] = origin
+            response.headers["Access-Control-Expose-Headers"] = _READABLE
+            response.headers.add("Vary", "Origin")
+
     def check(self, authorization: str, scope: str) -> None:
         """Raises ``Unauthorized`` or ``Forbidden`` where tokens are configured and this one does not do."""
         if self._tokens:
@@ -52,14 +89,13 @@ class Gate:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         route = self._routes.get(request.match_info.handler)
         try:
-            # Browsers name where a request comes from. Without this any web page could publish to, or empty, a broker
-            # that listens on its reader's loopback. Programs do not send the header.
-            site = request.headers.get("Sec-Fetch-Site")
-            if site in _OTHER_SITES and request.method not in _READING:
-                raise Forbidden("a page of another site may not act here")  # noqa: TRY301
+            self._check_source(request, route)
+            if request.method == "OPTIONS" and self._is_preflight(request):
+                return _preflight(request)
             if route is not None:
                 if self._tokens and route.scope is not None:
                     self.check(request.headers.get("Authorization", ""), route.scope)
+                    self._under_way[id(request)] = (request, route.scope)
                 if request.query_string and route.path.startswith(_STRICT):
                     query.check(request, [one.name for one in route.query])
             return await handler(request)
@@ -69,9 +105,41 @@ class Gate:
             return problems.from_aiohttp(error, request)
         except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
             response = problems.answer(problems.unforeseen(request.method, request.path, error))
+        finally:
+            self._under_way.pop(id(request), None)
         if route is not None and route.scope == PUBLISH:
             response.headers[SYNC] = self._sync
         return response
+
+    def _check_source(self, request: web.Request, route: Route | None) -> None:
+        """Which name the request is for, and which page it comes from. Raises ``ClientFault``."""
+        hosts = request.headers.getall("Host", [])
+        if route is None or route.path not in _ANY_HOST:
+            self._authorities.check_host(hosts, optional=request.version < (1, 1))
+        origin = request.headers.get("Origin")
+        if origin is not None:
+            self._authorities.check_origin(origin, hosts[0] if hosts else "")
+            if route is not None and route.body is not None and [*route.body.media] == [JSON]:
+                refuse_no_json(request)
+            return
+        # Older browsers, and requests that carry no Origin, say at least whether another site has sent them.
+        acts = request.method not in _READING or "Upgrade" in request.headers
+        if acts and request.headers.get("Sec-Fetch-Site") in _OTHER_SITES:
+            raise Forbidden("a page of another site may not act here")
+
+    def _is_preflight(self, request: web.Request) -> bool:
+        """Whether a browser asks if a page of ``http.origins`` may send a request (CORS)."""
+        asks = "Access-Control-Request-Method" in request.headers
+        return asks and self._authorities.trusts(request.headers.get("Origin", ""))
+
+
+def _preflight(request: web.Request) -> web.Response:
+    headers = {
+        "Access-Control-Allow-Methods": "GET, HEAD, POST, PATCH, DELETE",
+        "Access-Control-Allow-Headers": request.headers.get("Access-Control-Request-Headers", "Content-Type"),
+        "Access-Control-Max-Age": str(_PREFLIGHT_S),
+    }
+    return web.Response(status=204, headers=headers)
 
 
 GATE: Final = web.AppKey("gate", Gate)

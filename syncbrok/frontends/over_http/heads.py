@@ -4,6 +4,7 @@ Publishers repeat themselves: all that changes in their heads, if anything, is t
 before they mean again, so a head that was seen before costs one look into a dictionary, where reading takes 15 us.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from syncbrok.frontends.over_http.headers import plain_type
@@ -16,7 +17,7 @@ _END: Final = "/messages HTTP/1.1"
 _LONG_WAY: Final = frozenset(
     {
         *("ce-causationid", "content-encoding", "expect", "http2-settings", "keep-alive", "prefer", "proxy-connection"),
-        *("sec-fetch-site", "te", "trailer", "transfer-encoding", "upgrade"),
+        *("origin", "sec-fetch-site", "te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
 _REPEATABLE: Final = "syncbrok-"
@@ -32,6 +33,7 @@ class Head(NamedTuple):
 
     queue: QueueName
     content_bytes: int
+    host: str
     authorization: str
     headers: list[tuple[str, str]]
     """names in lower case"""
@@ -69,16 +71,18 @@ def parse_head(head: bytes) -> Head | None:
         return None
     if given.get("connection", _STAYS).lower() != _STAYS:
         return None
-    return Head(queue, int(length), given.get("authorization", ""), headers)
+    return Head(queue, int(length), given["host"], given.get("authorization", ""), headers)
 
 
 class Heads:
     """Reads heads, and keeps those that say all there is to know: the others differ from message to message. At most
-    2,048 of them, of 1 KiB each. A head says what is asked, never that it is granted: nothing is kept of that."""
+    2,048 of them, of 1 KiB each. A head says what is asked, never that a token grants it: nothing is kept of that."""
 
-    def __init__(self, content_bytes_max: int) -> None:
-        """A publish of more than ``content_bytes_max`` is none of these."""
+    def __init__(self, content_bytes_max: int, answers_for: Callable[[str], bool]) -> None:
+        """A publish of more than ``content_bytes_max`` is none of these, nor one to a host that ``answers_for`` does
+        not know: aiohttp's way refuses it. What is known once is kept; see ``forget``."""
         self._content_bytes_max = content_bytes_max
+        self._answers_for = answers_for
         self._kept: dict[bytes, Head] = {}
         self.kept = self._kept.get
         """the head that these bytes are, where that is known"""
@@ -89,7 +93,7 @@ class Heads:
         if head is not None:
             return head
         head = parse_head(text)
-        if head is None or head.content_bytes > self._content_bytes_max:
+        if head is None or head.content_bytes > self._content_bytes_max or not self._answers_for(head.host):
             return None
         try:
             content_type = plain_type(head.headers)
@@ -103,6 +107,10 @@ class Heads:
                 self._kept.clear()
             self._kept[text] = head
         return head
+
+    def forget(self) -> None:
+        """``answers_for`` may answer otherwise from now on."""
+        self._kept.clear()
 
     def __len__(self) -> int:
         """How many are kept."""

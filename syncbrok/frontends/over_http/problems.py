@@ -13,6 +13,7 @@ from typing import NamedTuple
 import orjson
 from aiohttp import web
 
+from syncbrok.frontends.over_http.authorities import Misdirected
 from syncbrok.frontends.over_http.leases import LeaseOver
 from syncbrok.model import errors
 
@@ -80,6 +81,11 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
     errors.Lost: Row(410, "It was lost in a gap of the log", "a backup of the log may still have it"),
     errors.TooLarge: Row(413, "It is too large"),
     UnsupportedMedia: Row(415, "The body has a form this route does not take"),
+    Misdirected: Row(
+        421,
+        "The request is for another host",
+        "call the broker by its address or by localhost, or add the name to http.hosts in config/broker.yml",
+    ),
     HeadersTooLarge: Row(431, "The request's headers are too large", "what is long belongs into the body"),
     errors.UnknownParent: Row(
         422,

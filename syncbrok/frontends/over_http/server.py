@@ -12,7 +12,7 @@ from syncbrok.frontends.over_http.connection import HEADERS_MAX, LINE_BYTES_MAX,
 from syncbrok.frontends.over_http.fast_lane import FastLane, Lanes
 from syncbrok.frontends.over_http.gate import GATE
 from syncbrok.frontends.over_http.routes import Route
-from syncbrok.frontends.over_http.surface import HttpOptions
+from syncbrok.frontends.over_http.surface import HttpOptions, Token
 from syncbrok.space.channels import Channels
 from syncbrok.space.view import View
 
@@ -55,7 +55,8 @@ class HttpServer:
         # handler that it has cancelled.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=options.stop_timeout_s / 2)
         self._limits = Limits(options.headers_timeout_s, options.connections_max, options.connections_per_address_max)
-        self._lanes = Lanes(app[SURFACE], app[GATE], self._limits, self._hand_over)
+        self._gate = app[GATE]
+        self._lanes = Lanes(app[SURFACE], self._gate, self._limits, self._hand_over)
         self._sweep_s = min(_SWEEP_S, options.headers_timeout_s / 4, options.body_timeout_s / 4)
         self._sweeping: asyncio.TimerHandle | None = None
         self._listeners: list[asyncio.Server] = []
@@ -89,6 +90,11 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         for one in sockets:
             self._listeners.append(await loop.create_server(self.connect, sock=one, backlog=_BACKLOG))
+
+    def set_tokens(self, tokens: Sequence[Token]) -> None:
+        """These and no others from now on. What is under way with a token that is gone, or may do less, is ended."""
+        self._gate.set_tokens(tokens)
+        self._lanes.heads.forget()
 
     def connect(self) -> FastLane:
         """The protocol of a new connection."""

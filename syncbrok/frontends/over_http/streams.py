@@ -21,7 +21,7 @@ from syncbrok.frontends.over_http.socket_frames import Acknowledge, PublishOne, 
 from syncbrok.frontends.over_http.surface import CONSUME, PUBLISH, Surface
 from syncbrok.frontends.passing import Guest, Passing
 from syncbrok.model import limits
-from syncbrok.model.errors import ClientFault, Forbidden, Malformed, SyncbrokError
+from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError
 from syncbrok.model.names import SEQUENCE_MAX, QueueName, SubscriberId, parse_subscriber_id
 from syncbrok.space.channels import Accepted, Publish
 
@@ -56,8 +56,6 @@ async def stream(streams: Streams, surface: Surface, request: web.Request) -> we
     socket.headers["Server"] = SERVER  # the gate comes too late for a stream
     if not socket.can_prepare(request).ok:
         return await _tail(surface, request, queue)
-    if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
-        raise Forbidden("a page of another site may not act here")
     window = query.number(request, "window", limits.window_default, 1, limits.window_max)
     conversation = _Socket(streams, surface, request, queue, socket)
     await conversation.join(request.query.get("group"), request.query.get("start", "now"), window)

@@ -35,6 +35,12 @@ class HttpOptions:
     sync: str = "always"
     """the log's policy, ``always`` or ``interval:<ms>``: named in answers to publishes that were refused"""
     tokens: tuple[Token, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """names by which clients may call this broker; where there are none, but tokens, they may use any"""
+    machine_names: tuple[str, ...] = ()
+    """this machine's own, which are always taken"""
+    origins: tuple[str, ...] = ()
+    """sites whose web pages may ask this broker, such as ``https://shop.example``"""
     content_bytes_max: int = limits.content_bytes_max
     batch_lines_max: int = limits.batch_lines_max
     batch_bytes_max: int = limits.batch_bytes_max

@@ -1,0 +1,43 @@
+"""A broker is open to other machines only on purpose.
+
+A listener on anything but loopback that asks for no token lets everybody who can connect do everything; one that asks,
+but speaks in clear, shows the token to everybody on the way. Both are right in some places (behind a proxy, inside a
+container), and then ``http.insecure`` says so.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from syncbrok.config.sections import Config, is_loopback
+from syncbrok.model.errors import BadConfig
+
+
+def refuse_exposed(config: Config) -> None:
+    """Raises ``BadConfig`` where a listener is open further than ``http.insecure`` says."""
+    http = config.http
+    allowed = {"no": 0, "plaintext": 1, "open": 2}[http.insecure]
+    if not is_loopback(http.host) and allowed < (1 if http.tokens else 2):
+        if http.tokens:
+            what = f"http.host is {http.host}: tokens would go over the network in clear"
+            mend = "set http.insecure: plaintext (SYNCBROK_HTTP_INSECURE, --insecure) where something else encrypts"
+        else:
+            what = f"http.host is {http.host} and no tokens are set: everybody who can connect may do everything"
+            mend = "set http.tokens, or http.insecure: open (SYNCBROK_HTTP_INSECURE, --insecure) to have it so"
+        raise BadConfig(f"{what}; {mend}, or listen on 127.0.0.1", key="http.host")
+    for name, host in _tcp_listeners(config):
+        if not is_loopback(host) and allowed < 2:
+            what = f"frontends.{name}.host is {host}: this format knows no tokens, whoever can connect may use it"
+            mend = "set http.insecure: open (SYNCBROK_HTTP_INSECURE, --insecure) to have it so, or listen on 127.0.0.1"
+            raise BadConfig(f"{what}; {mend}", key=f"frontends.{name}.host")
+
+
+def beside_tokens(config: Config) -> list[str]:
+    """The TCP frontends that let whoever is on this machine pass by the tokens, which are set for HTTP only."""
+    return [name for name, _ in _tcp_listeners(config)] if config.http.tokens else []
+
+
+def _tcp_listeners(config: Config) -> Iterator[tuple[str, str]]:
+    for one in fields(config.frontends):
+        settings = getattr(config.frontends, one.name)
+        if settings is not None:
+            yield one.name, settings.host
