@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Event
 
 from syncbrok.log import files
+from syncbrok.log.descriptors import open_file
 from syncbrok.model.errors import LogFull
 from syncbrok.model.limits import MIB
 
@@ -64,7 +65,7 @@ def prepare_blank(path: Path, room_bytes: int, least_bytes: int, hurry: Callable
     system's own journal (282 us instead of 575 for 160 KB, 99th percentile 1.1 ms instead of 5.1).
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             if files.give_room(descriptor, room_bytes):
                 _fill(descriptor, path, room_bytes, hurry)

@@ -28,6 +28,7 @@ from typing import BinaryIO
 from crc32c import crc32c
 
 from syncbrok.log import files
+from syncbrok.log.descriptors import reading
 
 _MAGIC = b"SYBRCKPT"
 _VERSION = 1
@@ -78,7 +79,7 @@ def load(
 
 def _read(path: Path, uuid: bytes, crc_of_record: Callable[[int], int | None]) -> tuple[int, dict[str, bytes]] | None:
     try:
-        with path.open("rb") as file:
+        with reading(path) as file:
             head = file.read(_HEAD_BYTES)
             if len(head) < _HEAD_BYTES or crc32c(head[: _HEAD.size]) != _CRC.unpack_from(head, _HEAD.size)[0]:
                 return None

@@ -3,8 +3,11 @@
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from syncbrok.log.descriptors import open_file
 from syncbrok.model.errors import LogFailed, LogFull, LogLocked
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
@@ -77,13 +80,31 @@ def sync(descriptor: int, path: Path) -> None:
 def sync_directory(directory: Path) -> None:
     """Make names durable: without it a crash may forget a file that was renamed or removed. Raises ``LogFailed``."""
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
     except OSError as problem:
         raise LogFailed(f"fsync of {directory} failed: {problem.strerror}", file=str(directory)) from problem
+
+
+@contextmanager
+def new_names(directory: Path) -> Iterator[None]:
+    """Names that change inside are durable afterwards, as with ``sync_directory``. The directory is opened first: once
+    a name has changed, it must not lack a descriptor. Raises ``NoDescriptors``, ``LogFailed``."""
+    try:
+        descriptor = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as problem:
+        raise LogFailed(f"opening {directory} failed: {problem.strerror}", file=str(directory)) from problem
+    try:
+        yield
+        try:
+            os.fsync(descriptor)
+        except OSError as problem:
+            raise LogFailed(f"fsync of {directory} failed: {problem.strerror}", file=str(directory)) from problem
+    finally:
+        os.close(descriptor)
 
 
 def make_directory(directory: Path) -> None:
@@ -98,17 +119,17 @@ def make_directory(directory: Path) -> None:
 def replace_file(path: Path, data: bytes) -> None:
     """``path`` holds ``data`` or, after a crash, what it held before. Raises ``LogFull`` or ``LogFailed``."""
     temporary = path.with_name(path.name + ".tmp")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with new_names(path.parent):
         try:
-            write_at(descriptor, data, 0, temporary)
-            sync(descriptor, temporary)
-        finally:
-            os.close(descriptor)
-        temporary.rename(path)
-    except OSError as problem:
-        raise write_problem(problem, path) from problem
-    sync_directory(path.parent)
+            descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            try:
+                write_at(descriptor, data, 0, temporary)
+                sync(descriptor, temporary)
+            finally:
+                os.close(descriptor)
+            temporary.rename(path)
+        except OSError as problem:
+            raise write_problem(problem, path) from problem
 
 
 def give_room(descriptor: int, length: int) -> bool:
@@ -125,7 +146,7 @@ def give_room(descriptor: int, length: int) -> bool:
 def take_lock(directory: Path) -> int:
     """The descriptor that holds the log's exclusive lock; closing it lets go. Raises ``LogLocked``."""
     path = directory / "lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as problem:

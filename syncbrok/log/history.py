@@ -12,6 +12,7 @@ import numpy.typing as npt
 from syncbrok.log import files, segment, stream
 from syncbrok.log.catalogue import Catalogue, Part
 from syncbrok.log.codec import Buffer, Corrupt, walk
+from syncbrok.log.descriptors import reading
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.facts import FactOrRun
@@ -38,7 +39,7 @@ def _whole(part: Part, index: SegmentIndex, buffer: bytearray, end: int) -> tupl
     """The bytes of a segment and the offsets of its records. A sealed one is verified (recovery has looked at the
     other, record by record)."""
     data = memoryview(buffer)[:end]
-    with part.info.path.open("rb") as file:
+    with reading(part.info.path) as file:
         files.read_into(file.fileno(), data, 0)
     damage = segment.scrub_bytes(data) if part.active is None else None
     if damage is not None:

@@ -15,6 +15,7 @@ from syncbrok.log import files, segment, stream
 from syncbrok.log.blocks import BLOCK_BYTES_MAX, Block, hop_block, hop_header, together, walk_block
 from syncbrok.log.catalogue import Catalogue, Part
 from syncbrok.log.codec import Corrupt, Header, Kind
+from syncbrok.log.descriptors import open_file
 from syncbrok.log.index import SegmentIndex, text_hash
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 from syncbrok.model.errors import LogCorrupt
@@ -126,7 +127,7 @@ class Reader:
         blocks = self._blocks(part, records)
         if not blocks:
             return
-        descriptor = os.open(part.info.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_file(part.info.path, os.O_RDONLY)
         try:
             for run in together(blocks):
                 if len(run) == 1 and run[0].end - run[0].start > BLOCK_BYTES_MAX:
@@ -183,7 +184,7 @@ class Reader:
             blocks = self._blocks(part, [sequence])
             if not blocks:
                 return None
-            descriptor = os.open(part.info.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_file(part.info.path, os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from syncbrok.log import files
+from syncbrok.log.descriptors import open_file
 
 NAME = "reserve"
 
@@ -21,7 +22,7 @@ class Reserve:
         """Take up the room; False where there is none. Raises ``OSError`` where the disk fails otherwise."""
         if not self._size_bytes:
             return True
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = open_file(self._path, os.O_RDWR | os.O_CREAT)
         try:
             if files.give_room(descriptor, self._size_bytes):
                 return True

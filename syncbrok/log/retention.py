@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 from crc32c import crc32c
 
 from syncbrok.log import files
+from syncbrok.log.descriptors import reading
 from syncbrok.log.options import PIPELINE, Archive
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed
@@ -88,7 +89,7 @@ def may_drop(path: Path, archive: Archive) -> bool:
 
 def file_crc(path: Path) -> int:
     """CRC-32C of a whole file."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         return _each_chunk(file.read)[1]
 
 
@@ -131,13 +132,13 @@ def archive_segment(path: Path, archive: Path) -> Copy:
     where the copy differs); the segment and what was archived before are untouched then."""
     archive.mkdir(parents=True, exist_ok=True)
     unfinished = archive / f"{path.name}.tmp"
-    with path.open("rb") as source, unfinished.open("wb") as target:
+    with reading(path) as source, unfinished.open("wb") as target:
         size, crc = _each_chunk(source.read, target.write)
         target.flush()
         os.fsync(target.fileno())
         # Otherwise the copy would be read back from memory, which says nothing about the disk.
         os.posix_fadvise(target.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    with unfinished.open("rb") as copied:
+    with reading(unfinished) as copied:
         if _each_chunk(copied.read) != (size, crc):
             raise ArchiveFailed(f"the copy {unfinished} differs from {path}; is the archive's disk sound?")
     unfinished.replace(archive / path.name)

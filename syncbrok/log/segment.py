@@ -21,6 +21,7 @@ from syncbrok.log.codec import (
     read_header,
     walk_verified,
 )
+from syncbrok.log.descriptors import open_file, reading
 from syncbrok.log.layout import HEADER_BYTES, SEALED_STRUCT
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
 from syncbrok.model.facts import SegmentOpened, SegmentSealed
@@ -118,7 +119,7 @@ def corrupt_error(path: Path, offset: int, first: int, last: int | None, why: st
 
 def read_segment_header(path: Path) -> SegmentHeader:
     """The header of the segment at ``path``. Raises ``LogCorrupt``."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         header = unpack_segment_header(file.read(SEGMENT_HEADER_BYTES))
     base = int(path.stem)
     if isinstance(header, Corrupt):
@@ -130,7 +131,7 @@ def read_segment_header(path: Path) -> SegmentHeader:
 
 def read_seal(path: Path) -> tuple[Header, SegmentSealed] | None:
     """The footer of a sealed segment; None where the file does not end with one."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size < SEGMENT_HEADER_BYTES + SEAL_BYTES:
             return None
@@ -142,7 +143,7 @@ def read_seal(path: Path) -> tuple[Header, SegmentSealed] | None:
 
 def read_first_record(path: Path) -> Decoded | Incomplete | Corrupt:
     """The record that a segment begins with, verified, and no more of the file."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         data = files.read_at(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES)
         header = read_header(data)
         if not isinstance(header, Header):
@@ -152,7 +153,7 @@ def read_first_record(path: Path) -> Decoded | Incomplete | Corrupt:
 
 def read_segment(path: Path, start: int = 0, end: int | None = None) -> bytes:
     """The bytes of a segment from ``start`` to ``end`` (None: to the end of the file)."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         length = (os.fstat(file.fileno()).st_size if end is None else end) - start
         return files.read_at(file.fileno(), length, start)
 
@@ -172,7 +173,7 @@ def read_records(
 
     ``Decoded.end`` counts from the beginning of a block, not of the file: use ``header.record_bytes``.
     """
-    with path.open("rb") as file:
+    with reading(path) as file:
         descriptor = file.fileno()
         size = os.fstat(descriptor).st_size if end is None else end
         at, block_bytes = start, _BLOCK_BYTES
@@ -216,7 +217,7 @@ def scrub_bytes(data: Buffer) -> Corrupt | None:
 def info_of_sealed(path: Path, seal: tuple[Header, SegmentSealed]) -> SegmentInfo:
     """What others see of a sealed segment, from its ends alone."""
     header, fact = seal
-    with path.open("rb") as file:
+    with reading(path) as file:
         first = read_header(files.read_at(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES))
         size = os.fstat(file.fileno()).st_size
     base = int(path.stem)
@@ -228,11 +229,18 @@ def info_of_sealed(path: Path, seal: tuple[Header, SegmentSealed]) -> SegmentInf
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
+def _flags(every_write_synced: bool) -> int:
+    return os.O_RDWR | (os.O_DSYNC if every_write_synced else 0)
+
+
 class ActiveSegment:
     """The segment that is written to, by one thread. ``end`` is where the next record goes; ``records`` and ``crc``
     are what its seal will say."""
 
-    def __init__(self, path: Path, info: SegmentInfo, crc: int, *, every_write_synced: bool) -> None:
+    def __init__(
+        self, path: Path, info: SegmentInfo, crc: int, *, every_write_synced: bool, descriptor: int | None = None
+    ) -> None:
+        """``descriptor``: of ``path``, where it is open already."""
         self.path = path
         self.base = info.base
         self.end = info.bytes
@@ -240,8 +248,7 @@ class ActiveSegment:
         self.first_time_us = info.first_time_us
         self.last_time_us = info.last_time_us
         self.crc = crc
-        flags = os.O_RDWR | (os.O_DSYNC if every_write_synced else 0)
-        self._descriptor = os.open(path, flags)
+        self._descriptor = open_file(path, _flags(every_write_synced)) if descriptor is None else descriptor
         self.snapshot_end = SEGMENT_HEADER_BYTES + self._first_record_bytes()
 
     @classmethod
@@ -252,20 +259,22 @@ class ActiveSegment:
         After a crash the segment is there with its first record, or it is not there. Raises ``LogFull`` or
         ``LogFailed``."""
         path = segment_path(blank.parent, header.base)
-        try:
-            descriptor = os.open(blank, os.O_RDWR)
+        with files.new_names(path.parent):
             try:
-                files.write_at(descriptor, pack_segment_header(header) + first, 0, blank)
-                files.sync(descriptor, blank)
-            finally:
-                os.close(descriptor)
-            blank.rename(path)
-        except OSError as problem:
-            raise files.write_problem(problem, path) from problem
-        files.sync_directory(path.parent)
+                # Opened once and for good: it must not lack a descriptor when it has its name.
+                descriptor = open_file(blank, _flags(every_write_synced))
+                try:
+                    files.write_at(descriptor, pack_segment_header(header) + first, 0, blank)
+                    files.sync(descriptor, blank)
+                    blank.rename(path)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+            except OSError as problem:
+                raise files.write_problem(problem, path) from problem
         end = SEGMENT_HEADER_BYTES + len(first)
         info = SegmentInfo(header.base, header.base, end, 1, opened.time_us, opened.time_us, False, path)
-        return cls(path, info, crc32c(first), every_write_synced=every_write_synced)
+        return cls(path, info, crc32c(first), every_write_synced=every_write_synced, descriptor=descriptor)
 
     def _first_record_bytes(self) -> int:
         first = read_header(files.read_at(self._descriptor, HEADER_BYTES, SEGMENT_HEADER_BYTES))

@@ -44,6 +44,7 @@ from crc32c import crc32c
 
 from syncbrok.log.codec import Buffer
 from syncbrok.log.columns import TABLES, Array, Columns
+from syncbrok.log.descriptors import reading
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.whole import Whole
 from syncbrok.model import limits
@@ -206,21 +207,25 @@ def read(directory: Path, sealed: Sealed) -> SegmentIndex | None:
     """The index beside the segment; None where there is none to be trusted. Its pages are the file's: they come into
     memory when they are asked about, and the system can take them back."""
     try:
-        with path_of(directory, sealed.base).open("rb") as file:
+        with reading(path_of(directory, sealed.base)) as file:
             # Verified in a copy that is let go: verifying in the mapped pages would bring in all of them to stay.
-            if decode(file.read(), sealed) is None:
+            data = file.read()
+            if decode(data, sealed) is None:
                 return None
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            try:
+                whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            except OSError:  # it takes a descriptor of its own, and there may be none: then the copy does
+                whole = memoryview(data)
     except (OSError, ValueError):
         return None
-    return _decode_whole(memoryview(mapped), sealed)
+    return _decode_whole(whole, sealed)
 
 
 def rows(directory: Path, sealed: Sealed, table: str) -> int | None:
     """How many rows a table of ``columns.TABLES`` has, from the first KiB of the file; None where there is no sidecar
     to be trusted, or its beginning is not."""
     try:
-        with path_of(directory, sealed.base).open("rb") as file:
+        with reading(path_of(directory, sealed.base)) as file:
             return _rows(file.read(_BEGINNING_BYTES), sealed, table)
     except OSError:
         return None

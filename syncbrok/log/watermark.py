@@ -12,6 +12,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from syncbrok.log import files
+from syncbrok.log.descriptors import open_file
 from syncbrok.model.errors import LogCorrupt, LogFailed
 
 NAME = "watermark"
@@ -85,7 +86,7 @@ class Watermark:
         newest = _newest(self._path)
         self._turn = newest[0] if newest else 0
         self.saved: Mark | None = newest[1] if newest else None
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_DSYNC) if newest else -1
+        self._descriptor = open_file(self._path, os.O_RDWR | os.O_DSYNC) if newest else -1
 
     def save(self, mark: Mark) -> None:
         """Returns when ``mark`` is on the disk. Raises ``LogFull`` (the first time only) or ``LogFailed``."""
@@ -93,7 +94,7 @@ class Watermark:
         if self._descriptor < 0:
             # Both slots at once and under another name: a file with no valid slot is never seen under its own.
             files.replace_file(self._path, slot.ljust(SLOT_STRIDE, b"\0") + slot)
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_DSYNC)
+            self._descriptor = open_file(self._path, os.O_RDWR | os.O_DSYNC)
         else:
             try:
                 written = os.pwrite(self._descriptor, slot, (self._turn + 1) % 2 * SLOT_STRIDE)

@@ -122,6 +122,12 @@ class LogFull(BrokerFault):
     slug = "log-full"
 
 
+class NoDescriptors(LogFull):
+    """No descriptor to open a file of the log with; nothing of the batch was kept, and the disk is as it was."""
+
+    slug = "no-descriptors"
+
+
 class LogUnavailable(BrokerFault):
     """The log has failed; the broker is stopping. Whether the message was kept is unknown: repeat with its key."""
 

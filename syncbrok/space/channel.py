@@ -11,7 +11,15 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.errors import BrokerFault, Draining, LogFull, LogUnavailable, Overloaded, SyncbrokError
+from syncbrok.model.errors import (
+    BrokerFault,
+    Draining,
+    LogFull,
+    LogUnavailable,
+    NoDescriptors,
+    Overloaded,
+    SyncbrokError,
+)
 from syncbrok.space.channels import Listener, PlainKind, Publish, PublishBatch, PublishKeyed, PublishPlain
 
 _log = logging.getLogger(__name__)
@@ -232,7 +240,10 @@ class CommitterStatistics(NamedTuple):
     """since the start"""
 
 
-def no_room() -> LogFull:
+def no_room(error: LogFull | None = None) -> LogFull:
+    """What publishers are told; ``error`` is what the log said."""
+    if isinstance(error, NoDescriptors):
+        return NoDescriptors(error.detail)
     return LogFull("no room on the disk for the log; nothing was kept")
 
 

@@ -296,7 +296,7 @@ class Committer:
         """Nothing of the draft was kept. Publishers are told; outcomes go to the reserve, and when that is used up no
         attempt is made whose outcome could not be kept."""
         self._draft_out = None
-        draft.refuse(no_room)
+        draft.refuse(partial(no_room, error))
         for undo in draft.undo:
             undo()
         if not self._full:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from syncbrok.delivery.signing import secret_key
+from syncbrok.log.descriptors import open_file
 from syncbrok.model.errors import BadConfig, BadSetting, LogFull
 from syncbrok.model.message import Subscriber
 
@@ -171,13 +172,13 @@ def _write(path: Path, text: str) -> None:
 def _replace(path: Path, text: str) -> None:
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     new.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
+    directory = open_file(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:

@@ -98,6 +98,9 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
     errors.LogUnavailable: Row(
         503, "The log has failed", "whether it was kept is unknown: send it again later with the same Idempotency-Key"
     ),
+    errors.NoDescriptors: Row(
+        503, "No file can be opened now", "nothing was kept: send it again later; raise the limit of open files"
+    ),
     errors.LogFull: Row(507, "The disk is full", "nothing was kept: send it again when there is room"),
     errors.LogFailed: Row(
         503, "The log has failed", "whether it was kept is unknown: send it again later with the same Idempotency-Key"
