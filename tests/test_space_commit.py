@@ -15,7 +15,7 @@ from syncbrok.log.journal import Journal
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, LogFailed, LogFull, LogUnavailable, Overloaded
 from syncbrok.model.facts import Outcome
-from syncbrok.model.message import Message, ParentFailure, QueueSettings, SubscriberSettings
+from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import QueueName, id_text
 from syncbrok.space.channel import BoundedChannel, Waiting
 from syncbrok.space.channels import Cancel, ChangeQueue, DeclareQueue, DeleteQueue, Publish, Subscribe
@@ -144,6 +144,18 @@ async def test_webhooks_are_signed_and_a_410_disables(tmp_path: Path):
                 ("delivered", 200),
                 ("dead", 410),
             ]
+
+
+async def test_the_scheme_of_an_endpoint_has_no_case(tmp_path: Path):
+    """INTERFACES 3: ``HTTP://`` is taken as an endpoint, so what is published is delivered there."""
+    with Recorder() as recorder:
+        async with running_space(tmp_path) as running:
+            running.space.handle("http", Webhook(Guard(loopback_allowed=True), running.space.signing_keys))
+            await running.queue("q", QueueSettings(retry=RetryPolicy(())))
+            await running.put(Subscribe(Q, SubscriberSettings(recorder.url.replace("http://", "HtTP://"))))
+            id_ = await running.publish("q", b"m")
+            await running.ended(id_)
+            assert (await running.states(id_), len(recorder.requests)) == (["complete"], 1)
 
 
 async def test_outcomes_that_nobody_waits_for_are_written_together(tmp_path: Path):

@@ -49,6 +49,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal
 from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.space.budgets import Budgets
+from syncbrok.model.units import endpoint_scheme
 from syncbrok.space.space import Space, SpaceOptions
 
 _log: Final = logging.getLogger("syncbrok.broker")
@@ -163,7 +164,7 @@ def _webhooks(space: Space, queue: str) -> Iterator[str]:
     after: str | None = None
     while True:
         subscribers, after = space.view.subscribers(queue, after, limits.list_limit_max)
-        yield from (one.id for one in subscribers if one.settings.endpoint.startswith(("http:", "https:")))
+        yield from (one.id for one in subscribers if endpoint_scheme(one.settings.endpoint) in ("http", "https"))
         if after is None:
             return
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from syncbrok.frontends.from_yaml import QueueEntry, QueuesFile, SubscriberEntry
 from syncbrok.model.settings import render_queue, render_subscriber
-from syncbrok.model.units import parse_duration_s
+from syncbrok.model.units import endpoint_scheme, parse_duration_s
 
 _NOT_COMPARED = ("start", "secret")
 _DURATIONS = ("retry", "timeout", "idempotency_window")
@@ -94,7 +94,7 @@ def _differs(name: str, now: Any, then: Any) -> bool:
 def _pruned(file: QueuesFile, running: Mapping[str, Running]) -> Iterator[Step]:
     """Subscribers of TCP frontends come and go without the file: neither they nor their queues are pruned."""
     for name, there in running.items():
-        own = [one for one in there.subscribers if not one["endpoint"].startswith(("http:", "https:"))]
+        own = [one for one in there.subscribers if endpoint_scheme(one["endpoint"]) not in ("http", "https")]
         if name not in file.entries:
             if not own:
                 yield Step("delete", name, "DELETE", (name,), None, {})

@@ -13,8 +13,9 @@ from time import monotonic
 from typing import NamedTuple, Protocol, cast
 
 from syncbrok.delivery.handler import Answer, Delivery, Done
-from syncbrok.delivery.http_answer import AnswerReader, GarbledAnswer, judge
+from syncbrok.delivery.http_answer import AnswerReader, judge
 from syncbrok.delivery.http_request import RequestForm
+from syncbrok.delivery.odd_answer import GarbledAnswer
 from syncbrok.model.facts import Reason
 
 

@@ -1,7 +1,8 @@
 """Reading answers and judging them. No socket, no clock: bytes go in, an ``Answer`` comes out.
 
 Bodies are read up to ``limits.response_bytes_max``; a longer one is cut there, its answer is judged by the status and
-the connection is given up. Everything an endpoint may send that is not an answer ends in ``GarbledAnswer``.
+the connection is given up. What the strict parser refuses is read again from its first byte by ``odd_answer``; what
+that refuses too is not an answer and ends in ``GarbledAnswer``.
 """
 
 from datetime import UTC
@@ -10,6 +11,7 @@ from email.utils import parsedate_to_datetime
 import httptools
 
 from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.odd_answer import GarbledAnswer, OddAnswer
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
@@ -20,10 +22,6 @@ _ANSWER_BYTES_MAX = HEAD_BYTES_MAX + 8 * limits.response_bytes_max  # chunks of 
 _RETRY_AFTER_STATUSES = frozenset((429, 502, 503, 504))
 
 
-class GarbledAnswer(Exception):
-    """What came is not an HTTP answer; ``str()`` says why."""
-
-
 class AnswerReader:
     """Reads the answers of one connection, one after the other. ``feed`` until it says that one is complete, take
     ``status``, ``body``, ``retry_after``, then ``clear`` before the next request."""
@@ -32,7 +30,9 @@ class AnswerReader:
         "_bounded",
         "_chunked",
         "_head_done",
+        "_odd",
         "_parser",
+        "_raw",
         "body",
         "complete",
         "keep_alive",
@@ -55,6 +55,9 @@ class AnswerReader:
         """bytes came after the end of the answer: the connection is out of step"""
         self.oversized = False
         self.keep_alive = False
+        self._raw = bytearray()
+        """as much of it as has come: to be read again where the strict parser gives up"""
+        self._odd: OddAnswer | None = None
         self._clear_head()
 
     def _clear_head(self) -> None:
@@ -73,14 +76,20 @@ class AnswerReader:
     def feed(self, data: bytes) -> bool:
         """Whether the answer is complete (or cut, see ``oversized``); raises ``GarbledAnswer``."""
         self.received += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            raise GarbledAnswer("it wants to switch protocols") from None
-        except httptools.HttpParserError as error:
-            if not self.complete:
-                raise GarbledAnswer(f"not an HTTP answer: {error}") from None
-            self.surplus = True
+        if self._odd is not None:
+            self._feed_odd(self._odd, data)
+        else:
+            self._raw += data
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade:
+                raise GarbledAnswer("it wants to switch protocols") from None
+            except httptools.HttpParserError:
+                if self.complete:
+                    self.surplus = True
+                else:
+                    self._odd = OddAnswer()
+                    self._feed_odd(self._odd, self._raw)
         if self.complete:
             return True
         if self._head_done and (self.oversized or self.received > _ANSWER_BYTES_MAX):
@@ -90,9 +99,19 @@ class AnswerReader:
             raise GarbledAnswer(f"its headers are longer than {HEAD_BYTES_MAX} bytes")
         return False
 
+    def _feed_odd(self, odd: OddAnswer, data: bytes) -> None:
+        """``keep_alive`` stays False: the connection is given up, whatever the answer says about it."""
+        odd.feed(data)
+        self._head_done = odd.head_done
+        self.status, self.retry_after, self.body = odd.status, odd.retry_after, odd.body
+        self.complete, self.oversized = odd.complete, odd.oversized
+
     def end(self) -> bool:
         """The endpoint closed the connection: whether that completes an answer without a length."""
-        if self._head_done and not self._bounded and not self._chunked:
+        if self._odd is not None:
+            self._odd.end()
+            self.complete = self._odd.complete
+        elif self._head_done and not self._bounded and not self._chunked:
             self.complete = True
         return self.complete
 

@@ -201,6 +201,11 @@ def parse_endpoint(value: Any) -> str:
     return value
 
 
+def endpoint_scheme(endpoint: str) -> str:
+    """What comes before the colon, in lower case: a scheme has none of its own (RFC 3986, 3.1)."""
+    return endpoint.partition(":")[0].lower()
+
+
 def _is_ipv6(host: str) -> bool:
     try:
         ipaddress.IPv6Address(host)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.model.facts import Reason
+from syncbrok.model.units import endpoint_scheme
 
 
 class Nobody:
@@ -13,7 +14,7 @@ class Nobody:
     def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
         loop = asyncio.get_running_loop()
         for delivery in deliveries:
-            scheme = delivery.to.subscriber.settings.endpoint.partition(":")[0]
+            scheme = endpoint_scheme(delivery.to.subscriber.settings.endpoint)
             answer = Answer(Reason.CONNECT, detail=f"nothing here delivers to {scheme!r} endpoints".encode())
             loop.call_soon(done, delivery, answer)
 

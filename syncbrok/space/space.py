@@ -28,6 +28,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal
 from syncbrok.model.facts import FactOrRun, Published, Row, SegmentOpened
 from syncbrok.model.message import Subscriber
+from syncbrok.model.units import endpoint_scheme
 from syncbrok.space.acceptance import Acceptor, Found, Wanted
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channel import CommitterStatistics
@@ -328,7 +329,7 @@ class Space:
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def _handler(self, subscriber: Subscriber) -> Handler:
-        return self._handlers.get(subscriber.settings.endpoint.partition(":")[0], self._nobody)
+        return self._handlers.get(endpoint_scheme(subscriber.settings.endpoint), self._nobody)
 
     def _forget(self, subscriber: Subscriber) -> None:
         self._handler(subscriber).forget(subscriber.number)
