@@ -7,13 +7,17 @@ python3 examples/receive_aiohttp.py     listen on http://127.0.0.1:20000/
 
 import argparse
 import os
+import sys
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from syncbrok.client import BadSignature, verify
+from syncbrok.client import BadSignature, check_secret, verify
 
-SECRET = os.environ.get("WEBHOOK_SECRET", "")
+try:
+    SECRET = check_secret(os.environ.get("WEBHOOK_SECRET", ""))
+except ValueError as wrong:
+    sys.exit(f"WEBHOOK_SECRET: {wrong}; give it the subscriber's secret")
 
 
 @web.middleware

@@ -7,15 +7,19 @@ python3 examples/receive_fastapi.py     listen on http://127.0.0.1:20000/
 
 import argparse
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
-from syncbrok.client import BadSignature, verify
+from syncbrok.client import BadSignature, check_secret, verify
 
-SECRET = os.environ.get("WEBHOOK_SECRET", "")
+try:
+    SECRET = check_secret(os.environ.get("WEBHOOK_SECRET", ""))
+except ValueError as wrong:
+    sys.exit(f"WEBHOOK_SECRET: {wrong}; give it the subscriber's secret")
 
 
 @asynccontextmanager

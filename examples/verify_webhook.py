@@ -13,6 +13,7 @@ yourself, and compare it with ``hmac.compare_digest``.
 """
 
 import argparse
+import base64
 import os
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -60,6 +61,12 @@ def main() -> None:
     options = parser.parse_args()
     if not (secret := os.environ.get("WEBHOOK_SECRET")):
         sys.exit("WEBHOOK_SECRET is not set: give it the subscriber's secret (whsec_...)")
+    try:
+        key_bytes = len(base64.b64decode(secret.removeprefix("whsec_"), validate=True))
+    except ValueError:
+        sys.exit("WEBHOOK_SECRET: a secret is whsec_ and base64, as the broker was given it")
+    if key_bytes < 24:  # with "whsec_" alone everybody could sign, and the library would not mind
+        sys.exit(f"WEBHOOK_SECRET: a secret has 24 bytes or more, this one has {key_bytes}: anybody could sign with it")
     Delivery.webhook = Webhook(secret)
     server = ThreadingHTTPServer((options.host, options.port), Delivery)
     print(f"listening on http://{options.host}:{server.server_address[1]}/", flush=True)

@@ -5,7 +5,10 @@ bad message that takes its batch along; an acknowledgement that is never sent.
 """
 
 import asyncio
+import base64
+import hmac
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +23,7 @@ from syncbrok.client import (
     Refused,
     SyncClient,
     Unreachable,
+    check_secret,
     verify,
 )
 from syncbrok.client.messages import Content
@@ -28,6 +32,7 @@ from tests.support.process import BrokerProcess, free_port
 from tests.support.recorder import Recorder
 
 SECRET = "whsec_c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0"
+OTHER_SECRET = "whsec_b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3RoZXI="
 
 
 @pytest.fixture
@@ -269,7 +274,7 @@ def test_webhooks_of_the_broker_are_verified(broker: BrokerProcess) -> None:
         assert broker.request("POST", "/v1/queues/shop/subscribers", subscriber).status == 201
         broker.request("POST", "/v1/queues/shop/messages", b"hello")
         (request,) = hook.wait_for(1)
-    assert verify(request.body, request.headers, ["whsec_b3RoZXI=", SECRET]) == request.id
+    assert verify(request.body, request.headers, [OTHER_SECRET, SECRET]) == request.id
     for body, headers in (
         (b"hallo", request.headers),
         (request.body, {**request.headers, "webhook-id": "other"}),
@@ -283,3 +288,24 @@ def test_webhooks_of_the_broker_are_verified(broker: BrokerProcess) -> None:
         verify(request.body, request.headers, SECRET, now_s=int(request.headers["webhook-timestamp"]) + 301)
     with pytest.raises(ValueError, match="whsec_"):
         verify(request.body, request.headers, "whsec_!")
+
+
+@pytest.mark.parametrize("secrets", ["", "whsec_", "whsec_" + base64.b64encode(bytes(23)).decode(), [], [SECRET, ""]])
+def test_what_anybody_could_sign_is_not_genuine(secrets: str | list[str]) -> None:
+    """INTERFACES 3, secrets: with an empty or short secret everybody's webhook would be genuine; it is refused in
+    words, and so is the start of a receiver that has none, whatever the request."""
+    now, id_ = str(int(time.time())), "0193b1b2-0000-8000-8000-000000000001"
+    for secret in [secrets] if isinstance(secrets, str) else secrets:
+        key = base64.b64decode(secret.removeprefix("whsec_"))
+        signature = base64.b64encode(hmac.digest(key, f"{id_}.{now}.forged".encode(), "sha256")).decode()
+        headers = {"webhook-id": id_, "webhook-timestamp": now, "webhook-signature": f"v1,{signature}"}
+        for request in (headers, {}):
+            with pytest.raises(ValueError, match="secret"):
+                verify(b"forged", request, secrets)
+    if not secrets:
+        with pytest.raises(ValueError, match="secret"):
+            verify(b"", {}, secrets)
+    if isinstance(secrets, str):
+        with pytest.raises(ValueError, match="24 bytes or more, this one has"):
+            check_secret(secrets)
+    assert check_secret(SECRET) == SECRET

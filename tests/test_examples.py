@@ -111,6 +111,24 @@ def test_only_what_was_signed_is_believed(tmp_path: Path, name: str) -> None:
         assert [receiver.post(body, headers)[0] for body, headers in forged] == [401] * 4
 
 
+@pytest.mark.parametrize("name", RECEIVERS)
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_" + base64.b64encode(bytes(23)).decode()])
+def test_a_receiver_without_a_secret_does_not_start(name: str, secret: str) -> None:
+    """INTERFACES 3, secrets: with none, or one that anybody could guess, a forged webhook would be genuine. The
+    receiver says so in words and ends."""
+    environment = {**os.environ, "WEBHOOK_SECRET": secret}
+    command = [sys.executable, str(ROOT / "examples" / name), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as one:
+        try:
+            printed, words = one.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            one.kill()
+            printed, words = one.communicate()
+    assert one.returncode == 1, printed
+    assert "WEBHOOK_SECRET" in words
+    assert "Traceback" not in words
+
+
 @pytest.mark.parametrize("name", RECEIVERS[1:])  # the library of the first one takes no body that is not text
 def test_the_webhooks_of_a_broker_are_believed(tmp_path: Path, name: str) -> None:
     """INTERFACES 3: what a broker signs with the subscriber's secret is taken, text and bytes alike, also while it is

@@ -289,6 +289,28 @@ async def test_secrets_are_in_their_file_and_nowhere_else(tmp_path: Path):
         assert running.space.signing_keys(1) == (bytes(range(1, 33)),)
 
 
+async def test_a_shorter_secret_of_before_goes_on_signing(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """INTERFACES 3, secrets: what an older version took is signed with as before, and each start says whose it is; as a
+    new one it is refused, by every way of giving it."""
+    short = "whsec_" + base64.b64encode(b"short").decode()
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        await running.subscribe("q", "a", secret=SECRET)
+    file = tmp_path / "secrets.json"
+    file.write_text(file.read_text().replace(SECRET, short))
+    async with running_space(tmp_path) as running:
+        assert running.space.signing_keys(1) == (b"short",)
+        (told,) = [record for record in caplog.records if record.msg == "syncbrok.space.secret_short"]
+        assert (told.subscriber, told.bytes) == (1, 5)  # type: ignore[attr-defined]
+        for change in (RotateSecret(Q, A, short), ChangeSubscriber(Q, A, {}, secret=short)):
+            with pytest.raises(BadSetting, match="24 to 64 bytes"):
+                await running.put(change)
+        with pytest.raises(BadSetting, match="24 to 64 bytes"):
+            await running.subscribe("q", "b", secret=short)
+        await running.put(RotateSecret(Q, A, OTHER))
+        assert running.space.signing_keys(1) == (bytes(range(1, 33)), b"short")
+
+
 async def test_a_rotated_secret_signs_beside_the_new_one_for_a_day(tmp_path: Path):
     """Rotation: both sign for 24 h, the new one first; then the old one is forgotten, in the file as well."""
     clock = Clock()

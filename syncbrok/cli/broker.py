@@ -48,8 +48,8 @@ from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal
 from syncbrok.model.message import CONSUMER_SCHEME
-from syncbrok.space.budgets import Budgets
 from syncbrok.model.units import endpoint_scheme
+from syncbrok.space.budgets import Budgets
 from syncbrok.space.space import Space, SpaceOptions
 
 _log: Final = logging.getLogger("syncbrok.broker")

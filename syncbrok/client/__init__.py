@@ -13,7 +13,7 @@ from syncbrok.client.errors import BadSignature, ClientError, Refused, Unreachab
 from syncbrok.client.messages import Draft, Pending, Published
 from syncbrok.client.received import Received, Refuse
 from syncbrok.client.sync import SyncClient
-from syncbrok.client.webhooks import verify
+from syncbrok.client.webhooks import check_secret, verify
 
 __all__ = [
     "BadSignature",
@@ -27,5 +27,6 @@ __all__ = [
     "Refused",
     "SyncClient",
     "Unreachable",
+    "check_secret",
     "verify",
 ]

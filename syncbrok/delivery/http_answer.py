@@ -99,7 +99,7 @@ class AnswerReader:
             raise GarbledAnswer(f"its headers are longer than {HEAD_BYTES_MAX} bytes")
         return False
 
-    def _feed_odd(self, odd: OddAnswer, data: bytes) -> None:
+    def _feed_odd(self, odd: OddAnswer, data: bytes | bytearray) -> None:
         """``keep_alive`` stays False: the connection is given up, whatever the answer says about it."""
         odd.feed(data)
         self._head_done = odd.head_done

@@ -69,7 +69,7 @@ class OddAnswer:
     def complete(self) -> bool:
         return self._at is _At.END
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | bytearray) -> None:
         """Raises ``GarbledAnswer``."""
         self._held += data
         while not (self.complete or self.oversized) and self._advance():

@@ -8,14 +8,15 @@ from base64 import b64decode
 from binascii import b2a_base64
 from collections.abc import Sequence
 
-from syncbrok.model.units import SECRET_PREFIX, parse_secret
+from syncbrok.model.units import SECRET_BYTES_MIN, SECRET_PREFIX, parse_secret
 
 _BLOCK_BYTES = 64
 
 
-def secret_key(secret: str) -> bytes:
-    """The key bytes of a secret as people write it, ``whsec_...``; raises ``BadSetting``, never showing it."""
-    return b64decode(parse_secret(secret).removeprefix(SECRET_PREFIX))
+def secret_key(secret: str, bytes_min: int = SECRET_BYTES_MIN) -> bytes:
+    """The key bytes of a secret as people write it, ``whsec_...``; raises ``BadSetting``, never showing it. For
+    ``bytes_min`` see ``parse_secret``."""
+    return b64decode(parse_secret(secret, bytes_min).removeprefix(SECRET_PREFIX))
 
 
 class Signer:

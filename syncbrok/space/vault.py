@@ -20,6 +20,7 @@ from syncbrok.delivery.signing import secret_key
 from syncbrok.log.descriptors import open_file
 from syncbrok.model.errors import BadConfig, BadSetting, LogFull
 from syncbrok.model.message import Subscriber
+from syncbrok.model.units import SECRET_BYTES_MIN
 
 FILE: Final = "secrets.json"
 ROTATION_S: Final = 86_400.0
@@ -69,7 +70,7 @@ class Vault:
                 for number, entry in json.loads(text)["subscribers"].items()
             }
             for entry in kept.values():
-                tuple(map(secret_key, entry.secrets))
+                _keys_of(entry)
         except (ValueError, KeyError, TypeError, AttributeError, BadSetting) as problem:
             raise BadConfig(f"{path} is not a file of secrets as Syncbrok writes it: {problem}") from problem
         return cls(directory, kept, clock_us)
@@ -82,7 +83,7 @@ class Vault:
             return ()
         keys = self._keys.get(number)
         if keys is None:
-            keys = self._keys[number] = tuple(map(secret_key, kept.secrets))
+            keys = self._keys[number] = _keys_of(kept)
         return keys[:1] if kept.until_us and kept.until_us <= self._clock_us() else keys
 
     def holds(self, number: int, secret: str) -> bool:
@@ -144,6 +145,11 @@ class Vault:
             self.forget(number)
         for number in counted - self._kept.keys():
             _log.error("syncbrok.space.secret_missing", extra={"subscriber": number, "file": FILE})
+        for number in counted & self._kept.keys():
+            key_bytes = min(map(len, _keys_of(self._kept[number])))
+            if key_bytes < SECRET_BYTES_MIN:
+                short = {"subscriber": number, "bytes": key_bytes, "bytes_min": SECRET_BYTES_MIN}
+                _log.warning("syncbrok.space.secret_short", extra=short)
 
     def _text(self) -> str:
         kept = {**self._kept, **self._staged}
@@ -156,6 +162,12 @@ class Vault:
 
     def __repr__(self) -> str:
         return f"<Vault subscribers={len(self._kept)}>"
+
+
+def _keys_of(kept: Kept) -> tuple[bytes, ...]:
+    """Raises ``BadSetting``. Older versions took shorter secrets; whoever verifies with one must go on getting what it
+    signs, or nothing is delivered to it any more. ``Vault.check`` says which they are."""
+    return tuple(secret_key(secret, bytes_min=0) for secret in kept.secrets)
 
 
 def _write(path: Path, text: str) -> None:
