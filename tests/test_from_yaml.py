@@ -132,7 +132,7 @@ def test_the_original_file(tmp_path: Path, storage: str) -> None:
 MISTAKES = [
     ("queue: {}\n", 1, "queue: unknown key; did you mean 'queues'?"),
     ("queues: [orders]\n", 1, "queues: expected a mapping"),
-    ("queues:\n  'a b': {}\n", 2, "queues.a b: 'a b' is not a queue name"),
+    ("queues:\n  'a ': {}\n", 2, "queues.a : 'a ' is not a queue name: it begins or ends with a blank"),
     (
         "queues:\n  orders:\n    subscriber: []\n",
         3,

@@ -349,7 +349,7 @@ def test_what_is_in_doubt_is_left_to_aiohttp(lines: tuple[str, ...]) -> None:
         "POST /v1/queues/../messages HTTP/1.1",
         "POST /v1/queues//messages HTTP/1.1",
         "POST /v1/queues/a/b/messages HTTP/1.1",
-        "POST /v1/queues/a%20b/messages HTTP/1.1",
+        "POST /v1/queues/a%2Fb/messages HTTP/1.1",
         "POST /v1/queues/orders HTTP/1.1",
     ],
 )

@@ -106,7 +106,7 @@ def test_a_wait_is_bounded() -> None:
         ("Syncbrok-Parent", "not-an-id"),
         ("Syncbrok-Parent", "#1"),
         ("Syncbrok-Parent", " , "),
-        ("Syncbrok-Parent", "6f1b7c1e-0000-4000-8000-000000000000"),
+        ("Syncbrok-Parent", "6f1b7c1e00004000800000000000000x"),
         ("Syncbrok-Parent-Failure", "explode"),
         ("Syncbrok-Key", ""),
         ("Syncbrok-Key", "k" * 513),

@@ -34,6 +34,26 @@ def contents(space: FakeSpace) -> list[bytes]:
 # -- heads ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "queue", ["a%zz", "a%FF", "a%2Fb", "%2E%2E", "a%20", "a?b", "a#b", 'a"b', "a\\b", "{a}", "a b"]
+)
+def test_a_name_in_any_doubt_is_not_read_here(queue: str) -> None:
+    """INTERFACES 5: what ends a path, is no escape, or is no name when it is decoded is aiohttp's to answer."""
+    assert heads.parse_head(head(queue=queue)) is None
+
+
+def test_a_name_is_decoded_before_its_head_is_kept() -> None:
+    """INTERFACES 5: two ways to write a name are two heads that are kept, and one queue."""
+    seen = Heads(1_000, lambda _: True)
+    for queue in ("topic%20a", "%74opic%20%61"):
+        for _ in range(2):
+            found = seen.read(head(queue=queue))
+            assert found is not None
+            assert found.plain is not None
+            assert found.queue == found.plain.queue == "topic a"
+    assert len(seen) == 2
+
+
 def test_what_the_same_bytes_meant_they_mean_again() -> None:
     """A head that was seen before is the same request, and only a head that says all there is to know is kept."""
     seen = Heads(1_000, lambda host: host == "x")

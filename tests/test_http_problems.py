@@ -175,9 +175,10 @@ async def test_no_route_and_wrong_method_are_problems(api: Api) -> None:
 
 async def test_names_are_never_paths(api: Api) -> None:
     """INTERFACES 5: names are never used as paths, and one that looks like a path is no name."""
-    for name in ("..%2f..%2fetc", "%2e%2e", ".hidden", "a%00b", "a%20b", "%C3%A4", "x" * 129):
+    for name in ("..%2f..%2fetc", "%2e%2e", "a%2Fb", "a%00b", "%20b", "x" * 129):
         (await api.publish(name, b"x")).problem(400, "bad-name")
         (await api.get(f"/v1/queues/{name}")).problem(400, "bad-name")
+    for name in ("..%2f..%2fetc", "%2e%2e", ".hidden", "a%00b", "a%20b", "%C3%A4", "x" * 129):
         (await api.get(f"/v1/queues/orders/subscribers/{name}")).problem(400, "bad-name")
     (await api.post("/v1/queues", {"name": "../../etc"})).problem(400, "bad-name")
 

@@ -89,7 +89,9 @@ def members(broker: Replayed) -> list[Member]:
 def test_actions_are_the_same_in_any_split(
     commands: list[object], published: list[tuple[str, bytes]], seed: int
 ) -> None:
-    """INTERFACES 4: what was encoded is read again, however TCP cuts it; after action 3 there are only messages."""
+    """INTERFACES 4: what was encoded is read again, however TCP cuts it; after action 3 there are only messages. Those
+    of length 0 are read and not published, and pairs of zero bytes where a topic's length is expected are passed
+    over: so lengths of 32 bits are read as well."""
     data = b""
     for command in commands:
         if isinstance(command, Answered):
@@ -100,13 +102,15 @@ def test_actions_are_the_same_in_any_split(
             assert isinstance(command, Subscribe)
             position = command.position if command.start == topics.FROM else None
             data += asks(list(command.topics), command.start, position)
-    data += struct.pack(">H", topics.PUBLISH) + b"".join(message(*one) for one in published)
+    chance = random.Random(seed)
+    data += struct.pack(">H", topics.PUBLISH)
+    data += b"".join(bytes(chance.choice((0, 0, 2, 4, 6_000))) + message(*one) for one in published)
     codec = Codec()
     read = [command for piece in split(data, random.Random(seed)) for command in codec.feed(piece)]
     told: list[object] = []
     for command in read:
         told += [(command.topic, one) for one in command.contents] if isinstance(command, Published) else [command]
-    assert told == [*commands, *published]
+    assert told == [*commands, *(one for one in published if one[1])]
     assert not codec.partial
 
 

@@ -90,7 +90,7 @@ class Client:
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
         given = {name: value for name, value in (query or {}).items() if value is not None}
-        target = self._base + path + (f"?{urlencode(given)}" if given else "")
+        target = self._base + path + (f"?{_encoded(given)}" if given else "")
         answer = self._exchange(method, target, body, sent, wait_s)
         if not 200 <= answer.status < 300:
             raise refusal(answer)
@@ -118,7 +118,7 @@ class Client:
         """The lines of an answer that goes on, until the broker ends it."""
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
-            self._connection.request("GET", f"{self._base}{path}?{urlencode(query)}", headers=headers)
+            self._connection.request("GET", f"{self._base}{path}?{_encoded(query)}", headers=headers)
             response = self._connection.getresponse()
             if response.status != 200:
                 raise refusal(Answer(response.status, {}, response.read()))
@@ -183,7 +183,19 @@ def segment(text: str) -> str:
     """``text`` as one segment of a path. An empty one would be another path."""
     if not text:
         raise CommandFailed("the name of a queue or subscriber, or an id, is empty", USAGE)
-    return quote(text, safe="") if text not in (".", "..") else text.replace(".", "%2E")
+    if text in (".", ".."):
+        return text.replace(".", "%2E")
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError:
+        raise CommandFailed(f"{text!r} is not UTF-8, as names and ids are", USAGE) from None
+
+
+def _encoded(query: Mapping[str, object]) -> str:
+    try:
+        return urlencode(query)
+    except UnicodeEncodeError:
+        raise CommandFailed("what is to be looked for is not UTF-8", USAGE) from None
 
 
 def speaks_to_broker(command: Callable[..., None]) -> Callable[..., None]:

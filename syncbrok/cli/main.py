@@ -38,7 +38,8 @@ Start a broker, subscribe to a queue, publish a message and one that waits for i
   echo '{{"card": 1}}' | syncbrok publish orders --parent ID
 
 Commands speak to the broker at --url (SYNCBROK_URL), by default http://127.0.0.1:10000, with --token
-(SYNCBROK_TOKEN) where it asks for one.
+(SYNCBROK_TOKEN) where it asks for one. What begins with '-' and is no option stands behind --, as in
+syncbrok publish -- -queue.
 
 {EXIT_CODES}
 """
@@ -50,6 +51,9 @@ class Commands(Lazily):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            told = f"{error.message} (a name that begins with '-' stands behind --)"
+            raise click.NoSuchOption(error.option_name, told, error.possibilities, error.ctx) from error
         except SyncbrokError as error:
             raise from_error(error) from error
 

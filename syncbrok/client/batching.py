@@ -14,7 +14,7 @@ from typing import Final
 
 from syncbrok.client.errors import ClientError, Refused
 from syncbrok.client.messages import Content, Draft, Parent, Pending, Published, bare_line, with_parents
-from syncbrok.client.transport import Transport
+from syncbrok.client.transport import Transport, queue_path
 
 _NDJSON: Final = "application/x-ndjson"
 _BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -118,7 +118,7 @@ class Batching:
     async def _send(self, queue: str, batch: list[Pending]) -> None:
         try:
             body = await self._body(batch)
-            path = f"/v1/queues/{queue}/messages:batch"
+            path = f"{queue_path(queue)}/messages:batch"
             answer = await self._transport.request("POST", path, body, kind=_NDJSON, again=self._idempotent)
             for pending, id_ in zip(batch, answer["ids"], strict=True):
                 if not pending.future.done():

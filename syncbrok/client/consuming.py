@@ -10,7 +10,7 @@ import orjson
 
 from syncbrok.client.errors import ClientError
 from syncbrok.client.received import Handle, Received, Refuse, handled, received
-from syncbrok.client.transport import Transport
+from syncbrok.client.transport import Transport, queue_path
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ async def pull(
 ) -> list[Received]:
     """What there is, at most ``most``; nothing where nothing came within ``wait_s``."""
     asked = {"group": group, "start": start, "max": most, "wait": wait_s, "lease": lease_s}
-    answer = await transport.request("POST", f"/v1/queues/{queue}/pull", orjson.dumps(asked))
+    answer = await transport.request("POST", f"{queue_path(queue)}/pull", orjson.dumps(asked))
     return [received(shown) for shown in answer["messages"]]
 
 

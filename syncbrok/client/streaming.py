@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 
 from syncbrok.client.received import Handle, Received, Refuse, handled, received
-from syncbrok.client.transport import Transport
+from syncbrok.client.transport import Transport, queue_path
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +74,9 @@ class _Conversation:
         """Until it breaks and what was under way is handled; that comes again all the same, where there is a group."""
         queue, group, _, window, _ = self._subscription
         asked = {"start": str(self._start), "window": str(window), **({"group": group} if group else {})}
-        url = f"{transport.url}/v1/queues/{queue}/stream"
+        url = transport.address(f"{queue_path(queue)}/stream").with_query(asked)
         async with (
-            transport.session.ws_connect(url, params=asked, heartbeat=_HEARTBEAT_S, max_msg_size=0) as socket,
+            transport.session.ws_connect(url, heartbeat=_HEARTBEAT_S, max_msg_size=0) as socket,
             asyncio.TaskGroup() as tasks,
         ):
             beside = [tasks.create_task(self._answer(socket)), tasks.create_task(self._end(socket))]

@@ -4,9 +4,11 @@ import asyncio
 import random
 import time
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from syncbrok.client.errors import Refused, Unreachable
 
@@ -40,6 +42,10 @@ class Transport:
             raise RuntimeError("use the client as a context manager: async with Client(...) as broker")
         return self._session
 
+    def address(self, path: str) -> URL:
+        """Of ``path`` as it stands: nothing in it is decoded, encoded again, or taken for a step up."""
+        return URL(str(URL(self.url)).rstrip("/") + path, encoded=True)
+
     async def request(
         self, method: str, path: str, body: bytes | None = None, *, kind: str = "application/json", again: bool = True
     ) -> Any:
@@ -61,7 +67,7 @@ class Transport:
         """(None, the answer), or (why it is to be repeated, after how many seconds at least)."""
         headers = {} if body is None else {"Content-Type": kind}
         try:
-            async with self.session.request(method, self.url + path, data=body, headers=headers) as answer:
+            async with self.session.request(method, self.address(path), data=body, headers=headers) as answer:
                 written = await answer.read()
         except aiohttp.ClientConnectorError as error:
             return str(error), 0.0
@@ -86,6 +92,11 @@ class Transport:
             detail = f"what answers at {self.url} is not Syncbrok; is the address right?"
             raise Refused(status, {"detail": detail})
         return found
+
+
+def queue_path(queue: str) -> str:
+    """Where a queue is found, its name percent-encoded."""
+    return f"/v1/queues/{quote(queue, safe='')}"
 
 
 def _problem(written: bytes) -> dict[str, Any]:

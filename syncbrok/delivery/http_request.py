@@ -14,7 +14,7 @@ from binascii import hexlify
 from collections.abc import Sequence
 from struct import Struct
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import orjson
 
@@ -151,7 +151,7 @@ class RequestForm:
         # What the operator fixed, a publisher cannot forward: an Authorization of its own, for instance.
         self._fixed = frozenset(name for name, _ in own) | {"user-agent"}
         agent = "" if "user-agent" in dict(own) else f"User-Agent: syncbrok/{__version__}\r\n"
-        queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {clean(queue)}\r\n"
+        queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {quote(queue, safe='')}\r\n"
         self._prefix = (
             f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}{header_lines(own)}{queue_line}"
         )
@@ -256,7 +256,8 @@ def cloud_event_attributes(message: Published, name: str, queue: str) -> dict[st
     attributes = {
         "specversion": "1.0",
         "id": name,
-        "source": f"/queues/{clean(queue)}",
+        # Encoded as a URI asks, and its percent signs once more as a header asks; structured they are decoded once.
+        "source": f"/queues/{quote(queue, safe='').replace('%', '%25')}",
         "type": EVENT_TYPE,
         "time": render_time(message.time_us),
     }

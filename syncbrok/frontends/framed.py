@@ -18,7 +18,7 @@ from syncbrok.frontends.over_tcp.desk import Desk, Desks
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
 from syncbrok.frontends.over_tcp.listener import Listener
-from syncbrok.frontends.over_tcp.pieces import Pieces
+from syncbrok.frontends.over_tcp.pieces import Pieces, text_of
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
 from syncbrok.model.message import Message
@@ -31,6 +31,7 @@ CONSUME_EMPTY: Final = 4
 _HEAD: Final = struct.Struct(">IBq")
 _AFTER_LENGTH: Final = 9
 """what ``length`` counts besides the payload: type and timestamp"""
+_KEY_BYTES_MAX: Final = 255
 _RUN_MAX: Final = 1_000
 
 
@@ -95,11 +96,11 @@ def _addressed(kind: int, data: bytes, at: int, end: int, commands: list[Command
     data_at = key_at + 1 + data[key_at]
     if data_at > end:
         raise PeerFault("the key is longer than its frame")
-    topic = data[at + 1 : key_at].decode("utf-8", "replace")
+    topic = text_of(data[at + 1 : key_at], "the topic's name")
     if kind == CONSUME:
         commands.append(Consume(topic))
         return
-    key = data[key_at + 1 : data_at].decode("utf-8", "replace")
+    key = text_of(data[key_at + 1 : data_at], "the key")
     last = commands[-1] if commands else None
     if not key and type(last) is Publish and last.topic == topic and not last.key and len(last.contents) < _RUN_MAX:
         last.contents.append(data[data_at:end])
@@ -108,8 +109,10 @@ def _addressed(kind: int, data: bytes, at: int, end: int, commands: list[Command
 
 
 def encode_message(topic: str, key: str, content: bytes, timestamp_ns: int, kind: int = CONSUME) -> bytes:
-    """A consume or publish frame."""
+    """A consume or publish frame. Of a key the format has room for 255 bytes: a longer one is cut."""
     name, mark = topic.encode(), key.encode()
+    if len(mark) > _KEY_BYTES_MAX:
+        mark = mark[:_KEY_BYTES_MAX].decode("utf-8", "ignore").encode()
     length = _AFTER_LENGTH + len(name) + len(mark) + len(content)
     head = _HEAD.pack(length, kind, timestamp_ns)
     return b"".join((head, bytes((len(name),)), name, bytes((len(mark),)), mark, content))
@@ -175,7 +178,7 @@ class _Peer(Conversation):
 
     def _hand_over(self, desk: Desk, delivery: Delivery) -> None:
         message = delivery.message
-        self.write(encode_message(delivery.to.queue, message.key[:255], message.content, time.time_ns()))
+        self.write(encode_message(delivery.to.queue, message.key, message.content, time.time_ns()))
         desk.acknowledge((delivery,))
 
     async def _leave(self, words: bytes) -> None:

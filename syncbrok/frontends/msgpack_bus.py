@@ -15,6 +15,7 @@ from syncbrok.frontends.over_tcp.desk import Desks
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
 from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.pieces import text_of
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
 
@@ -84,7 +85,10 @@ class ConsumerCodec:
             return (PeerFault("the name of a topic ends with a line feed"),)
         self._line = b"" if feed else line
         self._over = bool(feed)
-        return (Look(line.rstrip(b"\r").decode("utf-8", "replace")),) if feed else ()
+        try:
+            return (Look(text_of(line.rstrip(b"\r"), "the name of a topic")),) if feed else ()
+        except PeerFault as fault:
+            return (fault,)
 
 
 # -- the shell --------------------------------------------------------------------------------------------------------

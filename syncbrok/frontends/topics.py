@@ -5,6 +5,9 @@ Big-endian. The first ``u16 action``: 1 subscribe (``u32 n, JSON list of topics[
 ``u16 n, "topic:NAME"[n], u32 m, data[m]``. Subscribing is answered with ``u16 status`` (1 subscribed, 2 unsubscribed,
 3 error and ``u16 n, text[n]``). A message is ``u16 n, topic[n], u64 m, data[m]``, answered by ``u16`` 4 ack or 5 nack.
 Each topic of a connection is a subscriber of its own, there as long as the connection is.
+
+Of a publisher two zero bytes where ``n`` is expected are passed over, so ``n`` may have 32 bits as well, and a message
+of length 0 is read and not published: both as the original does.
 """
 
 import asyncio
@@ -20,7 +23,7 @@ from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFaul
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.hand import IN_HAND_S, Hand
 from syncbrok.frontends.over_tcp.listener import Listener
-from syncbrok.frontends.over_tcp.pieces import Pieces
+from syncbrok.frontends.over_tcp.pieces import Pieces, sized, text_of
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.frontends.over_tcp.writes import Writes
 from syncbrok.frontends.passing import Guest, Passing
@@ -51,8 +54,9 @@ _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 _PREFIX: Final = b"topic:"
 _TOPICS_MAX: Final = 64
-_LIST_BYTES_MAX: Final = 16 * limits.KIB
+_LIST_BYTES_MAX: Final = _TOPICS_MAX * (limits.queue_name_bytes_max + len('"", ')) + len("[]")
 _RUN_MAX: Final = 1_000
+_ZEROS_AT_ONCE: Final = 4 * limits.KIB
 
 
 # -- the codec --------------------------------------------------------------------------------------------------------
@@ -117,7 +121,7 @@ class Codec(Pieces):
             return at
         if action not in (SUBSCRIBE, UNSUBSCRIBE):
             raise PeerFault(f"action {action}; known are 1 subscribe, 2 unsubscribe, 3 publish, 4 ack and 5 nack")
-        listed = _sized(data, at, _U32, _LIST_BYTES_MAX, "the list of topics")
+        listed = sized(data, at, _U32, _LIST_BYTES_MAX, "the list of topics")
         if listed is None:
             return 0
         names, at = _topics(listed[0]), listed[1]
@@ -127,32 +131,26 @@ class Codec(Pieces):
         return _start(names, data, at, commands)
 
     def _message(self, data: bytes, at: int, commands: list[Command]) -> int:
-        named_ = _sized(data, at, _U16, 0xFFFF, "a topic")
+        if data[at : at + 2] == b"\0\0":
+            some = data[at : at + _ZEROS_AT_ONCE]
+            return at + (len(some) - len(some.lstrip(b"\0")) & ~1)  # an odd one belongs to the length behind it
+        named_ = sized(data, at, _U16, 0xFFFF, "a topic")
         if named_ is None:
             return 0
-        content = _sized(data, named_[1], _U32, self._content_bytes_max, "a message")
+        content = sized(data, named_[1], _U32, self._content_bytes_max, "a message")
         if content is None:
             return 0
         if not named_[0].startswith(_PREFIX):
             raise PeerFault('a topic to publish to is written "topic:NAME"')
-        topic = named_[0][len(_PREFIX) :].decode("utf-8", "replace")
+        topic = text_of(named_[0][len(_PREFIX) :], "the topic's name")
         last = commands[-1] if commands else None
+        if not content[0]:
+            return content[1]  # read and not published, as the original does
         if type(last) is Published and last.topic == topic and len(last.contents) < _RUN_MAX:
             last.contents.append(content[0])
         else:
             commands.append(Published(topic, [content[0]]))
         return content[1]
-
-
-def _sized(data: bytes, at: int, size: struct.Struct, bytes_max: int, what: str) -> tuple[bytes, int] | None:
-    """Bytes behind their length, and where they end; None where they are not whole yet."""
-    if len(data) - at < size.size:
-        return None
-    (length,) = size.unpack_from(data, at)
-    if length > bytes_max:
-        raise PeerFault(f"{what} of {length} bytes; at most {bytes_max} are taken")
-    end = at + size.size + length
-    return (data[at + size.size : end], end) if end <= len(data) else None
 
 
 def _topics(written: bytes) -> tuple[str, ...]:

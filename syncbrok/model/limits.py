@@ -13,6 +13,8 @@ batch_lines_max = 10_000
 batch_bytes_max = 16 * MIB
 parents_max = 64
 queue_name_chars_max = 128
+queue_name_bytes_max = 4 * queue_name_chars_max
+"""of UTF-8"""
 subscriber_name_chars_max = 128
 key_bytes_max = 512
 header_bytes_max = 16 * KIB

@@ -15,6 +15,7 @@ It is not a secret and protects nothing; whoever may read the log can compute it
 """
 
 import re
+import unicodedata
 from typing import NewType
 
 from syncbrok.model import limits
@@ -27,24 +28,53 @@ MessageId = NewType("MessageId", bytes)
 SEQUENCE_MAX = (1 << 42) - 1
 NO_ID = MessageId(bytes(16))
 
+RESERVED_PREFIX = "syncbrok."
+"""what the broker names itself; nobody else declares a queue or subscriber that begins with it"""
+
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
-_ID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_ID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _MASK64 = (1 << 64) - 1
+_UNNAMEABLE = {
+    "Cc": "a control character",
+    "Cf": "a character that is not seen",
+    "Cs": "bytes that are not UTF-8",
+    "Zl": "a line separator",
+    "Zp": "a paragraph separator",
+}
+"""by Unicode category: what a queue name does not hold. Nobody could tell it from another name, or type it."""
 
 
 def parse_queue_name(text: str) -> QueueName:
-    """``text`` as a queue name; raises ``BadName`` with the rule that it breaks."""
-    if not _NAME.fullmatch(text):
-        raise BadName(
-            f"{text[:140]!r} is not a queue name: 1 to {limits.queue_name_chars_max} letters, digits, '_', '.' or '-', "
-            "the first a letter or digit",
-            queue=text[:140],
-        )
+    """``text`` as a queue name: 1 to 128 characters, compared by code point. Raises ``BadName`` with the rule that it
+    breaks. A surrogate stands for a byte that was not UTF-8, and is refused like one."""
+    if not _NAME.fullmatch(text):  # nearly every name fits the old rule, and needs no closer look
+        wrong = _wrong_in_queue_name(text)
+        if wrong:
+            raise BadName(f"{text[:140]!r} is not a queue name: {wrong}", queue=text[:140])
     return QueueName(text)
 
 
+def _wrong_in_queue_name(text: str) -> str:
+    """In words what keeps ``text`` from being a queue name; empty where nothing does."""
+    if not text:
+        return "it is empty"
+    if len(text) > limits.queue_name_chars_max:
+        return f"it has {len(text)} characters, at most {limits.queue_name_chars_max} are taken"
+    if text in (".", ".."):
+        return "paths use it for another thing"
+    if "/" in text:
+        return "it holds a slash"
+    for at, character in enumerate(text, 1):
+        found = _UNNAMEABLE.get(unicodedata.category(character))
+        if found:
+            return f"it holds {found}, at character {at}"
+    if text[0].isspace() or text[-1].isspace():
+        return "it begins or ends with a blank"
+    return ""
+
+
 def parse_subscriber_id(text: str) -> SubscriberId:
-    """``text`` as a subscriber's id or name (the same rule as for queues); raises ``BadName``."""
+    """``text`` as a subscriber's id or name, or the name of a group; raises ``BadName``."""
     if not _NAME.fullmatch(text):
         raise BadName(
             f"{text[:140]!r} is not a subscriber name: 1 to {limits.subscriber_name_chars_max} letters, digits, "
@@ -54,8 +84,17 @@ def parse_subscriber_id(text: str) -> SubscriberId:
     return SubscriberId(text)
 
 
+def refuse_reserved(name: str, what: str) -> None:
+    """Called where a queue or subscriber (``what``) is made: one that is there already keeps its name. Raises
+    ``BadName``."""
+    if name.startswith(RESERVED_PREFIX):
+        raise BadName(f"{name!r} begins with {RESERVED_PREFIX!r}, which the broker keeps for itself; choose another "
+                      f"name for the {what}", **{what: name})  # fmt: skip
+
+
 def parse_message_id(text: str) -> MessageId:
-    """The 16 bytes of an id in its text form; raises ``Malformed``."""
+    """The 16 bytes of an id in its text form, any UUID: whether this log issued it, ``issued_by`` says. Raises
+    ``Malformed``."""
     lowered = text.strip().lower()
     if not _ID_TEXT.fullmatch(lowered):
         raise Malformed(f"{text[:80]!r} is not a message id: a UUID as a publish answers it", id=text[:80])

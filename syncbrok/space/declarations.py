@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from syncbrok.model.errors import BadSetting, Conflict
 from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, Subscriber, SubscriberSettings
-from syncbrok.model.names import SEQUENCE_MAX, parse_queue_name, parse_subscriber_id
+from syncbrok.model.names import SEQUENCE_MAX, parse_queue_name, parse_subscriber_id, refuse_reserved
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 from syncbrok.model.units import parse_endpoint, parse_secret
 from syncbrok.space.channels import (
@@ -66,6 +66,8 @@ class Declarations:
                            differs=_differences(queue.settings, item.settings))  # fmt: skip
         if queue is not None and queue.settings == item.settings and item.applied is None:
             return Declared("unchanged", item.name)
+        if queue is None:
+            refuse_reserved(item.name, "queue")
         draft.touch(item.name)
         what = "unchanged"
         if queue is None or queue.settings != item.settings:
@@ -98,6 +100,7 @@ class Declarations:
         known = self._registry.find_subscriber(queue.number, id_)
         if known is not None:
             return self._subscribe_again(known, item, draft, entry)
+        refuse_reserved(id_, "subscriber")
         start = self._start(item.start)
         draft.touch(item.queue)
         number = self._next_subscriber(draft)

@@ -70,6 +70,8 @@ class Lineage:
     def place(self, id: MessageId, sequence: int) -> Place | None:  # noqa: A002 (the word of the domain)
         """Of the message with this id, whose sequence is in it; None where it is not among the recent ones."""
         at = sequence & self._mask
+        if not sequence:
+            return None  # of no message; the nil UUID is what an empty place holds
         if bytes(self._ids[16 * at : 16 * at + 16]) != id:  # an id holds its sequence: it can stand nowhere else
             return None
         return Place(self._root[at], self._depth[at])

@@ -22,12 +22,21 @@ let drawn = null;
 
 function parse(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?");
-  const parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const parts = path.split("/").filter(Boolean).map(decoded);
   const base = { query: new URLSearchParams(query) };
   if (parts[0] === "queues" && parts[1]) return { ...base, view: queue, name: parts[1] };
   if (parts[0] === "messages" && parts[1]) return { ...base, view: message, id: parts[1] };
   if (parts[0] === "find") return { ...base, view: find };
   return { ...base, view: overview };
+}
+
+/** What is no escape stands for itself: an address typed by hand must not end the page. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 function go() {

@@ -160,7 +160,8 @@ function arrow(id, kind) {
 
 function shape(node, centre) {
   const here = node.id === centre;
-  const queue = node.queue.length > 16 ? `${node.queue.slice(0, 15)}…` : node.queue;
+  const name = Array.from(node.queue); // by character: half of one that takes two units is none
+  const queue = name.length > 16 ? `${name.slice(0, 15).join("")}…` : node.queue;
   return svg(
     "a",
     { href: `#/messages/${node.id}`, class: `node is-${node.state} ${here ? "here" : ""}`, "data-key": node.id, "aria-label": `${node.state} message ${node.id} in queue ${node.queue}`, "aria-current": here ? "true" : null },

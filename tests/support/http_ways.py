@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 
@@ -54,7 +55,7 @@ class Ways:
     def __init__(self, broker: BrokerProcess, queue: str, *, give_up_s: float = 60.0) -> None:
         self._broker = broker
         self._queue = queue
-        self._path = f"/v1/queues/{queue}"
+        self._path = f"/v1/queues/{quote(queue, safe='')}"
         self._give_up_s = give_up_s
         self._refs = count()
 

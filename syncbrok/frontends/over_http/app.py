@@ -26,6 +26,9 @@ from syncbrok.space.view import View
 
 SURFACE: Final = web.AppKey("surface", Surface)
 
+_ANY_NAME: Final = "{queue:[^/]+}"
+"""aiohttp's own pattern lets no braces pass"""
+
 # aiohttp tries the resources below one prefix in this order: the way of every message comes first.
 _ROUTES: Final = (
     *publish.ROUTES,
@@ -55,7 +58,8 @@ def make_app(
         rows[handler] = route
         headers = {"Server": SERVER, SYNC: options.sync} if route.scope == PUBLISH else {"Server": SERVER}
         bytes_max = getattr(options, route.bytes_max) if route.bytes_max else JSON_BYTES_MAX
-        app.router.add_route(route.method, route.path, handler, expect_handler=expectation(bytes_max, headers))
+        path = route.path.replace("{queue}", _ANY_NAME)
+        app.router.add_route(route.method, path, handler, expect_handler=expectation(bytes_max, headers))
         if route.method == "GET":
-            app.router.add_route("HEAD", route.path, handler)
+            app.router.add_route("HEAD", path, handler)
     return app

@@ -12,12 +12,13 @@ from syncbrok.frontends.over_http.body import read_body
 from syncbrok.frontends.over_http.cloud_events import Cause
 from syncbrok.frontends.over_http.headers import check_headers_size, check_parents_count
 from syncbrok.frontends.over_http.lines import Plain, parse_lines, parse_plain, refused
+from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.problems import UnsupportedMedia
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
-from syncbrok.model.names import MessageId, QueueName, parse_queue_name
+from syncbrok.model.names import MessageId, QueueName
 from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, Publish, PublishBatch, PublishKeyed
 
 NDJSON: Final = "application/x-ndjson"
@@ -33,7 +34,7 @@ _PER_MESSAGE_PREFIXES: Final = ("syncbrok-", "ce-")
 
 async def publish_batch(surface: Surface, request: web.Request) -> web.StreamResponse:
     """``POST /v1/queues/{queue}/messages:batch``: 201, 200 where every line was known, 202 under a weaker policy."""
-    queue = parse_queue_name(request.match_info["queue"])
+    queue = queue_of(request)
     _refuse_headers(request)
     options = surface.options
     media = request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()

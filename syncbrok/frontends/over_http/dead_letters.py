@@ -6,19 +6,19 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import query, render
 from syncbrok.frontends.over_http.messages import REPLAY_BODY, REPLAY_PROBLEMS, replay_of
-from syncbrok.frontends.over_http.queues import queue_name
+from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.routes import Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.space.channels import Replay
 
 
 async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
-    page = await surface.view.dead_letters(queue_name(request), query.after_sequence(request), query.limit(request))
+    page = await surface.view.dead_letters(queue_of(request), query.after_sequence(request), query.limit(request))
     return render.json({"dead_letters": [render.dead_letter(one) for one in page.items], "next": page.next})
 
 
 async def replay(surface: Surface, request: web.Request) -> web.StreamResponse:
-    return await replay_of(surface, request, Replay(queue=queue_name(request)))
+    return await replay_of(surface, request, Replay(queue=queue_of(request)))
 
 
 ROUTES: Final = (

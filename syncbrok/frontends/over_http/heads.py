@@ -4,11 +4,13 @@ Publishers repeat themselves: all that changes in their heads, if anything, is t
 before they mean again, so a head that was seen before costs one look into a dictionary, where reading takes 15 us.
 """
 
+import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from syncbrok.frontends.over_http.headers import plain_type
-from syncbrok.model.errors import BadName, ClientFault
+from syncbrok.frontends.over_http.paths import decoded
+from syncbrok.model.errors import BadName, ClientFault, Malformed
 from syncbrok.model.names import QueueName, parse_queue_name
 from syncbrok.space.channels import PlainKind
 
@@ -20,6 +22,8 @@ _LONG_WAY: Final = frozenset(
         *("origin", "sec-fetch-site", "te", "trailer", "transfer-encoding", "upgrade"),
     }
 )
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]+")
+"""of a path, as RFC 3986 has it. A ``?`` or ``#`` would end the path, and what else is none is not read here."""
 _REPEATABLE: Final = "syncbrok-"
 _STAYS: Final = "keep-alive"
 _LENGTH_DIGITS: Final = 8
@@ -51,9 +55,12 @@ def parse_head(head: bytes) -> Head | None:
     request = lines.pop(0)
     if not request.endswith(_END) or not "".join(lines).isprintable():
         return None
+    named = request[len(BEGIN) : -len(_END)]
+    if not _SEGMENT.fullmatch(named):
+        return None
     try:
-        queue = parse_queue_name(request[len(BEGIN) : -len(_END)])
-    except BadName:
+        queue = parse_queue_name(decoded(named, "the queue in the path"))
+    except (BadName, Malformed):
         return None
     headers = []
     given: dict[str, str] = {}

@@ -6,7 +6,8 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import query, render
 from syncbrok.frontends.over_http.body import read_object
-from syncbrok.frontends.over_http.queues import queue_name, refuse_unknown, take_dry_run, take_switch
+from syncbrok.frontends.over_http.paths import queue_of
+from syncbrok.frontends.over_http.queues import refuse_unknown, take_dry_run, take_switch
 from syncbrok.frontends.over_http.routes import JSON, Body, Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import BadSetting, Malformed
@@ -32,7 +33,7 @@ def message_id(request: web.Request) -> MessageId:
 
 async def of_queue(surface: Surface, request: web.Request) -> web.StreamResponse:
     page = await surface.view.messages(
-        queue_name(request),
+        queue_of(request),
         query.after_sequence(request),
         query.limit(request),
         query.choice(request, "state", STATES, None),

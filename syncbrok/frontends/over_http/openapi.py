@@ -11,13 +11,13 @@ from aiohttp import web
 import syncbrok
 from syncbrok.frontends.over_http import problems
 from syncbrok.frontends.over_http.routes import JSON, Parameter, Reply, Route
-from syncbrok.frontends.over_http.schemas import NAME_PATTERN, SCHEMAS
+from syncbrok.frontends.over_http.schemas import QUEUE_NAME, SCHEMAS, SUBSCRIBER_NAME
 from syncbrok.frontends.over_http.surface import Surface
 
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "queue": {"type": "string", "pattern": NAME_PATTERN},
-    "subscriber": {"type": "string", "pattern": NAME_PATTERN},
+    "queue": QUEUE_NAME,
+    "subscriber": SUBSCRIBER_NAME,
     "id": {"type": "string", "format": "uuid"},
     "lease": {"type": "string"},
 }

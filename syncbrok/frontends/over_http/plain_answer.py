@@ -2,7 +2,10 @@
 make of each, in a tenth of the time."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
+
+import orjson
 
 from syncbrok.frontends.over_http.gate import SERVER
 from syncbrok.frontends.over_http.publish import ALWAYS
@@ -30,6 +33,15 @@ def answers(
     made = []
     for place, (kind, state) in enumerate(zip(kinds, states, strict=True)):
         id_ = id_text(ids[_ID_BYTES * place : _ID_BYTES * (place + 1)])
-        body = f'{{"id":"{id_}","queue":"{kind[0]}","sequence":{first + place},"state":"{state}","parents":[]}}'
-        made.append(f"{begin}{id_}{middle}{len(body)}{end}{body}".encode("ascii"))
+        quoted, surplus_bytes = _quoted(kind[0])
+        body = f'{{"id":"{id_}","queue":{quoted},"sequence":{first + place},"state":"{state}","parents":[]}}'
+        made.append(f"{begin}{id_}{middle}{len(body) + surplus_bytes}{end}{body}".encode())
     return made
+
+
+@lru_cache(1_024)
+def _quoted(queue: str) -> tuple[str, int]:
+    """A queue's name as JSON, and how many bytes it has more than characters."""
+    written = orjson.dumps(queue)
+    text = written.decode()
+    return text, len(written) - len(text)

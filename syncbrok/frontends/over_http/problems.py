@@ -132,7 +132,22 @@ def document(error: errors.SyncbrokError) -> tuple[int, bytes]:
         "status": row.status,
         "detail": error.detail,
     }
-    return row.status, orjson.dumps(problem, default=str, option=orjson.OPT_NON_STR_KEYS)
+    return row.status, _written(problem)
+
+
+def _written(problem: Mapping[str, object]) -> bytes:
+    try:
+        return orjson.dumps(problem, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # a header that is no UTF-8 has a surrogate for each of its bytes, and JSON has none
+        legible = {name: _legible(value) for name, value in problem.items()}
+        return orjson.dumps(legible, default=str, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _legible(value: object) -> object:
+    """With ``?`` for what is no text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return [_legible(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def headers_of(status: int, error: errors.SyncbrokError) -> dict[str, str]:

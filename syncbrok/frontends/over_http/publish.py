@@ -10,12 +10,13 @@ from multidict import CIMultiDict
 from syncbrok.frontends.over_http import cloud_events, render
 from syncbrok.frontends.over_http.body import read_body
 from syncbrok.frontends.over_http.headers import Asked, check_parents_count, parse_publish
+from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.routes import JSON, Body, Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import Message
-from syncbrok.model.names import MessageId, QueueName, id_text, parse_queue_name
+from syncbrok.model.names import MessageId, QueueName, id_text
 from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.reports import MessageReport
 
@@ -24,7 +25,7 @@ ALWAYS: Final = "always"
 
 async def publish(surface: Surface, request: web.Request) -> web.StreamResponse:
     """``POST /v1/queues/{queue}/messages``."""
-    queue = parse_queue_name(request.match_info["queue"])
+    queue = queue_of(request)
     options = surface.options
     content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
     asked = parse_publish(request.headers.items(), content, options.parents_max, now_us())

@@ -9,7 +9,8 @@ from aiohttp import web
 from syncbrok.frontends.over_http import render
 from syncbrok.frontends.over_http.body import read_object
 from syncbrok.frontends.over_http.leases import LeaseOver, Leases, Lent, parse_lease
-from syncbrok.frontends.over_http.queues import queue_name, refuse_unknown
+from syncbrok.frontends.over_http.paths import queue_of
+from syncbrok.frontends.over_http.queues import refuse_unknown
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import CONSUME, Surface
 from syncbrok.model import limits
@@ -37,7 +38,7 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
     if not isinstance(name, str) or not isinstance(start, str | int) or isinstance(start, bool):
         raise BadSetting('group: expected a name; start: "beginning", "now" or a sequence')
     refuse_unknown(given)
-    queue = queue_name(request)
+    queue = queue_of(request)
     leases.check(surface.view, queue, name)
     group = await leases.group(queue, SubscriberId(parse_subscriber_id(name)), str(start))
     lent = await group.pull(most, wait_s, lease_s)

@@ -5,6 +5,7 @@ from typing import Final
 
 from aiohttp import web
 
+from syncbrok.frontends.over_http.paths import decoded
 from syncbrok.frontends.over_http.routes import Parameter
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed
@@ -31,6 +32,7 @@ _SWITCHES: Final = {"true": True, "1": True, "": True, "false": False, "0": Fals
 def check(request: web.Request, known: Collection[str]) -> None:
     """What a route does not know is refused, as members of bodies are: ``?dryrun=true`` must not purge. The same name
     with two values says two things. Raises ``Malformed``, naming the parameter and those that are ``known``."""
+    decoded(request.rel_url.raw_query_string, "the query")
     asked = request.query
     for name in asked:
         if name not in known:

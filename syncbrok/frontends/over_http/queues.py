@@ -6,18 +6,14 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import query, render
 from syncbrok.frontends.over_http.body import read_object
+from syncbrok.frontends.over_http.paths import queue_of, queue_url
 from syncbrok.frontends.over_http.routes import JSON, Body, Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import BadSetting, Malformed
 from syncbrok.model.message import QueueSettings
-from syncbrok.model.names import QueueName, parse_queue_name
+from syncbrok.model.names import parse_queue_name
 from syncbrok.model.settings import parse_queue_changes
 from syncbrok.space.channels import ChangeQueue, Declared, DeclareQueue, DeleteQueue, PurgeQueue
-
-
-def queue_name(request: web.Request) -> QueueName:
-    """The queue in the path; raises ``BadName``."""
-    return parse_queue_name(request.match_info["queue"])
 
 
 async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -29,7 +25,7 @@ async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
     settings = QueueSettings(**parse_queue_changes(given, ("name",)))
     declared: Declared = await surface.channels.queues.put(DeclareQueue(parse_queue_name(name), settings))
     shown = render.queue(surface.view.queue(name))
-    return render.json(shown, 201 if declared.what == "created" else 200, {"Location": f"/v1/queues/{name}"})
+    return render.json(shown, 201 if declared.what == "created" else 200, {"Location": queue_url(name)})
 
 
 async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -39,11 +35,11 @@ async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 
 async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
-    return render.json(render.queue(surface.view.queue(queue_name(request))))
+    return render.json(render.queue(surface.view.queue(queue_of(request))))
 
 
 async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
-    name = queue_name(request)
+    name = queue_of(request)
     changes = parse_queue_changes(await read_object(request, surface.options.body_timeout_s))
     if changes:
         await surface.channels.queues.put(ChangeQueue(name, changes))
@@ -52,7 +48,7 @@ async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 async def delete(surface: Surface, request: web.Request) -> web.StreamResponse:
     """409 while anything waits, unless ``?force=true`` (RULES 16)."""
-    dropped = await surface.channels.queues.put(DeleteQueue(queue_name(request), query.switch(request, "force")))
+    dropped = await surface.channels.queues.put(DeleteQueue(queue_of(request), query.switch(request, "force")))
     return render.json({"dropped": dropped})
 
 
@@ -60,7 +56,7 @@ async def purge(surface: Surface, request: web.Request) -> web.StreamResponse:
     given = await read_object(request, surface.options.body_timeout_s)
     dry_run = take_dry_run(given, request)
     refuse_unknown(given)
-    dropped = await surface.channels.queues.put(PurgeQueue(queue_name(request), dry_run))
+    dropped = await surface.channels.queues.put(PurgeQueue(queue_of(request), dry_run))
     return render.json({"dropped": dropped, "dry_run": dry_run})
 
 

@@ -7,15 +7,22 @@ from syncbrok.frontends.over_http.problems import TYPE_PREFIX
 from syncbrok.model import limits
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, Setting
 
-NAME_PATTERN: Final = "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$"
-
 Schema = dict[str, Any]
+
+QUEUE_NAME: Final[Schema] = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": limits.queue_name_chars_max,
+    "pattern": r"^[^/\u0000-\u001f\u007f-\u009f]+$",
+    "description": "No slash, no code point of Cc, Cf, Cs, Zl or Zp, no blank at either end, not . or ..; compared by "
+    "code point. New ones do not begin with syncbrok.",
+}
+SUBSCRIBER_NAME: Final[Schema] = {"type": "string", "pattern": "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$"}
 
 _TEXT: Final[Schema] = {"type": "string"}
 _INTEGER: Final[Schema] = {"type": "integer"}
 _SWITCH: Final[Schema] = {"type": "boolean"}
 _ID: Final[Schema] = {"type": "string", "format": "uuid"}
-_NAME: Final[Schema] = {"type": "string", "pattern": NAME_PATTERN}
 _TIME: Final[Schema] = {"type": "string", "format": "date-time"}
 _NUMBER: Final[Schema] = {"type": "number"}
 
@@ -99,10 +106,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "required": ["type", "title", "status"],
     },
     "QueueSettings": _given(_QUEUE),
-    "NewQueue": _given({"name": _NAME, **_QUEUE}, ["name"]),
+    "NewQueue": _given({"name": QUEUE_NAME, **_QUEUE}, ["name"]),
     "Queue": _object(
         {
-            "name": _NAME,
+            "name": QUEUE_NAME,
             **_QUEUE,
             "statistics": _object(
                 {
@@ -125,8 +132,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "NewSubscriber": _given({**_SUBSCRIBER, "secret": _or_null(_SECRET), "start": _START}, ["endpoint"]),
     "Subscriber": _object(
         {
-            "id": _NAME,
-            "queue": _NAME,
+            "id": SUBSCRIBER_NAME,
+            "queue": QUEUE_NAME,
             **_SUBSCRIBER,
             "secret": {"enum": ["set", None]},
             "start": _START,
@@ -151,10 +158,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Subscribers": _page("subscribers", "Subscriber"),
     "NewSecret": _given({"secret": _or_null(_SECRET)}),
-    "Secret": _object({"id": _NAME, "secret": _SECRET}),
+    "Secret": _object({"id": SUBSCRIBER_NAME, "secret": _SECRET}),
     "Result": _object(
         {
-            "subscriber": _NAME,
+            "subscriber": SUBSCRIBER_NAME,
             "state": _TEXT,
             "attempts": _INTEGER,
             "status": _or_null(_INTEGER),
@@ -166,7 +173,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Published": _object(
         {
             "id": _ID,
-            "queue": _NAME,
+            "queue": QUEUE_NAME,
             "sequence": _INTEGER,
             "state": _TEXT,
             "parents": _list(_ID),
@@ -209,7 +216,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Delivery": _object(
         {
-            "subscriber": _NAME,
+            "subscriber": SUBSCRIBER_NAME,
             "endpoint": _TEXT,
             "state": _TEXT,
             "counted": _SWITCH,
@@ -222,7 +229,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Message": _object(
         {
             "id": _ID,
-            "queue": _NAME,
+            "queue": QUEUE_NAME,
             "sequence": _INTEGER,
             "state": _TEXT,
             "accepted_at": _TIME,
@@ -253,7 +260,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 _object(
                     {
                         "id": _ID,
-                        "queue": _NAME,
+                        "queue": QUEUE_NAME,
                         "sequence": _INTEGER,
                         "state": _TEXT,
                         "distance": _INTEGER,
@@ -267,9 +274,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "DeadLetter": _object(
         {
             "id": _ID,
-            "queue": _NAME,
+            "queue": QUEUE_NAME,
             "sequence": _INTEGER,
-            "subscriber": _NAME,
+            "subscriber": SUBSCRIBER_NAME,
             "reason": _TEXT,
             "status": _or_null(_INTEGER),
             "attempts": _INTEGER,
@@ -282,7 +289,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "descendants": _SWITCH
             | {"default": False, "description": "Also again what had been delivered of those that come after."},
-            "subscriber": _or_null(_NAME) | {"description": "Only to this one, descendants too; null for all."},
+            "subscriber": _or_null(SUBSCRIBER_NAME)
+            | {"description": "Only to this one, descendants too; null for all."},
             "dry_run": _SWITCH | {"default": False},
         }
     ),
@@ -293,7 +301,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "messages": _INTEGER,
             "deliveries": _INTEGER,
             "left": {"type": "integer", "description": "Dead letters that stay, for they are another subscriber's."},
-            "order": _list(_object({"id": _ID, "subscribers": _list(_NAME)})),
+            "order": _list(_object({"id": _ID, "subscribers": _list(SUBSCRIBER_NAME)})),
         }
     ),
     "DryRun": _given({"dry_run": _SWITCH}),
@@ -304,7 +312,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "max": {"type": "integer", "minimum": 1, "maximum": limits.pull_messages_max, "default": 100},
             "wait": _DURATION | {"description": "How long to wait for the first message; by default not at all."},
             "lease": _DURATION | {"description": "How long each message is lent; 30 s by default."},
-            "group": _NAME | {"description": "Whose messages: consumers of a group share them.", "default": "pull"},
+            "group": SUBSCRIBER_NAME
+            | {"description": "Whose messages: consumers of a group share them.", "default": "pull"},
             "start": _START | {"description": "Where a group that is new begins.", "default": "beginning"},
         }
     ),
@@ -312,7 +321,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "lease": {"type": "string", "description": "Names the loan; to be acknowledged in time."},
             "id": _ID,
-            "queue": _NAME,
+            "queue": QUEUE_NAME,
             "sequence": _INTEGER,
             "attempt": _INTEGER,
             "accepted_at": _TIME,

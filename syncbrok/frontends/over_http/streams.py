@@ -15,7 +15,7 @@ from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_http import events, query, render, socket_frames
 from syncbrok.frontends.over_http.gate import GATE, SERVER
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.queues import queue_name
+from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
 from syncbrok.frontends.over_http.socket_frames import Acknowledge, PublishOne, Refuse, Resize
 from syncbrok.frontends.over_http.surface import CONSUME, PUBLISH, Surface
@@ -48,7 +48,7 @@ class Streams:
 
 
 async def stream(streams: Streams, surface: Surface, request: web.Request) -> web.StreamResponse:
-    queue = queue_name(request)
+    queue = queue_of(request)
     surface.view.queue(queue)
     socket = web.WebSocketResponse(
         heartbeat=_HEARTBEAT_S, max_msg_size=2 * surface.options.content_bytes_max, compress=False

@@ -7,7 +7,8 @@ from aiohttp import web
 from syncbrok.frontends.over_http import publish, query, render
 from syncbrok.frontends.over_http.body import read_body, read_object
 from syncbrok.frontends.over_http.headers import parse_publish
-from syncbrok.frontends.over_http.queues import queue_name, refuse_unknown
+from syncbrok.frontends.over_http.paths import queue_of, queue_url
+from syncbrok.frontends.over_http.queues import refuse_unknown
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import BadSetting, SyncbrokError
@@ -22,7 +23,7 @@ TEST_CONTENT: Final = b'{"type":"syncbrok.test"}'
 
 async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
     """201 with its id; 200 where it is subscribed alike; 409 where it differs."""
-    queue = queue_name(request)
+    queue = queue_of(request)
     given = await read_object(request, surface.options.body_timeout_s)
     secret = _take_secret(given)
     start = _parse_start(given.pop("start")) if "start" in given else None
@@ -33,24 +34,24 @@ async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
         Subscribe(queue, SubscriberSettings(**changes), secret, start)
     )
     shown = render.subscriber(surface.view.subscriber(queue, declared.id))
-    location = f"/v1/queues/{queue}/subscribers/{declared.id}"
+    location = f"{queue_url(queue)}/subscribers/{declared.id}"
     return render.json(shown, 201 if declared.what == "created" else 200, {"Location": location})
 
 
 async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
     after = request.query.get("after")
     page, following = surface.view.subscribers(
-        queue_name(request), after and parse_subscriber_id(after), query.limit(request)
+        queue_of(request), after and parse_subscriber_id(after), query.limit(request)
     )
     return render.json({"subscribers": [render.subscriber(one) for one in page], "next": following})
 
 
 async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
-    return render.json(render.subscriber(surface.view.subscriber(queue_name(request), _subscriber_id(request))))
+    return render.json(render.subscriber(surface.view.subscriber(queue_of(request), _subscriber_id(request))))
 
 
 async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
-    queue, subscriber = queue_name(request), _subscriber_id(request)
+    queue, subscriber = queue_of(request), _subscriber_id(request)
     given = await read_object(request, surface.options.body_timeout_s)
     without_secret = "secret" in given and given["secret"] is None
     secret = _take_secret(given)
@@ -68,13 +69,13 @@ async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 
 async def delete(surface: Surface, request: web.Request) -> web.StreamResponse:
-    dropped = await surface.channels.subscribers.put(Unsubscribe(queue_name(request), _subscriber_id(request)))
+    dropped = await surface.channels.subscribers.put(Unsubscribe(queue_of(request), _subscriber_id(request)))
     return render.json({"dropped": dropped})
 
 
 async def rotate_secret(surface: Surface, request: web.Request) -> web.StreamResponse:
     """The one answer that shows a secret: the new one, once."""
-    queue, subscriber = queue_name(request), _subscriber_id(request)
+    queue, subscriber = queue_of(request), _subscriber_id(request)
     given = await read_object(request, surface.options.body_timeout_s)
     secret = _take_secret(given)
     refuse_unknown(given)
@@ -84,7 +85,7 @@ async def rotate_secret(surface: Surface, request: web.Request) -> web.StreamRes
 
 async def test(surface: Surface, request: web.Request) -> web.StreamResponse:
     """A message to this subscriber alone, with the body as its content; ``Prefer: wait`` tells how it went."""
-    queue, subscriber = queue_name(request), _subscriber_id(request)
+    queue, subscriber = queue_of(request), _subscriber_id(request)
     options = surface.options
     content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
     asked = parse_publish(request.headers.items(), content, options.parents_max, publish.now_us())

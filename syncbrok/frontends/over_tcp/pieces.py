@@ -1,9 +1,31 @@
-"""Bytes in any split: what every codec does with the frame that is not whole yet."""
+"""Bytes in any split: what every codec does with the frame that is not whole yet, and with names."""
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
 from syncbrok.frontends.over_tcp.conversation import PeerFault
+
+
+def text_of(written: bytes, what: str) -> str:
+    """``written`` as text; raises ``PeerFault`` where it is no UTF-8: with other characters in place of its bytes
+    it would name another queue, or key. ``what`` it is."""
+    try:
+        return written.decode()
+    except UnicodeDecodeError:
+        raise PeerFault(f"{what} is not UTF-8: {written[:80]!r}") from None
+
+
+def sized(data: bytes, at: int, size: struct.Struct, bytes_max: int, what: str) -> tuple[bytes, int] | None:
+    """Bytes behind their length, and where they end; None where they are not whole yet. Raises
+    ``PeerFault`` where ``what`` they are is longer than ``bytes_max``."""
+    if len(data) - at < size.size:
+        return None
+    (length,) = size.unpack_from(data, at)
+    if length > bytes_max:
+        raise PeerFault(f"{what} of {length} bytes; at most {bytes_max} are taken")
+    end = at + size.size + length
+    return (data[at + size.size : end], end) if end <= len(data) else None
 
 
 class Pieces:

@@ -159,13 +159,16 @@ def _last(values: list[float]) -> float:
 
 
 def _by_queue(data: Page, times: _Columns, name: str, add: Callable[[list[float]], float]) -> str:
-    rows: dict[str, list[Row]] = defaultdict(list)
+    rows: dict[str | None, list[Row]] = defaultdict(list)
     for row in data.queue_hours:
-        rows[row["queue"] or NONE].append(row)
+        rows[row["queue"]].append(row)
     ordered = sorted(rows, key=lambda queue: -sum(row[name] or 0 for row in rows[queue]))
     ordered = [queue for queue in ordered if any(row[name] for row in rows[queue])]
     shown, rest = ordered[: len(_TONES)], ordered[len(_TONES) :]
-    series = [Series(queue, tone, times.of(rows[queue], name, add)) for queue, tone in zip(shown, _TONES, strict=False)]
+    series = [
+        Series(queue or NONE, tone, times.of(rows[queue], name, add))
+        for queue, tone in zip(shown, _TONES, strict=False)
+    ]
     if rest:
         columns = [times.of(rows[queue], name, add) for queue in rest]
         others = [sum(value or 0 for value in values) for values in zip(*columns, strict=True)]
