@@ -1,19 +1,17 @@
 """The commands against a real broker: what they print for people and machines, and the exit codes scripts rely on."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from syncbrok.cli.main import group
-from tests.support.polling import eventually_blocking
+from tests.support.commands import Run, commands, data, dead_end_of, published
 from tests.support.process import BrokerProcess, free_port
 from tests.support.recorder import Recorder
 
-Run = Callable[..., Result]
 NO_ID = "01a1fbbe-90e1-8000-8000-0006ea1e711f"
 
 
@@ -26,36 +24,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def run(shop: BrokerProcess) -> Run:
-    """``syncbrok ARGUMENTS`` with this broker; fails the test unless it ends with ``code``."""
-
-    def called(*arguments: str, code: int = 0, given: bytes | str | None = None) -> Result:
-        result = CliRunner().invoke(
-            group, list(arguments), input=given, env={"SYNCBROK_URL": shop.url, "SYNCBROK_TOKEN": ""}
-        )
-        assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
-        return result
-
-    return called
-
-
-def data(result: Result) -> Any:
-    return json.loads(result.stdout)
-
-
-def published(run: Run, *arguments: str, given: bytes | str = b"x") -> str:
-    """The id that ``publish`` printed."""
-    (line,) = run("publish", *arguments, given=given).stdout.splitlines()
-    return line
+    return commands(shop)
 
 
 @pytest.fixture
 def dead_end(run: Run) -> Iterator[tuple[str, Recorder]]:
-    """A queue whose subscriber ``billing`` answers 500 for as long as ``answer`` is not changed; no retries."""
-    with Recorder(lambda _: 500) as recorder:
-        queue = f"dead-{recorder.url.rpartition(':')[2].strip('/')}"
-        run("queues", "create", queue, "--retry", "")
-        run("subscribers", "create", queue, recorder.url, "--name", "billing")
-        yield queue, recorder
+    with dead_end_of(run) as made:
+        yield made
 
 
 def test_queues_from_create_to_delete(run: Run) -> None:
@@ -265,54 +240,6 @@ def test_lists_go_on_over_pages(run: Run) -> None:
     assert len(data(run("messages", "list", "pages", "--limit", "0", "--json"))) == 1_100
     assert len(data(run("messages", "list", "pages", "--limit", "1050", "--json"))) == 1_050
     assert len(run("messages", "list", "pages").stdout.splitlines()) == 1 + 100
-
-
-def test_dead_letters_are_found_and_replayed(run: Run, dead_end: tuple[str, Recorder]) -> None:
-    """What to do when something does not arrive: list, show, mend, replay; descendants come with their parent."""
-    queue, recorder = dead_end
-    parent = published(run, queue)
-    child = published(run, queue, "--parent", parent)
-    letters = eventually_blocking(
-        lambda: (found := data(run("dead-letters", "list", queue, "--json"))) and len(found) == 2 and found,
-        "two dead letters",
-    )
-    assert {one["id"]: one["reason"] for one in letters} == {parent: "status", child: "parent_failed"}
-    assert parent in run("dead-letters", "list").stdout
-    assert "500" in run("dead-letters", "show", parent).stdout
-    assert data(run("dead-letters", "show", child, "--json"))["deliveries"][0]["state"] == "dead"
-    dry = run("dead-letters", "replay", queue, "--dry-run").stdout
-    assert "2 messages, 2 deliveries would go out again" in dry
-    assert dry.index(parent) < dry.index(child)
-    recorder.answer = lambda _: 200
-    assert data(run("dead-letters", "replay", queue, "--json"))["messages"] == 2
-    assert [one.id for one in recorder.wait_for(3)[1:]] == [parent, child]
-    eventually_blocking(lambda: data(run("messages", "show", child, "--json"))["state"] == "complete", "the child ends")
-    assert "no dead letters" in run("dead-letters", "list", queue).stderr
-    assert f"no delivery of message {child} is a dead letter" in run("dead-letters", "show", child, code=3).stderr
-    # RULES 21: what was delivered stays unless asked for; the flag that once said so is still taken.
-    assert "1 messages" in run("messages", "replay", parent, "--dry-run").stdout
-    assert "1 messages" in run("messages", "replay", parent, "--no-descendants", "--dry-run").stdout
-    assert "2 messages" in run("messages", "replay", parent, "--descendants", "--dry-run").stdout
-
-
-def test_a_replay_to_one_says_what_is_left(run: Run) -> None:
-    """RULES 21: narrowed to one subscriber the others' dead letters stay, and the plan says how many."""
-    with Recorder(lambda _: 500) as recorder:
-        run("queues", "create", "two", "--retry", "")
-        for name in ("a", "b"):
-            run("subscribers", "create", "two", recorder.url, "--name", name)
-        parent = published(run, "two")
-        child = published(run, "two", "--parent", parent)
-        eventually_blocking(
-            lambda: data(run("messages", "show", child, "--json"))["state"] == "dead", "the family is dead"
-        )
-        dry = run("messages", "replay", parent, "--subscriber", "a", "--dry-run").stdout
-        assert "2 messages, 2 deliveries would go out again" in dry
-        assert "2 dead letters of other subscribers would stay" in dry
-        recorder.answer = lambda _: 200
-        done = run("dead-letters", "replay", "two", "--subscriber", "a").stdout
-        assert "2 dead letters of other subscribers stay" in done
-        eventually_blocking(lambda: len(data(run("dead-letters", "list", "two", "--json"))) == 2, "those of b stay")
 
 
 def test_purge_says_how_many_and_asks(run: Run) -> None:

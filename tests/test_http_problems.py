@@ -25,6 +25,7 @@ STATUSES = {
     errors.UnknownMessage: 404,
     errors.Conflict: 409,
     errors.IdempotencyConflict: 409,
+    errors.SubscriberStopped: 409,
     errors.Gone: 410,
     errors.TooLarge: 413,
     errors.UnknownParent: 422,

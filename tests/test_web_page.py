@@ -175,6 +175,27 @@ async def test_the_plan_of_a_replay_to_one_says_what_is_left(stage: Stage) -> No
 
 
 @in_browser
+async def test_what_has_failed_is_tried_again_now(stage: Stage) -> None:
+    """RULES 26: where something waits for another attempt there is a button, for the whole subscriber in its row and
+    for one message with its delivery; it is gone when nothing waits."""
+    messages = [await stage.running.publish("customers", b"fail") for _ in range(3)]
+    await stage.see("failed", f"#/messages/{id_text(messages[0])}", ".deliveries")
+    stage.running.consumer.answer = lambda _: ACKNOWLEDGED
+    await stage.do(stage.browser.click, ".deliveries [data-do=retry]")
+    await stage.see("1 delivery is tried again now at crm")
+    await stage.see("delivered", selector=".deliveries")
+    assert stage.running.consumer.contents.count(b"fail") == 4
+    buttons = "return document.querySelectorAll('[data-do=retry]').length"
+    assert await stage.do(stage.browser.run, buttons) == 0
+
+    await stage.see("Retry now", "#/queues/customers")
+    await stage.do(stage.browser.click, "[data-do=retry]")
+    await stage.see("2 deliveries are tried again now at crm")
+    await stage.running.ended(*messages)
+    assert stage.running.consumer.contents.count(b"fail") == 6
+
+
+@in_browser
 async def test_hostile_texts_stay_texts(stage: Stage) -> None:
     """Keys, contents, headers and answers of strangers are shown as they are, and never become part of the page."""
     message = await stage.running.publish(

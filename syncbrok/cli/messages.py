@@ -172,6 +172,25 @@ def replay(
     print_plan(client.ask("POST", f"{_path(id_)}/replay", body).json(), json_wanted=json_wanted)
 
 
+@command.command()
+@click.argument("id_", metavar="ID")
+@click.option("--subscriber", metavar="ID", help="Only at this one.")
+@as_json
+@speaks_to_broker
+def retry(client: Client, id_: str, subscriber: str | None, json_wanted: bool) -> None:
+    """Try a message again now where it waits for another attempt. Spends an attempt.
+
+    \b
+    Example:
+      syncbrok messages retry ID
+    """
+    answer = client.ask("POST", f"{_path(id_)}/retry", {"subscriber": subscriber}).json()
+    if json_wanted:
+        print_json(answer)
+    else:
+        click.echo(f"{answer['retried']} deliveries are tried again now")
+
+
 def print_plan(plan: dict[str, Any], *, json_wanted: bool) -> None:
     """What a replay does, or would do."""
     if json_wanted:

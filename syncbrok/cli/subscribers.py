@@ -25,6 +25,7 @@ Examples:
   syncbrok subscribers list orders
   syncbrok subscribers create orders https://billing.example/hooks --name billing
   syncbrok subscribers pause orders billing
+  syncbrok subscribers retry orders billing
   syncbrok subscribers test orders billing
 
 {EXIT_CODES}
@@ -176,7 +177,8 @@ def pause(client: Client, queue: str, subscriber: str, json_wanted: bool) -> Non
 @as_json
 @speaks_to_broker
 def resume(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
-    """Deliver to SUBSCRIBER again, after a pause or after its endpoint answered 410.
+    """Deliver to SUBSCRIBER again, after a pause or after its endpoint answered 410. What had failed before is tried
+    again at once.
 
     \b
     Example:
@@ -184,6 +186,22 @@ def resume(client: Client, queue: str, subscriber: str, json_wanted: bool) -> No
     """
     answer = client.ask("PATCH", _path(queue, subscriber), {"paused": False}).json()
     _say(f"{subscriber} resumed", answer, json_wanted=json_wanted)
+
+
+@command.command()
+@click.argument("queue")
+@click.argument("subscriber")
+@as_json
+@speaks_to_broker
+def retry(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
+    """Try again now whatever waits for another attempt at SUBSCRIBER: its endpoint is mended. Each spends an attempt.
+
+    \b
+    Example:
+      syncbrok subscribers retry orders billing
+    """
+    answer = client.ask("POST", f"{_path(queue, subscriber)}/retry", {}).json()
+    _say(f"{answer['retried']} messages are tried again now", answer, json_wanted=json_wanted)
 
 
 @command.command()

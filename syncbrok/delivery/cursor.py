@@ -122,7 +122,7 @@ class Cursor:
     def declared(self, subscriber: Subscriber) -> None:
         """Its settings, now. ``stopped``: paused by an operator or disabled by a 410, counted and frozen (RULES 14)."""
         self.subscriber = subscriber
-        self.stopped = subscriber.settings.paused or subscriber.settings.disabled_us > 0
+        self.stopped = subscriber.stopped
 
     @property
     def idle(self) -> bool:
@@ -182,16 +182,32 @@ class Cursor:
             return DeliveryState.PENDING
         return None
 
-    def retry_now(self) -> None:
-        """What waits for another attempt is due, however long it was to wait; what is out counts as tried and is due
-        as well. Its answer, should one come, is late."""
+    def make_due(self, sequence: int) -> bool:
+        """Let a delivery that waits for another attempt have it next, however long it was to wait. False where none
+        does: it is out, due already, or waits for a gate, and goes when that opens."""
+        if (
+            sequence not in self.tried
+            or sequence in self.flight
+            or sequence in self.due
+            or sequence in self.parked
+            or sequence in self.ready
+        ):
+            return False
+        self.due.add(sequence)
+        return True
+
+    def all_due(self) -> int:
+        """``make_due`` for all there are; how many."""
+        return sum([self.make_due(sequence) for sequence in self.tried])
+
+    def taken_over(self) -> None:
+        """Another endpoint takes over: the waits were for the old one. What is out counts as tried and is due as well;
+        its answer, should one come, is late."""
         for sequence, number in self.flight.items():
             tried = self.tried.get(sequence)
             self.tried[sequence] = TriedState(number, 0, tried.before if tried else number - 1)
         self.flight.clear()
-        for sequence in self.tried:
-            if sequence not in self.parked:
-                self.due.add(sequence)
+        self.all_due()
 
     def settle(self, sequence: int) -> None:
         """The delivery has ended for good: forget it wherever it stands (but not while it is out at a handler)."""

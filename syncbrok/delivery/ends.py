@@ -32,8 +32,9 @@ class Ends:
         for kind, value in books.wheel.pop_due(now_us):
             if kind < DUE:
                 cursor = books.cursors.get(kind)
-                if cursor is not None and value in cursor.tried and value not in cursor.flight:
-                    cursor.due.add(value)
+                # One that was made due before its time may have failed again since, and waits for another time.
+                tried = cursor.tried.get(value) if cursor is not None else None
+                if cursor is not None and tried is not None and tried.due_us <= now_us and cursor.make_due(value):
                     books.activate(cursor)
             elif kind == DUE:
                 self._gates.reconsider(value, due=True)

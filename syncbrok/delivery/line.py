@@ -240,6 +240,16 @@ class Line:
             (cursor.due if attempt.message in cursor.tried else cursor.ready).add(attempt.message)
             self._books.activate(cursor)
 
+    def retry_now(self, subscriber: int, message: int | None = None) -> int:
+        """What waits for another attempt at the subscriber, or this message alone, is due; how many that is. Nothing
+        durable (RULES 26). None of one that is paused or disabled."""
+        cursor = self._books.cursors.get(subscriber)
+        if cursor is None or cursor.stopped:
+            return 0
+        count = cursor.all_due() if message is None else int(cursor.make_due(message))
+        self._books.activate(cursor)
+        return count
+
     def stands(self, attempt: Attempt) -> bool:
         """See ``Scheduler``."""
         cursor = self._books.cursors.get(attempt.subscriber)

@@ -61,6 +61,7 @@ class Scheduler(Standing):
         """of messages up to here nothing is learned from old snapshots: what they say may be out of date"""
         self._gates = Gates(self.books, hold_max_us)
         self._line = Line(self.books, self._gates)
+        self.retry_now = self._line.retry_now
         self._catching_up = CatchingUp(self.books, self._gates)
         self._replays = Replays(self.books, self._gates, self._catching_up, hold_max_us)
         self._entrance = Entrance(self.books, self._gates)
@@ -190,8 +191,11 @@ class Scheduler(Standing):
             book.cursors.append(cursor)
         if cursor.subscriber.settings.endpoint != fact.settings.endpoint:
             self.books.let_go(cursor)
-            cursor.retry_now()  # the new endpoint takes over at once; the waits were for the old one
+            cursor.taken_over()
+        was_stopped = cursor.stopped
         cursor.declared(subscriber)
+        if was_stopped and not cursor.stopped:
+            cursor.all_due()
         self._set_window(cursor)
         disabled_us = fact.settings.disabled_us
         if disabled_us:

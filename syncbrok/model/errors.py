@@ -86,6 +86,12 @@ class IdempotencyConflict(Conflict):
     slug = "idempotency-conflict"
 
 
+class SubscriberStopped(Conflict):
+    """It is paused or disabled: nothing is tried there (RULES 14)."""
+
+    slug = "subscriber-stopped"
+
+
 class TooLarge(ClientFault):
     slug = "too-large"
 

@@ -99,6 +99,11 @@ class Subscriber:
     settings: SubscriberSettings
 
     @property
+    def stopped(self) -> bool:
+        """Paused by an operator or disabled by a 410: counted and frozen (RULES 14)."""
+        return self.settings.paused or self.settings.disabled_us > 0
+
+    @property
     def consumed(self) -> bool:
         """Whether those who want its messages come for them, instead of an endpoint they are posted to."""
         return self.settings.endpoint.startswith(CONSUMER_SCHEME + ":")

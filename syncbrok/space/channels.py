@@ -92,6 +92,14 @@ class Cancel(NamedTuple):
     id: MessageId
 
 
+class RetryMessage(NamedTuple):
+    """Try again now what waits for another attempt of a message, at every subscriber or at one (RULES 26). Receipt: at
+    how many (int). ``SubscriberStopped`` where that is paused or disabled."""
+
+    id: MessageId
+    subscriber: SubscriberId | None = None
+
+
 class Replay(NamedTuple):
     """Deliver again, in causal order (RULES 21). Exactly one of ``id`` and ``queue`` is given; ``queue`` means: the
     dead letters of the queue. ``subscriber`` (an id) narrows it to one, descendants too; ``descendants``: also again
@@ -186,6 +194,14 @@ class ChangeSubscriber(NamedTuple):
     changes: Mapping[str, Any]
     secret: str | None = None
     without_secret: bool = False
+
+
+class RetrySubscriber(NamedTuple):
+    """Try again now whatever waits for another attempt there (RULES 26). Receipt: how many messages (int).
+    ``SubscriberStopped`` where it is paused or disabled."""
+
+    queue: QueueName
+    id: SubscriberId
 
 
 class Unsubscribe(NamedTuple):

@@ -26,6 +26,8 @@ from syncbrok.space.channels import (
     PublishPlain,
     PurgeQueue,
     Replay,
+    RetryMessage,
+    RetrySubscriber,
     RotateSecret,
     SendTest,
     Subscribe,
@@ -76,6 +78,8 @@ class Intake:
             PurgeQueue: partial(self._job, operations.purge),
             Cancel: partial(self._job, operations.cancel),
             Replay: partial(self._job, operations.replay),
+            RetryMessage: partial(self._job, operations.retry_message),
+            RetrySubscriber: partial(self._job, operations.retry_subscriber),
         }
 
     @property

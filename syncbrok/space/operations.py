@@ -1,6 +1,6 @@
 """What operators ask for and what takes more than one batch or a look at the disk: cancel, purge, forced deletion,
-replay. Each is worked in slices that a crash can leave half done and a repetition finishes; all but a cancel one at a
-time.
+replay; and retry, which looks for a message. Each is worked in slices that a crash can leave half done and a repetition
+finishes; all but cancels and retries one at a time.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal
 from syncbrok.model import limits
-from syncbrok.model.errors import Conflict, TooLarge
+from syncbrok.model.errors import Conflict, SubscriberStopped, TooLarge
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Outcome,
@@ -26,7 +26,7 @@ from syncbrok.model.facts import (
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
 from syncbrok.space import rearming
-from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan
+from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan, RetryMessage, RetrySubscriber
 from syncbrok.space.draft import Draft
 from syncbrok.space.finding import find_message
 from syncbrok.space.queue import Registry
@@ -47,7 +47,7 @@ class RunBlocking(Protocol):
 
 
 class Operations:
-    """``append`` runs a step in the next draft; see ``Committer.append``."""
+    """``append`` runs a step in the next draft; see ``Committer.append``. ``wake`` has attempts made that are due."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Operations:
         run_blocking: RunBlocking,
         forget: Callable[[Subscriber], None],
         closing: set[int],
+        wake: Callable[[], None],
     ) -> None:
         self._journal = journal
         self._registry = registry
@@ -66,6 +67,7 @@ class Operations:
         self._run_blocking = run_blocking
         self._forget = forget
         self._closing = closing
+        self._wake = wake
         self._one_at_a_time = asyncio.Lock()
 
     # -- what waits -----------------------------------------------------------------------------------------------
@@ -212,6 +214,35 @@ class Operations:
                 letters[sequence] = (letters.get(sequence) or frozenset()) | {number}
         return Wish(letters, item.descendants, subscribers[0] if item.subscriber is not None else 0)
 
+    # -- retry ----------------------------------------------------------------------------------------------------
+
+    async def retry_subscriber(self, item: RetrySubscriber) -> int:
+        """RULES 26. Raises ``UnknownQueue``, ``UnknownSubscriber`` and ``SubscriberStopped``."""
+        subscriber = self._registry.subscriber(item.queue, item.id)
+        if subscriber.stopped:
+            raise _stopped(subscriber, item.queue)
+        return self._retried(self._scheduler.retry_now(subscriber.number), item.queue)
+
+    async def retry_message(self, item: RetryMessage) -> int:
+        """RULES 26. Raises ``UnknownMessage``, ``Gone``, ``UnknownSubscriber`` and ``SubscriberStopped``."""
+        message = await self._find(item.id)
+        sequence, queue = message.sequence, self._registry.queue_name(message.queue)
+        asked = self._registry.subscribers(message.queue)
+        if item.subscriber is not None:
+            asked = (self._registry.subscriber(queue, item.subscriber),)
+        count = sum(self._scheduler.retry_now(one.number, sequence) for one in asked)
+        if not count:
+            for one in asked:
+                if one.stopped and self._scheduler.delivery_tried(sequence, one.number)[0]:
+                    raise _stopped(one, queue)
+        return self._retried(count, queue)
+
+    def _retried(self, count: int, queue: str) -> int:
+        if count:
+            self._wake()
+            _log.info("syncbrok.space.retried", extra={"queue": queue, "deliveries": count})
+        return count
+
     # -- the disk -------------------------------------------------------------------------------------------------
 
     async def _find(self, id_: MessageId) -> Published:
@@ -223,6 +254,16 @@ class Operations:
 
     async def _histories(self, sequences: list[int]) -> list[History | None]:
         return await self._run_blocking(_read_histories, self._journal, sequences)
+
+
+def _stopped(subscriber: Subscriber, queue: str) -> SubscriberStopped:
+    how = "is paused" if subscriber.settings.paused else "answered 410 and is disabled"
+    return SubscriberStopped(
+        f"subscriber {subscriber.id!r} of queue {queue!r} {how}: nothing is tried there; resume it, and what waits for "
+        "another attempt is due",
+        queue=queue,
+        subscriber=subscriber.id,
+    )
 
 
 def _read_histories(journal: Journal, sequences: list[int]) -> list[History | None]:

@@ -104,11 +104,7 @@ class Space:
         """whether somebody waits for a message (a sequence) to end: a child, a publisher; for ``Consumers``"""
         self._readers = ThreadPoolExecutor(_readers_max, thread_name_prefix="syncbrok-reader")
         scheduler, registry = state.scheduler, state.registry
-        sync: str = options.journal.sync
-        every_s = None
-        if sync == "interval":
-            sync = f"interval:{options.journal.interval_ms}"
-            every_s = options.journal.interval_ms / 1_000
+        sync, every_s = _sync_policy(options.journal)
         self.view = View(Sources(registry, journal, scheduler, self._run_blocking, clock_us, meters, sync))
         self._committer = Committer(journal, self, meters, clock_us, state.time_us, every_s)
         self.channels = Channels(self._committer.messages, self._committer.queues, self._committer.subscribers)
@@ -121,7 +117,9 @@ class Space:
             Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync),
             self._lookups,
             declarations,
-            Operations(journal, registry, scheduler, append, self._run_blocking, declarations.forget, closing),
+            Operations(
+                journal, registry, scheduler, append, self._run_blocking, declarations.forget, closing, self._wake
+            ),
         )
         self._committer.steps.update(self._intake.steps)
         self._upkeep = Upkeep(
@@ -331,6 +329,9 @@ class Space:
     def _handler(self, subscriber: Subscriber) -> Handler:
         return self._handlers.get(endpoint_scheme(subscriber.settings.endpoint), self._nobody)
 
+    def _wake(self) -> None:
+        self.courier.wake()
+
     def _forget(self, subscriber: Subscriber) -> None:
         self._handler(subscriber).forget(subscriber.number)
 
@@ -358,6 +359,13 @@ class Space:
             if task is not None and task.cancelling():
                 raise
             raise Draining("the broker is stopping") from None  # it stood in line when they went
+
+
+def _sync_policy(options: JournalOptions) -> tuple[str, float | None]:
+    """The policy as answers name it, and under ``interval`` how many seconds lie between two syncs."""
+    if options.sync == "interval":
+        return f"interval:{options.interval_ms}", options.interval_ms / 1_000
+    return options.sync, None
 
 
 def _cause(failed: BaseExceptionGroup[BaseException]) -> BaseException:

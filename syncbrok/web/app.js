@@ -1,6 +1,6 @@
 // The page: which view is shown, when it is asked for again, and what the reader's clicks do.
 
-import { listen, patch, Problem, setToken } from "./api.js";
+import { listen, patch, post, Problem, setToken } from "./api.js";
 import { askCancel, askReplay } from "./dialog.js";
 import { h, morph } from "./dom.js";
 import * as find from "./find.js";
@@ -152,13 +152,17 @@ const DO = {
     await message.showContent(data.id);
     redraw();
   },
+  retry: async (data) => {
+    const { retried } = await post(data.path, data.subscriber ? { subscriber: data.subscriber } : {});
+    done(`${retried} deliver${retried === 1 ? "y is" : "ies are"} tried again now at ${data.name}.`);
+  },
   pause: (data) => setPaused(data, true),
   resume: (data) => setPaused(data, false),
 };
 
 async function setPaused(data, paused) {
   await patch(`/v1/queues/${encodeURIComponent(data.queue)}/subscribers/${encodeURIComponent(data.subscriber)}`, { paused });
-  done(`Subscriber ${data.subscriber} is ${paused ? "paused: what it is owed waits for it" : "active again"}.`);
+  done(`Subscriber ${data.subscriber} is ${paused ? "paused: what it is owed waits for it" : "active again: what had failed is tried again now"}.`);
 }
 
 main.addEventListener("click", async (event) => {

@@ -49,12 +49,12 @@ function deliveriesSection(message) {
     { class: "card" },
     h("h2", null, "Deliveries"),
     message.deliveries.length
-      ? h("ul", { class: "deliveries" }, message.deliveries.map(delivery))
+      ? h("ul", { class: "deliveries" }, message.deliveries.map((one) => delivery(message.id, one)))
       : h("p", { class: "empty" }, "Nobody was subscribed when it was accepted: it was complete at once."),
   );
 }
 
-function delivery(one) {
+function delivery(id, one) {
   const heads = [{ name: "Attempt", figure: true }, { name: "At" }, { name: "Outcome" }, { name: "Answer" }, { name: "Took", figure: true }];
   const rows = one.attempts.map((attempt, at) => ({
     key: `${at}`,
@@ -70,6 +70,7 @@ function delivery(one) {
       h("b", null, one.subscriber),
       one.reason && h("span", { class: "bad" }, because(one.reason, one.attempts.at(-1)?.status)),
       one.next_attempt_at && h("span", { class: "age" }, "next attempt ", moment(one.next_attempt_at)),
+      one.state === "retrying" && h("button", { type: "button", class: "small", "data-do": "retry", "data-path": `/v1/messages/${id}/retry`, "data-subscriber": one.subscriber, "data-name": one.subscriber }, "Retry now"),
       !one.counted && h("span", { class: "age" }, "not counted: subscribed later"),
     ),
     h("p", { class: "why" }, one.endpoint || "deleted since"),

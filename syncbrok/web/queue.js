@@ -99,7 +99,11 @@ function subscribersSection({ queue, subscribers }) {
         compact(figures.retrying),
         compact(figures.delivered),
         figures.last_attempt_at ? [because(figures.last_reason, figures.last_status), ", ", moment(figures.last_attempt_at)] : "not tried yet",
-        h("button", { type: "button", class: "small", "data-do": one.state === "active" ? "pause" : "resume", "data-queue": queue.name, "data-subscriber": one.id }, one.state === "active" ? "Pause" : "Resume"),
+        [
+          one.state === "active" && figures.retrying > 0 && h("button", { type: "button", class: "small", "data-do": "retry", "data-path": `${path(queue.name)}/subscribers/${encodeURIComponent(one.id)}/retry`, "data-name": one.id }, "Retry now"),
+          " ",
+          h("button", { type: "button", class: "small", "data-do": one.state === "active" ? "pause" : "resume", "data-queue": queue.name, "data-subscriber": one.id }, one.state === "active" ? "Pause" : "Resume"),
+        ],
       ],
     };
   });

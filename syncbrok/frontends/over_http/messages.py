@@ -1,4 +1,4 @@
-"""Messages: read a queue, show one and why it waits, its content, its tree; find, cancel, replay."""
+"""Messages: read a queue, show one and why it waits, its content, its tree; find, cancel, replay, retry now."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from syncbrok.frontends.over_http.routes import JSON, Body, Parameter, Reply, Ro
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import BadSetting, Malformed
 from syncbrok.model.names import MessageId, SubscriberId, id_text, parse_message_id, parse_subscriber_id
-from syncbrok.space.channels import Cancel, Replay, ReplayPlan
+from syncbrok.space.channels import Cancel, Replay, ReplayPlan, RetryMessage
 
 STATES: Final = ("scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped")
 DIRECTIONS: Final = ("up", "down")
@@ -100,6 +100,15 @@ async def replay_of(surface: Surface, request: web.Request, asked: Replay) -> we
     refuse_unknown(given)
     plan: ReplayPlan = await surface.channels.messages.put(asked)
     return render.json(render.plan(plan, dry_run=asked.dry_run))
+
+
+async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """What waits for another attempt of this message is tried now, everywhere or at one subscriber (RULES 26)."""
+    id_ = message_id(request)
+    given = await read_object(request, surface.options.body_timeout_s)
+    asked = RetryMessage(id_, _take_subscriber(given))
+    refuse_unknown(given)
+    return render.json({"retried": await surface.channels.messages.put(asked)})
 
 
 def _take_subscriber(given: dict[str, Any]) -> SubscriberId | None:
@@ -209,5 +218,16 @@ ROUTES: Final = (
         REPLAY_PROBLEMS,
         body=REPLAY_BODY,
         query=(query.DRY_RUN,),
+    ),
+    Route(
+        "POST",
+        _ONE + "/retry",
+        retry,
+        "admin",
+        "messages",
+        "Try again now what waits for another attempt",
+        {200: Reply("At how many subscribers it is due now.", "Retried")},
+        REPLAY_PROBLEMS,
+        body=Body({JSON: "Retry"}, required=False),
     ),
 )

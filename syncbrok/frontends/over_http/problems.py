@@ -76,6 +76,9 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
         "The idempotency key was used for something else",
         "give each message a key of its own; repeat a publish with the same content, parents and settings",
     ),
+    errors.SubscriberStopped: Row(
+        409, "The subscriber is paused or disabled", 'PATCH {"paused": false} resumes it, and makes what has failed due'
+    ),
     LeaseOver: Row(410, "The lease is over", "pull again: the message is, or was, lent to another"),
     errors.Gone: Row(410, "Retention has dropped it"),
     errors.Lost: Row(410, "It was lost in a gap of the log", "a backup of the log may still have it"),

@@ -304,6 +304,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "order": _list(_object({"id": _ID, "subscribers": _list(SUBSCRIBER_NAME)})),
         }
     ),
+    "Retry": _given({"subscriber": _or_null(SUBSCRIBER_NAME) | {"description": "Only at this one; null for all."}}),
+    "Retried": _object({"retried": _INTEGER}),
+    "NoSettings": _given({}),
     "DryRun": _given({"dry_run": _SWITCH}),
     "Dropped": _object({"id": _ID, "dropped": _INTEGER, "dry_run": _SWITCH}, optional=["id", "dry_run"]),
     "Status": _object({"status": _TEXT}),

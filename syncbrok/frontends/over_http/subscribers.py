@@ -1,4 +1,4 @@
-"""Subscribers of a queue: subscribe, list, show, change, unsubscribe, test, rotate the secret."""
+"""Subscribers of a queue: subscribe, list, show, change, unsubscribe, test, retry now, rotate the secret."""
 
 from typing import Any, Final
 
@@ -16,7 +16,15 @@ from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX, SubscriberId, parse_subscriber_id
 from syncbrok.model.settings import parse_subscriber_changes
 from syncbrok.model.units import parse_secret
-from syncbrok.space.channels import ChangeSubscriber, Declared, RotateSecret, SendTest, Subscribe, Unsubscribe
+from syncbrok.space.channels import (
+    ChangeSubscriber,
+    Declared,
+    RetrySubscriber,
+    RotateSecret,
+    SendTest,
+    Subscribe,
+    Unsubscribe,
+)
 
 TEST_CONTENT: Final = b'{"type":"syncbrok.test"}'
 
@@ -97,6 +105,13 @@ async def test(surface: Surface, request: web.Request) -> web.StreamResponse:
     except SyncbrokError as error:
         raise publish.alone(error) from None
     return await publish.receipt(surface, queue, asked, accepted)
+
+
+async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """What waits for another attempt at this subscriber is tried now, as its window has room (RULES 26)."""
+    refuse_unknown(await read_object(request, surface.options.body_timeout_s))
+    asked = RetrySubscriber(queue_of(request), _subscriber_id(request))
+    return render.json({"retried": await surface.channels.subscribers.put(asked)})
 
 
 def _subscriber_id(request: web.Request) -> SubscriberId:
@@ -198,6 +213,17 @@ ROUTES: Final = (
         body=Body({"*/*": {}}, required=False, doc="The content; without one a small JSON object."),
         headers=(publish.WAIT,),
         bytes_max="content_bytes_max",
+    ),
+    Route(
+        "POST",
+        _ONE + "/retry",
+        retry,
+        "admin",
+        "subscribers",
+        "Try again now what waits for another attempt",
+        {200: Reply("How many messages are due now.", "Retried")},
+        (*_CHANGED, 409),
+        body=Body({JSON: "NoSettings"}, required=False),
     ),
     Route(
         "POST",
