@@ -125,6 +125,30 @@ class History(RuleBasedStateMachine):
         if not self.log.scheduler.ended(sequence):
             self.log.end_all(sequence, Outcome.DROPPED, Reason.CANCELLED)
 
+    @rule(queue=queues, key=st.sampled_from(["a", "b"]), policy=st.sampled_from(ParentFailure))
+    def cancel_the_newest_of_a_key(self, queue: int, key: str, policy: ParentFailure) -> None:
+        """One of a key ends early, and another comes behind it."""
+        scheduler = self.log.scheduler
+        waiting = [
+            one.sequence
+            for one in self.log.messages()
+            if (one.queue, one.key) == (queue, key) and not scheduler.ended(one.sequence)
+        ]
+        if len(waiting) > 1:
+            self.log.commit()
+            if not scheduler.ended(waiting[-1]):
+                self.log.end_all(waiting[-1], Outcome.DROPPED, Reason.CANCELLED)
+        self.log.publish(queue, policy=policy, key=key)
+
+    @invariant()
+    def a_chain_holds_what_has_not_ended(self) -> None:
+        """RULES 6: every message of a key that waits for somebody is in its chain, once and in order; nothing else."""
+        keys, ledger = self.log.scheduler.books.keys, self.log.scheduler.books.ledger
+        waiting = [message for chain in keys.chains.values() for message in keys.waiting(chain)]
+        assert all(chain.waiting == len(keys.waiting(chain)) > 0 for chain in keys.chains.values())
+        keyed = [message for message in self.log.scheduler.unended(None, None, 10_000) if ledger.key_chain(message)]
+        assert sorted(waiting) == keyed
+
     @rule(queue=queues)
     def subscribe(self, queue: int) -> None:
         if self.next_subscriber < 6:

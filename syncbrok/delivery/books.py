@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from syncbrok.delivery.cursor import Backlog, Cursor, TriedState
+from syncbrok.delivery.keys import KeyChains
 from syncbrok.delivery.ledger import Ledger
 from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.wheel import Wheel
@@ -167,9 +168,7 @@ class Books:
     had ended badly before and still count as that. At most a replay's messages; for what it has yet to write"""
     held_on: dict[int, "array[int]"] = field(default_factory=dict)
     """parent that ended badly -> its children on hold"""
-    tails: dict[tuple[int, str], int] = field(default_factory=dict)
-    """(queue, key) -> newest message of the key that has not ended (RULES 6)"""
-    tail_of: dict[int, tuple[int, str]] = field(default_factory=dict)
+    keys: KeyChains = field(init=False)
     watched: set[int] = field(default_factory=set)
     watched_ended: list[int] = field(default_factory=list)
     time_us: int = 0
@@ -182,17 +181,19 @@ class Books:
         """When the newest fact took effect: at its own time, but never after the wall clock's (RULES 25)."""
         return min(self.time_us, self.now_us) if self.now_us else self.time_us
 
+    def __post_init__(self) -> None:
+        self.keys = KeyChains(self.ledger)
+
     @property
     def others(self) -> bool:
         """Whether ``concerns_others`` may be true of any message."""
-        return bool(self.tail_of or self.watched or self.asked or self.replays or self.followers or self.latecomers)
+        return bool(self.watched or self.asked or self.replays or self.followers or self.latecomers)
 
     def concerns_others(self, message: int) -> bool:
         """Whether the message's end is more than the end of its row: somebody watches it or has asked for it, or
-        another follows it in its key, in a replay or where somebody catches up."""
+        another follows it in a replay or where somebody catches up. (A message of a key has a flag that says so.)"""
         return (
-            message in self.tail_of
-            or message in self.watched
+            message in self.watched
             or message in self.asked
             or message in self.replays
             or message in self.followers

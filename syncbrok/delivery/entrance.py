@@ -87,7 +87,7 @@ class Entrance:
     def _enter(self, fact: Published, book: QueueBook, left: int) -> None:
         """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone."""
         ledger = self._books.ledger
-        edges, flags = self._edges(fact)
+        edges, flags = self._edges(fact, has_key=bool(fact.key and left))
         if left == 0:
             flags &= ~SAME  # with no subscriber to judge a parent at, it is judged by all, or a chain would break here
         if fact.only:
@@ -113,23 +113,18 @@ class Entrance:
         else:
             self._gates.wait_on_ended(fact.sequence)
 
-    def _edges(self, fact: Published) -> tuple[tuple[int, ...], int]:
-        """Parents that are not complete, and the newest message of the same key; the flags that go with them."""
+    def _edges(self, fact: Published, *, has_key: bool) -> tuple[tuple[int, ...], int]:
+        """Parents that are not complete, and the chain of its key; the flags that go with them. (A message that nobody
+        gets keeps no other of its key back.)"""
         ledger = self._books.ledger
         flags = int(fact.parent_failure) << POLICY_SHIFT | (SAME if fact.scope is Scope.SAME else 0)
         parents = dict.fromkeys(sequence_of(parent) for parent in fact.parents)
         edges = [parent for parent in parents if ledger.state(parent) is not MessageState.COMPLETE]
         if flags & SAME and any(ledger.queue(parent) == fact.queue for parent in edges):
             flags |= PER_SUBSCRIBER
-        if fact.key:
-            key = (fact.queue, fact.key)
-            before = self._books.tails.get(key)
-            if before is not None:
-                edges.append(before | KEY_EDGE)
-                flags |= PER_SUBSCRIBER
-                del self._books.tail_of[before]
-            self._books.tails[key] = fact.sequence
-            self._books.tail_of[fact.sequence] = key
+        if has_key:
+            edges.append(self._books.keys.add(fact.queue, fact.key, fact.sequence) | KEY_EDGE)
+            flags |= PER_SUBSCRIBER
         return tuple(edges), flags
 
     def carried(self, fact: Carried) -> None:

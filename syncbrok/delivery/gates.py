@@ -1,4 +1,4 @@
-"""When a message may go: its parents, its key's predecessor, its time (RULES 6, 7, 11, 12).
+"""When a message may go: its parents, those of its key before it, its time (RULES 6, 7, 11, 12).
 
 A gate is judged from what is known of the parents, not counted down: a counter that is off by one holds a message for
 ever, a judgement made again is right. The end of a parent puts its children on a list that is worked through in
@@ -13,6 +13,7 @@ from typing import Final
 from syncbrok.delivery.books import HOLD_OVER, Books, Doomed
 from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.cursor import Cursor
+from syncbrok.delivery.keys import KeyChain
 from syncbrok.delivery.ledger import ENDING, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY, POLICY_SHIFT, SAME
 from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState, message_after
 from syncbrok.delivery.stretches import WORTH_IT, lone_children
@@ -70,23 +71,41 @@ class Gates:
             return False
         if not flags & PER_SUBSCRIBER:
             return True
-        return all(self._edge_open(edge, flags, cursor) for edge in ledger.edges(sequence))
+        return all(
+            self._is_next_of(self._books.keys.chains[edge & ~KEY_EDGE], sequence, cursor)
+            if edge & KEY_EDGE
+            else self._parent_open(edge, flags, cursor)
+            for edge in ledger.edges(sequence)
+        )
 
-    def _edge_open(self, edge: int, flags: int, cursor: Cursor) -> bool:
+    def key_open_at(self, sequence: int, cursor: Cursor) -> bool:
+        """Whether every message of its key before it has ended at this subscriber."""
+        chain = self._books.keys.of(sequence)
+        return chain is None or self._is_next_of(chain, sequence, cursor)
+
+    def _is_next_of(self, chain: KeyChain, sequence: int, cursor: Cursor) -> bool:
+        if not cursor.counts(sequence):
+            return True  # who catches up has no order of keys
+        return not self._books.keys.first_at(chain, cursor, sequence)
+
+    def _parent_open(self, parent: int, flags: int, cursor: Cursor) -> bool:
         ledger = self._books.ledger
-        parent = edge & ~KEY_EDGE
-        orders_only = edge != parent
         state = ledger.state(parent)
         if state >= MessageState.COMPLETE:
-            return state is MessageState.COMPLETE or orders_only or flags & POLICY == _DELIVER
+            return state is MessageState.COMPLETE or flags & POLICY == _DELIVER
         counted = (
             ledger.queue(parent) == cursor.subscriber.queue
             and cursor.counts(parent)
             and (not ledger.flags(parent) & ONLY or ledger.only.get(parent) == cursor.subscriber.number)
         )
-        if not counted:
-            return orders_only
-        return cursor.finished(parent) and (orders_only or parent not in cursor.dead)
+        return counted and cursor.finished(parent) and parent not in cursor.dead
+
+    def go_on(self, chain: KeyChain, cursors: Iterable[Cursor]) -> None:
+        """A message of the chain has ended at these subscribers: the next one may be able to go there."""
+        for cursor in cursors:
+            following = self._books.keys.first_at(chain, cursor)
+            if following and self._books.ledger.state(following) is MessageState.PENDING:
+                self._open_parked(following, (cursor,))
 
     def parent_ended(self, parent: int, first_child: int, cursor: Cursor | None = None) -> None:
         """The parent has ended, or with ``cursor`` has ended at that subscriber: look at its children, in slices."""
@@ -194,12 +213,14 @@ class Gates:
             self._open_parked(sequence, self._cursors_of(sequence))
 
     def end(self, sequence: int, event: MessageEvent, reason: Reason = Reason.NONE) -> None:
-        """The message has ended: decided once, told to its children, to its key's successor and to whoever watches."""
+        """The message has ended: decided once, told to its children and to whoever watches. Where it had not ended
+        before, the next of its key is for the caller to look at (``go_on``)."""
         books = self._books
         book = books.queues.get(books.ledger.queue(sequence))
         if book is not None:
             book.waiting -= 1
         first_child = books.ledger.first_child(sequence)
+        chain = books.keys.of(sequence)
         if books.ledger.state(sequence) is MessageState.HELD:
             self._forget_hold(sequence)
         self.parent_ended(sequence, first_child)
@@ -207,9 +228,8 @@ class Gates:
         books.asked.pop(sequence, None)
         if sequence in books.followers or sequence in books.latecomers:
             books.ended_leaders.append(sequence)
-        key = books.tail_of.pop(sequence, None)
-        if key is not None:
-            del books.tails[key]
+        if chain is not None:
+            books.keys.ended(chain)
         if sequence in books.watched:
             books.watched.discard(sequence)
             books.watched_ended.append(sequence)

@@ -25,13 +25,13 @@ _RELEASED: Final = int(message_after(MessageState.NONE, MessageEvent.RELEASED))
 """and of the plain beginning"""
 
 KEY_EDGE: Final = 1 << 63
-"""Marks an edge to the key's predecessor (RULES 6), which only orders."""
+"""Marks the edge that names the chain of the message's key (RULES 6, ``keys``); it stands last."""
 
 # Flags of a message, one byte. ``0`` is the plain message that the hot path looks for.
 SAME: Final = 0x01
 """scope ``same``"""
 PER_SUBSCRIBER: Final = 0x02
-"""has edges that are judged at each subscriber: scope ``same``, or a key"""
+"""has edges that are judged at each subscriber: scope ``same``, or a key. Every message of a key has it"""
 POLICY_SHIFT: Final = 2
 POLICY: Final = 0x0C
 """``ParentFailure``"""
@@ -81,7 +81,7 @@ class Ledger:
     def accept(
         self, sequence: int, queue: int, flags: int, left: int, event: MessageEvent, edges: tuple[int, ...]
     ) -> None:
-        """A new row; ``edges`` are parents' sequences, the key's predecessor marked with ``KEY_EDGE``."""
+        """A new row; ``edges`` are parents' sequences, and the chain of its key marked with ``KEY_EDGE``."""
         chunk = self.chunks.get(sequence >> CHUNK_SHIFT) or self._begin(sequence)
         i = sequence & CHUNK_MASK
         chunk.queue[i] = queue
@@ -253,12 +253,22 @@ class Ledger:
         return ended
 
     def edges(self, sequence: int) -> "array[int]":
-        """The raw edges of a child: parents' sequences, some with ``KEY_EDGE``."""
+        """The raw edges of a child: parents' sequences, and one with ``KEY_EDGE`` where it has a key."""
         chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
         if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
             return array("Q")
         start = chunk.edge_start[sequence & CHUNK_MASK]
         return chunk.edges[start : start + chunk.edge_count[sequence & CHUNK_MASK]]
+
+    def key_chain(self, sequence: int) -> int:
+        """The number of the chain of its key; 0 for none."""
+        chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
+        i = sequence & CHUNK_MASK
+        if chunk is None or chunk.edge_start is None or chunk.edge_count is None or not chunk.flags[i] & PER_SUBSCRIBER:
+            return 0
+        count = chunk.edge_count[i]
+        edge = chunk.edges[chunk.edge_start[i] + count - 1] if count else 0
+        return edge & ~KEY_EDGE if edge & KEY_EDGE else 0
 
     def first_child(self, parent: int) -> int:
         """0 for none."""
@@ -272,7 +282,7 @@ class Ledger:
             return 0
         start = chunk.edge_start[child & CHUNK_MASK]
         for at in range(start, start + chunk.edge_count[child & CHUNK_MASK]):
-            if chunk.edges[at] & ~KEY_EDGE == parent:
+            if chunk.edges[at] == parent:
                 return chunk.links[at]
         return 0
 
@@ -308,8 +318,9 @@ class Ledger:
         chunk.edge_count[i] = len(edges)
         chunk.edges.extend(edges)
         chunk.links.extend([0] * len(edges))
-        for edge in edges:
-            parent = edge & ~KEY_EDGE
+        for parent in edges:
+            if parent & KEY_EDGE:
+                continue
             holder = self.chunks.get(parent >> CHUNK_SHIFT)
             if holder is None or not 0 < holder.state[parent & CHUNK_MASK] < MessageState.COMPLETE:
                 continue  # ended already: nobody will ask for its children, and the last of them may be gone
@@ -318,8 +329,6 @@ class Ledger:
                 holder.last_child = array("Q", bytes(8 * CHUNK))
             at = parent & CHUNK_MASK
             last = holder.last_child[at]
-            if last == child:
-                continue  # a parent and the key's predecessor at once: one place in the list is enough
             if last:
                 self._set_link(last, parent, child)
             else:
@@ -333,7 +342,7 @@ class Ledger:
         assert chunk.edge_count is not None
         start = chunk.edge_start[child & CHUNK_MASK]
         for at in range(start, start + chunk.edge_count[child & CHUNK_MASK]):
-            if chunk.edges[at] & ~KEY_EDGE == parent:
+            if chunk.edges[at] == parent:
                 chunk.links[at] = following
                 return
 
@@ -357,6 +366,6 @@ class Ledger:
     def _threads_a_list(self, chunk: Chunk) -> bool:
         """Whether a parent that has not ended would lose children if this chunk went (a child was cancelled)."""
         return any(
-            edge & ~KEY_EDGE in self.walking or 0 < self.state(edge & ~KEY_EDGE) < MessageState.COMPLETE
+            not edge & KEY_EDGE and (edge in self.walking or 0 < self.state(edge) < MessageState.COMPLETE)
             for edge in set(chunk.edges)  # the children of a wide tree have one parent, not four thousand
         )

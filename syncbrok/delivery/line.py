@@ -17,7 +17,7 @@ from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import Answer, Attempt
-from syncbrok.delivery.ledger import ENDING, ONLY
+from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
 from syncbrok.delivery.retry import wait_us
 from syncbrok.delivery.runs import NOT_PLAIN, Runs
@@ -123,7 +123,13 @@ class Line:
         state = ledger.state(sequence)
         if state >= MessageState.COMPLETE:
             return not cursor.counts(sequence)
-        if state is not MessageState.PENDING or ledger.flags(sequence) & ENDING:
+        flags = ledger.flags(sequence)
+        if (
+            state is not MessageState.PENDING
+            or flags & ENDING
+            # Tried by a broker that kept less of an order.
+            or (flags & PER_SUBSCRIBER and not self._gates.key_open_at(sequence, cursor))
+        ):
             cursor.parked.add(sequence)
             return False
         return True

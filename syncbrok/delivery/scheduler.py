@@ -283,8 +283,11 @@ class Scheduler(Standing):
 
     def children(self, message: int, limit: int) -> list[int]:
         """At most ``limit`` of the messages that wait for this one, whether for others too or not, in the order in
-        which they were accepted."""
-        return list(islice(self.books.ledger.children(message), limit))
+        which they were accepted; the next of its key stands last."""
+        found = list(islice(self.books.ledger.children(message), limit))
+        chain = self.books.keys.of(message)
+        following = self.books.keys.after(chain, message) if chain is not None and len(found) < limit else 0
+        return [*found, following] if following else found
 
     def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
         """The rows to log for these answers, one each; the window's slots are free at once. ``jitter`` is in -1..1."""
@@ -331,9 +334,11 @@ class Scheduler(Standing):
         return self.books.wheel.next_due_us()
 
     def urgent(self, rows: Iterable[Row]) -> bool:
-        """Whether somebody waits for one of these rows to be durable: children, or a publisher (RULES 24)."""
-        watched, followers, chunks = self.books.watched, self.books.followers, self.books.ledger.chunks
-        held_on = self.books.held_on
+        """Whether somebody waits for one of these rows to be durable: children, the next of its key, or a publisher
+        (RULES 24)."""
+        books = self.books
+        chunks = books.ledger.chunks
+        others = books.watched or books.followers or books.held_on or books.keys.chains
         number, children = -1, None
         for row in rows:
             message = row[0]
@@ -342,23 +347,22 @@ class Scheduler(Standing):
                 chunk = chunks.get(number)
                 children = chunk.first_child if chunk is not None else None
             if (
-                (children and children[message & CHUNK_MASK])
-                or (watched and message in watched)
-                or (followers and message in followers)
-                or (held_on and message in held_on)
+                (children and children[message & CHUNK_MASK]) or (others and self._is_awaited_by_others(message))
             ) and row.outcome is not Outcome.FAILED:
                 return True
         return False
 
     def awaited(self, message: int) -> bool:
         """Whether somebody waits for the message's end, as in ``urgent``."""
+        return bool(self.books.ledger.first_child(message)) or self._is_awaited_by_others(message)
+
+    def _is_awaited_by_others(self, message: int) -> bool:
+        """By others than its children."""
         books = self.books
-        return bool(
-            books.ledger.first_child(message)
-            or (books.watched and message in books.watched)
-            or (books.followers and message in books.followers)
-            or (books.held_on and message in books.held_on)
-        )
+        if message in books.watched or message in books.followers or message in books.held_on:
+            return True
+        chain = books.keys.of(message)
+        return chain is not None and message < chain.messages[-1]
 
     # -- history for subscribers that start in the past ---------------------------------------------------------------
 

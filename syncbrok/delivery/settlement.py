@@ -13,7 +13,7 @@ from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.ledger import ENDING as ENDING_ASKED
-from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, ONLY
+from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import ENDING, MessageEvent, MessageState
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
@@ -40,6 +40,7 @@ class Settlement:
         kind are counted down together; all others go one by one."""
         books, cursors, chunks = self._books, self._books.cursors, self._books.ledger.chunks
         others = books.others
+        not_plain = _NOT_PLAIN | PER_SUBSCRIBER if books.keys.chains else _NOT_PLAIN
         subscriber = number = -1
         delivered = 0
         cursor: Cursor | None = None
@@ -72,7 +73,7 @@ class Settlement:
                 and (message in unconfirmed if message <= seen else cursor.untouched(message))
                 and chunk is not None
                 and chunk.state[i] == _PENDING
-                and not chunk.flags[i] & _NOT_PLAIN
+                and not chunk.flags[i] & not_plain
                 and not (others and books.concerns_others(message))
             )
             if plain and chunk is not None and chunk.first_child and chunk.first_child[i]:
@@ -180,6 +181,7 @@ class Settlement:
         if not 0 < ledger.state(row.message) < MessageState.COMPLETE:
             return
         first_child = ledger.first_child(row.message)
+        chain = self._books.keys.of(row.message)
         if cursor.counts(row.message):
             if row.outcome is Outcome.DEAD:
                 ledger.mark(row.message, HAS_DEAD)
@@ -187,8 +189,10 @@ class Settlement:
                 ledger.mark(row.message, HAS_EXPIRED)
             if ledger.one_less(row.message) == 0:
                 self._end(row.message, row.reason)
-                return
+                first_child = 0
         self._gates.parent_ended(row.message, first_child, cursor)
+        if chain is not None:
+            self._gates.go_on(chain, (cursor,))
 
     def _end(self, sequence: int, reason: Reason) -> None:
         flags = self._books.ledger.flags(sequence)
@@ -214,7 +218,10 @@ class Settlement:
             return
         book = self._books.queues.get(ledger.queue(row.message))
         lost = self._end_at_cursors(row, book) if book is not None else ()
+        chain = self._books.keys.of(row.message)
         self._gates.end(row.message, ENDING[row.outcome], row.reason)
+        if chain is not None and book is not None:
+            self._gates.go_on(chain, book.cursors)
         if lost:
             ledger.lose(row.message, lost)
 

@@ -25,7 +25,7 @@ from syncbrok.delivery.wheel import Wheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
-VERSION: Final = 4
+VERSION: Final = 5
 _FULL, _THIN, _ALIKE = range(3)
 """forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
 _NEIGHBOURS_MIN: Final = 16
@@ -103,7 +103,7 @@ def _state(books: Books) -> dict[str, Any]:
         "time_us": books.time_us,
         "replay_number": books.replay_number,
         "only": list(books.ledger.only.items()),
-        "tails": [(queue, key, sequence) for (queue, key), sequence in books.tails.items()],
+        "keys": [(one.number, one.queue, one.key, books.keys.waiting(one)) for one in books.keys.chains.values()],
         "dying": [(d.message, d.outcome, d.reason, d.replay) for d in _doomed(books)],
         "held_on": [(parent, list(children)) for parent, children in books.held_on.items()],
         "replays": [
@@ -162,9 +162,8 @@ def _load_state(books: Books, state: dict[str, Any]) -> None:
     books.ledger.newest, books.ledger.open = state["newest"], state["open"]
     books.time_us, books.replay_number = state["time_us"], state["replay_number"]
     books.ledger.only = dict(state["only"])
-    for queue, key, sequence in state["tails"]:
-        books.tails[queue, key] = sequence
-        books.tail_of[sequence] = (queue, key)
+    for number, queue, key, messages in state["keys"]:
+        books.keys.load(number, queue, key, messages)
     books.dying.extend(
         Doomed(message, Outcome(outcome), Reason(reason), replay) for message, outcome, reason, replay in state["dying"]
     )

@@ -131,19 +131,18 @@ class Standing:
         return (len(cursor.flight), cursor.room) if cursor is not None and cursor.subscriber.consumed else None
 
     def blocked_by(self, sequence: int) -> tuple[int, ...]:
-        """The messages it waits for: parents that are not complete, and the key's predecessor."""
+        """The messages it waits for: parents that are not complete, and the one before it of its key."""
         entry = self.books.replays.get(sequence)
         if entry is not None:
             return tuple(sorted(entry.waiting))
         if self.ended(sequence):
             return ()
-        ledger = self.books.ledger
-        return tuple(
-            edge & ~KEY_EDGE
-            for edge in ledger.edges(sequence)
-            if ledger.state(edge & ~KEY_EDGE) is not MessageState.COMPLETE
-            and not (edge & KEY_EDGE and ledger.state(edge & ~KEY_EDGE) > MessageState.COMPLETE)
-        )
+        ledger, keys = self.books.ledger, self.books.keys
+        parents = [edge for edge in ledger.edges(sequence) if not edge & KEY_EDGE]
+        chain = keys.of(sequence)
+        before = 0 if chain is None else keys.before(chain, sequence)
+        blockers = [parent for parent in parents if ledger.state(parent) is not MessageState.COMPLETE]
+        return (*blockers, before) if before and before not in blockers else tuple(blockers)
 
     def held_by(self, sequence: int) -> tuple[int, ...]:
         """What must be replayed for a message on hold: parents that ended badly, or did when they were sent again."""

@@ -111,8 +111,10 @@ extras; then, up to the end of the meta, the content type (UTF-8). Content: the 
 **Segment sealed** (11). Meta: records before this one in the segment (8 bytes), CRC of all their bytes, from offset 128
 of the file to this record (4 bytes).
 
-**All others**: JSON, in ``log.declared``. That of ``SegmentOpened`` has ``sealed_us``, the wall clock when the segment
-before was sealed; ``time_us`` of a record is never smaller than the record's before, and may be ahead of the clock.
+**All others**: JSON, in ``log.declared``; a field that is not there has a default. That of ``SegmentOpened`` has
+``sealed_us``, the wall clock when the segment before was sealed; ``time_us`` of a record is never smaller than the
+record's before, and may be ahead of the clock. And it has ``rules``, by which the records of the segment were made, for
+whoever judges them: 1 where it does not say (``model.facts.RULES``).
 
 Watermark
 =========

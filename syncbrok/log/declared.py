@@ -149,6 +149,7 @@ def _opened_out(fact: SegmentOpened) -> dict[str, Any]:
         "subscribers": [_subscriber_out(subscriber) for subscriber in fact.subscribers],
         "applied": [list(applied) for applied in fact.applied],
         "bad": [[sequence, int(outcome)] for sequence, outcome in fact.bad],
+        "rules": fact.rules,
     }
 
 
@@ -161,6 +162,7 @@ def _opened_in(sequence: int, time_us: int, value: dict[str, Any]) -> SegmentOpe
         tuple(FileApplied(int(one[0]), int(one[1]), str(one[2]), str(one[3])) for one in value["applied"]),
         tuple((int(number), Outcome(outcome)) for number, outcome in value["bad"]),
         sealed_us=int(value.get("sealed_us", 0)),
+        rules=int(value.get("rules", 1)),
     )
 
 

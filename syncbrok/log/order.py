@@ -12,7 +12,8 @@ log in order. Each rule has a short name, which a ``Violation`` carries:
 ``end``        at most one end for each (message, subscriber), no attempt of an ended delivery that is not ``LATE``
 ``attempts``   attempt numbers of a delivery go up, over restarts and replays (RULES 21)
 ``addressee``  rows name known messages, and subscribers that the message is for (RULES 3, 14)
-``key``        per (queue, key, subscriber) the next goes out when the one before has ended (RULES 6)
+``key``        per (queue, key, subscriber) no attempt of a later one begins before every earlier one has ended, by a
+               record up to its ``after`` (RULES 6). Where a segment's ``rules`` are 1: before the one before has
 ``carried``    a carried message has ended nowhere that the facts say it has not
 =============  ======================================================================================================
 
@@ -31,6 +32,7 @@ from syncbrok.log.standing import BAD_OUTCOMES, End, Message, Replay, Standing
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     DELETED_SUBSCRIBER,
+    RULES,
     Carried,
     Fact,
     Gap,
@@ -89,6 +91,7 @@ class OrderChecker:
         self._now = Standing()
         self._first = 0
         self._last = 0
+        self._rules = RULES
         self._inverted: set[tuple[int, int]] = set()
 
     def apply(self, fact: Fact) -> None:
@@ -108,6 +111,7 @@ class OrderChecker:
                 self._now.carry(fact)
             case SegmentOpened():
                 self._judge_snapshot(fact)
+                self._rules = fact.rules
                 self._now.open_segment(fact)
             case _:
                 self._declared(fact)
@@ -139,7 +143,6 @@ class OrderChecker:
     def _why(self, message: Message, number: int) -> str:
         states = {self._state(message, number, parent) for parent in message.parents}
         subscriber = self._now.subscribers.get(number)
-        before = self._before(message, number)
         delivery = message.deliveries.get(number)
         failed, held = "failed" in states, message.policy is ParentFailure.HOLD
         reasons = {
@@ -148,7 +151,7 @@ class OrderChecker:
             "parents": "open" in states,
             "paused": bool(subscriber and (subscriber.settings.paused or subscriber.settings.disabled_us)),
             "retrying": delivery is not None and delivery.retrying,
-            "key": before is not None and number in before.open,
+            "key": any(not before.ends(number) for before in self._now.of_key_before(message, number)),
             "delayed": message.delayed and not message.rearmed_by(number),
         }
         return next((reason for reason, holds in reasons.items() if holds), "ready")
@@ -323,19 +326,30 @@ class OrderChecker:
         )
 
     def _judge_key(self, message: Message, row: Row, record: int) -> None:
-        before = self._before(message, row.subscriber)
-        if before is None or self._now.in_doubt(before):
-            return
-        if not before.ends(row.subscriber):
-            what = f"message {before.sequence} of the same key before it has not ended"
+        open_one = self._of_key_open(message, row, record)
+        if open_one is not None:
+            what = f"message {open_one.sequence} of the same key before it had not ended by then"
             self._report("key", record, row.message, row.subscriber, what)
+        elif self._rules > 1:
+            message.at(row.subscriber).was_next = True
 
-    def _before(self, message: Message, number: int) -> Message | None:
-        """The message before it of the same key at a subscriber that both count."""
-        before = self._now.messages.get(message.before) if number in message.counted else None
-        while before is not None and number not in before.counted:
-            before = self._now.messages.get(before.before)
-        return before
+    def _of_key_open(self, message: Message, row: Row, record: int) -> Message | None:
+        """A message of the same key before it that had not ended there when the attempt began."""
+        number = row.subscriber
+        for before in self._now.of_key_before(message, number):
+            ends = before.ends(number)
+            if self._rules == 1:
+                if before.record != before.sequence:
+                    continue
+                return None if ends or self._now.in_doubt(before) else before
+            if self._now.in_doubt(before):
+                continue
+            # What a carried record says has happened may have been at any time before it.
+            if not ends or ends[0].record > max(min(row.after, record - 1), before.record):
+                return before
+            if before.deliveries[number].was_next:
+                return None  # all before that one had ended when its attempt began
+        return None
 
     def _judge_inversion(self, message: Message, row: Row, record: int) -> None:
         number, after = row.subscriber, row.after

@@ -110,6 +110,7 @@ class _Declared:
         self._subscribers: dict[int, SubscriberSet] = {}
         self._applied: dict[str, FileApplied] = {}
         self._bad: tuple[tuple[int, Outcome], ...] = ()
+        self._rules = 1
 
     def apply(self, fact: Fact) -> None:
         match fact:
@@ -129,7 +130,7 @@ class _Declared:
                 self._queues = {one.number: one for one in fact.queues}
                 self._subscribers = {one.number: one for one in fact.subscribers}
                 self._applied = {one.entry: one for one in fact.applied}
-                self._bad = fact.bad
+                self._bad, self._rules = fact.bad, fact.rules
             case _:
                 pass
 
@@ -141,6 +142,7 @@ class _Declared:
             tuple(self._subscribers.values()),
             tuple(self._applied.values()),
             self._bad,
+            rules=self._rules,
         )
 
 

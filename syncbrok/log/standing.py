@@ -4,6 +4,8 @@ The bookkeeping of ``order``, in plain dictionaries and deliberately not the sch
 Nothing is judged here. Messages, subscribers and queues are named by sequence and number.
 """
 
+from bisect import bisect_left, insort
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,8 +37,8 @@ class End(NamedTuple):
 class Delivery:
     """What the rows say of one message at one subscriber. ``ends`` are all its ends, oldest first; ``replay`` is the
     number of the replay that has re-armed it, until it ends again; ``retrying``: it has been tried since, and is to be
-    tried again; ``first_after`` and ``last_after`` are when its first and its last attempt began, as ``after`` (-1:
-    none), those of replays left out."""
+    tried again; ``was_next``: an attempt of it began when all of its key before it had ended; ``first_after`` and
+    ``last_after`` are when its first and its last attempt began, as ``after`` (-1: none), those of replays left out."""
 
     ends: tuple[End, ...] = ()
     attempts: int = 0
@@ -44,6 +46,7 @@ class Delivery:
     retrying: bool = False
     first_after: int = -1
     last_after: int = -1
+    was_next: bool = False
 
 
 @dataclass(slots=True)
@@ -66,8 +69,8 @@ class Message:
     delayed: bool
     doubtful: bool
     """declared subscribers may have been lost before it was accepted"""
-    before: int = 0
-    """the message before it of the same key"""
+    key: str = ""
+    """with which it stands in ``Standing.keys``; none for a message to one subscriber alone"""
     ended_at: int = 0
     complete_at: int = 0
     deliveries: dict[int, Delivery] = field(default_factory=dict)
@@ -119,7 +122,8 @@ class Standing:
         self.replays: dict[int, Replay] = {}
         self.gap_last = 0
         self.declarations_known = True
-        self._keys: dict[tuple[int, str], int] = {}
+        self.keys: dict[tuple[int, str], list[int]] = {}
+        """(queue, key) -> the messages of the key, in order"""
         self._audiences: dict[int, tuple[int, frozenset[int]]] = {}
         """of each queue: the ``since`` of its newest subscriber, and all of them; made anew after a change"""
 
@@ -182,9 +186,9 @@ class Standing:
             fact.due_us > 0,
             doubtful=not self.declarations_known,
         )
-        if fact.key and not fact.only and record == fact.sequence:
-            message.before = self._keys.get((fact.queue, fact.key), 0)
-            self._keys[fact.queue, fact.key] = fact.sequence
+        if fact.key and not fact.only:
+            message.key = fact.key
+            insort(self.keys.setdefault((fact.queue, fact.key), []), fact.sequence)
         self.messages[fact.sequence] = self.undecided[fact.sequence] = message
         for parent in parents:
             self.children.setdefault(parent, []).append(fact.sequence)
@@ -270,6 +274,16 @@ class Standing:
         if found.complete_at or (either and found.ended_at):
             return "done"
         return "failed" if found.ended_at else "open"
+
+    def of_key_before(self, message: Message, number: int) -> Iterator[Message]:
+        """The messages before it of the same key that count the subscriber as it does, the newest first."""
+        if not message.key or number not in message.counted:
+            return
+        line = self.keys[message.queue, message.key]
+        for at in range(bisect_left(line, message.sequence) - 1, -1, -1):
+            before = self.messages[line[at]]
+            if number in before.counted:
+                yield before
 
     def in_doubt(self, message: Message) -> bool:
         """Whether a gap may have swallowed something about it."""

@@ -6,7 +6,7 @@ changes it. Sequences number all facts of a log from 1, without gaps; times are 
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
@@ -274,12 +274,17 @@ class Carried(NamedTuple):
     tried: tuple[Tried, ...]
 
 
+RULES: Final = 2
+"""what this program keeps of RULES, for whoever judges a log. 1: of one key the next went to a subscriber when the one
+before had ended there, whatever became of those before that; 2: when all before it have (RULES 6)"""
+
+
 class SegmentOpened(NamedTuple):
     """The first record of every segment: all queues and subscribers as they stood, so that a segment can be read
     alone and retention may drop those before it. ``bad`` are the messages that ended badly and whose records are
     gone: (sequence, outcome). ``sealed_us``: the wall clock when the segment before was sealed and this one opened,
     which is behind ``time_us`` where an older record was written while the clock was ahead; 0 where a version wrote it
-    that did not say."""
+    that did not say. ``rules`` are those by which the records that follow it were made (``RULES``)."""
 
     sequence: int
     time_us: int
@@ -288,6 +293,7 @@ class SegmentOpened(NamedTuple):
     applied: tuple[FileApplied, ...]
     bad: tuple[tuple[int, Outcome], ...]
     sealed_us: int = 0
+    rules: int = 1
 
 
 class SegmentSealed(NamedTuple):

@@ -64,6 +64,8 @@ attempts_in_flight_max = 20_000
 bytes_in_flight_max = 256 * MIB
 retrying_per_subscriber_max = 10_000
 cascade_slice = 4_096
+key_places_max = 4_096
+"""subscribers for whom it is kept how far a chain of one key has ended; for more it is worked out now and then"""
 response_bytes_max = 16 * KIB
 response_bytes_kept = 1 * KIB
 timeout_default_s = 15.0

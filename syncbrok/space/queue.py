@@ -15,6 +15,7 @@ import orjson
 from syncbrok.delivery.handler import Destination
 from syncbrok.model.errors import UnknownQueue, UnknownSubscriber
 from syncbrok.model.facts import (
+    RULES,
     Fact,
     FileApplied,
     Outcome,
@@ -182,6 +183,7 @@ class Registry:
             ),
             tuple(applied),
             bad,
+            rules=RULES,
         )
 
     def save_deleted(self) -> bytes:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from syncbrok.log import order
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    RULES,
     Carried,
     Fact,
     Gap,
@@ -251,7 +252,7 @@ def one_log(stories: Iterable[Sequence[Fact]]) -> OneLog:
             _declare(fact, queues, subscribers)
         last = facts[-1].sequence + 1
         everything = (tuple(queues.values()), tuple(subscribers.values()))
-        facts.append(SegmentOpened(last, facts[-1].time_us, *everything, (), ()))
+        facts.append(SegmentOpened(last, facts[-1].time_us, *everything, (), (), rules=RULES))
     return OneLog(facts, shifts)
 
 

@@ -2,7 +2,6 @@
 into partitions by hand. For many random logs in seconds; that Spark does the same is tested on a few."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -48,7 +47,7 @@ def judged_in_steps(facts: Sequence[Fact]) -> Judged:
     settled = _settled(told)
     meeting = {name: told.get(name, []) for name in ("standing", "edge", "bad")} | {"settled": settled}
     met = _run(meeting, gates.MEETING, {"edge": "parent"}, lambda batches: gates.met(batches, audiences, said.began))
-    lined = _lined(told.get("line", []))
+    lined = _lined(told.get("line", []), said.rules)
     kept = {"open": told.get("open", []), "state": met.get("state", []), "behind": lined.get("behind", [])}
     end_us = max(fact.time_us for fact in facts)
     at_end = waiting.AtEnd(end_us, frozenset(known.frozen()))
@@ -163,13 +162,24 @@ def _settled(told: By) -> Rows:
     return [row for one in chains._task(iter([batch])) for row in one.to_pylist()]
 
 
-def _lined(lines: Rows) -> By:
-    ordered = sorted(lines, key=lambda one: (one["queue"], one["key"], one["s"], one["message"]))
+def _lined(lines: Rows, rules: keys.Rules) -> By:
     pairs = []
-    for before, one in pairwise(ordered):
-        if [before[name] for name in ("queue", "key", "s")] == [one[name] for name in ("queue", "key", "s")]:
-            own = {name: one[name] for name in ("message", "s", "is_open", "events")}
-            above = {f"before_{name}": before[name] for name in ("doubt", "end_seq", "end_pos", "is_open")}
-            pairs.append(own | above | {"before": before["message"]})
+    for one in lines:
+        line = [
+            other
+            for other in sorted(lines, key=lambda other: other["message"])
+            if all(other[name] == one[name] for name in ("queue", "key", "s")) and other["message"] < one["message"]
+        ]
+        if not line:
+            continue
+        done, before = max(
+            ((other["done"], other["message"]) for other in line if other["doubt"] == one["doubt"]), default=(-1, -1)
+        )
+        neighbour = next((other for other in reversed(line) if other["own"]), None)
+        pair = {name: one[name] for name in ("message", "s", "is_open", "events")}
+        pair |= {"all_done": max(other["done"] for other in line), "before": before, "before_done": done}
+        pair["neighbour"] = neighbour["message"] if neighbour else -1
+        pair |= {f"neighbour_{name}": neighbour[name] if neighbour else -1 for name in ("end_seq", "end_pos", "doubt")}
+        pairs.append(pair)
     kinds = keys._BEFORE
-    return kinds_of(keys._judged(_batches({"pair": pairs}, kinds)))
+    return kinds_of(keys._judged(_batches({"pair": pairs}, kinds), rules))

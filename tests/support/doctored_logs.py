@@ -154,14 +154,34 @@ def _addressees() -> Doctored:
 
 
 def _keys() -> Doctored:
-    """RULES 6: the next of a key went out at a subscriber where the one before had not ended."""
+    """RULES 6: the next of a key went out at a subscriber where the one before had not ended; one that had ended early
+    let those behind it pass; an attempt began before an end whose record stands before its row. Before rules 2 only
+    the neighbour counts, and where its record stands."""
     story = Story()
     queue = story.queue()
     one, two = story.subscriber(queue), story.subscriber(queue)
     first, second = story.publish(queue, key="k"), story.publish(queue, key="k")
     story.attempt(first, one, Outcome.DEAD)
     story.attempt(second, one)
-    return Doctored(story.facts, [("key", story.attempt(second, two))])
+    early = [story.attempt(second, two)]
+    third, fourth = story.publish(queue, key="k"), story.publish(queue, key="k")
+    story.end(third, Outcome.DROPPED, Reason.CANCELLED)
+    early.append(story.attempt(fourth, two))
+    began = story.last
+    story.attempt(first, two)
+    story.attempt(story.publish(queue, key="k"), two)
+    fifth = story.publish(queue, key="k")
+    early.append(story.attempt(fifth, two, after=began))
+    story.snapshot(rules=1)
+    old = [story.publish(queue, key="old") for _ in range(4)]
+    story.end(old[1], Outcome.DROPPED, Reason.CANCELLED)
+    story.attempt(old[2], one)
+    story.attempt(old[3], one, after=old[3])
+    early.append(story.attempt(old[3], two))
+    story.snapshot()
+    story.attempt(old[2], two, Outcome.DEAD)
+    early.append(story.last)
+    return Doctored(story.facts, [("key", record) for record in early])
 
 
 def _parents() -> Doctored:

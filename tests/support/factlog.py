@@ -8,6 +8,7 @@ from syncbrok.delivery.handler import Answer, Attempt
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    RULES,
     Carried,
     Fact,
     Outcome,
@@ -193,7 +194,7 @@ class FactLog:
         queues = tuple(one for one in known if isinstance(one, QueueSet))
         subscribers = tuple(one for one in known if isinstance(one, SubscriberSet))
         bad = self.scheduler.bad_messages(self.gone)
-        return self.add(lambda sequence, now: SegmentOpened(sequence, now, queues, subscribers, (), bad))
+        return self.add(lambda sequence, now: SegmentOpened(sequence, now, queues, subscribers, (), bad, rules=RULES))
 
     def may_drop_before(self, opened: int) -> bool:
         """Whether no replay waits for a message that is read from these segments (``Upkeep``)."""

@@ -179,7 +179,7 @@ class _Scribe:
             case "operate":
                 self._operate()
             case "snapshot":
-                self.story.snapshot()
+                self.story.snapshot(rules=self._dice.choice((1, 2)))
             case "gap" if self._dice.random() < 0.2:
                 self.story.gap(self.story.last + 1, self.story.last + self._dice.randrange(1, 4))
             case _:

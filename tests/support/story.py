@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
+    RULES,
     Carried,
     Fact,
     Gap,
@@ -83,9 +84,9 @@ class Story:
         del self.queues[number]
         return self.add(QueueDeleted, number)
 
-    def snapshot(self, bad: Iterable[tuple[int, Outcome]] = ()) -> int:
+    def snapshot(self, bad: Iterable[tuple[int, Outcome]] = (), rules: int = RULES) -> int:
         declared = (tuple(self.queues.values()), tuple(self.subscribers.values()), (), tuple(bad))
-        return self.add(SegmentOpened, *declared)
+        return self.add(SegmentOpened, *declared, rules=rules)
 
     def seal(self) -> int:
         """The end of a segment; what it counts is filled in where it is written (``segment_files``)."""

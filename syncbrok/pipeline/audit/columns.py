@@ -58,7 +58,7 @@ class Messages:
     def key_of(self) -> tuple[Flags, list[str | None]]:
         keys = self.table.column("key").combine_chunks()
         has_key = pc.fill_null(pc.not_equal(keys, ""), False).to_numpy(zero_copy_only=False)
-        return has_key & self.own & (self.only == 0), keys.to_pylist() if has_key.any() else [None] * len(keys)
+        return has_key & (self.only == 0), keys.to_pylist() if has_key.any() else [None] * len(keys)
 
 
 class Rows:
@@ -101,6 +101,11 @@ class Rows:
         plain &= ~has_gone | (is_over & (self.closed_badly == 0))
         plain &= (messages.queue_gone == NEVER) | (is_over & (self.closed_by < messages.queue_gone))
         return plain
+
+    def first_after(self) -> Longs:
+        """At each row the lowest ``after`` of the attempts of its delivery; ``NEVER`` for none."""
+        lowest = np.minimum.reduceat(np.where(self.attempt > 0, self.after, NEVER), np.flatnonzero(self.is_first))
+        return np.asarray(lowest[np.cumsum(self.is_first) - 1], np.int64)
 
     def most(self, values: Longs, where: Flags, size: int) -> Longs:
         """The highest of each message; -1 for none."""

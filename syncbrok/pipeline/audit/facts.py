@@ -59,6 +59,11 @@ class Said(NamedTuple):
     began: dict[int, int]
 
     @property
+    def rules(self) -> list[tuple[int, int]]:
+        """(record, rules): those by which the records from there on were made, in order."""
+        return [(one.sequence, one.rules) for one in self.declarations if isinstance(one, SegmentOpened)]
+
+    @property
     def claims(self) -> int:
         """How many records say something of messages that have been accepted before."""
         return self.counts["rearmed"] + self.counts["carried_message"]
@@ -121,8 +126,8 @@ def _rows(tally: _Tally, kind: str, sequence: int, detail: str) -> Iterator[pa.R
 
 
 def _snapshot(tally: _Tally, said: dict[str, Any]) -> str:
-    """Its name, and what it says of queues and subscribers where this task has not told that yet."""
-    declared = orjson.dumps([said["queues"], said["subscribers"]])
+    """Its name, and what it says of rules, queues and subscribers where this task has not told that yet."""
+    declared = orjson.dumps([said["queues"], said["subscribers"], said.get("rules", 1)])
     name = hashlib.blake2b(declared, digest_size=16).hexdigest()
     if name in tally.snapshots:
         return name
@@ -165,10 +170,10 @@ def declaration(kind: str, sequence: int, detail: str) -> Declaration:
             case "subscriber_deleted":
                 return SubscriberDeleted(sequence, 0, int(said["number"]))
             case "segment_opened":
-                queues, subscribers = said
+                queues, subscribers, rules = said
                 return SegmentOpened(
                     sequence, 0, tuple(_queue(one, sequence) for one in queues),
-                    tuple(_subscriber(one, sequence) for one in subscribers), (), (),
+                    tuple(_subscriber(one, sequence) for one in subscribers), (), (), rules=int(rules),
                 )  # fmt: skip
             case _:
                 return Gap(sequence, 0, int(said["first"]), int(said["last"]), str(said["why"]))

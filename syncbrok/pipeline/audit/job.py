@@ -86,7 +86,7 @@ def prove(
         if counts["chained"]:
             settled_ones = _kept(chains.settled(*(_of(told, kind) for kind in ("standing", "edge", "bad"))))
         met = _met(told, settled_ones, log) if counts["edges"] else None
-        lined = _kept(keys.lined(_of(told, "line"), log.pieces)) if counts["keyed"] else None
+        lined = _kept(keys.lined(_of(told, "line"), log.pieces, log.said.rules)) if counts["keyed"] else None
         waits = _waits(counts["waiting"], told, met, lined, settled_ones, log)
         counts["waiting"] = waits.count() if counts["waiting"] else 0
         parts = [_of(frame, "found") for frame in (told, met, lined) if frame is not None]

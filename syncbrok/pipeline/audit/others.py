@@ -103,9 +103,11 @@ class _Gathering:
             pair = life.pairs[number]
             events = [one for one in life.events if one.s == number]
             end_seq, end_pos = min((one[:2] for one in pair.ends), default=(NEVER, 0))
-            first = min((one.seq for one in events if one.flags & NORMAL), default=NEVER)
+            first = min((one.after for one in events if one.flags & NORMAL), default=NEVER)
+            born = life.born
+            done = -1 if not born.own and end_seq == born.record else end_seq
             self._rows["line"].append(
-                (life.born.queue, key, number, life.born.message, life.born.doubt, end_seq, end_pos, pair.is_open,
+                (born.queue, key, number, born.message, born.own, born.doubt, end_seq, end_pos, done, pair.is_open,
                  first, _bytes(events))
             )  # fmt: skip
 

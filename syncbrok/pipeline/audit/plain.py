@@ -164,12 +164,13 @@ def _lines(messages: Messages, rows: Rows, kept: _Plain, at: Longs, keys: list[s
     has_rows = len(rows.ends) > 0
     has_ended = is_there & rows.ends[last] if has_rows else is_there
     never = np.full(len(which), NEVER)
+    end_seq = np.where(has_ended, rows.seq[last], NEVER) if has_rows else never
     yield packed(TOLD, "line", {
         "queue": messages.queue[which], "key": [keys[one] for one in which.tolist()], "s": s,
-        "message": messages.message[which], "doubt": messages.doubt[which],
-        "end_seq": np.where(has_ended, rows.seq[last], NEVER) if has_rows else never,
-        "end_pos": np.where(has_ended, rows.pos[last], 0) if has_rows else never, "is_open": ~has_ended,
-        "first_seq": np.where(is_there & (rows.attempt[first] > 0), rows.seq[first], NEVER) if has_rows else never,
+        "message": messages.message[which], "own": np.ones(len(which), bool), "doubt": messages.doubt[which],
+        "end_seq": end_seq, "end_pos": np.where(has_ended, rows.pos[last], 0) if has_rows else never, "done": end_seq,
+        "is_open": ~has_ended,
+        "first_after": np.where(is_there, rows.first_after()[first], NEVER) if has_rows else never,
         "events": kept.events_between(first, last),
     })  # fmt: skip
 

@@ -17,7 +17,7 @@ RULES: Final = {
     "end": "at most one end for each message and subscriber, and no attempt of an ended delivery that is not late",
     "attempts": "the attempt numbers of a delivery go up, over restarts and replays (RULES 21)",
     "addressee": "rows name known messages, and subscribers that the message is for (RULES 3, 14)",
-    "key": "of one key the next goes to a subscriber when the one before has ended there (RULES 6)",
+    "key": "of one key none goes to a subscriber before all before it have ended there (RULES 6)",
     "carried": "a message carried out of an old segment has ended nowhere that the facts say it has not",
     "waiting": "what was acknowledged and has not ended has a reason to wait",
 }
@@ -27,7 +27,7 @@ REASONS: Final = {
     "parents": "a parent has not ended",
     "held": "a parent ended badly, and the message is held until a replay mends it",
     "paused": "the subscriber is paused or disabled",
-    "key": "the message before it of the same key has not ended there",
+    "key": "a message before it of the same key has not ended there",
     "retrying": "the next attempt is due later",
     "delayed": "it is not due yet",
     "ready": "nothing keeps it back: it is in line, or on its way",

@@ -42,10 +42,11 @@ TOLD: Final = {
         "policy": "int", "not_before_us": "bigint", "expires_us": "bigint", "is_rearmed": "boolean",
         "retry_us": "bigint", "touched": "bigint",
     },
-    # A message of a key at a subscriber.
+    # A message of a key at a subscriber. ``done``: its end, -1 where that was at some time before it was carried.
     "line": {
-        "queue": "bigint", "key": "string", "s": "bigint", "message": "bigint", "doubt": "bigint", "end_seq": "bigint",
-        "end_pos": "bigint", "is_open": "boolean", "first_seq": "bigint", "events": "binary",
+        "queue": "bigint", "key": "string", "s": "bigint", "message": "bigint", "own": "boolean", "doubt": "bigint",
+        "end_seq": "bigint", "end_pos": "bigint", "done": "bigint", "is_open": "boolean", "first_after": "bigint",
+        "events": "binary",
     },
     "found": FOUND,
     "count": dict.fromkeys(

@@ -1,0 +1,281 @@
+"""Order of keys in the scheduler (RULES 6): of the messages of one key to one subscriber no attempt of a later one
+begins before every earlier one has ended there.
+
+Broken by hand to see these fail: the neighbour alone looked at; ``go_on`` left out of ``_end_all``; ``messages`` of a
+checkpoint without all but the newest; ``through`` kept where a message comes in before it.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from syncbrok.log.order import check
+from syncbrok.model import limits
+from syncbrok.model.facts import Carried, Gap, Outcome, Reason
+from syncbrok.model.message import ParentFailure
+from syncbrok.model.names import make_message_id
+from tests.support.factlog import BROKEN, KEY, OK, FactLog, log_with, to
+
+A_RETRY = 2.0
+Way = Callable[[FactLog], int]
+
+
+def retrying(log: FactLog) -> int:
+    """The first message of the key is tried again in a second."""
+    first = log.publish(1, key="k")
+    (attempt,) = log.take()
+    log.answer(attempt, BROKEN)
+    log.commit()
+    return first
+
+
+def delayed(log: FactLog) -> int:
+    """The first message of the key is not due yet."""
+    return log.publish(1, key="k", delay_s=1)
+
+
+def paused(log: FactLog) -> int:
+    """The first message of the key is at a subscriber that is paused."""
+    log.subscriber(1, 1, paused=True)
+    return log.publish(1, key="k")
+
+
+def cancelled(log: FactLog) -> int:
+    message = log.publish(1, key="k")
+    log.end_all(message, Outcome.DROPPED, Reason.CANCELLED)
+    return message
+
+
+def expired(log: FactLog) -> int:
+    message = log.publish(1, key="k", expires_s=0.01)
+    log.later(0.02)
+    log.take()
+    log.rows += log.scheduler.owed(log.now_us, 10)
+    log.commit()
+    return message
+
+
+def of_a_dead_parent(log: FactLog) -> int:
+    parent = log.publish(1, delay_s=100)
+    message = log.publish(1, parent, key="k")
+    log.end_all(parent, Outcome.DEAD, Reason.GONE)
+    log.take()
+    log.rows += log.scheduler.owed(log.now_us, 10)
+    log.commit()
+    return message
+
+
+def skipped(log: FactLog) -> int:
+    message = log.publish(1, key="k")
+    log.end_all(message, Outcome.SKIPPED, Reason.NONE)
+    return message
+
+
+def crash(log: FactLog) -> None:
+    log.restart()
+
+
+def crash_with_checkpoint(log: FactLog) -> None:
+    log.restart(through=len(log.facts))
+
+
+def nothing(_: FactLog) -> None:
+    """Go on."""
+
+
+@pytest.mark.parametrize("between", [nothing, crash, crash_with_checkpoint])
+@pytest.mark.parametrize("early", [cancelled, expired, of_a_dead_parent, skipped])
+@pytest.mark.parametrize("first", [retrying, delayed, paused])
+def test_one_that_ends_early_lets_nobody_pass(first: Way, early: Way, between: Callable[[FactLog], None]) -> None:
+    """RULES 6: A waits, B of the same key ends early, C does not overtake A; after a crash, with a checkpoint or
+    without, neither. Whoever comes when all of it has ended waits for nobody."""
+    log = log_with(1, retry=FactLog().retry)
+    a = first(log)
+    b = early(log)
+    assert log.scheduler.ended(b)
+    between(log)
+    c = log.publish(1, key="k")
+    assert log.pump() == []
+    assert log.scheduler.blocked_by(c) == (a,)
+    if first is paused:
+        log.subscriber(1, 1)
+    log.later(A_RETRY)
+    assert to(log.pump()) == [(a, 1), (c, 1)]
+    assert not log.scheduler.books.keys.chains
+    assert check(log.facts) == []
+
+
+@pytest.mark.parametrize("between", [nothing, crash, crash_with_checkpoint])
+def test_one_that_is_delayed_held_or_waits_keeps_those_behind_it_back(between: Callable[[FactLog], None]) -> None:
+    """RULES 6, 7, 12: whatever a message of the key waits for, those after it wait for it."""
+    log = log_with(1)
+    dead = log.publish(1)
+    log.end_all(dead, Outcome.DEAD, Reason.GONE)
+    held = log.publish(1, dead, key="held", policy=ParentFailure.HOLD)
+    later = log.publish(1, key="delayed", delay_s=5)
+    parent = log.publish(1, delay_s=10)
+    waits = log.publish(1, parent, key="waits")
+    behind = [log.publish(1, key=key) for key in ("held", "delayed", "waits")]
+    between(log)
+    assert log.pump() == []
+    log.later(5)
+    assert to(log.pump()) == [(later, 1), (behind[1], 1)]
+    log.later(5)
+    assert to(log.pump()) == [(parent, 1), (waits, 1), (behind[2], 1)]
+    log.end_all(held, Outcome.DROPPED, Reason.CANCELLED)
+    assert to(log.pump()) == [(behind[0], 1)]
+    assert check(log.facts) == []
+
+
+def test_an_early_end_at_one_subscriber_lets_nobody_pass_there() -> None:
+    """RULES 6, 14: of what waits for a subscriber disabled for too long a later message died first; the first one is
+    still to be tried when the subscriber comes back, and what is new waits for it."""
+    log = log_with(1, 2, retry=FactLog().retry)
+    log.subscriber(2, 1, paused=True)
+    a = retrying(log)
+    b = log.publish(1, key="k")
+    log.pump()
+    log.subscriber(1, 1, disabled_us=log.now_us)
+    log.later(limits.disabled_max_s)
+    log.take()
+    log.rows += log.scheduler.owed(log.now_us, 1)
+    log.commit()
+    assert log.scheduler.dead_letter(b, 1) is Reason.SUBSCRIBER_DISABLED
+    assert not log.scheduler.ended(b)
+    log.subscriber(1, 1)
+    c = log.publish(1, key="k")
+    assert to(log.pump()) == [(a, 1), (c, 1)]
+    log.subscriber(2, 1)
+    assert to(log.pump()) == [(a, 2), (b, 2), (c, 2)]
+    assert check(log.facts) == []
+
+
+def test_a_deleted_subscriber_keeps_nobody_back() -> None:
+    """RULES 6, 14: its deliveries end with it; elsewhere the chain goes on."""
+    log = log_with(1, 2)
+    log.subscriber(1, 1, paused=True)
+    a, b = log.publish(1, key="k"), log.publish(1, key="k")
+    assert to(log.pump()) == [(a, 2), (b, 2)]
+    log.unsubscribe(1)
+    assert log.pump() == []
+    assert not log.scheduler.books.keys.chains
+    c = log.publish(1, key="k")
+    assert to(log.pump()) == [(c, 2)]
+
+
+def test_a_message_that_retention_carries_keeps_its_place() -> None:
+    """RULES 6, DESIGN 4: its record is gone, and with it those that have ended; what came after it waits for it."""
+    log = log_with(1)
+    log.subscriber(1, 1, paused=True)
+    a = log.publish(1, key="k")
+    cancelled(log)
+    c = log.publish(1, key="k")
+    opened = log.roll()
+    d = log.publish(1, key="k")
+    log.drop_before(opened)
+    log.restart()
+    e = log.publish(1, key="k")
+    log.subscriber(1, 1)
+    assert to(log.pump()) == [(a, 1), (c, 1), (d, 1), (e, 1)]
+    assert check(log.facts) == []
+    assert check(log.facts[log.gone :]) == []
+
+
+def test_a_carried_message_whose_own_record_is_lost_takes_its_place() -> None:
+    """RULES 6: salvage has lost the record of one, and what carries it stands behind those that come after it."""
+    log = log_with(1, 2)
+    log.subscriber(2, 1, paused=True)
+    lost = log.add(lambda sequence, now: Gap(sequence, now, sequence, sequence, "lost"))
+    b, c = log.publish(1, key="k"), log.publish(1, key="k")
+    assert to(log.pump()) == [(b, 1), (c, 1)]
+    d, e = log.publish(1, key="k", delay_s=1), log.publish(1, key="k")
+    log.ids[lost] = make_message_id(log.now_us // 1000, lost, KEY)
+    message = log.messages()[0]._replace(sequence=lost, id=log.ids[lost])
+    log.add(lambda sequence, now: Carried(sequence, now, message, (), ()))
+    assert to(log.take()) == [(lost, 1)]
+    log.later(1)
+    assert log.take() == []
+    log.answer(log.out[0])
+    log.commit()
+    assert to(log.pump()) == [(d, 1), (e, 1)]
+    log.subscriber(2, 1)
+    assert to(log.pump()) == [(lost, 2), (b, 2), (c, 2), (d, 2), (e, 2)]
+    assert not log.scheduler.books.keys.chains
+
+
+def test_what_was_tried_too_early_before_an_upgrade_waits_now() -> None:
+    """RULES 6: a row of before the rule is believed, and the next attempt keeps the order."""
+    log = log_with(1)
+    a = delayed(log)
+    c = log.publish(1, key="k")
+    row = log.publish(1)
+    (attempt,) = log.take()
+    early = log.answer(attempt, BROKEN)._replace(message=c, outcome=Outcome.FAILED, due_us=log.now_us + 1)
+    log.rows = [early]
+    log.commit()
+    log.restart()
+    log.later(0.5)
+    assert to(log.pump()) == [(row, 1)]
+    log.later(A_RETRY)
+    assert to(log.pump()) == [(a, 1), (c, 1)]
+    assert log.attempts[-1].number == 2
+
+
+def test_a_slow_subscriber_does_not_make_the_others_count_again() -> None:
+    """RULES 6: each message of a chain is passed by once for each subscriber, however long the slowest keeps it. The
+    place of one is forgotten with many, and worked out anew."""
+    log = log_with(1, 2, window=8)
+    log.subscriber(2, 1, paused=True)
+    messages = [log.publish(1, key="k") for _ in range(300)]
+    assert to(log.pump()) == [(message, 1) for message in messages]
+    (chain,) = log.scheduler.books.keys.chains.values()
+    assert chain.through is not None
+    assert chain.through[1] == messages[-1] or chain.through[1] == messages[-2]
+    chain.through = dict.fromkeys(range(10, limits.key_places_max + 10), 0)
+    last = log.publish(1, key="k")
+    assert to(log.pump()) == [(last, 1)]
+    assert len(chain.through) == 1
+
+
+def test_what_has_ended_behind_one_that_waits_is_not_kept() -> None:
+    """RULES 6: a chain holds what has not ended, and some; not everything that came since its first message."""
+    log = log_with(1)
+    a = delayed(log)
+    for _ in range(2_000):
+        cancelled(log)
+    (chain,) = log.scheduler.books.keys.chains.values()
+    assert len(chain.messages) < 200
+    c = log.publish(1, key="k")
+    log.later(2)
+    assert to(log.pump()) == [(a, 1), (c, 1)]
+
+
+def test_the_next_of_a_key_is_waited_for() -> None:
+    """RULES 24: a row that lets the next of the key go is not committed lazily; that of the last one is."""
+    log = log_with(1)
+    log.publish(1, key="k")
+    log.publish(1, key="k")
+    assert log.scheduler.urgent([log.answer(log.take()[0], OK)])
+    log.commit()
+    assert not log.scheduler.urgent([log.answer(log.take()[0], OK)])
+
+
+def test_late_starters_have_no_order_of_keys() -> None:
+    """RULES 6, 14: who starts in the past is not counted, and keys do not order what it catches up on."""
+    log = log_with(1)
+    log.subscriber(1, 1, paused=True)
+    a, b = log.publish(1, key="k"), log.publish(1, key="k")
+    log.subscriber(2, 1, start=1)
+    log.feed()
+    assert to(log.take()) == [(a, 2), (b, 2)]
+
+
+def test_a_key_of_a_queue_without_subscribers_costs_nothing() -> None:
+    """RULES 6, 17: what nobody gets keeps nobody back."""
+    log = log_with()
+    parent = log.publish(1, delay_s=5)
+    log.publish(1, parent, key="k")
+    assert not log.scheduler.books.keys.chains
+    log.subscriber(1, 1)
+    message = log.publish(1, key="k")
+    assert to(log.pump()) == [(message, 1)]
