@@ -231,13 +231,16 @@ async def test_what_is_no_request_is_refused_and_closed(api: Api, space: FakeSpa
 
 
 async def test_connections_are_capped(space: FakeSpace) -> None:
-    """Caps per address and in total; who comes too late is closed, who is there is served."""
+    """INTERFACES 5, connections: caps per address and in total. Who comes while the others are expected to ask hears
+    that there is no room; who is there is served."""
     for caps, allowed in (((8, 6), 6), ((4, 6), 4)):
         options = {"connections_max": caps[0], "connections_per_address_max": caps[1]}
         async with served(space.channels, space, **options) as api:
             held = [await asyncio.open_connection("127.0.0.1", api.server.port) for _ in range(allowed)]
             await eventually(lambda: api.server.connections == allowed, "every one counted")  # noqa: B023
-            assert await raw(api, HEAD) == b""
+            refused = await raw(api, HEAD)
+            problem(refused, 503, "crowded")
+            assert b"Retry-After: 1\r\n" in refused
             for reader, writer in held:
                 writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
@@ -246,6 +249,49 @@ async def test_connections_are_capped(space: FakeSpace) -> None:
             assert (await api.get("/healthz")).status == 200
             for _, writer in held:
                 writer.close()
+
+
+async def test_a_newcomer_takes_the_place_of_the_one_that_has_rested_longest(space: FakeSpace) -> None:
+    """INTERFACES 5, connections: those that rest between requests, on either lane, lock nobody out. The one that has
+    rested longest is closed, the others go on."""
+    one = HEAD + b"Content-Length: 1\r\n\r\nx"
+    other = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    for asked in (one, other):
+        async with served(space.channels, space, connections_per_address_max=4) as api:
+            if asked is one:
+                await api.post("/v1/queues", {"name": "orders"})
+                await api._session.close()
+                await eventually(lambda: api.server.connections == 0, "the client gone")
+            held = [await asyncio.open_connection("127.0.0.1", api.server.port) for _ in range(4)]
+            for reader, writer in held:
+                writer.write(asked)
+                await reader.readuntil(b"}")
+            held[0][1].write(asked)  # the second has now rested longest
+            await held[0][0].readuntil(b"}")
+            assert b" 20" in await raw(api, asked.replace(b"Host: x", b"Host: x\r\nConnection: close"))
+            assert await held[1][0].read() == b"", "it was closed"
+            for reader, writer in (held[0], *held[2:]):
+                writer.write(asked)
+                assert b" 20" in await reader.readuntil(b"\r\n")
+            for _, writer in held:
+                writer.close()
+
+
+async def test_sockets_that_ask_for_nothing_lock_nobody_out(space: FakeSpace) -> None:
+    """INTERFACES 5, connections: of those that never asked the newest but sixteen makes way, and hears why. So who came
+    first and asks is served, and who comes last too."""
+    async with served(space.channels, space, connections_per_address_max=20) as api:
+        asked = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        held = [await asyncio.open_connection("127.0.0.1", api.server.port) for _ in range(20)]
+        await eventually(lambda: api.server.connections == 20, "every one counted")
+        for _ in range(3):
+            assert b" 200 " in await raw(api, asked)
+        for reader, _ in held[3:4]:
+            problem(await reader.read(), 503, "crowded")
+        held[0][1].write(asked)
+        assert b" 200 " in await held[0][0].read()
+        for _, writer in held:
+            writer.close()
 
 
 async def test_pipelined_requests_are_answered_in_order(api: Api) -> None:

@@ -32,6 +32,7 @@ from syncbrok.config import Config
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.webhook import Webhook
+from syncbrok.frontends.bounds import Addresses, Bounds
 from syncbrok.frontends.framed import Framed
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
 from syncbrok.frontends.msgpack_bus import MsgpackBus
@@ -115,9 +116,9 @@ async def serve(
     guests = Passing(space.channels.subscribers, space.view, space.consumed_by, streams.NAME)
     sockets = streams.routes(streams.Streams(leases, consumers, guests))
     more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *sockets)
-    http = HttpServer(space.channels, space.view, _http_options(config), more, room.sockets)
-    queues_on_use = FirstUse(space.channels, space.consumed_by)
-    doors = Doors(space.channels, space.view, queues_on_use, consumers, space.consumed_by)
+    bounds = Bounds(budgets, Addresses(config.http.proxies))
+    http = HttpServer(space.channels, space.view, _http_options(config), more, room.sockets, bounds)
+    doors = _doors(space, consumers, bounds)
     frontends: list[Frontend] = [*(make(doors) for make in tcp), http]  # ready means: all of them are there
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -147,6 +148,11 @@ async def serve(
         space.close()
         room.close()
     _log.info("syncbrok.broker.stopped")
+
+
+def _doors(space: Space, consumers: Consumers, bounds: Bounds) -> Doors:
+    on_use = FirstUse(space.channels, space.consumed_by)
+    return Doors(space.channels, space.view, on_use, consumers, space.consumed_by, bounds)
 
 
 def existing(space: Space) -> Iterator[tuple[str, Sequence[str]]]:

@@ -79,6 +79,7 @@ _KEYS: Final = (
     _Key("http.body_timeout", "body_timeout_s", duration(0.1, _HOUR_S)),
     _Key("http.connections", "connections_max", whole_number(1, 1_000_000)),
     _Key("http.connections_per_address", "connections_per_address_max", whole_number(1, 1_000_000)),
+    _Key("http.proxies", "proxies", networks),
     _Key("guard.allow", "allow", networks),
     *(
         _Key(f"frontends.{name}.{one.name}", one.name, host if one.name == "host" else _port)

@@ -48,6 +48,8 @@ class HttpConfig:
     """sites whose web pages may ask it"""
     insecure: str = "no"
     """``no``, ``plaintext`` or ``open``: how far a listener may be open to other machines"""
+    proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    """whose ``X-Forwarded-For`` names the client"""
     content_bytes_max: int = limits.content_bytes_max
     batch_lines_max: int = limits.batch_lines_max
     batch_bytes_max: int = limits.batch_bytes_max

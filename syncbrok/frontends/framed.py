@@ -132,7 +132,7 @@ class Framed:
     def __init__(self, doors: Doors, host: str, port: int) -> None:
         desks = Desks(doors.queues, doors.consumers, named("consumer:framed", "framed"))
         publisher = partial(Unanswered, doors.queues, doors.channels.messages)
-        self.listener = Listener(host, port, lambda owner: _Peer(owner, desks, publisher))
+        self.listener = Listener(host, port, lambda owner: _Peer(owner, desks, publisher), doors.bounds)
 
     async def start(self) -> None:
         await self.listener.start()

@@ -99,8 +99,8 @@ class MsgpackBus:
 
     def __init__(self, doors: Doors, host: str, producer_port: int, consumer_port: int) -> None:
         desks = Desks(doors.queues, doors.consumers, named("consumer:msgpack_bus", "msgpack_bus"))
-        self.producers = Listener(host, producer_port, lambda owner: _Producer(owner, doors))
-        self.consumers = Listener(host, consumer_port, lambda owner: _Consumer(owner, desks))
+        self.producers = Listener(host, producer_port, lambda owner: _Producer(owner, doors), doors.bounds)
+        self.consumers = Listener(host, consumer_port, lambda owner: _Consumer(owner, desks), doors.bounds)
 
     async def start(self) -> None:
         await self.producers.start()

@@ -157,7 +157,7 @@ class Multiplexed:
     def __init__(self, doors: Doors, host: str, port: int) -> None:
         self._doors = doors
         self._hubs: dict[QueueName, _Hub] = {}  # bounded by the number of queues
-        self.listener = Listener(host, port, lambda owner: _Peer(owner, self, doors))
+        self.listener = Listener(host, port, lambda owner: _Peer(owner, self, doors), doors.bounds)
 
     async def start(self) -> None:
         await self.listener.start()

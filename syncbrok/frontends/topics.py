@@ -200,7 +200,7 @@ class Topics:
     def __init__(self, doors: Doors, host: str, port: int) -> None:
         self._guests = Passing(doors.channels.subscribers, doors.view, doors.number_of, NAME)
         writes = Writes()
-        self.listener = Listener(host, port, lambda owner: _Peer(owner, doors, self._guests, writes))
+        self.listener = Listener(host, port, lambda owner: _Peer(owner, doors, self._guests, writes), doors.bounds)
 
     async def start(self) -> None:
         await self._guests.delete_leftovers()

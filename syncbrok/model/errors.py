@@ -116,6 +116,12 @@ class Overloaded(BrokerFault):
     slug = "overloaded"
 
 
+class Crowded(BrokerFault):
+    """No room for one more connection; it is closed before anything of it is read."""
+
+    slug = "crowded"
+
+
 class Draining(BrokerFault):
     """The broker is stopping or has not finished starting."""
 

@@ -53,8 +53,16 @@ descriptors_reserved = 64
 event loop, standard streams and every listener"""
 indexes_kept_max = 512
 """indexes of sealed segments kept open; those from sidecars are mapped files, so they take little memory"""
-receiving_bytes_max = 64 * MIB
+receiving_bytes_max = 96 * MIB
+"""of requests that are not whole yet; a single owner gets 42 MiB of it"""
 sending_bytes_max = 64 * MIB
+"""of answers and streams that were not read yet; a single owner gets 28 MiB of it"""
+uncounted_bytes = 16 * KIB
+"""of each connection, in either direction: counting less would cost every request more than it saves"""
+write_timeout_s = 30.0
+"""while bytes wait to be written and nothing moves, a connection stays so long"""
+refused_max = 64
+"""connections that are refused in words at once; more are closed without"""
 
 # -- delivery ---------------------------------------------------------------------------------------------------------
 window_default = 64

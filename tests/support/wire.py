@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from syncbrok.delivery.consumers import Consumers
+from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import FirstUse
 from syncbrok.model.message import CONSUMER_SCHEME
@@ -171,4 +172,4 @@ def doors_of(running: Running) -> Doors:
     consumers = Consumers(space.offer, space.awaited)
     space.handle(CONSUMER_SCHEME, consumers)
     queues = FirstUse(space.channels, space.consumed_by)
-    return Doors(space.channels, space.view, queues, consumers, space.consumed_by)
+    return Doors(space.channels, space.view, queues, consumers, space.consumed_by, Bounds(space.budgets))

@@ -5,12 +5,12 @@ body's deadline stands where bodies are read (``body.read_body``).
 """
 
 import asyncio
-from collections import Counter
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
+from syncbrok.frontends.bounds import Bounds, Connections
 from syncbrok.frontends.over_http import problems
 from syncbrok.frontends.over_http.gate import SERVER
 from syncbrok.model.errors import Malformed
@@ -20,44 +20,29 @@ HEADERS_MAX: Final = 128
 
 
 class Limits:
-    """Shared by the connections of one server: its deadlines, and how many connections there are, by address."""
+    """Shared by the connections of one server: its deadlines, and what they may hold."""
 
-    __slots__ = ("by_address", "connections_max", "connections_per_address_max", "count", "headers_timeout_s")
+    __slots__ = ("bounds", "connections", "headers_timeout_s")
 
-    def __init__(self, headers_timeout_s: float, connections_max: int, connections_per_address_max: int) -> None:
+    def __init__(self, headers_timeout_s: float, bounds: Bounds, connections: Connections) -> None:
         self.headers_timeout_s = headers_timeout_s
-        self.connections_max = connections_max
-        self.connections_per_address_max = connections_per_address_max
-        self.count = 0
-        self.by_address: Counter[str] = Counter()
-
-    def enter(self, address: str) -> bool:
-        """Whether there is room for one more from ``address``; then it is counted until it leaves."""
-        if self.count >= self.connections_max or self.by_address[address] >= self.connections_per_address_max:
-            return False
-        self.count += 1
-        self.by_address[address] += 1
-        return True
-
-    def leave(self, address: str) -> None:
-        self.count -= 1
-        self.by_address[address] -= 1
-        if not self.by_address[address]:
-            del self.by_address[address]
+        self.bounds = bounds
+        self.connections = connections
 
 
 class Connection(web.RequestHandler):
     """aiohttp's connection, to which a ``FastLane`` has handed over. From its first byte a request's headers must be
     complete within ``headers_timeout_s``; else the client gets a 408 and the connection is closed."""
 
-    __slots__ = ("_address", "_deadline", "_limits", "_since")
+    __slots__ = ("_deadline", "_limits", "_since", "address", "owner")
 
     def __init__(self, server: web.Server, limits: Limits, address: str, since: float, **options: Any) -> None:
-        """``address`` has entered the ``limits`` and leaves them with the connection; ``since`` is the loop time at
-        which the first request began to arrive."""
+        """It stands for a connection that has entered ``limits.connections``, and leaves them; ``since`` is the loop
+        time at which the first request began to arrive."""
         super().__init__(server, **options)
         self._limits = limits
-        self._address = address
+        self.address = address
+        self.owner = limits.bounds.addresses.owner(address)
         self._since = since
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -66,7 +51,7 @@ class Connection(web.RequestHandler):
         self._arm(self._since)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._limits.leave(self._address)
+        self._limits.connections.leave(self)
         self._disarm()
         super().connection_lost(exc)
 
@@ -78,6 +63,25 @@ class Connection(web.RequestHandler):
         elif self._deadline is None and data:
             # Nobody handles a request, none is complete, and there is more than nothing: headers have begun.
             self._arm(self._loop.time())
+
+    # -- Holder -----------------------------------------------------------------------------------------------------
+
+    @property
+    def unproven(self) -> bool:
+        """See ``Holder``."""
+        return not self._request_count
+
+    def rests_since(self) -> float | None:
+        """See ``Holder``."""
+        if self._messages or self._current_request is not None or self._deadline is not None or self.transport is None:
+            return None
+        return self._next_keepalive_close_time - self._keepalive_timeout
+
+    def make_way(self) -> None:
+        """See ``Holder``."""
+        self.force_close()
+
+    # -- what goes wrong --------------------------------------------------------------------------------------------
 
     def handle_error(
         self,

@@ -32,8 +32,9 @@ from syncbrok.frontends.over_http.heads import BEGIN, Head, Heads
 from syncbrok.frontends.over_http.plain_answer import answers, status_of
 from syncbrok.frontends.over_http.routes import JSON
 from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, Surface
+from syncbrok.frontends.over_http.turned_away import TurnedAway
 from syncbrok.model import limits
-from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.errors import Crowded, SyncbrokError
 from syncbrok.model.names import QueueName
 from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, Publish
 
@@ -44,22 +45,29 @@ BODY_BYTES_MAX: Final = 64 * limits.KIB
 _STATUS: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 
 
+def _no_room() -> Crowded:
+    return Crowded(
+        "too many connections are open, from this address or in all; close some, or try again soon", retry_after_s=1
+    )
+
+
 class Lanes:
-    """What the fast lanes of one server share, and all that are open. ``hand_over`` gives to aiohttp: a transport, the
-    address at its other end, the bytes not worked on, and the loop time at which they began to come."""
+    """What the fast lanes of one server share, and all that are open. ``hand_over`` gives to aiohttp: a lane, its
+    transport, the bytes not worked on, and the loop time at which they began to come."""
 
     def __init__(
         self,
         surface: Surface,
         gate: Gate,
         limits_: Limits,
-        hand_over: Callable[[asyncio.Transport, str, bytes, float], None],
+        hand_over: Callable[["FastLane", asyncio.Transport, bytes, float], None],
     ) -> None:
         self.surface = surface
         self.gate = gate
         self.limits = limits_
         self.hand_over = hand_over
         self.open: set[FastLane] = set()
+        self.turned_away: set[TurnedAway] = set()
         self.date = formatdate(usegmt=True)
         self.heads = Heads(min(BODY_BYTES_MAX, surface.options.content_bytes_max), gate.answers_for)
         self.kept_head = self.heads.kept
@@ -120,15 +128,16 @@ class FastLane(asyncio.Protocol):
     """One connection, until it is handed over. Answers one request at a time; what comes meanwhile is held."""
 
     __slots__ = (
-        *("_address", "_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_queue", "_since", "_transport"),
-        "_unread",
+        *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_queue", "_since", "_transport"),
+        *("_unread", "address", "owner"),
     )
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._address: str | None = None
+        self.address = ""
+        self.owner = ""
         self._held = b""
         """received, not worked on"""
         self._head: Head | None = None
@@ -147,20 +156,24 @@ class FastLane(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
-        address = str(peer[0]) if peer else ""
-        if self._lanes.stopping or not self._lanes.limits.enter(address):
+        limits_ = self._lanes.limits
+        self.address = str(peer[0]) if peer else ""
+        self.owner = limits_.bounds.addresses.owner(self.address)
+        if self._lanes.stopping:
             transport.close()
-            return
-        self._transport = cast("asyncio.Transport", transport)
-        self._address = address
-        self._since = self._loop.time()
-        self._lanes.open.add(self)
+        elif not limits_.connections.enter(self):
+            answer = self._problem(_no_room())
+            TurnedAway(self._lanes.turned_away).tell(cast("asyncio.Transport", transport), answer)
+        else:
+            self._transport = cast("asyncio.Transport", transport)
+            self._since = self._loop.time()
+            self._lanes.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
-        self._transport = None
         self._held = b""
-        if self._address is not None:
-            self._lanes.limits.leave(self._address)
+        if self._transport is not None:
+            self._transport = None
+            self._lanes.limits.connections.leave(self)
             self._lanes.left(self)
 
     def data_received(self, data: bytes) -> None:
@@ -192,6 +205,24 @@ class FastLane(asyncio.Protocol):
         self._unread = False
         if self._transport is not None and not self._answering:
             self._go_on(self._transport)
+
+    # -- Holder -----------------------------------------------------------------------------------------------------
+
+    @property
+    def unproven(self) -> bool:
+        """See ``Holder``."""
+        return self._fresh
+
+    def rests_since(self) -> float | None:
+        """See ``Holder``."""
+        return None if self._answering or self._unread or self._held or self._head is not None else self._since
+
+    def make_way(self) -> None:
+        """See ``Holder``. Who has asked for nothing yet, and perhaps is about to, hears why."""
+        if self._transport is not None:
+            if self._fresh:
+                self._refuse(self._transport, _no_room())
+            self._transport.close()
 
     # -- the server calls these -----------------------------------------------------------------------------------
 
@@ -319,7 +350,7 @@ class FastLane(asyncio.Protocol):
         accepted = receipt.result()
         status, location, answer = publish.told(self._lanes.surface, self._queue, accepted)
         more = f"Location: {location}\r\n{SYNC}: {accepted.sync}\r\n"
-        self._write(transport, status, JSON, more, orjson.dumps(answer))
+        transport.write(self._answered(status, JSON, more, orjson.dumps(answer)))
         self._go_on(transport)
 
     def _go_on(self, transport: asyncio.Transport) -> None:
@@ -333,7 +364,10 @@ class FastLane(asyncio.Protocol):
                 transport.resume_reading()
 
     def _refuse(self, transport: asyncio.Transport, error: BaseException) -> None:
-        """Answer a problem; the same one that the long way would."""
+        transport.write(self._problem(error))
+
+    def _problem(self, error: BaseException) -> bytes:
+        """The answer that says so; the same one that the long way would make."""
         if isinstance(error, SyncbrokError):
             publish.alone(error)
         else:
@@ -341,21 +375,19 @@ class FastLane(asyncio.Protocol):
         status, body = problems.document(error)
         headers = {SYNC: self._lanes.surface.options.sync, **problems.headers_of(status, error)}
         more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self._write(transport, status, problems.CONTENT_TYPE, more, body)
+        return self._answered(status, problems.CONTENT_TYPE, more, body)
 
-    def _write(self, transport: asyncio.Transport, status: int, media: str, more: str, body: bytes) -> None:
+    def _answered(self, status: int, media: str, more: str, body: bytes) -> bytes:
         self._lanes.gate.answers[status] += 1
         head = (
             f"HTTP/1.1 {_STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n"
             f"Content-Length: {len(body)}\r\nDate: {self._lanes.date}\r\n\r\n"
         )
-        transport.write(head.encode("ascii") + body)
+        return head.encode("ascii") + body
 
     def _leave(self, transport: asyncio.Transport) -> None:
         """To aiohttp, for good."""
         held, self._held = self._held, b""
-        address, self._address = self._address, None
         self._transport = None
         self._lanes.left(self)
-        assert address is not None
-        self._lanes.hand_over(transport, address, held, self._since)
+        self._lanes.hand_over(self, transport, held, self._since)

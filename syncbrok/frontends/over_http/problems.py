@@ -96,6 +96,7 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
         "publish the parent first and name it by the id that publish answered",
     ),
     errors.Overloaded: Row(429, "The broker has too much in hand", "send it again after Retry-After seconds"),
+    errors.Crowded: Row(503, "There is no room for another connection", "try again after Retry-After seconds"),
     errors.BrokerFault: Row(503, "The broker cannot do it now", "send it again later"),
     errors.Draining: Row(503, "The broker is starting or stopping", "send it again when GET /readyz answers 200"),
     errors.LogUnavailable: Row(

@@ -7,6 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
+from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_http.app import SURFACE, make_app
 from syncbrok.frontends.over_http.connection import HEADERS_MAX, LINE_BYTES_MAX, Connection, Limits
 from syncbrok.frontends.over_http.fast_lane import FastLane, Lanes
@@ -18,6 +19,8 @@ from syncbrok.space.view import View
 
 _SWEEP_S: Final = 1.0
 _BACKLOG: Final = 1_024
+_BACKLOG_MIN: Final = 16
+"""where descriptors are few: all that wait are let in together, and counted only then"""
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:
@@ -46,6 +49,7 @@ class HttpServer:
         options: HttpOptions,
         extra_routes: Sequence[Route] = (),
         sockets: Sequence[socket.socket] = (),
+        bounds: Bounds | None = None,
     ) -> None:
         self._options = options
         self._sockets = list(sockets)
@@ -54,7 +58,9 @@ class HttpServer:
         # aiohttp's own connections, so the listening socket is opened here. It waits twice: for the answer, and for a
         # handler that it has cancelled.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=options.stop_timeout_s / 2)
-        self._limits = Limits(options.headers_timeout_s, options.connections_max, options.connections_per_address_max)
+        self._bounds = bounds or Bounds()
+        self._connections = self._bounds.connections(options.connections_max, options.connections_per_address_max)
+        self._limits = Limits(options.headers_timeout_s, self._bounds, self._connections)
         self._gate = app[GATE]
         self._lanes = Lanes(app[SURFACE], self._gate, self._limits, self._hand_over)
         self._sweep_s = min(_SWEEP_S, options.headers_timeout_s / 4, options.body_timeout_s / 4)
@@ -75,7 +81,7 @@ class HttpServer:
     @property
     def connections(self) -> int:
         """How many there are now."""
-        return self._limits.count
+        return self._connections.count
 
     @property
     def fast_lanes(self) -> int:
@@ -89,7 +95,8 @@ class HttpServer:
         sockets = self._sockets or open_sockets(self._options.host, self._options.port)
         loop = asyncio.get_running_loop()
         for one in sockets:
-            self._listeners.append(await loop.create_server(self.connect, sock=one, backlog=_BACKLOG))
+            backlog = min(_BACKLOG, max(_BACKLOG_MIN, self._bounds.descriptors.total // 4))
+            self._listeners.append(await loop.create_server(self.connect, sock=one, backlog=backlog))
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
         """These and no others from now on. What is under way with a token that is gone, or may do less, is ended."""
@@ -117,16 +124,17 @@ class HttpServer:
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         self._lanes.sweep(loop.time())
+        self._bounds.sending.check(loop.time())
         self._sweeping = loop.call_later(self._sweep_s, self._sweep)
 
-    def _hand_over(self, transport: asyncio.Transport, address: str, held: bytes, since: float) -> None:
+    def _hand_over(self, lane: FastLane, transport: asyncio.Transport, held: bytes, since: float) -> None:
         """A connection that asks for more than plain publishes goes to aiohttp."""
         server, options = self._runner.server, self._options
         assert server is not None
         connection = Connection(
             server,
             self._limits,
-            address,
+            lane.address,
             since,
             loop=asyncio.get_running_loop(),
             access_log=None,
@@ -137,6 +145,7 @@ class HttpServer:
             lingering_time=options.linger_s,
             auto_decompress=False,  # the content is kept as it came; see ``body.refuse_early``
         )
+        self._connections.become(lane, connection)
         transport.set_protocol(connection)
         connection.connection_made(transport)
         connection.data_received(held)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Sequence
 from time import monotonic
 from typing import Any, Final, Protocol, cast
 
+from syncbrok.frontends.bounds import Bounds
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 
@@ -46,6 +47,8 @@ class Codec(Protocol):
 class Owner(Protocol):
     """Who keeps account of the conversations (``Listener``)."""
 
+    bounds: Bounds
+
     def opened(self, conversation: "Conversation") -> bool:
         """Whether there is room for it."""
 
@@ -55,9 +58,13 @@ class Owner(Protocol):
 class Conversation(asyncio.Protocol):
     """A frontend's connection derives from it: ``handle`` is what its commands do."""
 
-    def __init__(self, owner: Owner, codec: Codec) -> None:
-        self._owner = owner
+    def __init__(self, account: Owner, codec: Codec) -> None:
+        self._account = account
         self._codec = codec
+        self.owner = ""
+        """who is accounted for it: its peer's address; see ``Holder``"""
+        self.unproven = True
+        """nothing has come from it"""
         self._commands: deque[Any] = deque()
         self._task: asyncio.Task[None] | None = None
         self._waiting_bytes = 0
@@ -100,12 +107,13 @@ class Conversation(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        if not self._owner.opened(self):
+        if not self._account.opened(self):
             self.send_away("too many connections; try again later")
 
     def data_received(self, data: bytes) -> None:
         if self.over:
             return
+        self.unproven = False
         self._waiting_bytes += len(data)
         self._commands.extend(self._codec.feed(data))
         self._partial_since_s = monotonic() if self._codec.partial else 0.0
@@ -136,12 +144,20 @@ class Conversation(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
         self.ended()
-        self._owner.closed(self)
+        self._account.closed(self)
 
     @property
     def at_rest(self) -> bool:
         """All that was read has been handled, and what is read is."""
         return not (self._commands or self.over) and self._task is None
+
+    def rests_since(self) -> float | None:
+        """See ``Holder``. Never: a consumer may say nothing for hours."""
+        return None
+
+    def make_way(self) -> None:
+        """See ``Holder``."""
+        self.send_away("too many connections; try again later")
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

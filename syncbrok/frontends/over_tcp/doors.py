@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from syncbrok.delivery.consumers import Consumers
+from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_tcp.first_use import FirstUse
 from syncbrok.space.channels import Channels
 from syncbrok.space.view import View
@@ -19,3 +20,5 @@ class Doors(NamedTuple):
     consumers: Consumers
     number_of: Callable[[str, str], int]
     """of a subscriber, by queue and id"""
+    bounds: Bounds
+    """what its peers may hold"""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds
 from syncbrok.frontends.over_tcp.conversation import Conversation
 from syncbrok.model import limits
 
@@ -15,11 +16,13 @@ _CHECK_EVERY_S: Final = 1.0
 class Listener:
     """``converse`` makes the conversation of a new connection; it is given this listener as its owner."""
 
-    def __init__(self, host: str, port: int, converse: Callable[["Listener"], Conversation]) -> None:
+    def __init__(self, host: str, port: int, converse: Callable[["Listener"], Conversation], bounds: Bounds) -> None:
         self._host = host
         self.port = port
         """the port it listens on; once it has started never 0"""
         self._converse = converse
+        self.bounds = bounds
+        self._connections = bounds.connections(bounds.descriptors.total, limits.tcp_connections_max)
         self._server: asyncio.Server | None = None
         self._conversations: set[Conversation] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -56,16 +59,21 @@ class Listener:
 
     def opened(self, conversation: Conversation) -> bool:
         """See ``Owner``."""
+        transport = conversation.transport
+        assert transport is not None
         self._conversations.add(conversation)
-        assert conversation.transport is not None
-        connection = conversation.transport.get_extra_info("socket")
+        peer = transport.get_extra_info("peername")
+        conversation.owner = self.bounds.addresses.owner(str(peer[0]) if peer else "")
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        connection = transport.get_extra_info("socket")
         if connection is not None:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a consumer may say nothing for hours
-        return len(self._conversations) <= limits.tcp_connections_max
+        return self._connections.enter(conversation)
 
     def closed(self, conversation: Conversation) -> None:
         """See ``Owner``."""
+        self._connections.leave(conversation)
         self._conversations.discard(conversation)
         if not self._conversations:
             self._empty.set()

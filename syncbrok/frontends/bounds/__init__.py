@@ -1,0 +1,25 @@
+"""What a single client may take of the broker: descriptors, bytes it sends, bytes it does not read. Every frontend asks
+here before it serves; the budgets are those of the process (``space.budgets``)."""
+
+from syncbrok.frontends.bounds.addresses import Addresses
+from syncbrok.frontends.bounds.connections import Connections, Holder
+from syncbrok.frontends.bounds.receiving import Receiving
+from syncbrok.frontends.bounds.sending import HIGH_WATER_BYTES, Sending
+from syncbrok.space.budgets import Budgets
+
+__all__ = ["HIGH_WATER_BYTES", "Addresses", "Bounds", "Connections", "Holder", "Receiving", "Sending"]
+
+
+class Bounds:
+    """Of one process; each frontend makes its own ``connections``."""
+
+    def __init__(self, budgets: Budgets | None = None, addresses: Addresses | None = None) -> None:
+        budgets = budgets or Budgets.of()
+        self.addresses = addresses or Addresses()
+        self.descriptors = budgets.descriptors
+        self.receiving = Receiving(budgets.receiving)
+        self.sending = Sending(budgets.sending)
+
+    def connections(self, connections_max: int, per_address_max: int) -> Connections:
+        """For those that one frontend accepts."""
+        return Connections(self.descriptors, self.addresses.is_proxy, connections_max, per_address_max)

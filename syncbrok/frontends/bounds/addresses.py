@@ -1,0 +1,78 @@
+"""Who a client is where no token says so: its address. Pure.
+
+An IPv6 client has a /64 to itself and takes another address of it whenever it likes, so all of it counts as one. Behind
+a proxy everybody has the proxy's address; what such a proxy says of its clients is believed where it is listed.
+"""
+
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+Network = IPv4Network | IPv6Network
+
+_PREFIX: Final = 64
+_KNOWN_MAX: Final = 4_096
+
+
+class Addresses:
+    """``proxies``: networks whose ``X-Forwarded-For`` is believed."""
+
+    def __init__(self, proxies: Sequence[Network] = ()) -> None:
+        self._proxies = tuple(proxies)
+        self._owners: dict[str, str] = {}  # at most _KNOWN_MAX: reading an address takes 2 us
+
+    def owner(self, address: str) -> str:
+        """Who is accounted for what comes from ``address``; "" where it has none (a socket of Unix)."""
+        owner = self._owners.get(address)
+        if owner is None:
+            if len(self._owners) >= _KNOWN_MAX:
+                self._owners.clear()
+            owner = self._owners[address] = _owner(address)
+        return owner
+
+    def is_proxy(self, owner: str) -> bool:
+        """Whether many clients stand behind it."""
+        return bool(self._proxies) and self._trusts(owner.partition("/")[0])
+
+    def behind(self, address: str, forwarded: str) -> str:
+        """As ``owner``, for a request that came from ``address`` with these ``X-Forwarded-For`` values (joined by
+        commas, the nearest last): the last one that no listed proxy wrote of another."""
+        if not self._proxies or not forwarded or not self._trusts(address):
+            return self.owner(address)
+        for named in reversed(forwarded.split(",")):
+            name = named.strip()
+            if not _is_address(name):
+                break  # written by nobody who is believed
+            address = name
+            if not self._trusts(name):
+                break
+        return self.owner(address)
+
+    def _trusts(self, address: str) -> bool:
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        return any(found in network for network in self._proxies)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _owner(address: str) -> str:
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(IPv6Network((int(found) >> _PREFIX << _PREFIX, _PREFIX)))
+    return str(found)

@@ -1,0 +1,73 @@
+"""Bytes of requests, bodies and frames that are not whole yet, by whoever sends them.
+
+What has come is counted at once or refused. A body whose length is known is admitted as a whole before the rest of it
+is read, and waits in line for that: who is admitted can finish, so nobody waits for somebody who waits too. Counting
+piece by piece instead would let a hundred bodies stop each other half way until their time is over.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable
+from contextlib import suppress
+from typing import NamedTuple
+
+from syncbrok.model.budget import Budget
+
+
+class _Waiting(NamedTuple):
+    owner: Hashable
+    amount: int
+    admitted: "asyncio.Future[None]"
+
+
+class Receiving:
+    """See ``Budget``."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.try_take, self.give_back = budget.try_take, budget.give_back
+        self._line: deque[_Waiting] = deque()  # one for each connection at most
+        self._serving = False
+        budget.when_freed(self._freed)
+
+    def try_admit(self, owner: Hashable, amount: int) -> bool:
+        """Take ``amount`` for the whole of a body. It leaves a third of what its owner may have to what comes
+        unasked: beginnings that wait in this line, and whatever else its owner sends."""
+        budget = self.budget
+        free = budget.free - budget.reserve
+        return 2 * budget.held(owner) <= free and budget.try_take(owner, amount)
+
+    async def admit(self, owner: Hashable, amount: int) -> None:
+        """The same, as soon as there is room. The caller sees to it that this does not take for ever."""
+        if not self._line and self.try_admit(owner, amount):
+            return
+        waiting = _Waiting(owner, amount, asyncio.get_running_loop().create_future())
+        self._line.append(waiting)
+        self._serve()
+        try:
+            await waiting.admitted
+        except asyncio.CancelledError:
+            if waiting.admitted.done() and not waiting.admitted.cancelled():
+                self.give_back(owner, amount)
+            else:
+                with suppress(ValueError):  # passed over already
+                    self._line.remove(waiting)
+            raise
+
+    def _freed(self) -> None:
+        if self._line and not self._serving:
+            self._serving = True
+            asyncio.get_running_loop().call_soon(self._serve)
+
+    def _serve(self) -> None:
+        """In the order they came; who may not have more yet keeps nobody else waiting."""
+        self._serving = False
+        left: deque[_Waiting] = deque()
+        for waiting in self._line:
+            if waiting.admitted.done():
+                continue
+            if self.try_admit(waiting.owner, waiting.amount):
+                waiting.admitted.set_result(None)
+            else:
+                left.append(waiting)
+        self._line = left

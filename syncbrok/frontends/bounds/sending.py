@@ -1,0 +1,86 @@
+"""Bytes that were written and not read yet, by whoever should read them; and who has stopped reading.
+
+A socket's buffer is looked at when it is full and every second from then on. While it is not empty and nothing of it
+moves for ``limits.write_timeout_s``, its reader is gone or asleep: the connection is closed. One whose owner leaves
+more unread than its share is closed at once: what it would get is in the log, and it can ask again.
+"""
+
+import asyncio
+from collections.abc import Hashable
+from typing import Final, Protocol
+
+from syncbrok.model import limits
+from syncbrok.model.budget import Budget
+
+HIGH_WATER_BYTES: Final = limits.uncounted_bytes
+"""of each socket's buffer: beyond it a socket counts as unread"""
+
+
+class Unread(Protocol):
+    """A connection that is written to. ``payer`` answers for what it does not read; ``spoken_for``: of its bytes, how
+    many were taken before they were written."""
+
+    transport: asyncio.Transport | None
+    payer: Hashable
+    spoken_for: int
+
+
+class _Watched:
+    __slots__ = ("buffered", "moved_s", "payer", "taken", "transport")
+
+    def __init__(self, transport: asyncio.Transport, payer: Hashable, now_s: float) -> None:
+        self.transport = transport  # the connection may let go of it while it still has bytes
+        self.payer = payer
+        self.taken = 0
+        self.buffered = 0
+        self.moved_s = now_s
+
+
+class Sending:
+    """See ``Budget``. ``check`` is called every second."""
+
+    def __init__(self, budget: Budget, timeout_s: float = limits.write_timeout_s) -> None:
+        self.budget = budget
+        self.try_take, self.give_back = budget.try_take, budget.give_back
+        self._timeout_s = timeout_s
+        self._watched: dict[Unread, _Watched] = {}  # bounded by the connections
+
+    def filled(self, connection: Unread) -> None:
+        """Its buffer is full (``pause_writing``). Where its owner leaves too much unread, it is closed."""
+        transport, now_s = connection.transport, asyncio.get_running_loop().time()
+        if transport is None:
+            return
+        watched = self._watched.get(connection)
+        if watched is None:
+            watched = self._watched[connection] = _Watched(transport, connection.payer, now_s)
+        if not self._count(connection, watched, now_s):
+            transport.abort()
+
+    def emptied(self, connection: Unread) -> None:
+        """Its buffer has been read, or the connection is gone."""
+        watched = self._watched.pop(connection, None)
+        if watched is not None and watched.taken:
+            self.give_back(watched.payer, watched.taken)
+
+    def check(self, now_s: float) -> None:
+        """``now_s`` is the loop's time."""
+        for connection, watched in list(self._watched.items()):
+            self._count(connection, watched, now_s)
+            if now_s - watched.moved_s >= self._timeout_s:
+                watched.transport.abort()
+
+    def _count(self, connection: Unread, watched: _Watched, now_s: float) -> bool:
+        """Take in how much is there now. Whether its owner may leave so much unread."""
+        buffered = watched.transport.get_write_buffer_size()
+        if buffered < watched.buffered:  # what is added to it does not say that it is read
+            watched.moved_s = now_s
+        watched.buffered = buffered
+        amount = max(0, buffered - connection.spoken_for)
+        more = amount - watched.taken
+        watched.taken = amount
+        if more > 0 and not self.try_take(watched.payer, more):
+            self.budget.take(watched.payer, more)
+            return False
+        if more < 0:
+            self.give_back(watched.payer, -more)
+        return True

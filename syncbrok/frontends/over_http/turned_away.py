@@ -1,0 +1,37 @@
+"""A connection for which there is no room, until it has heard so.
+
+Closed at once, with its request unread, the client would see the connection break instead of the answer. So it stays
+open for a moment; what it sends is read and thrown away.
+"""
+
+import asyncio
+from typing import Final
+
+from syncbrok.model import limits
+
+_HEARD_S: Final = 1.0
+
+
+class TurnedAway(asyncio.Protocol):
+    """``together``: all there are; beyond ``limits.refused_max`` they are closed without a word."""
+
+    def __init__(self, together: "set[TurnedAway]") -> None:
+        self._together = together
+
+    def tell(self, transport: asyncio.Transport, answer: bytes) -> None:
+        """Take over ``transport``, which nobody else serves."""
+        if len(self._together) >= limits.refused_max:
+            transport.abort()
+            return
+        self._together.add(self)
+        transport.set_protocol(self)
+        transport.write(answer)
+        if transport.can_write_eof():
+            transport.write_eof()
+        asyncio.get_running_loop().call_later(_HEARD_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """It was told already."""
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
+        self._together.discard(self)
