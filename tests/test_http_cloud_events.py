@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
-from syncbrok.frontends.over_http.cloud_events import Cause, from_json
+from syncbrok.frontends.over_http.cloud_events import STRUCTURED, Cause, decode, from_json
+from syncbrok.frontends.over_http.headers import parse_event
 from syncbrok.model.errors import Malformed
 from tests.test_http_parsing import asked, message
 
@@ -100,3 +102,63 @@ def test_an_event_that_breaks_the_format_is_refused(wrong: Any) -> None:
     good = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
     with pytest.raises(Malformed):
         from_json(good | wrong if isinstance(wrong, dict) else wrong)
+
+
+# -- what other producers write ---------------------------------------------------------------------------------------
+
+BINARY = (("ce-specversion", "1.0"), ("ce-source", "/s"), ("ce-type", "t"))
+
+
+def test_null_is_as_if_it_were_not_there() -> None:
+    """CloudEvents JSON format 2.2, of attributes; data that is null is JSON's null."""
+    event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
+    found, identity = from_json({**event, "subject": None, "causationid": None, "data": {"a": 1}, "data_base64": None})
+    assert (found, identity) == from_json({**event, "data": {"a": 1}})
+    assert from_json({**event, "data": None, "data_base64": "eA=="})[0].content == b"x"
+    assert from_json({**event, "data": None})[0].content == b"null"
+    with pytest.raises(Malformed, match="needs 'type'"):
+        from_json({**event, "type": None})
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ('"d"', "d"),
+        ('"a \\"b\\" c"', 'a "b" c'),
+        ('"caf%C3%A9"', "caf\u00e9"),
+        ("caf%C3%A9", "caf\u00e9"),
+        ('a"b', 'a"b'),
+        ('"open', '"open'),
+        ("100%", "100%"),
+    ],
+)
+def test_quotes_around_a_value_are_not_of_it(value: str, meant: str) -> None:
+    """CloudEvents HTTP binding 3.1.3.2: quotes are taken off, then escapes decoded; what travels on means the same."""
+    found = asked(*BINARY, ("ce-id", value)).message
+    assert found.idempotency_key == f"/s {meant}"
+    assert decode(dict(found.headers)["ce-id"], "ce-id") == meant
+
+
+@pytest.mark.parametrize("value", ["x%FF", '"%C3"', "%ED%A0%80"])
+def test_escapes_that_are_no_text_are_refused(value: str) -> None:
+    """CloudEvents HTTP binding 3.1.3.2; replaced, events of different ids would be one (RULES 4)."""
+    with pytest.raises(Malformed, match="ce-id"):
+        asked(*BINARY, ("ce-id", value))
+
+
+def test_a_structured_event_alone_is_one_event() -> None:
+    """INTERFACES 3: source and id are its key, its data is the content; what a publish says in headers of the broker
+    counts as on any other."""
+    event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"a": 1}, "causationid": "0"}
+    headers = [("Content-Type", STRUCTURED), ("Syncbrok-Key", "k"), ("ce-id", "of nobody"), ("tracestate", "a=1")]
+    found = parse_event(headers, orjson.dumps(event), 64, 0)
+    assert (found.message.content, found.message.content_type) == (b'{"a":1}', "application/json")
+    assert (found.message.idempotency_key, found.message.key, found.cause) == ("/s 1", "k", Cause("/s", "0"))
+    assert dict(found.message.headers)["ce-id"] == "1"
+    assert dict(found.message.headers)["tracestate"] == "a=1"
+    assert parse_event([("Idempotency-Key", "mine")], orjson.dumps(event), 64, 0).message.idempotency_key == "mine"
+    for wrong in (b"", b"[]", b"{", b'"a"', orjson.dumps({**event, "id": None})):
+        with pytest.raises(Malformed):
+            parse_event(headers, wrong, 64, 0)
+    with pytest.raises(Malformed, match="parents"):
+        parse_event(headers, orjson.dumps(event), 0, 0)

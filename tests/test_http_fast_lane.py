@@ -20,7 +20,7 @@ from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName
 from syncbrok.space.channels import Publish
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, served
+from tests.support.http_api import Api, reset, served
 from tests.support.polling import eventually
 from tests.test_http_auth import token
 
@@ -228,7 +228,7 @@ async def test_who_leaves_before_the_answer_breaks_nothing(connect: Connect, api
         wire = await connect(api)
         wire.writer.write(publish(b"x"))
         await eventually(lambda: receipts, "the publish")
-        wire.writer.transport.abort()
+        reset(wire.writer)
         await eventually(lambda: api.server.fast_lanes == 0, "gone")
         settle(receipts.pop())
         await asyncio.sleep(0)

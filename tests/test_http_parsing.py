@@ -114,7 +114,6 @@ def test_a_wait_is_bounded() -> None:
         ("Syncbrok-Key", "a\udcff"),
         ("Idempotency-Key", '""'),
         ("Idempotency-Key", "a\x01b"),
-        ("Prefer", "wait=soon"),
         ("Syncbrok-Delay", "-1"),
         ("Syncbrok-Delay", "400d"),
         ("Syncbrok-Deliver-At", "tomorrow"),

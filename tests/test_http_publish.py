@@ -312,7 +312,7 @@ async def test_a_batch_of_cloud_events(running: Surface) -> None:
     assert (shown["parents"], shown["idempotency_key"], shown["content_type"]) == ([one], "/shop e-2", "text/plain")
     assert shown["headers"]["ce-id"] == "e-2"
     assert (await running.api.post(path, events, media)).status == 200
-    for wrong in (b"{", b"{}", b"[]", [7], [{**base}]):
+    for wrong in (b"{", b"{}", [7], [{**base}]):
         (await running.api.post(path, wrong, media)).problem(400, "malformed")
     unknown = [*events, {**events[0], "id": "e-9", "causationid": "e-99"}]
     assert (await running.api.post(path, unknown, media)).problem(422, "unknown-parent")["line"] == 3

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FUNCTION_LINES_MAX = 70
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 600
 CODE = ("syncbrok/", "tests/", "benchmarks/", "examples/", "tools/")
 
 # Who may start a task: each of these awaits what it starts, or cancels and awaits it.
@@ -84,7 +84,7 @@ def test_functions_fit_on_a_screen() -> None:
 
 
 def test_modules_say_one_thing() -> None:
-    """A module is about one thing: at most 400 lines. Give the second thing a file, and its place in the contracts."""
+    """A module is about one thing. Over 600 lines it is likely about two: give the second a file, and its place."""
     long = [f"{name} has {n} lines" for name in python_files() if (n := text(name).count("\n")) > MODULE_LINES_MAX]
     assert not long, long
 

@@ -1,16 +1,18 @@
 """``syncbrok tail``."""
 
 import json
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 import click
 
 from syncbrok.cli.client import Client, segment, speaks_to_broker
-from syncbrok.cli.exits import EXIT_CODES
+from syncbrok.cli.exits import EXIT_CODES, FAILED, UNREACHABLE, CommandFailed
 from syncbrok.cli.show import as_json, print_content, print_json_line
 
 _HELP = f"""Print the contents of what is accepted in QUEUE, as it is accepted, one a line, until it is
-stopped (Ctrl-C). Nobody gets less for it.
+stopped (Ctrl-C), also after the broker was away. Nobody gets less for it.
 
 \b
 Examples:
@@ -20,6 +22,8 @@ Examples:
 {EXIT_CODES}
 """
 _DATA = b"data: "
+_ID = b"id: "
+_PAUSE_S = 1.0
 
 
 @click.command("tail", help=_HELP)
@@ -32,9 +36,29 @@ def command(client: Client, queue: str, start: str, count: int | None, json_want
     """See ``_HELP``."""
     left = count or -1
     with suppress(KeyboardInterrupt):  # that is how it is stopped
-        for line in client.lines(f"/v1/queues/{segment(queue)}/stream", {"start": start}):
-            if line.startswith(_DATA):
-                (print_json_line if json_wanted else print_content)(json.loads(line[len(_DATA) :]))
-                left -= 1
-                if not left:
-                    return
+        for line in _lines(client, f"/v1/queues/{segment(queue)}/stream", start):
+            (print_json_line if json_wanted else print_content)(json.loads(line))
+            left -= 1
+            if not left:
+                return
+
+
+def _lines(client: Client, path: str, start: str) -> Iterator[bytes]:
+    """The data of each event, for ever: where the broker goes, from the next one on as soon as it is back. Raises
+    ``CommandFailed`` where it cannot be reached at first, or refuses."""
+    reached = told = False
+    while True:
+        try:
+            for line in client.lines(path, {"start": start}):
+                reached, told = True, False
+                if line.startswith(_ID):
+                    start = str(int(line[len(_ID) :]) + 1)
+                elif line.startswith(_DATA):
+                    yield line[len(_DATA) :]
+        except CommandFailed as failed:
+            if not reached or failed.exit_code not in (UNREACHABLE, FAILED):
+                raise
+        if not told:
+            click.echo(f"the broker at {client.url} has ended the stream; it goes on when the broker is back", err=True)
+            told = True
+        time.sleep(_PAUSE_S)

@@ -62,13 +62,17 @@ class _Conversation:
         self._none = asyncio.Event()  # owed
         self._none.set()
         self._last = 0
+        self._began: int | None = None
+        """the sequence behind which this one is sent messages, as the broker said"""
 
     @property
     def resume(self) -> str | int:
         """Where the next connection begins, if there is no group whose place the broker keeps."""
         if self._owed:
             return min(self._owed)
-        return self._last + 1 if self._last else self._start
+        if self._last:
+            return self._last + 1
+        return self._start if self._began is None else self._began + 1
 
     async def hold(self, transport: Transport) -> None:
         """Until it breaks and what was under way is handled; that comes again all the same, where there is a group."""
@@ -94,6 +98,8 @@ class _Conversation:
             self._owed.add(message.sequence)
             self._none.clear()
             tasks.create_task(self._handle(message, socket))
+        elif frame["type"] == "subscribed":
+            self._began = frame.get("sequence")
         elif frame["type"] == "problem":
             log.warning("syncbrok.client.stream_problem", extra={"problem": frame["problem"]})
 

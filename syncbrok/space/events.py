@@ -179,6 +179,11 @@ class Listener:
     ) -> None:
         self._events.remove(self)
 
+    @property
+    def begins_behind(self) -> int:
+        """The sequence after which it is told what happens, once it is entered."""
+        return self._through if self._after is None else self._after
+
     # -- the committer's side -----------------------------------------------------------------------------------------
 
     def room_for(self, fact: Fact) -> int:

@@ -1,6 +1,8 @@
 """The HTTP frontend served on a free port, and a client that keeps whole answers."""
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -100,3 +102,9 @@ async def raw(api: Api, *pieces: bytes, timeout_s: float = 10.0) -> bytes:
             return await reader.read()
     finally:
         writer.close()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Leave as a process that was killed does. Only to say that one sends no more is still to wait for the answer."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

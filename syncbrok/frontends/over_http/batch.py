@@ -3,13 +3,13 @@
 from typing import Any, Final
 
 import numpy as np
-import orjson
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
-from syncbrok.frontends.over_http import cloud_events, exact_json, publish
+from syncbrok.frontends.over_http import cloud_events, publish
 from syncbrok.frontends.over_http.body import read_body
 from syncbrok.frontends.over_http.cloud_events import Cause
+from syncbrok.frontends.over_http.exact_json import without_mark
 from syncbrok.frontends.over_http.headers import check_headers_size, check_parents_count
 from syncbrok.frontends.over_http.lines import Plain, parse_lines, parse_plain, refused
 from syncbrok.frontends.over_http.paths import queue_of
@@ -43,7 +43,7 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
             f"a batch is {NDJSON} or {CLOUD_EVENTS}, not {media[:80] or 'without Content-Type'!r}",
             expected=[NDJSON, CLOUD_EVENTS],
         )
-    body = await read_body(request, options.batch_bytes_max, options.body_timeout_s)
+    body = without_mark(await read_body(request, options.batch_bytes_max, options.body_timeout_s))
     if media == NDJSON:
         plain = parse_plain(body, options.batch_lines_max, options.content_bytes_max)
         if plain is not None:
@@ -55,6 +55,9 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
             return await _put_plain(surface, queue, plain, len(body))
     else:
         messages = await _events(body, surface)
+        if not messages:  # of CloudEvents an empty batch is one (JSON format 4); nothing is new
+            surface.view.queue(queue)
+            return _told(200, b"", options.sync)
     return _told_each(await _put(surface, Publish(queue, messages)))
 
 
@@ -153,12 +156,9 @@ async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:
 
 
 def _load(body: bytes, events_max: int) -> list[Any]:
-    try:
-        events = exact_json.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise Malformed(f"the batch is not JSON: {error.msg}", line_of_body=error.lineno) from None
-    if not isinstance(events, list) or not events:
-        raise Malformed("a CloudEvents batch is a JSON list of at least one event")
+    events = cloud_events.load(body)
+    if not isinstance(events, list):
+        raise Malformed("a CloudEvents batch is a JSON list of events")
     if len(events) > events_max:
         raise TooLarge(f"a batch may have {events_max} events, this one has {len(events)}", lines_max=events_max)
     return events

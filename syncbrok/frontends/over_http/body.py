@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
+from syncbrok.frontends.over_http.exact_json import without_mark
 from syncbrok.frontends.over_http.problems import TooSlow, UnsupportedMedia, answer
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge
@@ -21,6 +22,12 @@ def refuse_early(request: web.BaseRequest, bytes_max: int) -> None:
     Raises ``UnsupportedMedia`` and ``TooLarge``. Compressed bodies are refused altogether: a few KiB of them can be
     a GiB, and the content is kept byte for byte, so the broker would have nothing to gain from unpacking it.
     """
+    transfer = request.headers.get(hdrs.TRANSFER_ENCODING)
+    if transfer is not None and transfer.strip().lower() != "chunked":
+        raise UnsupportedMedia(
+            f"Transfer-Encoding {transfer[:40]!r} is not taken; send the content as it is",
+            mend="of transfer codings only chunked is known here",
+        )
     coding = request.headers.get(hdrs.CONTENT_ENCODING)
     if coding is not None and coding.strip().lower() not in ("", "identity"):
         raise UnsupportedMedia(
@@ -72,7 +79,7 @@ async def read_object(request: web.Request, timeout_s: float) -> dict[str, Any]:
     if not body:
         return {}
     try:
-        found = orjson.loads(body)
+        found = orjson.loads(without_mark(body))
     except orjson.JSONDecodeError as error:
         raise Malformed(f"the body is not JSON: {error.msg}", line=error.lineno, column=error.colno) from None
     if not isinstance(found, dict):
@@ -91,7 +98,8 @@ def expectation(
             refuse_early(request, bytes_max)
         except ClientFault as error:
             return answer(error, headers)
-        if request.headers[hdrs.EXPECT].strip().lower() == "100-continue":
+        # HTTP/1.0 knows no interim answers (RFC 9110, 10.1.1).
+        if request.version >= (1, 1) and request.headers[hdrs.EXPECT].strip().lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # the answer proper has not begun
         return None

@@ -1,4 +1,4 @@
-"""CloudEvents 1.0 as they come in: attributes of the binary mode, events of the JSON batch format.
+"""CloudEvents 1.0 as they come in: attributes of the binary mode, events of the JSON format alone or in a batch.
 
 An event's ``source`` and ``id`` together are its idempotency key; ``causationid`` names a parent, by the CloudEvents id
 of an event of the same source or by a Syncbrok id. Attributes travel on as ``ce-*`` headers, percent-encoded as the
@@ -11,13 +11,17 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+import orjson
+
 from syncbrok.frontends.over_http import exact_json
+from syncbrok.frontends.over_http.quoted import unquote_header
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed, UnknownParent
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, parse_message_id
 from syncbrok.space.view import View
 
+STRUCTURED = "application/cloudevents+json"
 REQUIRED = ("id", "source", "specversion", "type")
 CAUSE = "causationid"
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
@@ -64,22 +68,46 @@ def identify(attributes: Mapping[str, str]) -> Identity:
     return Identity(key, Cause(source, cause) if cause else None)
 
 
-def decode(value: str) -> str:
-    """An attribute's value out of its header."""
-    return unquote(value) if "%" in value else value
+def decode(value: str, header: str) -> str:
+    """An attribute's value out of its header (HTTP binding 3.1.3.2): quotes around it are taken off first, then escapes
+    are decoded. Raises ``Malformed`` where they are not UTF-8: two such ids would become one."""
+    value = unquote_header(value)
+    if "%" not in value:
+        return value
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        raise Malformed(f"{header}: its escapes are not UTF-8", header=header) from None
+
+
+def encode(value: str) -> str:
+    """An attribute's value as its header carries it."""
+    return quote(value, safe=_SAFE)
+
+
+def load(body: bytes) -> Any:
+    """The event, or events, of a body. Raises ``Malformed``."""
+    try:
+        return exact_json.loads(exact_json.without_mark(body))
+    except orjson.JSONDecodeError as error:
+        raise Malformed(f"the body is not JSON: {error.msg}", line_of_body=error.lineno) from None
 
 
 def from_json(event: Any) -> tuple[Message, Identity]:
-    """One event of a batch. Raises ``Malformed``."""
+    """One event. Raises ``Malformed``."""
     if not isinstance(event, dict):
         raise Malformed("a CloudEvent is a JSON object")
-    attributes = {name: _text(name, value) for name, value in event.items() if name not in ("data", "data_base64")}
+    attributes = {
+        name: _text(name, value)
+        for name, value in event.items()
+        if name not in ("data", "data_base64") and value is not None  # null: as if it were not there (JSON format 2.2)
+    }
     identity = identify(attributes)
     content_type = attributes.pop("datacontenttype", "")
     if content_type and not (content_type.isascii() and content_type.isprintable()):
         raise Malformed("datacontenttype is not a media type", attribute="datacontenttype")
     content = _content(event, content_type)
-    headers = tuple((f"ce-{name}", quote(value, safe=_SAFE)) for name, value in attributes.items())
+    headers = tuple((f"ce-{name}", encode(value)) for name, value in attributes.items())
     if not content_type and "data" in event:
         content_type = "application/json"
     return Message(content, content_type, idempotency_key=identity.key, headers=headers), identity
@@ -125,8 +153,8 @@ def _text(name: str, value: Any) -> str:
 
 
 def _content(event: Mapping[str, Any], content_type: str) -> bytes:
-    if "data_base64" in event:
-        if "data" in event:
+    if event.get("data_base64") is not None:
+        if event.get("data") is not None:
             raise Malformed("a CloudEvent has 'data' or 'data_base64', not both")
         try:
             return base64.b64decode(event["data_base64"], validate=True)

@@ -17,6 +17,7 @@ from syncbrok.model.errors import Malformed
 
 LINE_BYTES_MAX: Final = 8_190
 HEADERS_MAX: Final = 128
+_ANSWERED_LOOK_S: Final = 0.05
 
 
 class Limits:
@@ -34,7 +35,7 @@ class Connection(web.RequestHandler):
     """aiohttp's connection, to which a ``FastLane`` has handed over. From its first byte a request's headers must be
     complete within ``headers_timeout_s``; else the client gets a 408 and the connection is closed."""
 
-    __slots__ = ("_deadline", "_limits", "_since", "address", "owner")
+    __slots__ = ("_deadline", "_leaving", "_limits", "_since", "_stays", "address", "owner")
 
     def __init__(self, server: web.Server, limits: Limits, address: str, since: float, **options: Any) -> None:
         """It stands for a connection that has entered ``limits.connections``, and leaves them; ``since`` is the loop
@@ -45,6 +46,9 @@ class Connection(web.RequestHandler):
         self.owner = limits.bounds.addresses.owner(address)
         self._since = since
         self._deadline: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.TimerHandle | None = None
+        """set once the client sends no more"""
+        self._stays = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -53,7 +57,40 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._limits.connections.leave(self)
         self._disarm()
+        if self._leaving is not None:
+            self._leaving.cancel()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp leaves it at "close"
+        """The client sends no more. It may well wait for the answers to what it has sent whole (RFC 9112, 9.6): True
+        keeps its connection open for them."""
+        if not self._stays or not self._owes():
+            return False
+        self._leave_when_answered()
+        return True
+
+    def ends_with_client(self) -> None:
+        """The request that is handled waits for what may come, or goes on for ever: it ends once its client says that
+        it sends no more, as a client that has gone does."""
+        self._stays = False
+        if self._leaving is not None and self.transport is not None:
+            self.transport.close()
+
+    def _owes(self) -> bool:
+        """Whether a request that has arrived whole is not answered yet."""
+        request = self._current_request
+        if request is not None:
+            return bool(request.content.is_eof())
+        if self._messages:
+            return bool(self._messages[0][1].is_eof())
+        return self._waiter is None  # it is about to begin with one, or has just ended one
+
+    def _leave_when_answered(self) -> None:
+        """Aiohttp does not say when it has answered all, so this looks."""
+        if self._owes():
+            self._leaving = self._loop.call_later(_ANSWERED_LOOK_S, self._leave_when_answered)
+        elif self.transport is not None:
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

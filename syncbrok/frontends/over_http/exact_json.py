@@ -16,6 +16,7 @@ from syncbrok.model.errors import Malformed
 
 _LONG: Final = re.compile(rb"[0-9]{19}")
 """2**63 has as many digits"""
+_MARK: Final = b"\xef\xbb\xbf"
 _STRIDE: Final = 4
 """nineteen digits in a row have four of these in a row"""
 _ZERO: Final = np.uint8(ord("0"))
@@ -27,6 +28,11 @@ def has_long_number(text: bytes) -> bool:
     is_digit = np.frombuffer(text, np.uint8)[::_STRIDE] - _ZERO < 10
     together = is_digit[:-3] & is_digit[1:-2] & is_digit[2:-1] & is_digit[3:]
     return bool(together.any()) and _LONG.search(text) is not None
+
+
+def without_mark(body: bytes) -> bytes:
+    """Without a byte order mark at its beginning: a parser may pass over it (RFC 8259, 8.1), some programs write it."""
+    return body.removeprefix(_MARK)
 
 
 def loads(text: bytes) -> Any:

@@ -129,7 +129,7 @@ class FastLane(asyncio.Protocol):
 
     __slots__ = (
         *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_queue", "_since", "_transport"),
-        *("_unread", "address", "owner"),
+        *("_unread", "address", "ended", "owner"),
     )
 
     def __init__(self, lanes: Lanes) -> None:
@@ -145,6 +145,8 @@ class FastLane(asyncio.Protocol):
         self._answering = False
         self._unread = False
         """the client does not read what it is answered"""
+        self.ended = False
+        """the client sends no more, and waits for answers"""
         self._queue = QueueName("")
         """of the request being answered"""
         self._fresh = True
@@ -197,6 +199,11 @@ class FastLane(asyncio.Protocol):
             self._held = data
             self._since = self._since if self._fresh else self._loop.time()
         self._advance(transport)
+
+    def eof_received(self) -> bool:
+        """As ``Connection``'s: True keeps the connection open for the answer that is owed."""
+        self.ended = self._answering
+        return self.ended
 
     def pause_writing(self) -> None:
         self._unread = True
@@ -266,7 +273,7 @@ class FastLane(asyncio.Protocol):
         if transport is None:
             return
         transport.write(answer)
-        if self._held or self._lanes.stopping:
+        if self._held or self.ended or self._lanes.stopping:
             self._go_on(transport)
 
     def refuse(self, why: BaseException) -> None:
@@ -360,8 +367,12 @@ class FastLane(asyncio.Protocol):
         elif self._held:
             self._since = self._loop.time()
             self._advance(transport)
-            if not (self._answering or self._unread):
+            if self._transport is None or self._answering or self._unread:
+                return
+            if not self.ended:
                 transport.resume_reading()
+        if self.ended:  # and what may be held is no whole request
+            transport.close()
 
     def _refuse(self, transport: asyncio.Transport, error: BaseException) -> None:
         transport.write(self._problem(error))

@@ -93,6 +93,8 @@ class Gate:
             if request.method == "OPTIONS" and self._is_preflight(request):
                 return _preflight(request)
             if route is not None:
+                if route.lasts:
+                    request.protocol.ends_with_client()  # type: ignore[attr-defined]  # a Connection
                 if self._tokens and route.scope is not None:
                     self.check(request.headers.get("Authorization", ""), route.scope)
                     self._under_way[id(request)] = (request, route.scope)

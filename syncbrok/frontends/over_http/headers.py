@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from syncbrok.frontends.over_http import cloud_events
 from syncbrok.frontends.over_http.cloud_events import Cause
+from syncbrok.frontends.over_http.quoted import elements, unquote_header, without_parameters
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Malformed
 from syncbrok.model.message import Message, ParentFailure
@@ -17,7 +18,8 @@ from syncbrok.model.units import parse_duration_s, parse_header_name, parse_head
 PARENT_FAILURES = {value.name.lower(): value for value in ParentFailure}
 
 _OURS = ("syncbrok-", "ce-")
-_OTHERS = frozenset({"content-type", "idempotency-key", "prefer", "traceparent", "webhook-id"})
+_TRACE = ("traceparent", "tracestate")
+_OTHERS = frozenset({"content-type", "idempotency-key", "prefer", *_TRACE, "webhook-id"})
 _SENT_BY_BROKERS = frozenset(
     f"syncbrok-{name}" for name in ("queue", "sequence", "parents", "attempt", "replay", "sync")
 )
@@ -28,8 +30,8 @@ _FORWARD = "syncbrok-forward-"
 _NOT_FORWARDED = frozenset(
     {
         *("connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te"),
-        *("proxy-authenticate", "proxy-authorization", "proxy-connection", "traceparent", "trailer"),
-        *("transfer-encoding", "upgrade"),
+        *("proxy-authenticate", "proxy-authorization", "proxy-connection", "trailer"),
+        *("transfer-encoding", "upgrade", *_TRACE),
     }
 )
 _NOT_FORWARDED_PREFIXES = ("syncbrok-", "webhook-", "ce-")
@@ -53,6 +55,21 @@ def parse_publish(headers: Iterable[tuple[str, str]], content: bytes, parents_ma
     if not special:
         return Asked(Message(content, content_type))
     return _with_special(Message(content, content_type), special, parents_max, now_us)
+
+
+def parse_event(headers: Iterable[tuple[str, str]], body: bytes, parents_max: int, now_us: int) -> Asked:
+    """A publish whose body is one CloudEvent in structured mode: its data is the content, and source and id are its
+    idempotency key, unless the publish has one. What other headers say counts as well; ``ce-*`` are the event's own.
+    Raises as ``parse_publish``."""
+    message, identity = cloud_events.from_json(cloud_events.load(body))
+    others = [one for one in headers if one[0].lower() != "content-type" and not one[0].lower().startswith("ce-")]
+    asked = parse_publish(others, message.content, parents_max, now_us)
+    check_parents_count(len(asked.message.parents) + (identity.cause is not None), parents_max)
+    kept = (*message.headers, *asked.message.headers)
+    check_headers_size(kept)
+    key = asked.message.idempotency_key or identity.key
+    told = asked.message._replace(content_type=message.content_type, headers=kept, idempotency_key=key)
+    return Asked(told, asked.wait_s, identity.cause)
 
 
 def plain_type(headers: Iterable[tuple[str, str]]) -> str | None:
@@ -137,11 +154,12 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
     for name, value in _said_by_publisher(special):
         try:
             if name.startswith("ce-"):
-                forwarded.append((name, parse_header_value(value)))
-                _set_once(attributes, name[3:], cloud_events.decode(value), name)
+                text = cloud_events.decode(parse_header_value(value), name)
+                forwarded.append((name, value if value[0] != '"' else cloud_events.encode(text)))
+                _set_once(attributes, name[3:], text, name)
             elif name.startswith(_FORWARD):
                 forwarded.append(parse_forward(name[len(_FORWARD) :], value))
-            elif name == "traceparent":
+            elif name in _TRACE:
                 forwarded.append((name, parse_header_value(value)))
             elif name == "prefer":
                 wait_s = _parse_wait_s(value) if wait_s is None else wait_s
@@ -163,10 +181,15 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
 
 
 def _said_by_publisher(special: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Without what a broker put on its delivery, where this is one that is passed on."""
+    """Without what a broker put on its delivery, where this is one that is passed on, and without a tracestate that is
+    empty, as it may be (W3C Trace Context 3.3.1)."""
     names = {name for name, _ in special}
     passed_over = _SENT_BY_BROKERS if "webhook-id" in names else _SENT_BY_BROKERS - {"syncbrok-parents"}
-    return [(name, value) for name, value in special if name != "webhook-id" and name not in passed_over]
+    return [
+        (name, value)
+        for name, value in special
+        if name != "webhook-id" and name not in passed_over and (value or name != "tracestate")
+    ]
 
 
 def _set_once(given: dict[str, Any], field: str, value: Any, header: str) -> None:
@@ -179,7 +202,7 @@ def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:
     """One header that sets one field of ``Message``."""
     match name:
         case "idempotency-key":
-            return {"idempotency_key": check_key(_unquote(value), name)}
+            return {"idempotency_key": check_key(without_parameters(value), name)}
         case "syncbrok-key":
             return {"key": check_key(value, name)}
         case "syncbrok-parent-failure":
@@ -205,11 +228,15 @@ def _parse_parents(value: str) -> list[MessageId]:
 
 
 def _parse_wait_s(value: str) -> float | None:
-    """Seconds of ``wait`` in a ``Prefer`` header, at most ``limits.wait_s_max``; None where it has none (RFC 7240)."""
-    for preference in value.split(","):
-        name, _, argument = preference.partition(";")[0].partition("=")
+    """Seconds of ``wait`` in a ``Prefer`` header, at most ``limits.wait_s_max``; None where it has none, and where its
+    value cannot be read: as if it were not there (RFC 7240, 2)."""
+    for preference in elements(value):
+        name, _, argument = preference.partition("=")
         if name.strip().lower() == "wait":
-            return min(parse_duration_s(argument.strip().strip('"')), limits.wait_s_max)
+            try:
+                return min(parse_duration_s(unquote_header(argument.strip())), limits.wait_s_max)
+            except BadSetting:
+                return None
     return None
 
 
@@ -231,10 +258,3 @@ def _parse_expires_us(value: str, now_us: int) -> int:
     except BadSetting:
         return parse_time_us(value)
     return now_us + parse_delay_us(seconds)
-
-
-def _unquote(value: str) -> str:
-    """The draft writes the key as a quoted string, many clients write it bare; both are the same key."""
-    if len(value) >= 2 and value[0] == '"' == value[-1]:
-        return value[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    return value

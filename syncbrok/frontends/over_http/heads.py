@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from syncbrok.frontends.over_http.cloud_events import STRUCTURED
 from syncbrok.frontends.over_http.headers import plain_type
 from syncbrok.frontends.over_http.paths import decoded
 from syncbrok.model.errors import BadName, ClientFault, Malformed
@@ -76,7 +77,9 @@ def parse_head(head: bytes) -> Head | None:
     length = given.get("content-length", "")
     if not length.isdigit() or len(length) > _LENGTH_DIGITS or "host" not in given:
         return None
-    if given.get("connection", _STAYS).lower() != _STAYS:
+    if given.get("connection", _STAYS).lower() != _STAYS or given.get("content-type", "").lower().startswith(
+        STRUCTURED
+    ):
         return None
     return Head(queue, int(length), given["host"], given.get("authorization", ""), headers)
 

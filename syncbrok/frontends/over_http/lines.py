@@ -268,7 +268,7 @@ def _headers(value: Any, content_type: str) -> tuple[str, tuple[tuple[str, str],
         try:
             if low == "content-type":
                 content_type = check_content_type(parse_header_value(text))
-            elif low == "traceparent" or low.startswith("ce-"):
+            elif low in ("traceparent", "tracestate") or low.startswith("ce-"):
                 headers.append((low, parse_header_value(text)))
             else:
                 headers.append(parse_forward(name, text))

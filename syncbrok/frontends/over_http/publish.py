@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 
 from syncbrok.frontends.over_http import cloud_events, render
 from syncbrok.frontends.over_http.body import read_body
-from syncbrok.frontends.over_http.headers import Asked, check_parents_count, parse_publish
+from syncbrok.frontends.over_http.headers import Asked, check_parents_count, parse_event, parse_publish
 from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.routes import JSON, Body, Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import SYNC, Surface
@@ -28,7 +28,8 @@ async def publish(surface: Surface, request: web.Request) -> web.StreamResponse:
     queue = queue_of(request)
     options = surface.options
     content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
-    asked = parse_publish(request.headers.items(), content, options.parents_max, now_us())
+    parse = parse_event if request.content_type == cloud_events.STRUCTURED else parse_publish
+    asked = parse(request.headers.items(), content, options.parents_max, now_us())
     asked = await with_cause(asked, surface)
     return await receipt(surface, queue, asked, await accept(surface, queue, asked.message))
 
@@ -160,6 +161,7 @@ HEADERS: Final = (
         {"type": "string"},
     ),
     Parameter("traceparent", "Reaches subscribers.", {"type": "string"}),
+    Parameter("tracestate", "Reaches subscribers.", {"type": "string"}),
     Parameter("Syncbrok-Forward-NAME", "Reaches subscribers as the header NAME.", {"type": "string"}),
 )
 _SENT: Final = ("Location", SYNC)
@@ -180,7 +182,11 @@ ROUTES: Final = (
         "Publish a message",
         REPLIES,
         PROBLEMS,
-        body=Body({"*/*": {}}, required=False, doc="The content, byte for byte."),
+        body=Body(
+            {"*/*": {}},
+            required=False,
+            doc=f"The content, byte for byte. {cloud_events.STRUCTURED}: one event, whose data is the content.",
+        ),
         headers=HEADERS,
         bytes_max="content_bytes_max",
     ),

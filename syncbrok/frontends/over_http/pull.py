@@ -142,6 +142,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
             {200: Reply("What there is, none where nothing came in time.", "Pulled")},
             (404, 409, 429, 503, 507),
             body=Body({JSON: "Pull"}, required=False),
+            lasts=True,
         ),
         *(
             Route(

@@ -51,3 +51,5 @@ class Route(NamedTuple):
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
     bytes_max: str = ""
+    lasts: bool = False
+    """it waits for what may come, or goes on for ever; it ends when its client says that it sends no more"""

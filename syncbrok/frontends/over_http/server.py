@@ -149,3 +149,5 @@ class HttpServer:
         transport.set_protocol(connection)
         connection.connection_made(transport)
         connection.data_received(held)
+        if lane.ended and not connection.eof_received():
+            transport.close()

@@ -10,7 +10,7 @@ From the client; ``ref`` is anything, and comes back with the answer::
 
 From the broker::
 
-    {"type": "subscribed", "queue": ..., "subscriber": ..., "window": ...}
+    {"type": "subscribed", "queue": ..., "subscriber": ..., "window": ..., "sequence": 11}      messages come behind it
     {"type": "message", "sequence": 12, "id": ..., "attempt": 1, "content": ..., ...}
     {"type": "lapsed", "sequences": [12]}                     not acknowledged in time: they have failed
     {"type": "published", "ref": 1, "id": ..., "sequence": 14, "new": true}

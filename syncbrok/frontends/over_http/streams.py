@@ -101,7 +101,15 @@ class _Socket:
             streams.leases.check(self._surface.view, self._queue, name)
             number = await streams.leases.number(self._queue, name, start)
         self._member = streams.consumers.join(number, self, window)
-        self._out.put_nowait({"type": "subscribed", "queue": self._queue, "subscriber": name, "window": window})
+        begins = {"queue": self._queue, "subscriber": name, "window": window, "sequence": self._begins_behind(name)}
+        self._out.put_nowait({"type": "subscribed", **begins})
+
+    def _begins_behind(self, name: SubscriberId) -> int:
+        """The sequence after which the subscriber gets messages: whoever is cut off before the first of them goes on
+        from there."""
+        declared = self._surface.view.subscriber(self._queue, name)
+        start = declared.settings.start
+        return declared.since if start is None else max(0, start - 1)
 
     async def serve(self) -> None:
         """Until one of both ends it."""
@@ -237,7 +245,7 @@ async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web
         return response
     idle_s = 0.0
     try:
-        await events.write(response, b"retry: 2000\n\n")
+        await events.write(response, events.opening(after))
         while surface.view.state == "serving":
             messages = await surface.view.read(queue, after, _TAIL_TOGETHER)
             if messages:
@@ -298,5 +306,6 @@ def routes(streams: Streams) -> tuple[Route, ...]:
                 ),
             ),
             headers=(Parameter("Last-Event-ID", "Go on after this message.", {"type": "integer", "minimum": 0}),),
+            lasts=True,
         ),
     )
