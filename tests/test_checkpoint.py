@@ -9,7 +9,9 @@ import pytest
 
 from syncbrok.delivery.handler import Answer
 from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.shares import Shares
 from syncbrok.log import checkpoint
+from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Outcomes, PublishedRun, QueueSet, Reason, SubscriberSet
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
@@ -17,6 +19,11 @@ from tests.support.journals import START_US
 
 UUID = bytes(range(16))
 PARTS = {"scheduler": b"state" * 1_000, "queues": b"", "a-name-of-thirty-two-characters-": b"\0\xff"}
+
+
+def plenty() -> Shares:
+    """For tests that take all there is at once."""
+    return Shares(Budget("attempts", 1 << 40), Budget("leases", 1 << 40), Budget("content", 1 << 40), set())
 
 
 def crc_of(known: dict[int, int]) -> Callable[[int], int | None]:
@@ -117,7 +124,7 @@ def test_a_long_backlog_is_a_small_checkpoint(declared: list[QueueSet | Subscrib
 def test_every_form_of_a_backlog_comes_back(declared: list[QueueSet | SubscriberSet], seed: int) -> None:
     """Whole chunks alike, mixed ones, queues in turns, some of it delivered: the same books, and they go on."""
     dice = random.Random(seed)
-    scheduler = Scheduler()
+    scheduler = Scheduler(shares=plenty())
     for fact in declared:
         scheduler.apply(fact)
     sequence = 100
@@ -131,7 +138,7 @@ def test_every_form_of_a_backlog_comes_back(declared: list[QueueSet | Subscriber
             scheduler.apply(Outcomes(sequence, START_US, tuple(rows)))
             sequence += 1
     parts = scheduler.checkpoint()
-    again = Scheduler()
+    again = Scheduler(shares=plenty())
     again.restore(parts, declared)
     assert again.checkpoint() == parts
     assert [again.message_state(one) for one in range(sequence + 2)] == [

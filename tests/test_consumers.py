@@ -13,12 +13,14 @@ from pathlib import Path
 
 from syncbrok.delivery.consumers import TOGETHER_S, Consumers, Member
 from syncbrok.delivery.handler import Delivery
+from syncbrok.model import limits
+from syncbrok.model.budget import Budget
 from syncbrok.model.message import CONSUMER_SCHEME, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Cancel, Subscribe, Unsubscribe
 from tests.support.endpoint import delivery, send, subscriber
 from tests.support.polling import eventually
-from tests.support.spaces import NEVER_AGAIN, Running, running_space
+from tests.support.spaces import NEVER_AGAIN, Running, consumers_of, running_space
 
 AT_ONCE = QueueSettings(retry=RetryPolicy((0.0,) * 4, 0.0))
 
@@ -66,7 +68,7 @@ class Shop:
 @asynccontextmanager
 async def shop(directory: Path, queue: QueueSettings = NEVER_AGAIN, timeout_s: float = 9.0) -> AsyncIterator[Shop]:
     async with running_space(directory, drain_s=0.1) as running:
-        consumers = Consumers(running.space.offer, running.space.awaited)
+        consumers = consumers_of(running.space)
         running.space.handle(CONSUMER_SCHEME, consumers)
         await running.queue("shop", queue)
         settings = SubscriberSettings("consumer:test", name=SubscriberId("desk"), timeout_s=timeout_s)
@@ -180,7 +182,7 @@ async def test_what_is_in_hand_is_no_attempt_until_it_begins(tmp_path: Path) -> 
 
 async def test_acknowledgements_are_settled_together_unless_somebody_waits() -> None:
     """RULES 24: rows that nobody waits for may linger some milliseconds for company; a child's way does not wait."""
-    consumers = Consumers(lambda *_: None, lambda message: message == 3)
+    consumers = Consumers(lambda *_: None, lambda message: message == 3, Budget("leases", 8), lambda _: None)
     inbox = Inbox()
     member = consumers.join(1, inbox, 3)
     told: list[int] = []
@@ -273,9 +275,51 @@ async def test_a_restart_loses_nothing_that_was_not_acknowledged(tmp_path: Path)
         await place.running.ended(ids[0])
     assert inbox.over
     async with running_space(tmp_path, drain_s=0.1) as running:
-        consumers = Consumers(running.space.offer, running.space.awaited)
+        consumers = consumers_of(running.space)
         running.space.handle(CONSUMER_SCHEME, consumers)
         after = Inbox()
         consumers.join(running.space.consumed_by("shop", "desk"), after, 9)
         await eventually(lambda: after.contents[-2:] == [b"1", b"2"], "the messages come")
         assert b"0" not in after.contents
+
+
+async def test_what_was_written_is_held_no_more(tmp_path: Path) -> None:
+    """RULES 15: the content of a lease is given back once it is written, however long the lease lasts; its answer is
+    heard as ever."""
+    async with shop(tmp_path) as place:
+        space = place.running.space
+        inbox = Inbox()
+        member = place.join(inbox, 10)
+        content = b"x" * limits.content_bytes_max
+        ids = [await place.running.publish("shop", content) for _ in range(4)]
+        await eventually(lambda: len(inbox.deliveries) == 4, "the messages come")
+        assert (space.courier.bytes_in_flight, space.budgets.leases.used) == (4 * len(content), 4)
+        member.written(inbox.messages)
+        member.written(inbox.messages)
+        assert (space.courier.bytes_in_flight, space.budgets.leases.used) == (0, 4)
+        assert [lease.delivery.message.content for lease in member.leases.values()] == [b""] * 4
+        assert member.acknowledge(inbox.messages) == 4
+        await place.running.ended(*ids)
+        assert (space.courier.bytes_in_flight, space.budgets.leases.used) == (0, 0)
+
+
+async def test_leases_of_those_who_leave_are_given_back(tmp_path: Path) -> None:
+    """DESIGN 1, bounded: whatever ends a lease - a refusal, its time, who leaves, the subscriber's end - none stays
+    counted."""
+    async with shop(tmp_path, AT_ONCE, timeout_s=0.1) as place:
+        space = place.running.space
+        for content in (b"refused", b"late", b"left"):
+            await place.running.publish("shop", content)
+        inbox = Inbox()
+        member = place.join(inbox, 3)
+        await eventually(lambda: len(inbox.deliveries) == 3, "the messages come")
+        assert member.refuse(inbox.messages[0])
+        await eventually(lambda: inbox.late, "a lease is over")
+        member.leave()
+        await eventually(lambda: not space.courier.in_flight, "all of it is settled")
+        other = Inbox()
+        place.join(other, 3)
+        await eventually(lambda: bool(other.deliveries), "they come again")
+        await place.running.put(Unsubscribe(QueueName("shop"), SubscriberId("desk")))
+        await eventually(lambda: not space.courier.in_flight, "the subscriber is gone")
+        assert space.budgets.leases.used == 0

@@ -14,6 +14,7 @@ from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.problems import TABLE
 from syncbrok.frontends.over_http.routes import Reply, Route
 from syncbrok.frontends.over_http.surface import HttpOptions, Surface
+from syncbrok.model.budget import Budget
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, served
@@ -21,6 +22,10 @@ from tests.support.http_api import Api, served
 
 async def hello(_surface: Surface, _request: web.Request) -> web.StreamResponse:
     return render.json({"hello": True})
+
+
+def consumers() -> Consumers:
+    return Consumers(lambda *_: None, lambda _: False, Budget("leases", 8), lambda _: None)
 
 
 EXTRA = Route("GET", "/v1/hello/{queue}", hello, "read", "extra", "Says hello", {200: Reply("Hello.")})
@@ -34,7 +39,7 @@ def stream_routes(leases: Leases) -> tuple[Route, ...]:
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     space = FakeSpace()
-    leases = Leases(space.channels.subscribers, Consumers(lambda *_: None, lambda _: False), lambda *_: 1)
+    leases = Leases(space.channels.subscribers, consumers(), lambda *_: 1)
     async with served(space.channels, space, EXTRA, *pull.routes(leases), *stream_routes(leases)) as running:
         yield running
 
@@ -53,7 +58,7 @@ def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
 async def test_every_route_is_described_and_every_description_routed(document: Any) -> None:
     """INTERFACES 3: OpenAPI 3.1 of all the above."""
     space = FakeSpace()
-    leases = Leases(space.channels.subscribers, Consumers(lambda *_: None, lambda _: False), lambda *_: 1)
+    leases = Leases(space.channels.subscribers, consumers(), lambda *_: 1)
     app = make_app(space.channels, space, HttpOptions(), (EXTRA, *pull.routes(leases), *stream_routes(leases)))  # type: ignore[arg-type]
     registered = {
         (route.method, route.resource.canonical) for route in app.router.routes() if route.resource is not None

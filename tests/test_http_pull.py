@@ -175,3 +175,27 @@ async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
         (await api.post("/v1/leases:ack", {"leases": "all"})).problem(400, "bad-setting")
         await running.subscribe("orders", "hooked")
         (await api.post("/v1/queues/orders/pull", {"group": "hooked"})).problem(409, "conflict")
+
+
+async def test_no_more_is_lent_than_there_are_leases(tmp_path: Path) -> None:
+    """RULES 15; INTERFACES 3: where leases are used up a pull is refused with 429 and Retry-After, and nothing of it
+    counts as an attempt; messages go to endpoints all the same, and pulls go on when leases are answered."""
+    async with pulled(tmp_path) as (api, running):
+        leases = running.space.budgets.leases
+        leases.total, leases.reserve = 16, 2
+        for number in range(20):
+            await api.publish("orders", b"%d" % number)
+        held = await take(api, max=20, wait=5)
+        assert len(held) == 7, "half of what is no reserve"
+        reply = await api.post("/v1/queues/orders/pull", {"wait": 0})
+        assert (reply.status, reply.json()["type"].rpartition(":")[2]) == (429, "overloaded")
+        assert reply.headers["Retry-After"] == "1"
+        other = await take(api, max=20, wait=5, group="other")
+        assert len(other) == 4, "half of what was left"
+        await running.subscribe("orders", "endpoint")
+        await api.publish("orders", b"more")
+        await eventually(lambda: running.consumer.contents == [b"more"], "an endpoint gets it")
+        await api.post("/v1/leases:ack", {"leases": [one["lease"] for one in held]})
+        again = await take(api, max=20, wait=5)
+        assert [one["content"] for one in again][:3] == ["7", "8", "9"]
+        assert {one["attempt"] for one in again} == {1}

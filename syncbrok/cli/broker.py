@@ -110,7 +110,7 @@ async def serve(
     webhook = Webhook(_guard(config), space.signing_keys)
     space.handle("http", webhook)
     space.handle("https", webhook)
-    consumers = Consumers(space.offer, space.awaited)
+    consumers = Consumers(space.offer, space.awaited, space.budgets.leases, space.courier.written)
     space.handle(CONSUMER_SCHEME, consumers)
     leases = Leases(space.channels.subscribers, consumers, space.consumed_by)
     guests = Passing(space.channels.subscribers, space.view, space.consumed_by, streams.NAME)

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -148,6 +148,8 @@ class Books:
     wheel: Wheel = field(default_factory=Wheel)
     line: deque[Cursor] = field(default_factory=deque)
     """cursors that may have something to hand out, each once"""
+    held_back: deque[Cursor] = field(default_factory=deque)
+    """cursors that may have something, and hold their share of what all share (``shares``), each once"""
     dying: deque[Doomed] = field(default_factory=deque)
     still_out: dict[int, list[Doomed]] = field(default_factory=dict)
     """of a message that is to die an attempt is out: until that is back; bounded by the windows"""
@@ -238,6 +240,22 @@ class Books:
             if not cursor.queued and not cursor.stopped and len(cursor.flight) < cursor.window:
                 cursor.queued = True
                 self.line.append(cursor)
+
+    def hold_back(self, cursor: Cursor) -> None:
+        """It has taken its share: it stands aside until some of it is back."""
+        if not cursor.held_back and not cursor.idle:
+            cursor.held_back = True
+            self.held_back.append(cursor)
+
+    def let_back_in(self, room: Callable[[Cursor], int], most: int) -> None:
+        """Those that were held back and have room again stand in line; so many are looked at."""
+        for _ in range(min(len(self.held_back), most)):
+            cursor = self.held_back.popleft()
+            if room(cursor) > 0:
+                cursor.held_back = False
+                self.activate(cursor)
+            else:
+                self.held_back.append(cursor)
 
     def activate(self, cursor: Cursor) -> None:
         """Let the cursor stand in line, once, if it may have work."""

@@ -18,6 +18,8 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Done
+from syncbrok.model import limits
+from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 
 TICK_S: Final = 0.05
@@ -99,7 +101,7 @@ class Member:
         count = 0
         now_s = time.monotonic()
         for message in messages:
-            lease = self.leases.pop(message, None)
+            lease = self._take_off(message)
             if lease is not None:
                 count += 1
                 latency_us = int((now_s - lease.started_s) * 1e6)
@@ -113,10 +115,19 @@ class Member:
 
     def give_back(self, message: int) -> bool:
         """It was never told of the message: no attempt was made. Whether it had it."""
-        lease = self.leases.pop(message, None)
+        lease = self._take_off(message)
         if lease is not None:
             self._consumers.answer(lease, None)
         return lease is not None
+
+    def written(self, messages: Iterable[int]) -> None:
+        """These have been written to it: their content is kept no more, however long their leases last."""
+        for message in messages:
+            lease = self.leases.get(message)
+            if lease is not None and lease.delivery.message.content:
+                self._consumers.let_go(lease.delivery)
+                attempt, content, to = lease.delivery
+                lease.delivery = Delivery(attempt, content._replace(content=b""), to)
 
     def extend(self, message: int, lease_s: float) -> bool:
         """It has so long from now on. Whether it had the message."""
@@ -138,8 +149,15 @@ class Member:
         else:
             self._answer(message, reason, words)
 
-    def _answer(self, message: int, reason: Reason, words: bytes, retry_after_s: float | None = None) -> bool:
+    def _take_off(self, message: int) -> Lease | None:
+        """Its lease, which it has no more."""
         lease = self.leases.pop(message, None)
+        if lease is not None:
+            self._consumers.budget.used -= 1
+        return lease
+
+    def _answer(self, message: int, reason: Reason, words: bytes, retry_after_s: float | None = None) -> bool:
+        lease = self._take_off(message)
         if lease is None:
             return False
         latency_us = int((time.monotonic() - lease.started_s) * 1e6)
@@ -166,11 +184,20 @@ class Member:
 class Consumers:
     """The ``Handler`` of endpoints ``consumer:NAME``. ``offer_room`` tells the scheduler, for a subscriber (number),
     how many deliveries its members have room for, those they have included; ``awaited`` asks it whether somebody waits
-    for the end of a message."""
+    for the end of a message. ``budget``: of leases; the scheduler hands out by it, here they are counted.
+    ``let_go`` is told of a delivery whose content is kept no more."""
 
-    def __init__(self, offer_room: Callable[[int, int], None], awaited: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        offer_room: Callable[[int, int], None],
+        awaited: Callable[[int], bool],
+        budget: Budget,
+        let_go: Callable[[Delivery], None],
+    ) -> None:
         self._offer_room = offer_room
         self._awaited = awaited
+        self.budget = budget
+        self.let_go = let_go
         self._members: dict[int, list[Member]] = {}
         self._answers: list[tuple[Lease, Answer | None]] = []
         self._telling: asyncio.Handle | None = None
@@ -208,6 +235,7 @@ class Consumers:
             some = deliveries[at : at + max(0, member.room)]
             at += len(some)
             if some:
+                self.budget.used += len(some)
                 started_s = _NOT_BEGUN if member.in_hand_s else now_s
                 for one in some:
                     deadline_s = now_s + (member.in_hand_s or one.to.timeout_s)
@@ -246,6 +274,11 @@ class Consumers:
         """What the members of a subscriber have room for has changed."""
         members = self._members.get(subscriber, ())
         self._offer_room(subscriber, sum([max(member.window, len(member.leases)) for member in members]))
+
+    def full(self, subscriber: int) -> bool:
+        """Whether so much is lent to the members of a subscriber, or to all, that they are given nothing more now."""
+        held = sum([len(member.leases) for member in self._members.get(subscriber, ())])
+        return held >= limits.window_max or not self.budget.room_beside(held)
 
     def left(self, member: Member) -> None:
         members = self._members.get(member.subscriber, [])

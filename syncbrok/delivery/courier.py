@@ -12,11 +12,14 @@ not recorded at all: it stays pending and is made again after the restart, with 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
+from syncbrok.delivery.content_room import ContentRoom
 from syncbrok.delivery.fetcher import READERS, Fetcher
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Handler
 from syncbrok.delivery.in_order import Pair
 from syncbrok.delivery.schedule import SchedulerLike
+from syncbrok.delivery.shares import Shares, own_shares
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Published, Reason, Row
@@ -32,13 +35,15 @@ POLL_S = 0.002
 _WAYS_MAX = 16_384
 """subscribers whose handlers are remembered"""
 
+_UNCHARGED_BYTES: Final = limits.content_uncharged_bytes
+
 _Way = tuple[Destination, Handler]
 
 
 class Courier:
     """``handlers`` says who speaks to a subscriber; ``destination`` gives, for its number, where its messages go
     (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``cached``: see ``Fetcher``. ``recorded``
-    takes the rows to log. ``jitter`` is in -1..1."""
+    takes the rows to log. ``jitter`` is in -1..1. ``shares`` are those of the scheduler, which hands out by them."""
 
     def __init__(
         self,
@@ -51,6 +56,7 @@ class Courier:
         durable: Callable[[], int],
         clock_us: Callable[[], int],
         jitter: Callable[[], float],
+        shares: Shares | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._handlers = handlers
@@ -66,10 +72,10 @@ class Courier:
         """all that were given something"""
         self.in_flight = 0
         """attempts taken and not settled"""
-        self.bytes_in_flight = 0
-        """content of those that are with a handler"""
+        self._shares = shares = shares or own_shares()
+        self._room = ContentRoom(shares.content, shares.short)
         self._answers: deque[tuple[Attempt, Answer]] = deque()
-        self._fetcher = Fetcher(self, read, cached, scheduler.upcoming, destination)
+        self._fetcher = Fetcher(self, self._room, read, cached, scheduler.upcoming, destination)
         self.keep = self._fetcher.ahead.keep
         """puts by messages that others have read, for those who will ask for them"""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,9 +87,14 @@ class Courier:
         self._ended: asyncio.Future[None] | None = None
         self._idle: asyncio.Future[None] | None = None
 
+    @property
+    def bytes_in_flight(self) -> int:
+        """Content of attempts that are out and of leases not written yet, without the small ones."""
+        return self._room.used_bytes
+
     def __repr__(self) -> str:
         return (
-            f"<Courier: {self.in_flight} in flight, {self.bytes_in_flight} bytes, {len(self._fetcher)} to read"
+            f"<Courier: {self.in_flight} in flight, {self._room.used_bytes} bytes, {len(self._fetcher)} to read"
             f"{', draining' if self._draining else ''}>"
         )
 
@@ -181,14 +192,16 @@ class Courier:
     def _withdraw(self) -> None:
         """What has not begun and should not any more does not."""
         for subscriber, messages in self._scheduler.given_up().items():
-            self._fetcher.doubt()
+            self._fetcher.withdraw(subscriber, messages)
             for handler in self._met:
                 handler.withdraw(subscriber, messages)
 
     def _take(self, now_us: int) -> int:
-        """Take what there is room for and hand it out; how many that were."""
-        room = min(ATTEMPTS_PER_TURN, limits.attempts_in_flight_max - self.in_flight)
-        if room <= 0 or self.bytes_in_flight >= limits.bytes_in_flight_max:
+        """Take what there is room for, of each subscriber, and hand it out; how many that were."""
+        out, leases = self._shares.attempts, self._shares.leases
+        out.used = self.in_flight - leases.used
+        room = min(ATTEMPTS_PER_TURN, max(out.free, leases.free))
+        if room <= 0:
             return 0
         attempts = self._scheduler.take(now_us, self._durable(), room)
         if attempts:
@@ -229,7 +242,8 @@ class Courier:
     def _done(self, delivery: Delivery, answer: Answer | None) -> None:
         """Called by the handlers; the settling waits for the turn, so that rows are recorded together. When nothing
         else is out there is no company to wait for, and a chain need not wait for the turn."""
-        self.bytes_in_flight -= len(delivery.message.content)
+        if len(delivery.message.content) > _UNCHARGED_BYTES:
+            self._room.release(delivery.attempt.subscriber, delivery.message)
         if answer is None:
             self.in_flight -= 1
             self._scheduler.give_back((delivery.attempt,))
@@ -242,6 +256,12 @@ class Courier:
             self._pumping = True
             self._turn()
         else:
+            self.wake()
+
+    def written(self, delivery: Delivery) -> None:
+        """Of a lease: its message was written to whoever has it now, and its content is held no more."""
+        if len(delivery.message.content) > _UNCHARGED_BYTES:
+            self._room.release(delivery.attempt.subscriber, delivery.message)
             self.wake()
 
     def _settle(self, now_us: int, answers_max: int) -> list[Row]:
@@ -274,6 +294,9 @@ class Courier:
             if message is None:
                 fetcher.fetch(attempt)
                 continue
+            if len(message.content) > _UNCHARGED_BYTES and not self._room.admit(attempt[1], message):
+                fetcher.put_off(attempt)
+                continue
             if order.lines and attempt[1] in order.lines:
                 order.follow(attempt, message)
                 continue
@@ -296,13 +319,14 @@ class Courier:
                         handler.deliver(deliveries, self._done)
                     handler, deliveries = way[1], []
             if way is None:
+                self._room.release(number, message)
                 self._answers.append((attempt, Answer(Reason.UNSUBSCRIBED)))
                 self.wake()
                 continue
             if message.expires_us and message.expires_us <= self._clock_us() and self._scheduler.expire(attempt):
+                self._room.release(number, message)
                 self.too_late(1)
                 continue
-            self.bytes_in_flight += len(message.content)
             deliveries.append(new(Delivery, (attempt, message, way[0])))
         if handler is not None:
             handler.deliver(deliveries, self._done)
@@ -330,10 +354,6 @@ class Courier:
             return None
         return way
 
-    def room_bytes(self) -> int:
-        """See ``fetcher.Receiver``."""
-        return limits.bytes_in_flight_max - self.bytes_in_flight
-
     def lost(self, attempt: Attempt) -> None:
         """See ``fetcher.Receiver``."""
         self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
@@ -342,10 +362,17 @@ class Courier:
     def standing(self, pairs: list[Pair]) -> list[Pair]:
         """See ``fetcher.Receiver``."""
         gone = {attempt for attempt, _ in pairs if not self._scheduler.stands(attempt)}
-        if gone:
-            self._scheduler.give_back([*gone])
-            self.too_late(len(gone))
+        for attempt, message in pairs if gone else ():
+            if attempt in gone:
+                self._room.release(attempt.subscriber, message)
+        self.not_begun([*gone])
         return [pair for pair in pairs if pair[0] not in gone]
+
+    def not_begun(self, attempts: list[Attempt]) -> None:
+        """See ``fetcher.Receiver``."""
+        if attempts:
+            self._scheduler.give_back(attempts)
+            self.too_late(len(attempts))
 
     def too_late(self, count: int) -> None:
         """See ``fetcher.Receiver``."""

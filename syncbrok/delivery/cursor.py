@@ -79,9 +79,9 @@ class Cursor:
 
     __slots__ = (
         "ahead", "backlog", "behind", "cascaded", "dead", "delivered", "doomed", "due", "failed", "failing_since_us",
-        "flight", "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason", "last_status",
-        "number", "parked", "passed", "position", "queue", "queued", "ready", "room", "seen", "since", "stopped",
-        "subscriber", "tried", "unconfirmed", "window",
+        "flight", "held_back", "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason",
+        "last_status", "number", "parked", "passed", "position", "queue", "queued", "ready", "room", "seen", "since",
+        "stopped", "subscriber", "tried", "unconfirmed", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
@@ -105,6 +105,8 @@ class Cursor:
         """messages that died as a whole at it, besides ``dead``; kept by ``books.Cascaded``, -1 until asked for"""
         self.queued = False
         """stands in the scheduler's line of cursors that may have work"""
+        self.held_back = False
+        """holds its share of what all share, and takes no more before some of it is back"""
         self.doomed = False
         """disabled for so long that all that waits for it dies"""
         self.history_after = (subscriber.settings.start or 1) - 1

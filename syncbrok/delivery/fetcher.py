@@ -7,9 +7,10 @@ taken where consumers are to get it (``InOrder``).
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Protocol
 
+from syncbrok.delivery.content_room import ContentRoom
 from syncbrok.delivery.handler import Attempt, Destination
 from syncbrok.delivery.in_order import InOrder, Pair
 from syncbrok.delivery.read_ahead import ReadAhead
@@ -26,17 +27,17 @@ are cheap: with short ones the readers and the loop take the interpreter from ea
 class Receiver(Protocol):
     """Who asked: the courier."""
 
-    def room_bytes(self) -> int:
-        """Content that may still go out; with none, nothing is read."""
-
     def fetched(self, pairs: list[Pair]) -> None:
-        """These may go out; those to one subscriber stand together."""
+        """These may go out, and there is room for them; those to one subscriber stand together."""
 
     def lost(self, attempt: Attempt) -> None:
         """Its message is gone from the log."""
 
     def standing(self, pairs: list[Pair]) -> list[Pair]:
         """Those of them that may still begin; the others are out no more."""
+
+    def not_begun(self, attempts: list[Attempt]) -> None:
+        """These are out no more: they were withdrawn before they were read."""
 
     def too_late(self, count: int) -> None:
         """So many attempts were being read when nothing was wanted any more: never begun."""
@@ -49,12 +50,14 @@ class Fetcher:
     def __init__(
         self,
         receiver: Receiver,
+        room: ContentRoom,
         read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
         cached: Callable[[Sequence[int]], list[Published | None]],
         upcoming: Callable[[int, int], Sequence[int]],
         destination: Callable[[int], Destination],
     ) -> None:
         self._receiver = receiver
+        self._room = room
         self._read = read
         self._cached = cached
         self._upcoming = upcoming
@@ -70,16 +73,26 @@ class Fetcher:
         self._doubtful = False
 
     def __len__(self) -> int:
-        """Attempts that wait for their message."""
-        return len(self._unread)
+        """Attempts that wait for their message, or for room for it."""
+        return len(self._unread) + len(self._room)
 
     def fetch(self, attempt: Attempt) -> None:
         """Its message is not in memory. ``wake`` when all are told."""
-        self._unread.append(attempt)
+        if attempt.subscriber in self._room.waiting:
+            self._room.wait(attempt)
+        else:
+            self._unread.append(attempt)
+        self.order.read(attempt)
+
+    def put_off(self, attempt: Attempt) -> None:
+        """There is no room for its message: it is read when there is."""
+        self._room.wait(attempt)
         self.order.read(attempt)
 
     def wake(self) -> None:
         """There is something to read, or room for it."""
+        if self._room.waiting:
+            self._unread.extend(self._room.let_in(self._content_bytes))
         if self._unread or not self.ahead.idle:
             self._some.set()
 
@@ -90,12 +103,20 @@ class Fetcher:
 
     def doubt(self) -> None:
         """Some that are here may be wanted no more: each is asked about when it has arrived, until all of them have."""
-        self._doubtful = bool(self._reading or self._unread or self.order.lines)
+        self._doubtful = bool(self._reading or self._unread or self.order.lines or self._room.waiting)
+
+    def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
+        """See ``Handler``, for what has not been read."""
+        self.doubt()
+        gone = self._room.withdraw(subscriber, messages)
+        if gone:
+            self._receiver.not_begun(gone)
+            self._receiver.fetched([pair for attempt in gone for pair in self.order.arrived(attempt, None)])
 
     def clear(self) -> int:
         """Nothing is wanted any more: how many that are neither out nor being read waited here."""
         self._over = True
-        count = len(self._unread) + self.order.clear()
+        count = len(self._unread) + self._room.clear() + self.order.clear()
         self._unread.clear()
         return count
 
@@ -108,11 +129,11 @@ class Fetcher:
         ahead = self.ahead
         while True:
             await self._some.wait()
-            if (not self._unread and ahead.idle) or self._receiver.room_bytes() <= 0:
+            if not self._unread and ahead.idle:
                 self._some.clear()  # the courier sets it again
                 continue
             run_max = self._run_max
-            run = [self._unread.popleft() for _ in range(min(len(self._unread), run_max))]
+            run = self._next_run(run_max)
             self._reading += bool(run)
             if run:  # they are waited for; what comes after them is the other reader's
                 ahead.wanted.update(attempt.subscriber for attempt in run)
@@ -129,12 +150,25 @@ class Fetcher:
             self._reading -= bool(run)
             self._arrived(run, messages)
 
+    def _next_run(self, most: int) -> list[Attempt]:
+        """What is to be read next; what there is no room for waits."""
+        some = [self._unread.popleft() for _ in range(min(len(self._unread), most))]
+        if self._room.plenty:
+            return some
+        run: list[Attempt] = []
+        for attempt in some:
+            if self._room.has(attempt.subscriber):
+                run.append(attempt)
+            else:
+                self._room.wait(attempt)
+        return run
+
     def _arrived(self, run: list[Attempt], messages: dict[int, Published | None]) -> None:
         if self._over:
             self._receiver.too_late(len(run))
             return
         found: dict[int, list[Pair]] = {}
-        room_bytes = self._receiver.room_bytes()
+        refused: list[Attempt] = []
         for attempt in run:
             if attempt.message not in messages:
                 self._unread.append(attempt)  # the run was cut short
@@ -144,11 +178,13 @@ class Fetcher:
             if message is None:
                 pairs += self.order.arrived(attempt, None)
                 self._receiver.lost(attempt)
-            elif room_bytes > 0:
-                room_bytes -= len(message.content)
+            elif self._room.admit(attempt.subscriber, message) or self._room.admit_for(
+                self.order.held_up(attempt), attempt.subscriber, message
+            ):
                 pairs += self.order.arrived(attempt, message)
             else:
-                self._unread.append(attempt)  # larger than expected; read again when there is room
+                refused.append(attempt)  # larger than expected; read again when there is room
+        self._room.wait_first(refused)
         arrived = [pair for pairs in found.values() for pair in pairs]
         if self._doubtful:
             arrived = self._receiver.standing(arrived)

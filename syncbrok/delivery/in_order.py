@@ -59,6 +59,13 @@ class InOrder:
             del self.lines[attempt.subscriber]
         return ready
 
+    def held_up(self, attempt: Attempt) -> list[Published]:
+        """The messages that are here already and wait for nothing but this one."""
+        line = self.lines.get(attempt.subscriber)
+        if line is None or line[0] != attempt:
+            return []
+        return [self._here[one] for one in line if one in self._here]
+
     def clear(self) -> int:
         """Nothing goes out any more; how many had only others to wait for."""
         count = len(self._here)

@@ -21,6 +21,7 @@ from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
 from syncbrok.delivery.retry import wait_us
 from syncbrok.delivery.runs import NOT_PLAIN, Runs
+from syncbrok.delivery.shares import Shares
 from syncbrok.delivery.stretches import WORTH_IT, waiting_neighbours
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason, Row
@@ -41,17 +42,22 @@ _LOOKS: Final = 2_048
 class Line:
     """Takes attempts from cursors, and answers back."""
 
-    def __init__(self, books: Books, gates: Gates) -> None:
+    def __init__(self, books: Books, gates: Gates, shares: Shares) -> None:
         self._books = books
         self._gates = gates
+        self._shares = shares
         self._runs = Runs(books)
         self.unconfirmed = 0
         """outcomes whose rows are not durable yet, over all cursors"""
 
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
-        """At most ``limit`` attempts to make now. ``durable`` is the last durable sequence: it goes into each."""
+        """At most ``limit`` attempts to make now, and of no subscriber more than its share. ``durable`` is the last
+        durable sequence: it goes into each."""
         attempts: list[Attempt] = []
         line = self._books.line
+        self._books.let_back_in(self._shares.room, limit)
+        plenty_below = self._shares.plenty_below(limit)
+        lent = 0
         turns = len(line) + limit
         take_last = self._runs.take_last
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
@@ -61,21 +67,31 @@ class Line:
             cursor.queued = False
             if cursor.stopped:
                 continue
+            before = len(attempts)
+            most = limit - before
+            scarce = len(cursor.flight) >= plenty_below
+            if scarce:
+                most = min(most, self._shares.room(cursor, before - lent, lent))
+                if most <= 0:
+                    self._books.hold_back(cursor)
+                    continue
             last = take_last(cursor)
             if last:
                 cursor.flight[last] = 1
                 attempts.append(new(Attempt, (last, cursor.number, 1, durable, now_us, 0)))
-            elif self._take_from(cursor, now_us, durable, limit, attempts):
+            elif self._take_from(cursor, now_us, durable, most, attempts):
                 self._books.activate(cursor)
+            if scarce and cursor.subscriber.consumed:
+                lent += len(attempts) - before
         return attempts
 
-    def _take_from(self, cursor: Cursor, now_us: int, durable: int, limit: int, attempts: list[Attempt]) -> bool:
+    def _take_from(self, cursor: Cursor, now_us: int, durable: int, most: int, attempts: list[Attempt]) -> bool:
         """Whether the cursor may have more than it was asked for."""
         number = cursor.number
         replays = self._books.replays
         tried = cursor.tried
         new = tuple.__new__
-        share = min(cursor.window - len(cursor.flight), _SHARE, limit - len(attempts))
+        share = min(cursor.window - len(cursor.flight), _SHARE, most)
         while share > 0:
             run = self._runs.take(cursor, share)
             if run:

@@ -27,6 +27,7 @@ from syncbrok.delivery.lifecycle import BAD_STATE
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
 from syncbrok.delivery.settlement import Settlement
+from syncbrok.delivery.shares import Shares, own_shares
 from syncbrok.delivery.standing import Standing
 from syncbrok.model import limits
 from syncbrok.model.facts import (
@@ -51,16 +52,18 @@ from syncbrok.model.message import Queue, Subscriber
 class Scheduler(Standing):
     """The scheduler of a Space; how things stand is asked by the methods of ``Standing``.
 
-    ``hold_max_us`` is how long a message is held for a mended parent (RULES 12); ``now_us`` as in ``tell_time``."""
+    ``hold_max_us`` is how long a message is held for a mended parent (RULES 12), ``None``: the default retention;
+    ``now_us`` as in ``tell_time``; ``shares``: what all subscribers have together, and each a share of."""
 
-    def __init__(self, hold_max_us: int = int(limits.retention_default_s * 1e6), now_us: int = 0) -> None:
+    def __init__(self, hold_max_us: int | None = None, now_us: int = 0, shares: Shares | None = None) -> None:
         super().__init__(Books(now_us=now_us))
         self.suspended = False
         """set by the Space while outcomes cannot be logged: nothing goes out"""
         self._inherited_through = 0
         """of messages up to here nothing is learned from old snapshots: what they say may be out of date"""
+        hold_max_us = int(limits.retention_default_s * 1e6) if hold_max_us is None else hold_max_us
         self._gates = Gates(self.books, hold_max_us)
-        self._line = Line(self.books, self._gates)
+        self._line = Line(self.books, self._gates, shares or own_shares())
         self.retry_now = self._line.retry_now
         self._catching_up = CatchingUp(self.books, self._gates)
         self._replays = Replays(self.books, self._gates, self._catching_up, hold_max_us)
@@ -225,6 +228,8 @@ class Scheduler(Standing):
         book.cursors.remove(cursor)
         if cursor.queued:
             self.books.line.remove(cursor)
+        if cursor.held_back:
+            self.books.held_back.remove(cursor)
         del self.books.cursors[number]
         self.books.let_go(cursor)
         self.books.abandoned.discard(number)
@@ -351,18 +356,6 @@ class Scheduler(Standing):
             ) and row.outcome is not Outcome.FAILED:
                 return True
         return False
-
-    def awaited(self, message: int) -> bool:
-        """Whether somebody waits for the message's end, as in ``urgent``."""
-        return bool(self.books.ledger.first_child(message)) or self._is_awaited_by_others(message)
-
-    def _is_awaited_by_others(self, message: int) -> bool:
-        """By others than its children."""
-        books = self.books
-        if message in books.watched or message in books.followers or message in books.held_on:
-            return True
-        chain = books.keys.of(message)
-        return chain is not None and message < chain.messages[-1]
 
     # -- history for subscribers that start in the past ---------------------------------------------------------------
 

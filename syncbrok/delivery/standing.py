@@ -284,3 +284,15 @@ class Standing:
             for sequence, bad in sorted(self.books.ledger.bad.items())
             if sequence <= through
         )
+
+    def awaited(self, message: int) -> bool:
+        """Whether somebody waits for the message's end, as in ``urgent``."""
+        return bool(self.books.ledger.first_child(message)) or self._is_awaited_by_others(message)
+
+    def _is_awaited_by_others(self, message: int) -> bool:
+        """By others than its children."""
+        books = self.books
+        if message in books.watched or message in books.followers or message in books.held_on:
+            return True
+        chain = books.keys.of(message)
+        return chain is not None and message < chain.messages[-1]

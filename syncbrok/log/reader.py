@@ -24,6 +24,8 @@ from syncbrok.model.limits import offsets_every
 from syncbrok.model.names import MessageId
 
 SLICE = 256
+_FIRST_SLICE = 8
+_GROWTH = 4
 """messages between two looks at how many bytes were read"""
 _CANDIDATES = 64
 
@@ -43,16 +45,17 @@ class Reader:
         """The messages of these sequences (their own), content included, in the same order. None: dropped by retention
         and carried by no later record, not a message, or damaged on the disk (which ``Catalogue.damaged`` then tells):
         one record that rots must not keep the others from being read. With ``bytes_max`` the list may be shorter: it
-        ends after the slice with which the contents came to so many bytes."""
+        ends where the contents came to about so many bytes, and nothing much beyond is read."""
         if bytes_max is None:
             return self._messages(sequences)
         found: list[Published | None] = []
-        for at in range(0, len(sequences), SLICE):
-            some = self._messages(sequences[at : at + SLICE])
+        count = _FIRST_SLICE  # nobody knows how large they are: 256 of the largest would be 256 MiB
+        while bytes_max > 0 and len(found) < len(sequences):
+            some = self._messages(sequences[len(found) : len(found) + count])
             found += some
-            bytes_max -= sum([len(message.content) for message in some if message is not None])
-            if bytes_max <= 0:
-                break
+            sizes = [len(message.content) for message in some if message is not None]
+            bytes_max -= sum(sizes)
+            count = min(SLICE, _GROWTH * count, max(bytes_max // max(*sizes, 1, 1), 1))
         return found
 
     def _messages(self, sequences: Sequence[int]) -> list[Published | None]:

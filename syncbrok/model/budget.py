@@ -29,6 +29,8 @@ class Budget:
         self.reserve = total // 8
         """for those that hold nothing"""
         self.used = 0
+        """set from outside where the owners count themselves what they hold (``room_beside``): then ``held`` and
+        ``owners`` know of nothing"""
         self._held: dict[Hashable, int] = {}
         """by owner, without those that hold nothing: as many entries as there are units taken at most"""
         self._freed: list[Callable[[], None]] = []
@@ -50,8 +52,12 @@ class Budget:
 
     def room(self, owner: Hashable) -> int:
         """How many single units ``owner`` may take now, one after the other, if nobody else takes any."""
-        free = self.total - self.used
-        held = self._held.get(owner, 0)
+        return self.room_beside(self._held.get(owner, 0))
+
+    def room_beside(self, held: int, others: int = 0) -> int:
+        """As ``room``, for an owner that knows itself what it holds; ``others``: taken just now and not in ``used``
+        yet."""
+        free = self.total - self.used - others
         shared = (free - self.reserve - held + 1) // 2
         return max(shared, 0 if held or free <= 0 else 1)
 

@@ -69,7 +69,12 @@ window_default = 64
 window_max = 10_000
 history_ahead_max = 2_048
 attempts_in_flight_max = 20_000
-bytes_in_flight_max = 256 * MIB
+bytes_in_flight_max = 96 * MIB
+"""content of attempts that are out and of leases that are not written yet; a single subscriber gets 42 MiB of it"""
+content_uncharged_bytes = 4 * KIB
+"""smaller contents are paid with their attempt: counting each would cost the hot path more than it saves"""
+leases_max = 50_000
+"""messages lent to those who come for them; a single group gets ``window_max``"""
 retrying_per_subscriber_max = 10_000
 cascade_slice = 4_096
 key_places_max = 4_096
@@ -124,7 +129,9 @@ assert window_default <= window_max <= attempts_in_flight_max
 assert window_max <= retrying_per_subscriber_max
 assert response_bytes_kept <= response_bytes_max
 assert segment_bytes_min <= segment_bytes_default <= segment_bytes_max
-assert content_bytes_max <= bytes_in_flight_max
+assert content_bytes_max <= bytes_in_flight_max // 8 // 4, "an item is well below a budget's reserve"
+assert attempts_in_flight_max * content_uncharged_bytes <= bytes_in_flight_max
+assert window_max <= leases_max // 4
 assert list_limit_default <= list_limit_max <= tree_nodes_max
 assert len(retry_delays_default_s) <= retry_steps_max
 assert timeout_default_s <= drain_timeout_s <= timeout_max_s

@@ -7,6 +7,7 @@ descriptors before anybody is let in: a broker that lacks one for its next segme
 import resource
 from typing import Final, NamedTuple
 
+from syncbrok.delivery.shares import Shares
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
 from syncbrok.model.errors import BadConfig
@@ -53,6 +54,7 @@ class Budgets:
                        else the address
     sending            bytes of answers and streams that were not read yet: as ``receiving``
     attempts           deliveries that are out: the subscriber
+    leases             messages lent to those who come for them: the subscriber
     content_in_flight  bytes of content held for them: the subscriber
     """
 
@@ -62,11 +64,15 @@ class Budgets:
         self.receiving = Budget("receiving", limits.receiving_bytes_max)
         self.sending = Budget("sending", limits.sending_bytes_max)
         self.attempts = Budget("attempts", limits.attempts_in_flight_max)
+        self.leases = Budget("leases", limits.leases_max)
         self.content_in_flight = Budget("content_in_flight", limits.bytes_in_flight_max)
         self.all: tuple[Budget, ...] = (
             *(self.descriptors, self.receiving, self.sending),
-            *(self.attempts, self.content_in_flight),
+            *(self.attempts, self.leases, self.content_in_flight),
         )
+
+        self.shares = Shares(self.attempts, self.leases, self.content_in_flight, set())
+        """what subscribers share, for scheduler and courier"""
 
     @classmethod
     def of(cls, descriptors: int = limits.descriptors_max) -> "Budgets":

@@ -145,6 +145,7 @@ class Space:
             lambda: journal.durable_sequence,
             clock_us,
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
+            self.budgets.shares,
         )
         self._upkeep.wake = self.courier.wake
         self._upkeep.read_ahead = self.courier.keep
@@ -172,14 +173,15 @@ class Space:
         try:
             hold_max_us = int(options.journal.retention_s * 1e6)
             now_us = clock_us()
-            state, replayed = recover(journal, lambda: Scheduler(hold_max_us, now_us))
+            budgets = options.budgets or Budgets.of()
+            options = options._replace(budgets=budgets)
+            state, replayed = recover(journal, lambda: Scheduler(hold_max_us, now_us, budgets.shares))
             vault = Vault.open(directory, clock_us)
             vault.check(state.registry.all_subscribers())
             if journal.needs_roll:
                 opened = state.snapshot(journal.roll_sequence, max(state.time_us, now_us), now_us)
                 journal.roll(opened)
                 state.apply((opened,))
-            options = options._replace(budgets=options.budgets or Budgets.of())
             space = cls(journal, state, vault, options, meters, clock_us)
         except BaseException:
             journal.close()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from syncbrok.delivery.courier import Courier
 from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Done
+from syncbrok.delivery.shares import own_shares
 from syncbrok.model.errors import UnknownSubscriber
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Published, Reason, Row
 from tests.support.endpoint import TIME_US, message, subscriber
@@ -134,6 +135,7 @@ class World:
         """whose reads wait for ``reading``; None: all"""
         self.reading = asyncio.Event()
         self.reading.set()
+        self.shares = own_shares()
         self.courier = Courier(
             self.schedule,
             lambda _: self.post,
@@ -144,6 +146,7 @@ class World:
             lambda: 7,
             lambda: self.now_us,
             lambda: 0.5,
+            self.shares,
         )
 
     async def read(self, sequences: Sequence[int]) -> list[Published | None]:

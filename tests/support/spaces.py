@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.model.errors import LogFailed, LogFull
@@ -160,6 +161,11 @@ class Running:
 
     async def ended(self, *ids: MessageId) -> None:
         assert await self.view.wait(ids, 10.0), [await self.states(*ids)]
+
+
+def consumers_of(space: Space) -> Consumers:
+    """The handler of those who come for their messages, as the broker makes it."""
+    return Consumers(space.offer, space.awaited, space.budgets.leases, space.courier.written)
 
 
 @asynccontextmanager

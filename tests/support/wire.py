@@ -12,12 +12,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from syncbrok.delivery.consumers import Consumers
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import FirstUse
 from syncbrok.model.message import CONSUMER_SCHEME
-from tests.support.spaces import Running, running_space
+from tests.support.spaces import Running, consumers_of, running_space
 
 RECORDED = Path(__file__).parents[1] / "wire"
 HOST = "127.0.0.1"
@@ -169,7 +168,7 @@ async def contents(running: Running, queue: str) -> list[bytes]:
 def doors_of(running: Running) -> Doors:
     """What a frontend is given of this Space, which delivers to those who come for their messages from now on."""
     space = running.space
-    consumers = Consumers(space.offer, space.awaited)
+    consumers = consumers_of(space)
     space.handle(CONSUMER_SCHEME, consumers)
     queues = FirstUse(space.channels, space.consumed_by)
     return Doors(space.channels, space.view, queues, consumers, space.consumed_by, Bounds(space.budgets))

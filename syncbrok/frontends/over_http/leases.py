@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.model import limits
-from syncbrok.model.errors import ClientFault, Conflict, Malformed, UnknownSubscriber
+from syncbrok.model.errors import ClientFault, Conflict, Malformed, Overloaded, UnknownSubscriber
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Channel, Subscribe
@@ -22,6 +22,7 @@ from syncbrok.space.view import View
 
 ENDPOINT: Final = "consumer:pull"
 _LEASE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})")
+_RETRY_AFTER_S: Final = 1
 _TOGETHER_S: Final = 0.004
 """what comes within this after another is answered with it"""
 
@@ -112,6 +113,11 @@ class Group:
             self._give_back(one.delivery)
         self.open()
 
+    def written(self, lent: Sequence[Lent]) -> None:
+        """Whoever asked for these is told of them: their content need not be kept for as long as they are lent."""
+        if self.member is not None:
+            self.member.written([one.delivery.attempt.message for one in lent])
+
     def _give_back(self, delivery: Delivery) -> None:
         if self.member is not None:
             self.member.give_back(delivery.attempt.message)
@@ -179,6 +185,16 @@ class Leases:
             if view.subscriber(queue, name).settings.endpoint != ENDPOINT:
                 what = f"subscriber {name!r} of queue {queue!r} is no group of consumers; name another"
                 raise Conflict(what, queue=queue, subscriber=name)
+
+    def check_room(self, group: Group) -> None:
+        """Of a group that was lent nothing. Raises ``Overloaded`` where that is for want of leases."""
+        if group.member is not None and self._consumers.full(group.member.subscriber):
+            held = len(group.member.leases)
+            raise Overloaded(
+                f"no more is lent now: this group holds {held} leases, at most {limits.window_max}, and all groups "
+                f"together have {limits.leases_max}; answer some of them first",
+                retry_after_s=_RETRY_AFTER_S,
+            )
 
     def acknowledge(self, lease: str) -> None:
         """Raises ``LeaseOver``."""

@@ -45,7 +45,11 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
     if request.transport is None or request.transport.is_closing():  # it went while it waited, and knows of none
         group.give_back(lent)
         lent = []
-    return render.json({"messages": [_shown(one) for one in lent]})
+    elif not lent:
+        leases.check_room(group)
+    answer = render.json({"messages": [_shown(one) for one in lent]})
+    group.written(lent)
+    return answer
 
 
 def _shown(one: Lent) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class _Socket:
         self._request = request
         self._queue = queue
         self._socket = socket
-        self._out: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._out: asyncio.Queue[dict[str, Any] | Delivery | None] = asyncio.Queue()
         self._outstanding = 0
         self._room = asyncio.Event()
         self._guest: Guest | None = None
@@ -206,19 +206,27 @@ class _Socket:
                         if frame is None:
                             going_on = False
                             break
-                        await self._socket.send_str(orjson.dumps(frame).decode())
+                        await self._send_one(frame)
             await self._socket.close(code=1001 if self._surface.view.state != "serving" else 1000)
         except (ConnectionError, TimeoutError, RuntimeError):
             # It has gone, or has stopped reading. There is nobody to tell.
             if self._request.transport is not None:
                 self._request.transport.abort()
 
+    async def _send_one(self, frame: dict[str, Any] | Delivery) -> None:
+        if not isinstance(frame, Delivery):
+            await self._socket.send_str(orjson.dumps(frame).decode())
+            return
+        await self._socket.send_str(orjson.dumps({"type": "message", **render.received(frame)}).decode())
+        if self._member is not None:
+            self._member.written((frame.attempt.message,))
+
     # -- Consumer -----------------------------------------------------------------------------------------------------
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``Consumer``."""
+        """See ``Consumer``. Rendered when it is sent: until then it is held once, and counted."""
         for delivery in deliveries:
-            self._out.put_nowait({"type": "message", **render.received(delivery)})
+            self._out.put_nowait(delivery)
 
     def lapsed(self, messages: Sequence[int]) -> None:
         """See ``Consumer``."""

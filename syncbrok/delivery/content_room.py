@@ -1,0 +1,108 @@
+"""Room for the content of what is going out, a share for each subscriber, and the attempts that wait for some. Pure.
+
+How large a message is the scheduler does not know. So an attempt may have been taken whose content there is no room for
+now: it waits here, behind those of its subscriber that came before it, and those of other subscribers go on.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+
+from syncbrok.delivery.handler import Attempt
+from syncbrok.model import limits
+from syncbrok.model.budget import Budget
+from syncbrok.model.facts import Published
+
+
+class ContentRoom:
+    """``waiting``: by subscriber, attempts that there was no room for, oldest first; bounded by the windows."""
+
+    def __init__(self, budget: Budget, short: set[int]) -> None:
+        """``short``: has the subscribers for whom some wait, for the scheduler."""
+        self._budget = budget
+        self._short = short
+        self.waiting: dict[int, deque[Attempt]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self.waiting.values()))
+
+    @property
+    def used_bytes(self) -> int:
+        return self._budget.used
+
+    def has(self, subscriber: int) -> bool:
+        """Whether anything more of the subscriber may be read now."""
+        return self._budget.room(subscriber) > 0
+
+    @property
+    def plenty(self) -> bool:
+        """``has`` is true of everybody."""
+        return not self._budget.used
+
+    def admit(self, subscriber: int, message: Published) -> bool:
+        """Take room for the message; False where there is none."""
+        size_bytes = _charged_bytes(message)
+        return not size_bytes or self._budget.try_take(subscriber, size_bytes)
+
+    def admit_for(self, held_up: Collection[Published], subscriber: int, message: Published) -> bool:
+        """Take room for the message though there is none, where all that the subscriber holds waits for it: nothing
+        of that could ever go out and make room."""
+        must = bool(held_up) and self._budget.held(subscriber) <= sum(map(_charged_bytes, held_up))
+        if must:
+            self._budget.take(subscriber, _charged_bytes(message))
+        return must
+
+    def release(self, subscriber: int, message: Published) -> None:
+        """Its content is held no more."""
+        size_bytes = _charged_bytes(message)
+        if size_bytes:
+            self._budget.give_back(subscriber, size_bytes)
+
+    def wait(self, attempt: Attempt) -> None:
+        """It waits, behind those of its subscriber that do."""
+        self._line(attempt.subscriber).append(attempt)
+
+    def wait_first(self, attempts: Iterable[Attempt]) -> None:
+        """These, in this order, wait before those of their subscribers that came after them."""
+        for attempt in reversed([*attempts]):
+            self._line(attempt.subscriber).appendleft(attempt)
+
+    def _line(self, subscriber: int) -> deque[Attempt]:
+        self._short.add(subscriber)
+        return self.waiting.setdefault(subscriber, deque())
+
+    def _put_back(self, subscriber: int, line: deque[Attempt]) -> None:
+        if line:
+            self.waiting[subscriber] = line
+        else:
+            self._short.discard(subscriber)
+            del self.waiting[subscriber]
+
+    def let_in(self, content_bytes: int) -> list[Attempt]:
+        """Those that may be read now; ``content_bytes``: about how large one is."""
+        let_in: list[Attempt] = []
+        for subscriber, line in [*self.waiting.items()]:
+            room_bytes = self._budget.room(subscriber)
+            if room_bytes > 0:
+                let_in += [line.popleft() for _ in range(min(len(line), max(room_bytes // content_bytes, 1)))]
+                self._put_back(subscriber, line)
+        return let_in
+
+    def withdraw(self, subscriber: int, messages: Collection[int]) -> list[Attempt]:
+        """Those of these (sequences) that wait; they wait no more."""
+        line = self.waiting.get(subscriber, ())
+        gone = [attempt for attempt in line if attempt.message in messages]
+        if gone:
+            self._put_back(subscriber, deque(attempt for attempt in line if attempt.message not in messages))
+        return gone
+
+    def clear(self) -> int:
+        """Nothing waits any more; how many did."""
+        count = len(self)
+        self.waiting.clear()
+        self._short.clear()
+        return count
+
+
+def _charged_bytes(message: Published) -> int:
+    size_bytes = len(message.content)
+    return size_bytes if size_bytes > limits.content_uncharged_bytes else 0
