@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.config import Config, FramedConfig, HttpConfig, MsgpackBusConfig, TokenConfig, load_config
+from syncbrok.delivery.guard import NetworkPorts
 from syncbrok.model.errors import BadConfig
 
 SHA = "ab" * 32
@@ -112,6 +113,21 @@ def test_values_may_come_from_the_environment(tmp_path: Path) -> None:
     assert (config.http.port, config.guard.allow) == (7_000, (ip_network("10.0.0.0/8"),))
 
 
+def test_a_network_may_be_allowed_with_some_ports_only(tmp_path: Path) -> None:
+    """INTERFACES 1, ``guard.allow``: ``CIDR``, ``CIDR:PORT`` or ``CIDR:PORT-PORT``, in the file and the variable."""
+    networks = "10.0.0.0/8:443, fd00::/8:8000-8999, 127.0.0.1:10000, fd00::1, 192.168.0.0/16"
+    wanted = (
+        NetworkPorts(ip_network("10.0.0.0/8"), 443, 443),
+        NetworkPorts(ip_network("fd00::/8"), 8_000, 8_999),
+        NetworkPorts(ip_network("127.0.0.1"), 10_000, 10_000),
+        ip_network("fd00::1"),
+        ip_network("192.168.0.0/16"),
+    )
+    given = ", ".join(f"'{one.strip()}'" for one in networks.split(","))
+    assert load(tmp_path, f"guard: {{allow: [{given}]}}\n").guard.allow == wanted
+    assert load_config(None, {"SYNCBROK_GUARD_ALLOW": networks}, {}).guard.allow == wanted
+
+
 MISTAKES = [
     ("storage:\n  pth: x\n", 2, "storage.pth: unknown key; did you mean 'path'?"),
     ("htp: {}\n", 1, "htp: unknown key; did you mean 'http'?"),
@@ -134,6 +150,10 @@ MISTAKES = [
     ("storage:\n  path:\n", 2, "storage.path: expected a path, found None"),
     ("guard:\n  allow: [10.0.0.1/8]\n", 2, "guard.allow[0]: expected a network such as 10.0.0.0/8"),
     ("guard:\n  allow:\n    - 10.0.0.0/8\n    - ten\n", 4, "guard.allow[1]: expected a network such as 10.0.0.0/8"),
+    ("guard:\n  allow: ['10.0.0.0/8:0']\n", 2, "guard.allow[0]: expected a network such as 10.0.0.0/8"),
+    ("guard:\n  allow: ['10.0.0.0/8:9-8']\n", 2, "guard.allow[0]: expected a network such as 10.0.0.0/8"),
+    ("guard:\n  allow: ['10.0.0.0/8:65536']\n", 2, "guard.allow[0]: expected a network such as 10.0.0.0/8"),
+    ("guard:\n  allow: ['10.0.0.0/8:http']\n", 2, "guard.allow[0]: expected a network such as 10.0.0.0/8"),
     ("guard:\n  allow: 5\n", 2, "guard.allow: expected a list of networks"),
     ("frontends:\n  frammed: {}\n", 2, "frontends.frammed: unknown key; did you mean 'framed'?"),
     ("frontends:\n  framed:\n    prt: 1\n", 3, "frontends.framed.prt: unknown key; did you mean 'port'?"),

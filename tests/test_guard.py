@@ -1,10 +1,13 @@
 """The guard: nothing but the public internet is dialled, and what an operator allows."""
 
+import socket
+from contextlib import suppress
 from ipaddress import ip_network
 
 import pytest
 
-from syncbrok.delivery.guard import Guard, classify
+from syncbrok.delivery.guard import Guard, NetworkPorts, classify
+from syncbrok.delivery.own_sockets import OwnSockets, is_local
 
 # One address of every special-purpose range of the IANA registries, the notations that hide one in another, and the
 # addresses that clouds answer their own questions on.
@@ -122,3 +125,44 @@ def test_what_an_operator_allows_passes_in_either_notation() -> None:
 def test_what_is_not_a_numeric_address_is_forbidden(text: str) -> None:
     """Names and odd spellings never pass as they stand: they are resolved first, and the result is judged."""
     assert classify(text, (ip_network("0.0.0.0/0"), ip_network("::/0")), loopback_allowed=True)
+
+
+def test_an_operator_may_allow_some_ports_only() -> None:
+    """INTERFACES 1, ``guard.allow``: ``CIDR:PORTS`` allows those ports, and its neighbours nothing."""
+    guard = Guard(allow=(NetworkPorts(ip_network("10.1.0.0/16"), 8_000, 8_999),))
+    assert guard.why_forbidden("10.1.2.3", 8_000) is None
+    assert guard.why_forbidden("::ffff:10.1.2.3", 8_999) is None
+    assert guard.why_forbidden("10.1.2.3", 7_999)
+    assert guard.why_forbidden("10.1.2.3", 9_000)
+    assert guard.why_forbidden("10.2.0.1", 8_000)
+
+
+def own_addresses() -> list[str]:
+    """Every way to reach this machine that there is here: loopback, the unspecified addresses, its own address."""
+    addresses = ["127.0.0.1", "127.8.9.10", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"]
+    for family, elsewhere in ((socket.AF_INET, "8.8.8.8"), (socket.AF_INET6, "2606:4700:4700::1111")):
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 53))  # sends nothing; the kernel chooses the address it would be sent from
+            address = probe.getsockname()[0]
+            addresses += [address, f"::ffff:{address}"] if family == socket.AF_INET else [address]
+    return addresses
+
+
+@pytest.mark.parametrize("address", own_addresses())
+def test_own_sockets_are_refused_on_every_address_of_the_machine(address: str) -> None:
+    """INTERFACES 1, ``guard.allow``: whatever allows the address, the broker's own sockets are refused there, also on
+    the address that the internet knows; other ports of it are as they were."""
+    everywhere = (ip_network("0.0.0.0/0"), ip_network("::/0"))
+    guard = Guard(everywhere, loopback_allowed=True, own=OwnSockets(lambda: [10_000]))
+    assert "this broker itself" in str(guard.why_forbidden(address, 10_000))
+    assert guard.why_forbidden(address, 10_001) is None
+    for ports, passes in (((10_000, 10_000), True), ((1, 9_999), False)):
+        named = tuple(NetworkPorts(network, *ports) for network in everywhere)
+        assert (guard._replace(allow=everywhere + named).why_forbidden(address, 10_000) is None) is passes
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_other_machines_are_not_this_one(address: str) -> None:
+    """The control: a port of ours on another machine is another's."""
+    assert not is_local(address)
+    assert Guard(own=OwnSockets(lambda: [10_000])).why_forbidden(address, 10_000) is None

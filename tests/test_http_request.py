@@ -65,6 +65,7 @@ def test_a_v1_request_says_what_the_contract_says() -> None:
         "webhook-id": ID,
         "webhook-timestamp": NOW_S,
         "syncbrok-queue": "orders",
+        "syncbrok-hops": "1",
         "syncbrok-sequence": "7",
         "syncbrok-attempt": "3",
         "syncbrok-parents": f"{id_text(parents[0])},{id_text(parents[1])}",
@@ -104,6 +105,7 @@ def test_the_original_format_is_the_original() -> None:
     assert asked.headers == {
         "host": "127.0.0.1:20000",
         "user-agent": f"syncbrok/{__version__}",
+        "syncbrok-hops": "1",
         "content-type": "application/json",
         "content-length": str(len(asked.body)),
     }

@@ -31,6 +31,7 @@ from syncbrok.cli.waiting_room import WaitingRoom
 from syncbrok.config import Config
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.guard import Guard
+from syncbrok.delivery.own_sockets import OwnSockets
 from syncbrok.delivery.webhook import Webhook
 from syncbrok.frontends.bounds import Addresses, Bounds
 from syncbrok.frontends.framed import Framed
@@ -61,7 +62,11 @@ _TELL_EVERY_S: Final = 2.0
 
 
 class Frontend(Protocol):
-    """A way in. ``start`` raises ``OSError`` where its address cannot be had."""
+    """A way in. ``start`` raises ``OSError`` where its address cannot be had. ``ports`` are those it listens on: what
+    is delivered is not delivered there."""
+
+    @property
+    def ports(self) -> list[int]: ...
 
     async def start(self) -> None: ...
 
@@ -107,9 +112,8 @@ async def serve(
     gc.freeze()
     # A turn of the loop makes a few hundred tuples and lets go of them again: no reason to look for cycles each time.
     gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
-    webhook = Webhook(_guard(config), space.signing_keys)
-    space.handle("http", webhook)
-    space.handle("https", webhook)
+    frontends: list[Frontend] = []
+    _deliver_to_webhooks(space, config, frontends)
     consumers = Consumers(space.offer, space.awaited, space.budgets.leases, space.courier.written)
     space.handle(CONSUMER_SCHEME, consumers)
     leases = Leases(space.channels.subscribers, consumers, space.consumed_by)
@@ -119,7 +123,7 @@ async def serve(
     bounds = Bounds(budgets, Addresses(config.http.proxies))
     http = HttpServer(space.channels, space.view, _http_options(config), more, room.sockets, bounds)
     doors = _doors(space, consumers, bounds)
-    frontends: list[Frontend] = [*(make(doors) for make in tcp), http]  # ready means: all of them are there
+    frontends += [*(make(doors) for make in tcp), http]  # ready means: all of them are there
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
@@ -148,6 +152,14 @@ async def serve(
         space.close()
         room.close()
     _log.info("syncbrok.broker.stopped")
+
+
+def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Frontend]) -> None:
+    """But not to the frontends of this process, which are all there once it serves."""
+    own = OwnSockets(lambda: {port for frontend in frontends for port in frontend.ports})
+    webhook = Webhook(Guard(config.guard.allow, config.loopback_only, own), space.signing_keys)
+    space.handle("http", webhook)
+    space.handle("https", webhook)
 
 
 def _doors(space: Space, consumers: Consumers, bounds: Bounds) -> Doors:
@@ -215,10 +227,6 @@ def _tcp_frontends(config: Config) -> list[Callable[[Doors], Frontend]]:
 
 def _made(name: str, settings: Any, doors: Doors) -> Frontend:
     return TCP_FRONTENDS[name](doors, settings)
-
-
-def _guard(config: Config) -> Guard:
-    return Guard(config.guard.allow, loopback_allowed=config.loopback_only)
 
 
 def _http_options(config: Config) -> HttpOptions:

@@ -25,6 +25,7 @@ from syncbrok.config.values import (
     host_names,
     insecure,
     networks,
+    networks_and_ports,
     one_of,
     origins,
     path,
@@ -80,7 +81,7 @@ _KEYS: Final = (
     _Key("http.connections", "connections_max", whole_number(1, 1_000_000)),
     _Key("http.connections_per_address", "connections_per_address_max", whole_number(1, 1_000_000)),
     _Key("http.proxies", "proxies", networks),
-    _Key("guard.allow", "allow", networks),
+    _Key("guard.allow", "allow", networks_and_ports),
     *(
         _Key(f"frontends.{name}.{one.name}", one.name, host if one.name == "host" else _port)
         for name, type_ in _FRONTENDS.items()

@@ -5,6 +5,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Final
 
+from syncbrok.delivery.guard import Allowed
 from syncbrok.log.options import Archive
 from syncbrok.model import limits
 
@@ -62,9 +63,9 @@ class HttpConfig:
 
 @dataclass(frozen=True, slots=True)
 class GuardConfig:
-    """Networks that may be dialled besides public addresses."""
+    """Networks that may be dialled besides public addresses, each with all its ports or with some."""
 
-    allow: tuple[IPv4Network | IPv6Network, ...] = ()
+    allow: tuple[Allowed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

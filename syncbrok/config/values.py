@@ -5,16 +5,23 @@ Each parser raises ``BadSetting`` with what was expected; who calls it adds file
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from syncbrok.config.sections import SCOPES, TokenConfig
+from syncbrok.delivery.guard import Allowed, NetworkPorts
 from syncbrok.log.options import PIPELINE, Archive
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import expected, parse_bytes, parse_duration_s, render_bytes, render_duration
 
+T = TypeVar("T")
+
+_WITH_PORTS: Final = re.compile(
+    r"(?P<network>[0-9.]+|[0-9A-Fa-f:.]+/[0-9]+):(?P<first>[0-9]{1,5})(?:-(?P<last>[0-9]{1,5}))?", re.ASCII
+)
+"""an IPv6 address without a prefix length has colons of its own, and takes no port"""
 _OF_NOTHING: Final = frozenset(hashlib.sha256(text).hexdigest() for text in (b"", b"\n", b"\r\n"))
 """what ``sha256sum`` says of a token that is not there"""
 
@@ -86,17 +93,41 @@ def sync_interval_ms(value: Any) -> int:
 
 
 def networks(value: Any) -> tuple[IPv4Network | IPv6Network, ...]:
+    what = "a network such as 10.0.0.0/8 or fd00::/8 (address and prefix length, no bits set behind it)"
+    return tuple(_each(value, ip_network, what))
+
+
+def networks_and_ports(value: Any) -> tuple[Allowed, ...]:
+    """``CIDR`` or ``CIDR:PORT`` or ``CIDR:PORT-PORT``, each."""
+    what = (
+        "a network such as 10.0.0.0/8 or fd00::/8 (address and prefix length, no bits set behind it), 10.0.0.0/8:443 "
+        "or 10.0.0.0/8:8000-8999 for some ports only"
+    )
+    return tuple(_each(value, _network, what))
+
+
+def _each(value: Any, read: Callable[[str], T], what: str) -> Iterator[T]:
+    """Of a list, or of text with commas between; ``read`` raises ``ValueError`` for what is not ``what``."""
     texts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(texts, list):
         raise expected("a list of networks such as [10.0.0.0/8, fd00::/8]", value)
-    networks = []
     for text in texts:
         try:
-            networks.append(ip_network(text if isinstance(text, str) else ""))
+            yield read(text if isinstance(text, str) else "")
         except ValueError:
-            what = "a network such as 10.0.0.0/8 or fd00::/8 (address and prefix length, no bits set behind it)"
             raise expected(what, text) from None
-    return tuple(networks)
+
+
+def _network(text: str) -> Allowed:
+    """Raises ``ValueError``."""
+    matched = _WITH_PORTS.fullmatch(text)
+    if matched is None:
+        return ip_network(text)
+    network, first = ip_network(matched["network"]), int(matched["first"])
+    last = int(matched["last"] or first)
+    if not 0 < first <= last <= 65_535:
+        raise ValueError(text)
+    return NetworkPorts(network, first, last)
 
 
 def _texts(value: Any, what: str) -> list[str]:

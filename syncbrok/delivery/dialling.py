@@ -46,7 +46,7 @@ class Dialler:
         except (OSError, UnicodeError) as error:
             raise DialFailed(Reason.CONNECT, f"{target.host} cannot be resolved: {_words(error)}") from error
         infos: list[AddressInfo] = list(found)
-        verdicts = [self._guard.why_forbidden(str(info[4][0])) for info in infos]
+        verdicts = [self._guard.why_forbidden(str(info[4][0]), target.port) for info in infos]
         allowed = [info for info, why in zip(infos, verdicts, strict=True) if why is None]
         if not allowed:
             whys = "; ".join(dict.fromkeys(why for why in verdicts if why)) or f"{target.host} has no address"

@@ -1,4 +1,4 @@
-"""Which addresses may be dialled. Pure: an address goes in, a verdict comes out.
+"""Which addresses may be dialled. Pure: an address goes in, a verdict comes out (``own_sockets`` asks the kernel).
 
 An endpoint is named by whoever may declare a subscriber, and the broker dials it from inside the network. So only
 addresses of the public internet pass, and what an operator allows on purpose. ``ipaddress.is_global`` alone is not
@@ -9,7 +9,7 @@ Names are not judged, only addresses: the dialler resolves a name, asks here abo
 that passed, so a name that resolves differently a moment later changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
 
@@ -55,29 +55,64 @@ _ISATAP_MARKS = (0x0000_5EFE, 0x0200_5EFE)
 """bits 63..32 of an address that carries an IPv4 address behind them (RFC 5214)"""
 
 
+class NetworkPorts(NamedTuple):
+    """A network, and the ports from ``first`` to ``last`` there."""
+
+    network: Network
+    first: int
+    last: int
+
+
+Allowed = Network | NetworkPorts
+"""a network with all its ports, or with some"""
+
+
+def nobody_listens(_address: str, _port: int) -> bool:
+    """No socket of this process is there."""
+    return False
+
+
 class Guard(NamedTuple):
-    """What may be dialled besides public addresses. Loopback is allowed while the broker listens only there."""
+    """What may be dialled besides public addresses. Loopback is allowed while the broker listens only there.
 
-    allow: tuple[Network, ...] = ()
+    ``own`` tells whether address and port are a socket of this process. Such a one is forbidden, on public addresses
+    too, unless ``allow`` names its network and port: what is delivered there may come round again."""
+
+    allow: tuple[Allowed, ...] = ()
     loopback_allowed: bool = False
+    own: Callable[[str, int], bool] = nobody_listens
 
-    def why_forbidden(self, address: str) -> str | None:
+    def why_forbidden(self, address: str, port: int = 0) -> str | None:
         """See ``classify``."""
-        return classify(address, self.allow, loopback_allowed=self.loopback_allowed)
+        why = classify(address, self.allow, port, loopback_allowed=self.loopback_allowed)
+        if why is None and self.own(address, port):
+            parsed = _unwrap(ip_address(address.partition("%")[0]))
+            named = [one for one in self.allow if isinstance(one, NetworkPorts)]
+            if not _allows(named, parsed, port):
+                return f"{address} port {port} is this broker itself; only guard.allow, naming the port too, allows it"
+        return why
 
 
-def classify(address: str, allow: Sequence[Network], *, loopback_allowed: bool) -> str | None:
+def classify(address: str, allow: Sequence[Allowed], port: int = 0, *, loopback_allowed: bool) -> str | None:
     """None where ``address`` (a numeric address, as ``getaddrinfo`` gives it) may be dialled, else why not."""
     try:
         parsed = _unwrap(ip_address(address.partition("%")[0]))
     except ValueError:
         return f"{address} is not a numeric address"
-    if any(parsed in network for network in allow if network.version == parsed.version):
+    if _allows(allow, parsed, port):
         return None
     if loopback_allowed and parsed.is_loopback:
         return None
     why = _why_not_public(parsed)
     return None if why is None else f"{address} is not a public address ({why})"
+
+
+def _allows(allow: Sequence[Allowed], address: IPv4Address | IPv6Address, port: int) -> bool:
+    for one in allow:
+        network, first, last = one if isinstance(one, NetworkPorts) else (one, 0, 65_535)
+        if network.version == address.version and address in network and first <= port <= last:
+            return True
+    return False
 
 
 def _unwrap(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:

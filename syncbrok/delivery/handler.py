@@ -4,8 +4,9 @@ A handler takes many deliveries at once, to one subscriber or to a hundred, and 
 future per message. It owns its connections and nothing else; it decides nothing about retries or order.
 """
 
+import math
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from syncbrok.model.facts import Published, Reason
 from syncbrok.model.message import Subscriber
@@ -44,13 +45,16 @@ class Delivery(NamedTuple):
     to: Destination
 
 
+NEVER: Final = math.inf
+
+
 class Answer(NamedTuple):
     """What came of an attempt. ``reason`` ``NONE`` means acknowledged."""
 
     reason: Reason
     status: int = 0
     retry_after_s: float | None = None
-    """what the endpoint asked for with 429 or 503"""
+    """what the endpoint asked for with 429 or 503; ``NEVER``: no later attempt could end otherwise"""
     latency_us: int = 0
     """from handing the attempt over to the answer read"""
     detail: bytes = b""

@@ -9,8 +9,9 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 import httptools
+import orjson
 
-from syncbrok.delivery.handler import Answer
+from syncbrok.delivery.handler import NEVER, Answer
 from syncbrok.delivery.odd_answer import GarbledAnswer, OddAnswer
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
@@ -19,6 +20,8 @@ from syncbrok.model.message import Format
 HEAD_BYTES_MAX = 64 * limits.KIB
 """status line and headers, interim answers (1xx) included"""
 _ANSWER_BYTES_MAX = HEAD_BYTES_MAX + 8 * limits.response_bytes_max  # chunks of one byte take seven times as much
+LOOP_TYPE = "urn:syncbrok:problem:loop"
+"""of the problem document that a broker answers to a publish with too many hops (``errors.Loop``)"""
 _RETRY_AFTER_STATUSES = frozenset((429, 502, 503, 504))
 
 
@@ -162,8 +165,19 @@ def judge(reader: AnswerReader, kind: Format, latency_us: int, now_s: float) -> 
         return Answer(Reason.NOT_TRUE, status, None, latency_us, kept(reader.body))
     if status == 410:
         return Answer(Reason.GONE, status, None, latency_us, kept(reader.body))
+    if status == 409 and _is_loop(reader.body):
+        return Answer(Reason.STATUS, status, NEVER, latency_us, kept(reader.body))
     wait_s = retry_after_s(reader.retry_after, now_s) if status in _RETRY_AFTER_STATUSES else None
     return Answer(Reason.STATUS, status, wait_s, latency_us, kept(reader.body))
+
+
+def _is_loop(body: bytearray) -> bool:
+    """Whether a broker says that the message goes round: then each further attempt would send it round once more."""
+    try:
+        problem = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(problem, dict) and problem.get("type") == LOOP_TYPE
 
 
 def kept(body: bytes | bytearray) -> bytes:

@@ -23,7 +23,7 @@ from syncbrok.delivery.handler import Attempt, Delivery
 from syncbrok.delivery.signing import Signer, signatures
 from syncbrok.model import limits
 from syncbrok.model.facts import Published
-from syncbrok.model.message import Format, Subscriber
+from syncbrok.model.message import HOPS, Format, Subscriber
 from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.units import parse_endpoint, render_time
 
@@ -155,7 +155,7 @@ class RequestForm:
         self._prefix = (
             f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}{header_lines(own)}{queue_line}"
         )
-        self._plain_prefix = self._prefix.encode("utf-8", "surrogateescape")
+        self._plain_prefix = f"{self._prefix}Syncbrok-Hops: 1\r\n".encode("utf-8", "surrogateescape")
         self._ready: tuple[tuple[int, int, int, str], Sequence[Signer], bytes] | None = None
         """a request made ahead, and what it was made of"""
 
@@ -199,7 +199,7 @@ class RequestForm:
         if signers:
             extra += f"webhook-signature: {signatures(signers, name, timestamp_s, body)}\r\n"
         return (
-            f"{self._prefix}webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
+            f"{self._prefix}{_hops_line(message)}webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
             f"syncbrok-sequence: {attempt.message}\r\nsyncbrok-attempt: {attempt.number}\r\n{extra}"
             f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode("utf-8", "surrogateescape") + body
@@ -213,7 +213,8 @@ class RequestForm:
                 f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
                 f"webhook-signature: {signatures(signers, name, timestamp_s, body)}\r\n"
             )
-        head = f"{self._prefix}{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        hops = _hops_line(delivery.message)
+        head = f"{self._prefix}{hops}{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode("utf-8", "surrogateescape") + body
 
     def _cloud_event(self, message: Published, name: str, media: str) -> tuple[bytes, str, str]:
@@ -232,6 +233,12 @@ class RequestForm:
         event |= _event_data(message.content, media)
         body = orjson.dumps(event)
         return body, "application/cloudevents+json; charset=utf-8", header_lines(others, self._fixed)
+
+
+def _hops_line(message: Published) -> str:
+    """How many deliveries will have brought the message to whoever gets this one."""
+    before = next((int(value) for name, value in message.headers if name == HOPS), 0)
+    return f"Syncbrok-Hops: {before + 1}\r\n"
 
 
 def _identity(attempt: Attempt, timestamp_s: str) -> tuple[int, int, int, str]:

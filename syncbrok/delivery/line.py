@@ -16,7 +16,7 @@ from syncbrok.delivery.books import Books
 from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
-from syncbrok.delivery.handler import Answer, Attempt
+from syncbrok.delivery.handler import NEVER, Answer, Attempt
 from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
 from syncbrok.delivery.retry import wait_us
@@ -322,7 +322,7 @@ class Line:
         self, cursor: Cursor, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]
     ) -> int:
         """When to try again, Unix microseconds; 0 for never."""
-        if answer.reason in _FINAL:
+        if answer.reason in _FINAL or answer.retry_after_s == NEVER:
             return 0
         policy = cursor.subscriber.settings.retry or self._books.queues[cursor.subscriber.queue].queue.settings.retry
         failures = attempt.number - self._tried_before(cursor, attempt)

@@ -17,7 +17,7 @@ from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFaul
 from syncbrok.frontends.over_tcp.desk import Desk, Desks
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
-from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.listener import Listener, OnOnePort
 from syncbrok.frontends.over_tcp.pieces import Pieces, text_of
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
@@ -126,7 +126,7 @@ def encode_plain(kind: int, payload: bytes, timestamp_ns: int) -> bytes:
 # -- the shell --------------------------------------------------------------------------------------------------------
 
 
-class Framed:
+class Framed(OnOnePort):
     """The frontend; see ``Frontend`` in the composition."""
 
     def __init__(self, doors: Doors, host: str, port: int) -> None:

@@ -102,6 +102,11 @@ class MsgpackBus:
         self.producers = Listener(host, producer_port, lambda owner: _Producer(owner, doors), doors.bounds)
         self.consumers = Listener(host, consumer_port, lambda owner: _Consumer(owner, desks), doors.bounds)
 
+    @property
+    def ports(self) -> list[int]:
+        """See ``Frontend``."""
+        return [self.producers.port, self.consumers.port]
+
     async def start(self) -> None:
         await self.producers.start()
         try:

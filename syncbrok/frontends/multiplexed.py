@@ -19,7 +19,7 @@ from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
-from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.listener import Listener, OnOnePort
 from syncbrok.frontends.over_tcp.pieces import Pieces
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
@@ -151,7 +151,7 @@ def _framed(message: dict[str, str]) -> bytes:
 # -- the shell --------------------------------------------------------------------------------------------------------
 
 
-class Multiplexed:
+class Multiplexed(OnOnePort):
     """The frontend; see ``Frontend`` in the composition."""
 
     def __init__(self, doors: Doors, host: str, port: int) -> None:

@@ -22,7 +22,7 @@ from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.hand import IN_HAND_S, Hand
-from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.listener import Listener, OnOnePort
 from syncbrok.frontends.over_tcp.pieces import Pieces, sized, text_of
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.frontends.over_tcp.writes import Writes
@@ -194,7 +194,7 @@ def encode_error(words: str) -> bytes:
 # -- the shell --------------------------------------------------------------------------------------------------------
 
 
-class Topics:
+class Topics(OnOnePort):
     """The frontend; see ``Frontend`` in the composition."""
 
     def __init__(self, doors: Doors, host: str, port: int) -> None:

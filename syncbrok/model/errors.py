@@ -86,6 +86,12 @@ class IdempotencyConflict(Conflict):
     slug = "idempotency-conflict"
 
 
+class Loop(Conflict):
+    """It has been delivered and published again so often that it must be going round."""
+
+    slug = "loop"
+
+
 class SubscriberStopped(Conflict):
     """It is paused or disabled: nothing is tried there (RULES 14)."""
 

@@ -84,6 +84,8 @@ response_bytes_kept = 1 * KIB
 timeout_default_s = 15.0
 timeout_max_s = 300.0
 retry_steps_max = 64
+hops_max = 8
+"""brokers that a message may have been delivered by before; a publish that says more is a loop"""
 retry_delay_max_s = 30 * 86_400.0
 retry_delays_default_s = (5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
 retry_jitter = 0.2

@@ -9,6 +9,9 @@ from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
 CONSUMER_SCHEME = "consumer"
 """of the endpoint of a subscriber whose consumers connect to the broker: ``consumer:NAME``"""
+HOPS = "syncbrok-hops"
+"""a header: how many deliveries brought a message here. Kept among those of the message where it is not 0, sent with
+every delivery as one more"""
 
 
 class Scope(IntEnum):

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from syncbrok.model.facts import Published, PublishedRun
-from syncbrok.model.message import Message
+from syncbrok.model.message import HOPS, Message
 from syncbrok.model.names import MessageId
 
 _recent_max: Final = 1 << 16
 _entries_max: Final = 8_000_000
 _merge_below: Final = 4
 """a run is merged into its elder when it is not this many times smaller: a handful of runs, each key moved rarely"""
-_untold: Final = frozenset({"traceparent", "tracestate"})
-"""headers that differ when a client repeats a publish"""
+_untold: Final = frozenset({"traceparent", "tracestate", HOPS})
+"""headers that differ when a client repeats a publish, or when it comes by another way"""
 
 Column = npt.NDArray[np.uint64]
 

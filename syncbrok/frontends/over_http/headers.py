@@ -10,8 +10,8 @@ from syncbrok.frontends.over_http import cloud_events
 from syncbrok.frontends.over_http.cloud_events import Cause
 from syncbrok.frontends.over_http.quoted import elements, unquote_header, without_parameters
 from syncbrok.model import limits
-from syncbrok.model.errors import BadSetting, Malformed
-from syncbrok.model.message import Message, ParentFailure
+from syncbrok.model.errors import BadSetting, Loop, Malformed
+from syncbrok.model.message import HOPS, Message, ParentFailure
 from syncbrok.model.names import MessageId, parse_message_id
 from syncbrok.model.units import parse_duration_s, parse_header_name, parse_header_value, parse_time_us
 
@@ -135,6 +135,23 @@ def parse_forward(name: str, value: Any) -> tuple[str, str]:
     return low, parse_header_value(value)
 
 
+def parse_hops(value: Any) -> tuple[tuple[str, str], ...]:
+    """``Syncbrok-Hops`` as it is kept with the message: not at all where it is 0. Raises ``Loop`` above
+    ``limits.hops_max``."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise Malformed(f"Syncbrok-Hops is a whole number, not {str(value)[:40]!r}", header=HOPS)
+    hops = int(text)
+    if hops > limits.hops_max:
+        raise Loop(
+            f"this message was delivered and published again {hops} times, at most {limits.hops_max} are allowed: "
+            "a subscriber leads back to where it came from",
+            hops=hops,
+            hops_max=limits.hops_max,
+        )
+    return ((HOPS, str(hops)),) if hops else ()
+
+
 def check_headers_size(headers: Iterable[tuple[str, str]]) -> None:
     """What is kept with a message is bounded by ``limits.header_bytes_max``; raises ``Malformed``."""
     size = sum(len(name) + len(value) for name, value in headers)
@@ -170,6 +187,7 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
                     _set_once(given, field, parsed, name)
         except BadSetting as error:
             raise BadSetting(f"{name}: {error.detail}", **error.members | {"header": name}) from None
+    forwarded += given.pop(HOPS, ())
     cause = None
     if not attributes.keys().isdisjoint((*cloud_events.REQUIRED, cloud_events.CAUSE)):
         identity = cloud_events.identify(attributes)
@@ -199,7 +217,7 @@ def _set_once(given: dict[str, Any], field: str, value: Any, header: str) -> Non
 
 
 def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:
-    """One header that sets one field of ``Message``."""
+    """One header that sets one field of ``Message``; or ``HOPS``, which is kept among its headers."""
     match name:
         case "idempotency-key":
             return {"idempotency_key": check_key(without_parameters(value), name)}
@@ -213,6 +231,8 @@ def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:
             return {"due_us": _parse_deliver_at_us(value)}
         case "syncbrok-expires":
             return {"expires_us": _parse_expires_us(value, now_us)}
+        case "syncbrok-hops":
+            return {HOPS: parse_hops(value)}
     # Not passed over: a header misspelt (Syncbrok-Parnet) would silently lose the order the publisher counts on.
     hint = "; Syncbrok-Parent names a parent" if name.startswith("syncbrok-par") else ""
     raise Malformed(f"there is no header {name[:80]!r} on a publish{hint}", header=name[:80])

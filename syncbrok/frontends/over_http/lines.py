@@ -20,11 +20,12 @@ from syncbrok.frontends.over_http.headers import (
     check_parents_count,
     parse_delay_us,
     parse_forward,
+    parse_hops,
     parse_parent_failure,
 )
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
-from syncbrok.model.message import Message
+from syncbrok.model.message import HOPS, Message
 from syncbrok.model.names import MessageId, parse_message_id
 from syncbrok.model.units import parse_header_value
 
@@ -262,12 +263,14 @@ def _headers(value: Any, content_type: str) -> tuple[str, tuple[tuple[str, str],
     """What reaches subscribers; ``content-type`` among them replaces that of the content."""
     if not isinstance(value, dict):
         raise Malformed("headers must be an object of names and values")
-    headers = []
+    headers: list[tuple[str, str]] = []
     for name, text in value.items():
         low = name.lower()
         try:
             if low == "content-type":
                 content_type = check_content_type(parse_header_value(text))
+            elif low == HOPS:  # of a message that was pulled, and is published again
+                headers += parse_hops(text)
             elif low in ("traceparent", "tracestate") or low.startswith("ce-"):
                 headers.append((low, parse_header_value(text)))
             else:

@@ -9,12 +9,12 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import publish as v1
 from syncbrok.frontends.over_http.body import read_body
-from syncbrok.frontends.over_http.headers import check_content_type
+from syncbrok.frontends.over_http.headers import check_content_type, parse_hops
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed
-from syncbrok.model.message import Format, Message, QueueSettings, SubscriberSettings
+from syncbrok.model.message import HOPS, Format, Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, id_text, parse_message_id, parse_queue_name
 from syncbrok.model.units import parse_endpoint
 from syncbrok.space.channels import DeclareQueue, Subscribe
@@ -26,7 +26,7 @@ async def message(surface: Surface, request: web.Request) -> web.StreamResponse:
     parents = _parents(request)
     content = await read_body(request, surface.options.content_bytes_max, surface.options.body_timeout_s)
     content_type = check_content_type(request.headers.get("Content-Type", ""))
-    accepted = await v1.accept(surface, queue, Message(content, content_type, parents))
+    accepted = await v1.accept(surface, queue, Message(content, content_type, parents, headers=_hops(request)))
     return web.Response(text=id_text(accepted.ids[0]), headers={SYNC: accepted.sync})
 
 
@@ -71,6 +71,13 @@ def _parents(request: web.Request) -> tuple[MessageId, ...]:
             header="ParentId",
         )
     return tuple(map(parse_message_id, given))
+
+
+def _hops(request: web.Request) -> tuple[tuple[str, str], ...]:
+    given = {one.strip() for one in request.headers.getall(HOPS, ())}
+    if len(given) > 1:
+        raise Malformed("Syncbrok-Hops is given twice, with different values", header=HOPS)
+    return parse_hops(given.pop()) if given else ()
 
 
 def _queue(request: web.Request) -> QueueName:

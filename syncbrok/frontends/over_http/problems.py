@@ -76,6 +76,12 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
         "The idempotency key was used for something else",
         "give each message a key of its own; repeat a publish with the same content, parents and settings",
     ),
+    errors.Loop: Row(
+        409,
+        "It goes round in a loop",
+        "take out the subscriber that publishes it again; whoever means to pass messages on that far may drop the "
+        "header Syncbrok-Hops, and answers for their end",
+    ),
     errors.SubscriberStopped: Row(
         409, "The subscriber is paused or disabled", 'PATCH {"paused": false} resumes it, and makes what has failed due'
     ),

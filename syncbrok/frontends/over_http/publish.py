@@ -162,6 +162,11 @@ HEADERS: Final = (
     ),
     Parameter("traceparent", "Reaches subscribers.", {"type": "string"}),
     Parameter("tracestate", "Reaches subscribers.", {"type": "string"}),
+    Parameter(
+        "Syncbrok-Hops",
+        f"Deliveries that brought it here; a delivery says so. Above {limits.hops_max}: 409 `loop`.",
+        {"type": "integer", "minimum": 0},
+    ),
     Parameter("Syncbrok-Forward-NAME", "Reaches subscribers as the header NAME.", {"type": "string"}),
 )
 _SENT: Final = ("Location", SYNC)

@@ -74,6 +74,12 @@ class HttpServer:
         return int(self._listeners[0].sockets[0].getsockname()[1])
 
     @property
+    def ports(self) -> list[int]:
+        """Those it listens on, or will once it has started."""
+        opened = [*self._sockets, *(one for listener in self._listeners for one in listener.sockets)]
+        return [one.getsockname()[1] for one in opened if one.fileno() >= 0]
+
+    @property
     def url(self) -> str:
         host = self._options.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"

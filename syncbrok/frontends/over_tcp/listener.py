@@ -83,3 +83,14 @@ class Listener:
         for conversation in list(self._conversations):
             conversation.check(now_s)
         self._timer = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
+
+
+class OnOnePort:
+    """A frontend that has one listener."""
+
+    listener: Listener
+
+    @property
+    def ports(self) -> list[int]:
+        """Those that it listens on."""
+        return [self.listener.port]
