@@ -6,6 +6,7 @@ goes while it waits and takes its messages along; a group that begins at the end
 
 import asyncio
 import base64
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 
 from syncbrok.frontends.over_http import pull
 from syncbrok.frontends.over_http.leases import Leases
-from tests.support.http_api import Api, served
+from syncbrok.frontends.over_http.surface import Token
+from tests.support.http_api import Api, Reply, served
 from tests.support.polling import eventually
 from tests.support.spaces import Running, running_space
 from tests.support.wire import doors_of
@@ -199,3 +201,55 @@ async def test_no_more_is_lent_than_there_are_leases(tmp_path: Path) -> None:
         again = await take(api, max=20, wait=5)
         assert [one["content"] for one in again][:3] == ["7", "8", "9"]
         assert {one["attempt"] for one in again} == {1}
+
+
+def token(name: str, *scopes: str) -> Token:
+    return Token(name, hashlib.sha256(name.encode()).hexdigest(), frozenset(scopes))
+
+
+async def test_a_lease_cannot_be_guessed(tmp_path: Path) -> None:
+    """INTERFACES 3: what a lease is about is known to everybody who sees the log, and does not name it; one that was
+    made up is over, as one of an older version or of another process is."""
+    async with pulled(tmp_path) as (api, _):
+        await api.publish("orders", b"payment")
+        (message,) = await take(api, wait=5)
+        known, _, tag = message["lease"].rpartition("-")
+        assert len(tag) * 4 >= 64, "bits"
+        guesses = [
+            known,
+            f"{known}-{'0' * len(tag)}",
+            f"{known[:-1]}2-{tag}",
+            f"{known}-{tag[:-1]}{int(tag[-1] == '0')}",
+        ]
+        assert (await api.post("/v1/leases:ack", {"leases": guesses})).json() == {"answered": 0, "over": guesses}
+        for guess in guesses:
+            for verb in ("ack", "nack", "extend"):
+                (await api.post(f"/v1/leases/{guess}:{verb}")).problem(410, "lease-over")
+        assert (await api.post(f"/v1/leases/{message['lease']}:ack")).status == 200
+
+
+async def test_a_lease_belongs_to_who_took_it(tmp_path: Path) -> None:
+    """INTERFACES 3: where there are tokens, a lease of another looks like one that is over; the name counts and not the
+    token, and an admin may answer any."""
+    some = (token("one", "consume"), token("two", "consume"), token("root", "admin"), token("pub", "publish", "admin"))
+    async with running_space(tmp_path, drain_s=0.1) as running:
+        doors = doors_of(running)
+        leases = Leases(doors.channels.subscribers, doors.consumers, running.space.consumed_by)
+        await running.queue("orders")
+        async with served(running.space.channels, running.view, *pull.routes(leases), tokens=some) as api:
+
+            async def ask(who: str, path: str, body: Any = None) -> Reply:
+                return await api.post(path, body, {"Authorization": f"Bearer {who}"})
+
+            for content in (b"a", b"b", b"c"):
+                await api.post("/v1/queues/orders/messages", content, {"Authorization": "Bearer pub"})
+            lent = (await ask("one", "/v1/queues/orders/pull", {"wait": 5})).json()["messages"]
+            first, second, third = (message["lease"] for message in lent)
+            for verb in ("ack", "nack", "extend"):
+                (await ask("two", f"/v1/leases/{first}:{verb}")).problem(410, "lease-over")
+                (await ask("pub", f"/v1/leases/{second}x:{verb}")).problem(400, "malformed")
+            assert (await ask("two", "/v1/leases:ack", {"leases": [first, second]})).json()["answered"] == 0
+            assert (await ask("root", f"/v1/leases/{first}:ack")).json()["answered"] == 1
+            api.server.set_tokens((Token("one", hashlib.sha256(b"new").hexdigest(), frozenset({"consume"})),))
+            assert (await ask("new", f"/v1/leases/{second}:ack")).json()["answered"] == 1
+            (await ask("one", f"/v1/leases/{third}:ack")).problem(401, "unauthorized")

@@ -48,15 +48,16 @@ class Consumer(Protocol):
 
 class Lease:
     """A delivery that a member has not answered yet. Both times are of the monotonic clock; ``started_s`` is 0 while
-    it is only in hand."""
+    it is only in hand. ``holder``: who may answer it, where its member serves several."""
 
-    __slots__ = ("deadline_s", "delivery", "done", "started_s")
+    __slots__ = ("deadline_s", "delivery", "done", "holder", "started_s")
 
     def __init__(self, delivery: Delivery, done: Done, started_s: float, deadline_s: float) -> None:
         self.delivery = delivery
         self.done = done
         self.started_s = started_s
         self.deadline_s = deadline_s
+        self.holder = ""
 
 
 class Member:
@@ -135,6 +136,11 @@ class Member:
         if lease is not None:
             lease.deadline_s = time.monotonic() + lease_s
         return lease is not None
+
+    def lend(self, message: int, lease_s: float, holder: str) -> None:
+        """A message that it was just given is for ``holder``, for so long."""
+        self.leases[message].holder = holder
+        self.extend(message, lease_s)
 
     def leave(self, words: bytes = b"the consumer went away") -> None:
         """It takes nothing more; what it has not answered has failed."""

@@ -17,9 +17,9 @@ class Tokens:
     def __bool__(self) -> bool:
         return bool(self._tokens)
 
-    def check(self, authorization: str, scope: str) -> None:
-        """``authorization``: the header, "" without one. Raises ``Unauthorized`` without a known token, ``Forbidden``
-        where it lacks ``scope``."""
+    def check(self, authorization: str, scope: str, or_scope: str | None = None) -> Token:
+        """The token; ``authorization``: the header, "" without one. Raises ``Unauthorized`` without a known token,
+        ``Forbidden`` where it has neither ``scope`` nor ``or_scope``."""
         kind, _, secret = authorization.partition(" ")
         if kind.lower() != "bearer" or not secret:
             raise Unauthorized("this broker asks for a token")
@@ -30,5 +30,6 @@ class Tokens:
                 found = token
         if found is None:
             raise Unauthorized("this token is not known here")
-        if scope not in found.scopes:
+        if scope not in found.scopes and or_scope not in found.scopes:
             raise Forbidden(f"token {found.name!r} may not do this: it needs the scope {scope!r}", scope=scope)
+        return found

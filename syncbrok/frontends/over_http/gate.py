@@ -47,17 +47,17 @@ class Gate:
         self.answers_for = self._authorities.answers_for
         self._routes = routes
         self._sync = options.sync
-        self._under_way: dict[int, tuple[web.Request, str]] = {}
-        """by ``id``: what was let in by a token and has not been answered, with the scope it needs"""
+        self._under_way: dict[int, tuple[web.Request, Route]] = {}
+        """by ``id``: what was let in by a token and has not been answered, with the route it takes"""
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
         """These and no others from now on. Requests under way whose token would not be let in any more end: a stream
         lasts for days, and who takes a token away means at once."""
         self._tokens = Tokens(tokens)
         self._authorities.any_host = bool(tokens) and self._any_host_with_tokens
-        for request, scope in list(self._under_way.values()):
+        for request, route in list(self._under_way.values()):
             try:
-                self.check(request.headers.get("Authorization", ""), scope)
+                self._check_token(request, route)
             except SyncbrokError:
                 if request.transport is not None:
                     request.transport.abort()
@@ -81,10 +81,14 @@ class Gate:
             response.headers["Access-Control-Expose-Headers"] = _READABLE
             response.headers.add("Vary", "Origin")
 
-    def check(self, authorization: str, scope: str) -> None:
-        """Raises ``Unauthorized`` or ``Forbidden`` where tokens are configured and this one does not do."""
-        if self._tokens:
-            self._tokens.check(authorization, scope)
+    def check(self, authorization: str, scope: str, or_scope: str | None = None) -> Token | None:
+        """The token, None where none are configured. Raises ``Unauthorized`` or ``Forbidden`` where some are and this
+        one does not do."""
+        return self._tokens.check(authorization, scope, or_scope) if self._tokens else None
+
+    def _check_token(self, request: web.Request, route: Route) -> None:
+        if self._tokens and route.scope is not None:
+            self.check(request.headers.get("Authorization", ""), route.scope, route.or_scope)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         route = self._routes.get(request.match_info.handler)
@@ -95,9 +99,9 @@ class Gate:
             if route is not None:
                 if route.lasts:
                     request.protocol.ends_with_client()  # type: ignore[attr-defined]  # a Connection
+                self._check_token(request, route)
                 if self._tokens and route.scope is not None:
-                    self.check(request.headers.get("Authorization", ""), route.scope)
-                    self._under_way[id(request)] = (request, route.scope)
+                    self._under_way[id(request)] = (request, route)
                 if request.query_string and route.path.startswith(_STRICT):
                     query.check(request, [one.name for one in route.query])
             return await handler(request)

@@ -1,18 +1,21 @@
 """Messages lent out to those who pull: groups of consumers by name, and leases that end by an answer or by the clock.
 
 A group is a durable subscriber of its queue; all who pull for it share its messages. A lease outlives the request that
-asked for it, and belongs to nobody: whoever knows its name answers it.
+asked for it. Its name carries a tag that only this process can make, so it cannot be guessed; and where there are
+tokens it belongs to the one that took it, by name, so that a token may be replaced meanwhile.
 """
 
 import asyncio
+import hmac
 import re
+import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from syncbrok.delivery.consumers import Consumers, Member
-from syncbrok.delivery.handler import Delivery
+from syncbrok.delivery.handler import Attempt, Delivery
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Conflict, Malformed, Overloaded, UnknownSubscriber
 from syncbrok.model.message import SubscriberSettings
@@ -21,7 +24,9 @@ from syncbrok.space.channels import Channel, Subscribe
 from syncbrok.space.view import View
 
 ENDPOINT: Final = "consumer:pull"
-_LEASE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})")
+_LEASE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})(?:-([0-9a-f]{32}))?")
+"""subscriber, message, attempt and the tag, which older versions gave no lease"""
+_TAG_BYTES: Final = 16
 _RETRY_AFTER_S: Final = 1
 _TOGETHER_S: Final = 0.004
 """what comes within this after another is answered with it"""
@@ -40,12 +45,20 @@ class Lent(NamedTuple):
     delivery: Delivery
 
 
+class Holder(NamedTuple):
+    """Who takes leases and answers them: the name of a token, "" where there are none. ``any``: answers everybody's."""
+
+    name: str = ""
+    any: bool = False
+
+
 class _Pull:
     """A request that waits for messages, at most ``most`` of them."""
 
-    def __init__(self, most: int, lease_s: float) -> None:
+    def __init__(self, most: int, lease_s: float, holder: str) -> None:
         self.most = most
         self.lease_s = lease_s
+        self.holder = holder
         self.lent: list[Delivery] = []
         self.some: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -55,16 +68,17 @@ class _Pull:
 
 
 class Group:
-    """Those who pull from one queue under one name."""
+    """Those who pull from one queue under one name. ``name_of`` makes the name of a lease."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_of: Callable[[Attempt], str]) -> None:
+        self._name_of = name_of
         self.member: Member | None = None
         self._opening = False
         self._pulls: deque[_Pull] = deque()  # bounded by the connections
 
-    async def pull(self, most: int, wait_s: float, lease_s: float) -> list[Lent]:
-        """At most ``most`` messages, each lent for ``lease_s``; none where none comes within ``wait_s``."""
-        pull = _Pull(most, lease_s)
+    async def pull(self, most: int, wait_s: float, lease_s: float, holder: str) -> list[Lent]:
+        """At most ``most`` messages, each lent to ``holder`` for ``lease_s``; none where none comes in ``wait_s``."""
+        pull = _Pull(most, lease_s, holder)
         self._pulls.append(pull)
         self.open()
         try:
@@ -81,7 +95,7 @@ class Group:
                 self._pulls.remove(pull)
             self.open()
         lent = sorted(pull.lent, key=lambda delivery: delivery.message.sequence)
-        return [Lent(_name(delivery), delivery) for delivery in lent]
+        return [Lent(self._name_of(delivery.attempt), delivery) for delivery in lent]
 
     @staticmethod
     async def _gather(pull: _Pull) -> None:
@@ -135,7 +149,7 @@ class Group:
                 continue
             pull = self._pulls[0]
             pull.lent.append(delivery)
-            self.member.extend(delivery.attempt.message, pull.lease_s)
+            self.member.lend(delivery.attempt.message, pull.lease_s, pull.holder)
             if not pull.some.done():
                 pull.some.set_result(None)
         self.open()
@@ -159,6 +173,8 @@ class Leases:
         self._subscribers = subscribers
         self._consumers = consumers
         self._number_of = number_of
+        self._key = secrets.token_bytes(32)
+        """of the tags: no other process knows it, and leases end with the process"""
         self._groups: dict[int, Group] = {}  # by the subscriber's number; bounded by those there are
 
     async def group(self, queue: QueueName, name: SubscriberId, start: str) -> Group:
@@ -166,7 +182,7 @@ class Leases:
         number = await self.number(queue, name, start)
         group = self._groups.get(number)
         if group is None or group.member is None:
-            group = self._groups[number] = Group()
+            group = self._groups[number] = Group(self._name)
             group.member = self._consumers.join(number, group, 0)
         return group
 
@@ -196,41 +212,56 @@ class Leases:
                 retry_after_s=_RETRY_AFTER_S,
             )
 
-    def acknowledge(self, lease: str) -> None:
+    def acknowledge(self, lease: str, holder: Holder) -> None:
         """Raises ``LeaseOver``."""
-        group, member, message = self._find(lease)
+        group, member, message = self._find(lease, holder)
         member.acknowledge((message,))
         group.answered()
 
-    def refuse(self, lease: str, words: bytes, retry_after_s: float | None) -> None:
+    def refuse(self, lease: str, holder: Holder, words: bytes, retry_after_s: float | None) -> None:
         """A failed attempt; the next is as the schedule says, not before ``retry_after_s``. Raises ``LeaseOver``."""
-        group, member, message = self._find(lease)
+        group, member, message = self._find(lease, holder)
         member.refuse(message, words[: limits.response_bytes_kept], retry_after_s)
         group.answered()
 
-    def extend(self, lease: str, lease_s: float) -> None:
+    def extend(self, lease: str, holder: Holder, lease_s: float) -> None:
         """It lasts so long from now on. Raises ``LeaseOver``."""
-        _, member, message = self._find(lease)
+        _, member, message = self._find(lease, holder)
         member.extend(message, lease_s)
 
-    def _find(self, lease: str) -> tuple[Group, Member, int]:
-        subscriber, message, attempt = parse_lease(lease)
-        group = self._groups.get(subscriber)
-        if group is not None and group.member is not None:
-            held = group.member.leases.get(message)
-            if held is not None and held.delivery.attempt.number == attempt:
-                return group, group.member, message
+    def _find(self, lease: str, holder: Holder) -> tuple[Group, Member, int]:
+        """One that is somebody else's looks like one that is over."""
+        name = parse_lease(lease)
+        if hmac.compare_digest(self._tag(name.subscriber, name.message, name.attempt), name.tag):
+            group = self._groups.get(name.subscriber)
+            if group is not None and group.member is not None:
+                held = group.member.leases.get(name.message)
+                is_it = held is not None and held.delivery.attempt.number == name.attempt
+                if held is not None and is_it and (holder.any or held.holder == holder.name):
+                    return group, group.member, name.message
         raise LeaseOver("this lease is over: it was answered, or its time has run out", lease=lease[:80])
 
+    def _name(self, attempt: Attempt) -> str:
+        subscriber, message, number = attempt.subscriber, attempt.message, attempt.number
+        return f"{subscriber}-{message}-{number}-{self._tag(subscriber, message, number)}"
 
-def parse_lease(lease: str) -> tuple[int, int, int]:
-    """Subscriber, message and attempt. Raises ``Malformed``."""
+    def _tag(self, subscriber: int, message: int, attempt: int) -> str:
+        tag = hmac.digest(self._key, f"{subscriber}-{message}-{attempt}".encode(), "sha256")
+        return tag[:_TAG_BYTES].hex()
+
+
+class LeaseName(NamedTuple):
+    """What the name of a lease says; ``tag`` is "" in one of an older version."""
+
+    subscriber: int
+    message: int
+    attempt: int
+    tag: str
+
+
+def parse_lease(lease: str) -> LeaseName:
+    """Raises ``Malformed``."""
     parts = _LEASE.fullmatch(lease)
     if parts is None:
         raise Malformed("a lease is named as the pull named it", lease=lease[:80])
-    return int(parts[1]), int(parts[2]), int(parts[3])
-
-
-def _name(delivery: Delivery) -> str:
-    attempt = delivery.attempt
-    return f"{attempt.subscriber}-{attempt.message}-{attempt.number}"
+    return LeaseName(int(parts[1]), int(parts[2]), int(parts[3]), parts[4] or "")

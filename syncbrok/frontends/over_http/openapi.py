@@ -83,7 +83,7 @@ def _operation(one: Route) -> dict[str, Any]:
         }
     if one.scope is not None:
         # Or no token at all: a broker without configured tokens asks for none.
-        operation["security"] = [{}, {"token": [one.scope]}]
+        operation["security"] = [{}, *({"token": [scope]} for scope in (one.scope, one.or_scope) if scope)]
     return operation
 
 

@@ -8,11 +8,12 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import render
 from syncbrok.frontends.over_http.body import read_object
-from syncbrok.frontends.over_http.leases import LeaseOver, Leases, Lent, parse_lease
+from syncbrok.frontends.over_http.gate import GATE
+from syncbrok.frontends.over_http.leases import Holder, LeaseOver, Leases, Lent, parse_lease
 from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.queues import refuse_unknown
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.surface import CONSUME, Surface
+from syncbrok.frontends.over_http.surface import ADMIN, CONSUME, Surface
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.names import SubscriberId, parse_subscriber_id
@@ -23,7 +24,7 @@ GROUP: Final = "pull"
 _MOST: Final = 100
 _LEASE_S: Final = 30.0
 
-Answer = Callable[[Leases, str, dict[str, Any]], None]
+Answer = Callable[[Leases, str, Holder, dict[str, Any]], None]
 
 
 async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -41,7 +42,7 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
     queue = queue_of(request)
     leases.check(surface.view, queue, name)
     group = await leases.group(queue, SubscriberId(parse_subscriber_id(name)), str(start))
-    lent = await group.pull(most, wait_s, lease_s)
+    lent = await group.pull(most, wait_s, lease_s, _holder(request).name)
     if request.transport is None or request.transport.is_closing():  # it went while it waited, and knows of none
         group.give_back(lent)
         lent = []
@@ -56,6 +57,11 @@ def _shown(one: Lent) -> dict[str, Any]:
     return {"lease": one.lease, **render.received(one.delivery)}
 
 
+def _holder(request: web.Request) -> Holder:
+    token = request.app[GATE].check(request.headers.get("Authorization", ""), CONSUME, ADMIN)
+    return Holder() if token is None else Holder(token.name, ADMIN in token.scopes)
+
+
 def _duration(given: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
     try:
         seconds = parse_duration_s(given.pop(name)) if name in given else default
@@ -66,16 +72,16 @@ def _duration(given: dict[str, Any], name: str, default: float, low: float, high
     return seconds
 
 
-def _acknowledge(leases: Leases, lease: str, _: dict[str, Any]) -> None:
-    leases.acknowledge(lease)
+def _acknowledge(leases: Leases, lease: str, holder: Holder, _: dict[str, Any]) -> None:
+    leases.acknowledge(lease, holder)
 
 
-def _refuse(leases: Leases, lease: str, given: dict[str, Any]) -> None:
-    leases.refuse(lease, given["reason"], given["delay"])
+def _refuse(leases: Leases, lease: str, holder: Holder, given: dict[str, Any]) -> None:
+    leases.refuse(lease, holder, given["reason"], given["delay"])
 
 
-def _extend(leases: Leases, lease: str, given: dict[str, Any]) -> None:
-    leases.extend(lease, given["lease"])
+def _extend(leases: Leases, lease: str, holder: Holder, given: dict[str, Any]) -> None:
+    leases.extend(lease, holder, given["lease"])
 
 
 def _settings(given: dict[str, Any], verb: str) -> dict[str, Any]:
@@ -98,7 +104,7 @@ async def answer_one(
     given = await read_object(request, surface.options.body_timeout_s)
     settings = _settings(given, verb)
     refuse_unknown(given)
-    act(leases, request.match_info["lease"], settings)
+    act(leases, request.match_info["lease"], _holder(request), settings)
     return render.json({"answered": 1, "over": []})
 
 
@@ -118,9 +124,10 @@ async def answer_many(
     for name in names:
         parse_lease(name)  # a mistake is told before anything is answered
     over: list[str] = []
+    holder = _holder(request)
     for name in names:
         try:
-            act(leases, name, settings)
+            act(leases, name, holder, settings)
         except LeaseOver:
             over.append(name)
     return render.json({"answered": len(names) - len(over), "over": over})
@@ -159,6 +166,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 {200: Reply("Done.", "Answered")},
                 (410,),
                 body=Body({JSON: f"Answer{verb.capitalize()}"}, required=False),
+                or_scope=ADMIN,
             )
             for verb, act, words in _VERBS
         ),
@@ -172,6 +180,7 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 f"{words}: many messages",
                 {200: Reply("How many, and which were over already.", "Answered")},
                 body=Body({JSON: f"Answers{verb.capitalize()}"}),
+                or_scope=ADMIN,
             )
             for verb, act, words in _VERBS
         ),

@@ -51,5 +51,7 @@ class Route(NamedTuple):
     query: tuple[Parameter, ...] = ()
     headers: tuple[Parameter, ...] = ()
     bytes_max: str = ""
+    or_scope: str | None = None
+    """does as well as ``scope``"""
     lasts: bool = False
     """it waits for what may come, or goes on for ever; it ends when its client says that it sends no more"""

@@ -15,7 +15,8 @@ SYNC = "Syncbrok-Sync"
 
 PUBLISH = "publish"
 CONSUME = "consume"
-SCOPES = (PUBLISH, CONSUME, "read", "admin")
+ADMIN = "admin"
+SCOPES = (PUBLISH, CONSUME, "read", ADMIN)
 
 
 class Token(NamedTuple):
