@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.config import Config, FramedConfig, HttpConfig, MsgpackBusConfig, TokenConfig, load_config
+from syncbrok.config import (
+    Config,
+    FramedConfig,
+    HttpConfig,
+    MsgpackBusConfig,
+    ResolverConfig,
+    TokenConfig,
+    load_config,
+)
 from syncbrok.delivery.guard import NetworkPorts
 from syncbrok.model.errors import BadConfig
 
@@ -128,7 +136,28 @@ def test_a_network_may_be_allowed_with_some_ports_only(tmp_path: Path) -> None:
     assert load_config(None, {"SYNCBROK_GUARD_ALLOW": networks}, {}).guard.allow == wanted
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("dns", ResolverConfig()),
+        ("system", ResolverConfig(system=True)),
+        ("127.0.0.1:5353, fd00::53", ResolverConfig(servers=("127.0.0.1:5353", "fd00::53"))),
+        ("[fd00::53]:53", ResolverConfig(servers=("[fd00::53]:53",))),
+    ],
+)
+def test_who_is_asked_for_names_is_one_word_or_a_list(tmp_path: Path, given: str, wanted: ResolverConfig) -> None:
+    """INTERFACES 1, ``resolver``: in the file, as a word or a list, and in the variable."""
+    listed = given if given.isalpha() else "[" + ", ".join(f"'{one.strip()}'" for one in given.split(",")) + "]"
+    assert load(tmp_path, f"resolver: {listed}\n").resolver == wanted
+    assert load_config(None, {"SYNCBROK_RESOLVER": given}, {}).resolver == wanted
+    assert load(tmp_path, "").resolver == ResolverConfig()
+
+
 MISTAKES = [
+    ("resolver: bind\n", 1, "resolver: expected dns, system, or a list of name servers"),
+    ("resolver: []\n", 1, "resolver: expected dns, system, or a list of name servers"),
+    ("resolver: ['10.0.0.53:0']\n", 1, "resolver: expected dns, system, or a list of name servers"),
+    ("resolver: {system: true}\n", 1, "resolver: expected dns, system, or a list of name servers"),
     ("storage:\n  pth: x\n", 2, "storage.pth: unknown key; did you mean 'path'?"),
     ("htp: {}\n", 1, "htp: unknown key; did you mean 'http'?"),
     (

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import ssl
 import subprocess
 import time
@@ -13,6 +14,7 @@ import pytest
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Answer, Delivery
 from syncbrok.delivery.pool import IDLE_MAX_S
+from syncbrok.delivery.resolver import Address, DnsResolver
 from syncbrok.delivery.webhook import Webhook, WebhookStatistics
 from syncbrok.model.facts import Reason
 from tests.support.endpoint import HANG, TIME_US, Answers, Endpoint, Reply, delivery, reply, send, subscriber
@@ -229,18 +231,14 @@ async def test_forbidden_addresses_are_never_dialled(endpoint: Endpoint, host: s
 
 async def test_a_name_that_changes_its_address_cannot_pass(endpoint: Endpoint) -> None:
     """DNS rebinding: what is dialled is the address that was judged, not the name asked for again."""
-    loop = asyncio.get_running_loop()
     asked: list[str] = []
 
-    real = loop.getaddrinfo
+    class Lying(DnsResolver):
+        async def look_up(self, host: str) -> list[Address]:
+            asked.append(host)
+            return [Address(socket.AF_INET, "8.8.8.8" if len(asked) > 1 else "127.0.0.1")]
 
-    async def lying(host: str, port: int, **kinds: int) -> list[tuple[object, ...]]:
-        asked.append(host)
-        address = "8.8.8.8" if len(asked) > 1 else "127.0.0.1"
-        return await real(address, port, **kinds)  # type: ignore[return-value]
-
-    loop.getaddrinfo = lying  # type: ignore[method-assign,assignment]
-    webhook = Webhook(Guard(), lambda _: ())
+    webhook = Webhook(Guard(), lambda _: (), resolver=Lying())
     (answer,) = await ask(webhook, f"http://rebinding.example:{endpoint.port}/")
     assert (answer.reason, asked, endpoint.connections) == (Reason.FORBIDDEN_ADDRESS, ["rebinding.example"], 0)
     await webhook.close()

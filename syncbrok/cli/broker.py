@@ -32,6 +32,7 @@ from syncbrok.config import Config
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.own_sockets import OwnSockets
+from syncbrok.delivery.resolver import DnsResolver, SystemResolver
 from syncbrok.delivery.webhook import Webhook
 from syncbrok.frontends.bounds import Addresses, Bounds
 from syncbrok.frontends.framed import Framed
@@ -157,7 +158,9 @@ async def serve(
 def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Frontend]) -> None:
     """But not to the frontends of this process, which are all there once it serves."""
     own = OwnSockets(lambda: {port for frontend in frontends for port in frontend.ports})
-    webhook = Webhook(Guard(config.guard.allow, config.loopback_only, own), space.signing_keys)
+    guard = Guard(config.guard.allow, config.loopback_only, own)
+    resolver = SystemResolver() if config.resolver.system else DnsResolver(config.resolver.servers)
+    webhook = Webhook(guard, space.signing_keys, resolver=resolver)
     space.handle("http", webhook)
     space.handle("https", webhook)
 

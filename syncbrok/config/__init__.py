@@ -2,7 +2,14 @@
 
 from syncbrok.config.exposure import beside_tokens, refuse_exposed
 from syncbrok.config.load import FLAGS, VARIABLES, load_config
-from syncbrok.config.sections import Config, FramedConfig, HttpConfig, MsgpackBusConfig, TokenConfig
+from syncbrok.config.sections import (
+    Config,
+    FramedConfig,
+    HttpConfig,
+    MsgpackBusConfig,
+    ResolverConfig,
+    TokenConfig,
+)
 
 __all__ = [
     "FLAGS",
@@ -11,6 +18,7 @@ __all__ = [
     "FramedConfig",
     "HttpConfig",
     "MsgpackBusConfig",
+    "ResolverConfig",
     "TokenConfig",
     "beside_tokens",
     "load_config",

@@ -29,6 +29,7 @@ from syncbrok.config.values import (
     one_of,
     origins,
     path,
+    resolver,
     size,
     sync_interval_ms,
     tokens,
@@ -82,6 +83,7 @@ _KEYS: Final = (
     _Key("http.connections_per_address", "connections_per_address_max", whole_number(1, 1_000_000)),
     _Key("http.proxies", "proxies", networks),
     _Key("guard.allow", "allow", networks_and_ports),
+    _Key("resolver", "resolver", resolver),
     *(
         _Key(f"frontends.{name}.{one.name}", one.name, host if one.name == "host" else _port)
         for name, type_ in _FRONTENDS.items()
@@ -128,6 +130,9 @@ def _from_file(top: Entry, turned_on: set[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     keys = {key.path: key for key in _KEYS}
     for name, section in top.mapping(_SECTIONS).items():
+        if name in keys:
+            given[name] = section.read(keys[name].parse)
+            continue
         if name != "frontends":
             for entry in section.mapping(_names_below(name)).values():
                 given[entry.key] = entry.read(keys[entry.key].parse)
@@ -161,7 +166,8 @@ def _from_variables(variables: Mapping[str, str]) -> dict[str, Any]:
 
 def _ours(variables: Mapping[str, str]) -> Iterator[str]:
     prefixes = tuple(f"SYNCBROK_{section.upper()}_" for section in _SECTIONS)
-    return (variable for variable in sorted(variables) if variable.startswith(prefixes))
+    whole = {key.variable for key in _KEYS if "." not in key.path}
+    return (variable for variable in sorted(variables) if variable in whole or variable.startswith(prefixes))
 
 
 def _read_text(key: _Key, text: str, source: str) -> Any:
@@ -191,6 +197,7 @@ def _built(given: Mapping[str, Any], turned_on: set[str]) -> Config:
         http=replace(config.http, **by_section.get("http", {})),
         guard=replace(config.guard, **by_section.get("guard", {})),
         logging=replace(config.logging, **by_section.get("logging", {})),
+        **by_section.get("", {}),
     )
     if config.http.content_bytes_max > config.http.batch_bytes_max:
         raise BadConfig("http.body is larger than http.batch; a batch must have room for one message", key="http.body")

@@ -69,6 +69,15 @@ class GuardConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ResolverConfig:
+    """Who is asked for the addresses of names: ``servers``, else ``getaddrinfo`` where ``system``, else the system's
+    name servers."""
+
+    system: bool = False
+    servers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FramedConfig:
     host: str = LOOPBACK
     port: int = 8_080
@@ -118,6 +127,7 @@ class Config:
     storage: StorageConfig = field(default_factory=StorageConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
+    resolver: ResolverConfig = ResolverConfig()
     frontends: FrontendsConfig = field(default_factory=FrontendsConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
 

@@ -6,11 +6,11 @@ Each parser raises ``BadSetting`` with what was expected; who calls it adds file
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from syncbrok.config.sections import SCOPES, TokenConfig
+from syncbrok.config.sections import SCOPES, ResolverConfig, TokenConfig
 from syncbrok.delivery.guard import Allowed, NetworkPorts
 from syncbrok.log.options import PIPELINE, Archive
 from syncbrok.model.errors import BadSetting
@@ -22,6 +22,9 @@ _WITH_PORTS: Final = re.compile(
     r"(?P<network>[0-9.]+|[0-9A-Fa-f:.]+/[0-9]+):(?P<first>[0-9]{1,5})(?:-(?P<last>[0-9]{1,5}))?", re.ASCII
 )
 """an IPv6 address without a prefix length has colons of its own, and takes no port"""
+_SERVER: Final = re.compile(
+    r"(?:\[(?P<v6>[^]]+)\]|(?P<address>[0-9.]+|[0-9A-Fa-f:.]+))(?::(?P<port>[0-9]{1,5}))?", re.ASCII
+)
 _OF_NOTHING: Final = frozenset(hashlib.sha256(text).hexdigest() for text in (b"", b"\n", b"\r\n"))
 """what ``sha256sum`` says of a token that is not there"""
 
@@ -136,6 +139,24 @@ def _texts(value: Any, what: str) -> list[str]:
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise expected(what, value)
     return found
+
+
+def resolver(value: Any) -> ResolverConfig:
+    what = "dns, system, or a list of name servers such as [10.0.0.53, '10.0.0.54:5353', '[fd00::53]:53']"
+    if value in ("dns", "system"):
+        return ResolverConfig(system=value == "system")
+    servers = tuple(_texts(value, what))
+    for one in servers:
+        matched = _SERVER.fullmatch(one)
+        try:
+            ip_address((matched["v6"] or matched["address"]) if matched else "")
+        except ValueError:
+            raise expected(what, one) from None
+        if matched and not 0 < int(matched["port"] or 53) <= 65_535:
+            raise expected(what, one)
+    if not servers:
+        raise expected(what, value)
+    return ResolverConfig(servers=servers)
 
 
 def host_names(value: Any) -> tuple[str, ...]:

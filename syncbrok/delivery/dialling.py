@@ -15,6 +15,8 @@ import aiohappyeyeballs
 
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.http_request import Target
+from syncbrok.delivery.known_addresses import KnownAddresses
+from syncbrok.delivery.resolver import LookUpFailed, Resolver
 from syncbrok.model.facts import Reason
 
 HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305, section 8
@@ -32,26 +34,31 @@ class DialFailed(Exception):
 
 
 class Dialler:
-    """Opens connections; keeps nothing but the guard and the TLS settings (default: the system's trust store)."""
+    """Opens connections. ``tls`` replaces the system's trust store."""
 
-    def __init__(self, guard: Guard, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, guard: Guard, resolver: Resolver, tls: ssl.SSLContext | None = None) -> None:
         self._guard = guard
+        self._known = KnownAddresses(resolver)
         self._tls = tls
 
     async def resolve(self, target: Target) -> list[AddressInfo]:
-        """The addresses of ``target`` that may be dialled, in the system's order; raises ``DialFailed``."""
-        loop = asyncio.get_running_loop()
+        """The addresses of ``target`` that may be dialled, the best first; raises ``DialFailed``. The guard is asked
+        about each each time, however long the name's addresses are known."""
         try:
-            found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-        except (OSError, UnicodeError) as error:
-            raise DialFailed(Reason.CONNECT, f"{target.host} cannot be resolved: {_words(error)}") from error
-        infos: list[AddressInfo] = list(found)
+            found = await self._known.addresses(target.host)
+        except LookUpFailed as failed:
+            raise DialFailed(Reason.CONNECT, f"{target.host} cannot be resolved: {failed}") from failed
+        infos: list[AddressInfo] = [address.info(target.port) for address in found]
         verdicts = [self._guard.why_forbidden(str(info[4][0]), target.port) for info in infos]
         allowed = [info for info, why in zip(infos, verdicts, strict=True) if why is None]
         if not allowed:
             whys = "; ".join(dict.fromkeys(why for why in verdicts if why)) or f"{target.host} has no address"
             raise DialFailed(Reason.FORBIDDEN_ADDRESS if found else Reason.CONNECT, whys)
         return allowed
+
+    async def close(self) -> None:
+        """Nobody dials any more."""
+        await self._known.close()
 
     async def connect(self, target: Target, addresses: list[AddressInfo], protocol: Callable[[], P]) -> P:
         """A connection to one of ``addresses``, which ``resolve`` gave; raises ``DialFailed``."""

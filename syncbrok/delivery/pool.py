@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 from syncbrok.delivery.connection import Connection, Exchange, Sender, Usual
-from syncbrok.delivery.dialling import AddressInfo, Dialler
+from syncbrok.delivery.dialling import Dialler
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.delivery.http_request import Target
 from syncbrok.model.facts import Reason
@@ -23,8 +23,6 @@ from syncbrok.model.facts import Reason
 IDLE_MAX_S = 60.0
 PATIENCE_S = 0.01
 """how long an exchange waits for one of many connections before one is opened for it"""
-RESOLVED_MAX_S = 5.0
-"""how long the addresses of a name are used again, so that a burst of dials asks once"""
 _ACKNOWLEDGED = Reason.NONE
 
 
@@ -60,12 +58,9 @@ class Pool:
     """
 
     __slots__ = (
-        "_addresses",
-        "_addresses_until_s",
         "_again",
         "_idle",
         "_in_turns",
-        "_resolving",
         "_turns",
         "dialler",
         "dialling",
@@ -98,9 +93,6 @@ class Pool:
         self.dials = 0
         """connections being opened"""
         self._again: asyncio.TimerHandle | None = None
-        self._resolving = asyncio.Lock()
-        self._addresses: list[AddressInfo] = []
-        self._addresses_until_s = 0.0
 
     def __repr__(self) -> str:
         return (
@@ -154,14 +146,6 @@ class Pool:
         self._again = None
         for route in list(self._turns):
             route.dial()
-
-    async def resolved(self) -> list[AddressInfo]:
-        """The addresses of the origin that may be dialled now; raises ``DialFailed``."""
-        async with self._resolving:
-            if monotonic() >= self._addresses_until_s:
-                self._addresses = await self.dialler.resolve(self.target)
-                self._addresses_until_s = monotonic() + RESOLVED_MAX_S
-            return self._addresses
 
     def senders(self) -> set[Sender]:
         """Those who have something out."""

@@ -229,7 +229,7 @@ class Route:
     async def _connect(self) -> Connection:
         pool = self.pool
         async with asyncio.timeout(self._timeout_s):
-            addresses = await pool.resolved()
+            addresses = await pool.dialler.resolve(pool.target)
             return await pool.dialler.connect(pool.target, addresses, lambda: Connection(pool))
 
     def _dialled(self, dial: "asyncio.Task[Connection]") -> None:

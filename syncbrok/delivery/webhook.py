@@ -18,6 +18,7 @@ from syncbrok.delivery.handler import Answer, Delivery, Destination, Done
 from syncbrok.delivery.http_answer import kept
 from syncbrok.delivery.http_request import PlainTails, RequestForm
 from syncbrok.delivery.pool import IDLE_MAX_S, Pool
+from syncbrok.delivery.resolver import DnsResolver, Resolver
 from syncbrok.delivery.route import Route
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Reason
@@ -41,6 +42,7 @@ class Webhook:
 
     ``secrets`` gives the raw key bytes to sign with, by subscriber number, newest first; empty: unsigned.
     ``clock_us`` is Unix time in microseconds. ``tls`` replaces the system's trust store (tests).
+    ``resolver`` is asked for the addresses of names; by default the system's name servers are.
     """
 
     def __init__(
@@ -50,10 +52,11 @@ class Webhook:
         *,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
         tls: ssl.SSLContext | None = None,
+        resolver: Resolver | None = None,
     ) -> None:
         self._secrets = secrets
         self._clock_us = clock_us
-        self._dialler = Dialler(guard, tls)
+        self._dialler = Dialler(guard, resolver or DnsResolver(), tls)
         self._routes: dict[int, Route] = {}
         self._pools: dict[tuple[bool, str, int], Pool] = {}
         self._tails = PlainTails()
@@ -146,6 +149,7 @@ class Webhook:
         pools = list(self._pools.values())
         dials = [dial for pool in pools for dial in pool.shut()]
         await asyncio.gather(*dials, return_exceptions=True)
+        await self._dialler.close()
         while any(pool.open for pool in pools):  # noqa: ASYNC110 - a transport closes within a turn or two
             await asyncio.sleep(0)
         self._pools.clear()

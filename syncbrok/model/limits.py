@@ -84,6 +84,13 @@ response_bytes_kept = 1 * KIB
 timeout_default_s = 15.0
 timeout_max_s = 300.0
 retry_steps_max = 64
+look_ups_max = 1_024
+"""names being asked for at once; a slow one holds its place until the name servers are given up, some 15 s"""
+look_up_threads_max = 64
+"""the same where the system is asked, which takes a thread for each"""
+names_kept_max = 10_000
+addresses_good_max_s = 3_600.0
+"""how long the last addresses of a name are used while nobody can be asked for new ones"""
 hops_max = 8
 """brokers that a message may have been delivered by before; a publish that says more is a loop"""
 retry_delay_max_s = 30 * 86_400.0

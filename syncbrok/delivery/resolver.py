@@ -1,0 +1,147 @@
+"""Asking for the addresses of a name: the name servers directly, or the system.
+
+``DnsResolver`` asks the name servers itself, all names at once: what they answer slowly costs that name only. It reads
+what the system reads: /etc/hosts, and the servers, search domains and options of /etc/resolv.conf. ``SystemResolver``
+asks ``getaddrinfo``, which knows whatever else is set up (mDNS, LDAP), and holds a thread for as long as it takes. So
+slow names can hold all of those there may be, and everybody's names wait: it is there for whoever needs it.
+"""
+
+import asyncio
+import re
+import socket
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol
+
+import aiodns
+
+from syncbrok.model import limits
+
+_AddressInfo = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int]]
+_NO_SUCH_NAME: Final = (aiodns.error.ARES_ENOTFOUND, aiodns.error.ARES_ENODATA, aiodns.error.ARES_EBADNAME)
+_NO_SUCH_NAME_SYSTEM: Final = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+_NUMBER_LAST: Final = re.compile(r"(?:.*\.)?(?:0[xX][0-9a-fA-F]*|[0-9]+)")
+"""how every spelling of an IPv4 address ends, 127.1 and 0x7f000001 included, and hardly any name"""
+
+
+class LookUpFailed(Exception):
+    """``str()`` says why. ``definite``: the name has no address; else nobody could be asked, or nobody answered."""
+
+    def __init__(self, words: str, *, definite: bool) -> None:
+        super().__init__(words)
+        self.definite = definite
+
+
+class Address(NamedTuple):
+    """Of a machine, numeric."""
+
+    family: int
+    host: str
+    flow_info: int = 0
+    scope_id: int = 0
+
+    def info(self, port: int) -> _AddressInfo:
+        """As ``getaddrinfo`` gives it."""
+        to = (self.host, port) if self.family == socket.AF_INET else (self.host, port, self.flow_info, self.scope_id)
+        return self.family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", to
+
+
+class Resolver(Protocol):
+    """``running_max``: look-ups at once; the rest wait for one to end."""
+
+    running_max: int
+
+    async def look_up(self, host: str) -> list[Address]:
+        """The addresses of the name, the best first, one at least. Raises ``LookUpFailed``."""
+
+    async def close(self) -> None:
+        """Nobody will ask any more; look-ups that are running may fail."""
+
+
+class DnsResolver:
+    """``servers``: ``ADDRESS`` or ``ADDRESS:PORT``, ``[ADDRESS]:PORT`` for IPv6, instead of the system's."""
+
+    running_max = limits.look_ups_max
+
+    def __init__(self, servers: Sequence[str] = ()) -> None:
+        self._servers = servers
+        self._asking: aiodns.DNSResolver | None = None
+
+    async def look_up(self, host: str) -> list[Address]:
+        """See ``Resolver``."""
+        if self._asking is None:  # it has a thread: only where there are names
+            self._asking = aiodns.DNSResolver(self._servers or None)
+        try:
+            found = await self._asking.getaddrinfo(host, type=socket.SOCK_STREAM)
+        except aiodns.error.DNSError as error:
+            number, words = error.args
+            raise LookUpFailed(str(words), definite=number in _NO_SUCH_NAME) from error
+        addresses = [Address(node.family, _text(node.addr[0]), *node.addr[2:4]) for node in found.nodes]
+        if not addresses:
+            raise LookUpFailed("the name has no address", definite=True)
+        return addresses
+
+    async def close(self) -> None:
+        """See ``Resolver``."""
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            await asking.close()
+
+
+class SystemResolver:
+    """One thread for each look-up; they do not hold up the end of the process."""
+
+    running_max = limits.look_up_threads_max
+
+    async def look_up(self, host: str) -> list[Address]:
+        """See ``Resolver``."""
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[list[Address] | LookUpFailed] = loop.create_future()
+
+        def tell(answer: list[Address] | LookUpFailed) -> None:
+            if not told.done():
+                told.set_result(answer)
+
+        def ask() -> None:
+            answer = _ask_system(host)
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(tell, answer)
+
+        threading.Thread(target=ask, name="syncbrok look-up", daemon=True).start()
+        answer = await told
+        if isinstance(answer, LookUpFailed):
+            raise answer
+        return answer
+
+    async def close(self) -> None:
+        """See ``Resolver``."""
+
+
+def numeric(host: str) -> list[Address]:
+    """The address that ``host`` is, in whatever notation; none where it is a name. Asks nobody."""
+    if ":" not in host and not _NUMBER_LAST.fullmatch(host):
+        return []
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
+        return []
+    return _addresses(found)
+
+
+def _ask_system(host: str) -> list[Address] | LookUpFailed:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        return LookUpFailed(str(error), definite=True)
+    except OSError as error:
+        return LookUpFailed(error.strerror or str(error), definite=error.errno in _NO_SUCH_NAME_SYSTEM)
+    return _addresses(found)
+
+
+def _addresses(found: Sequence[tuple[int, int, int, str, tuple[Any, ...]]]) -> list[Address]:
+    return [Address(family, to[0], *to[2:4]) for family, _, _, _, to in found]
+
+
+def _text(address: str | bytes) -> str:
+    return address.decode("ascii") if isinstance(address, bytes) else address
