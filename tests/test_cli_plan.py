@@ -17,6 +17,7 @@ from syncbrok.model.settings import render_queue, render_subscriber
 from tests.support.process import BrokerProcess
 
 SECRET = "whsec_" + base64.b64encode(bytes(24)).decode()
+OTHER_SECRET = "whsec_" + base64.b64encode(bytes([7]) * 24).decode()
 FILE = """
 queues:
   orders:
@@ -91,7 +92,11 @@ def test_a_secret_is_sent_and_never_shown(tmp_path: Path) -> None:
     """Whether a secret is another one only the broker knows; the plan says that it is sent, and not what it is."""
     file = read(tmp_path, FILE.replace("{name", '{secret: "${SECRET}", name'))
     (step,) = plan(file, running(file, secret="set"), prune=False)
-    assert (step.what, step.body, step.changes) == ("secret", {"secret": SECRET}, {})
+    assert (step.what, step.body, step.changes) == (
+        "secret",
+        {"secret": SECRET, "from_file": True},
+        {},
+    )
     (step,) = plan(file, running(file, secret=None), prune=False)
     assert (step.what, step.changes) == ("change", {"secret": (None, "set")})
     assert SECRET not in str([one.changes for one in plan(file, {}, prune=False)])
@@ -144,6 +149,31 @@ def test_a_broker_is_made_to_match(applied: Any, broker: BrokerProcess) -> None:
     assert broker.request("GET", "/v1/queues/orders").json()["timeout"] == "6s"
     assert "0 to delete" not in applied("queues: {}\n", "--prune").stdout
     assert broker.request("GET", "/v1/queues").json()["queues"] == []
+
+
+def test_what_an_operator_has_changed_since_stays(applied: Any, broker: BrokerProcess) -> None:
+    """RULES 18: an unchanged file takes back neither a rotated secret nor a pause; one that says them anew is taken.
+    Other settings are made to match, as the plan says."""
+    text = FILE.replace("{name", '{secret: "${SECRET}", paused: false, name')
+    path = "/v1/queues/orders/subscribers/billing"
+
+    def secrets() -> list[str]:
+        (kept,) = json.loads((broker.storage / "secrets.json").read_text())["subscribers"].values()
+        return list(kept["secrets"])
+
+    applied(text)
+    rotated = broker.request("POST", f"{path}/rotate-secret").json()["secret"]
+    broker.request("PATCH", path, {"paused": True, "timeout": "7s"})
+    again = applied(text)
+    assert "orders/billing: stays paused, as it was set since the file was last applied" in again.stderr
+    now = broker.request("GET", path).json()
+    assert (now["paused"], now["timeout"], secrets()) == (True, "90s", [rotated, SECRET])
+    applied(text.replace("paused: false, ", ""))
+    applied(text.replace("${SECRET}", OTHER_SECRET).replace("paused: false, ", ""))
+    assert secrets() == [OTHER_SECRET]
+    broker.request("PATCH", path, {"paused": False})
+    applied(text.replace("paused: false", "paused: true"))
+    assert broker.request("GET", path).json()["paused"]
 
 
 def test_a_bad_file_asks_the_broker_nothing(applied: Any) -> None:

@@ -127,8 +127,8 @@ async def test_settings_are_described_from_their_table(document: Any) -> None:
     for name, rows, more in (
         ("QueueSettings", QUEUE_SETTINGS, set()),
         ("NewQueue", QUEUE_SETTINGS, {"name"}),
-        ("SubscriberSettings", SUBSCRIBER_SETTINGS, {"secret"}),
-        ("NewSubscriber", SUBSCRIBER_SETTINGS, {"secret", "start"}),
+        ("SubscriberSettings", SUBSCRIBER_SETTINGS, {"secret", "from_file"}),
+        ("NewSubscriber", SUBSCRIBER_SETTINGS, {"secret", "start", "from_file"}),
     ):
         assert set(schemas[name]["properties"]) == {row.name for row in rows} | more
         for row in rows:

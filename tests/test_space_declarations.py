@@ -24,6 +24,7 @@ from syncbrok.space.channels import (
     Declared,
     DeclareQueue,
     DeleteQueue,
+    FromFile,
     Publish,
     RotateSecret,
     SendTest,
@@ -111,8 +112,9 @@ async def test_a_file_is_applied_again_only_when_its_entry_has_changed(tmp_path:
     """RULES 18: a restart with the same file does not revert a PATCH or a deletion; a changed entry is applied."""
 
     async def apply(running, hash_: str, window: int) -> list[str]:
-        queue = await running.put(DeclareQueue(Q, QueueSettings(window=window), applied=hash_))
-        subscriber = await running.subscribe("q", "a", window=window, applied=hash_)
+        said = FromFile(hash_, {"window": str(window)})
+        queue = await running.put(DeclareQueue(Q, QueueSettings(window=window), applied=said))
+        subscriber = await running.subscribe("q", "a", window=window, applied=said)
         return [queue.what, subscriber.what]
 
     async with running_space(tmp_path) as running:
@@ -129,7 +131,7 @@ async def test_a_file_is_applied_again_only_when_its_entry_has_changed(tmp_path:
         assert await apply(running, "3", 8) == ["unchanged", "unchanged"]
         assert running.view.queues(None, 10) == ([], None)
         assert await apply(running, "4", 9) == ["created", "created"]
-        moved = await running.subscribe("q", "a", window=9, start="beginning", applied="5")
+        moved = await running.subscribe("q", "a", window=9, start="beginning", applied=FromFile("5", {"window": "9"}))
         assert moved.what == "unchanged", "where a subscription begins was decided when it was made, in a file too"
 
 

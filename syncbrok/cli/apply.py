@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,8 +19,9 @@ _SIGNS = {"create": ("+", "green"), "change": ("~", "yellow"), "delete": ("-", "
 @click.command(
     "apply",
     help=f"""Make a running broker match FILE. Prints the difference as a plan, then does it: + is created, ~ changed,
-- deleted; for ? the broker itself sees whether the secret is another one. Nothing is deleted without --prune, and no
-queue in which something waits.
+- deleted; for ? the broker itself sees whether the file says another secret than before. A secret and "paused" that it
+has said before are left as they are: they may have been changed since. Nothing is deleted without --prune, and no queue
+in which something waits.
 
 \b
 Examples:
@@ -48,13 +50,22 @@ def command(client: Client, file: Path, dry_run: bool, prune: bool, json_wanted:
     for step in steps:
         try:
             path = "".join(f"/{part if part == 'subscribers' else segment(part)}" for part in step.path)
-            client.ask(step.method, f"/v1/queues{path}", step.body)
+            answer = client.ask(step.method, f"/v1/queues{path}", step.body)
+            if step.what == "change" and "paused" in step.changes:
+                _say_where_it_stays(step, answer.json())
         except CommandFailed as refused:
             # The others do not depend on it, but for subscribers of a queue that could not be made: those say so too.
             click.echo(f"{step.entry}: {printable(refused.message)}", err=True)
             failed = failed or refused
     if failed is not None:
         raise CommandFailed("not all of it could be done", failed.exit_code)
+
+
+def _say_where_it_stays(step: Step, subscriber: dict[str, Any]) -> None:
+    """The broker leaves ``paused`` alone where the file said the same before: an operator has changed it since."""
+    if subscriber["paused"] != step.changes["paused"][1]:
+        how = "paused" if subscriber["paused"] else "not paused"
+        click.echo(f"{step.entry}: stays {how}, as it was set since the file was last applied", err=True)
 
 
 def _running(client: Client) -> dict[str, Running]:

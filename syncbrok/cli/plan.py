@@ -1,7 +1,9 @@
 """What would make a running broker match a ``queues.yml``: the difference, as requests. Pure: reads and asks nothing.
 
 A setting that the file does not name is compared with its default, but for ``paused``, which is the operator's, and
-``start``, which was decided when the subscriber was added. Whether a secret differs only the broker can tell.
+``start``, which was decided when the subscriber was added. Whether a secret differs only the broker can tell; it takes
+that of the file, and ``paused``, where the file has not said the same before (RULES 18): an operator may have changed
+either since.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,15 +63,18 @@ def _queue(entry: QueueEntry, there: Mapping[str, Any] | None) -> Iterator[Step]
 def _subscriber(queue: str, entry: SubscriberEntry, there: Mapping[str, Any] | None) -> Iterator[Step]:
     name, path = f"{queue}/{entry.id}", (queue, "subscribers")
     secret = {} if entry.secret is None else {"secret": entry.secret}
+    from_file = {"from_file": True} if secret or "paused" in entry.given else {}
     if there is None:
         changes = {given: (None, value) for given, value in entry.given.items()}
-        yield Step("create", name, "POST", path, {**entry.given, **secret}, changes)
+        yield Step("create", name, "POST", path, {**entry.given, **secret, **from_file}, changes)
         return
     wanted = {given: value for given, value in render_subscriber(entry.settings).items() if given not in _NOT_COMPARED}
     if "paused" not in entry.given:
         del wanted["paused"]
     changes = _changes(wanted, there)
     body = {given: then for given, (_, then) in changes.items()} | secret
+    if secret or "paused" in changes:
+        body |= from_file
     if changes or (secret and not there["secret"]):
         if secret and not there["secret"]:
             changes["secret"] = (None, "set")

@@ -1,8 +1,9 @@
 """Queues and subscribers out of a file, ``queues.yml``: at the start, and again on SIGHUP.
 
-Every entry (a queue, a subscriber) has a hash of what the file says about it, and the Space keeps the hash as a fact:
-an entry is applied again only when the file says something else about it, so a restart does not revert what was
-changed over HTTP since (RULES 18). What runs and is not in the file is named in the log and left alone.
+Every entry (a queue, a subscriber) has a hash of what the file says about it, and one for each of its keys; the Space
+keeps them as a fact. An entry is applied again only when the file says something else about it, and of it the keys that
+it says otherwise: neither a restart nor a change beside it reverts what was changed over HTTP since (RULES 18). What
+runs and is not in the file is named in the log and left alone.
 
 The original's file is read as well. Its subscribers get the original's delivery::
 
@@ -13,8 +14,6 @@ The original's file is read as well. Its subscribers get the original's delivery
 """
 
 import asyncio
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting, BrokerFault, ClientFault, UnknownQueue
+from syncbrok.model.file_entry import entry_hash, key_hashes
 from syncbrok.model.message import Format, QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId, parse_queue_name
 from syncbrok.model.settings import (
@@ -33,7 +33,7 @@ from syncbrok.model.settings import (
     suggest,
 )
 from syncbrok.model.units import expected, parse_endpoint, parse_secret
-from syncbrok.space.channels import Channels, Declared, DeclareQueue, Subscribe
+from syncbrok.space.channels import Channels, Declared, DeclareQueue, FromFile, Subscribe
 from syncbrok.space.queue import subscriber_id
 from syncbrok.yaml_file import Entry, read_yaml_file
 
@@ -52,7 +52,7 @@ class SubscriberEntry(NamedTuple):
     secret: str | None
     start: str
     given: Mapping[str, Any]
-    hash: str
+    said: FromFile
     where: str
 
 
@@ -60,7 +60,7 @@ class QueueEntry(NamedTuple):
     name: QueueName
     settings: QueueSettings
     given: Mapping[str, Any]
-    hash: str
+    said: FromFile
     where: str
     subscribers: tuple[SubscriberEntry, ...]
 
@@ -114,7 +114,7 @@ def _queue(name: str, entry: Entry) -> QueueEntry:
         _named(name, entry),
         QueueSettings(**fields),
         given,
-        _hash(given),
+        _said(given),
         entry.where,
         _distinct((_subscriber(one), one) for one in (subscribers.items() if subscribers else ())),
     )
@@ -131,10 +131,8 @@ def _subscriber(entry: Entry) -> SubscriberEntry:
     secret = secret_entry.read(parse_secret) if secret_entry else None
     start = start_entry.read(_start) if start_entry else "now"
     given = _given(SUBSCRIBER_SETTINGS, settings, fields) | ({"start": start} if start_entry else {})
-    # Of the secret only a digest of a digest gets into the hash that the log keeps; it is 24 random bytes or more.
-    mark = {"secret": hashlib.sha256(secret.encode()).hexdigest()} if secret else {}
     made = SubscriberSettings(**fields)
-    return SubscriberEntry(subscriber_id(made), made, secret, start, given, _hash(given | mark), entry.where)
+    return SubscriberEntry(subscriber_id(made), made, secret, start, given, _said(given, secret), entry.where)
 
 
 def _original(top: Entry) -> QueuesFile:
@@ -146,14 +144,14 @@ def _original(top: Entry) -> QueuesFile:
     for name, entry in entries["Queues"].mapping().items() if "Queues" in entries else ():
         urls = _in_any_case(entry, "urls")
         subscribers = _distinct((_original_subscriber(one), one) for one in (urls.items() if urls else ()))
-        queues.append(QueueEntry(_named(name, entry), QueueSettings(), {}, _hash({}), entry.where, subscribers))
+        queues.append(QueueEntry(_named(name, entry), QueueSettings(), {}, _said({}), entry.where, subscribers))
     return QueuesFile(tuple(queues), None if storage is None else storage.read(_path))
 
 
 def _original_subscriber(entry: Entry) -> SubscriberEntry:
     settings = SubscriberSettings(entry.read(parse_endpoint), format=Format.ORIGINAL)
     given = {"endpoint": settings.endpoint, "format": "original"}
-    return SubscriberEntry(subscriber_id(settings), settings, None, "now", given, _hash(given), entry.where)
+    return SubscriberEntry(subscriber_id(settings), settings, None, "now", given, _said(given), entry.where)
 
 
 def _in_any_case(entry: Entry, name: str) -> Entry | None:
@@ -214,10 +212,8 @@ def _path(value: Any) -> Path:
     return Path(value)
 
 
-def _hash(given: Mapping[str, Any]) -> str:
-    """Of the values, not of the text: comments, order and ways to write 60s change nothing."""
-    text = json.dumps(given, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+def _said(given: Mapping[str, Any], secret: str | None = None) -> FromFile:
+    return FromFile(entry_hash(given, secret), key_hashes(given, secret))
 
 
 # -- applying ---------------------------------------------------------------------------------------------------------
@@ -227,10 +223,10 @@ async def apply_queues(file: QueuesFile, channels: Channels, existing: Existing)
     """Hand every entry to the Space and wait until it is durable. Raises ``BadConfig`` where the Space refuses one
     (those before it stay applied), and what its channels raise."""
     declarations = [
-        _Item(queue.name, DeclareQueue(queue.name, queue.settings, queue.hash), queue.where) for queue in file.queues
+        _Item(queue.name, DeclareQueue(queue.name, queue.settings, queue.said), queue.where) for queue in file.queues
     ]
     subscriptions = [
-        _Item(f"{queue.name}/{one.id}", Subscribe(queue.name, one.settings, one.secret, one.start, one.hash), one.where)
+        _Item(f"{queue.name}/{one.id}", Subscribe(queue.name, one.settings, one.secret, one.start, one.said), one.where)
         for queue in file.queues
         for one in queue.subscribers
     ]

@@ -142,12 +142,22 @@ def _entry_in(value: list[Any]) -> RearmedEntry:
     )
 
 
+def _applied_out(fact: FileApplied) -> list[Any]:
+    return [fact.entry, fact.hash, *(() if fact.keys is None else (dict(fact.keys),))]
+
+
+def _applied_in(sequence: int, time_us: int, value: list[Any]) -> FileApplied:
+    """An older version wrote no hash a key."""
+    keys = tuple((str(name), str(one)) for name, one in value[2].items()) if len(value) > 2 else None
+    return FileApplied(sequence, time_us, str(value[0]), str(value[1]), keys)
+
+
 def _opened_out(fact: SegmentOpened) -> dict[str, Any]:
     return {
         "sealed_us": fact.sealed_us,
         "queues": [_queue_out(queue) for queue in fact.queues],
         "subscribers": [_subscriber_out(subscriber) for subscriber in fact.subscribers],
-        "applied": [list(applied) for applied in fact.applied],
+        "applied": [[one.sequence, one.time_us, *_applied_out(one)] for one in fact.applied],
         "bad": [[sequence, int(outcome)] for sequence, outcome in fact.bad],
         "rules": fact.rules,
     }
@@ -159,7 +169,7 @@ def _opened_in(sequence: int, time_us: int, value: dict[str, Any]) -> SegmentOpe
         time_us,
         tuple(_queue_in(queue) for queue in value["queues"]),
         tuple(_subscriber_in(subscriber) for subscriber in value["subscribers"]),
-        tuple(FileApplied(int(one[0]), int(one[1]), str(one[2]), str(one[3])) for one in value["applied"]),
+        tuple(_applied_in(int(one[0]), int(one[1]), one[2:]) for one in value["applied"]),
         tuple((int(number), Outcome(outcome)) for number, outcome in value["bad"]),
         sealed_us=int(value.get("sealed_us", 0)),
         rules=int(value.get("rules", 1)),
@@ -181,7 +191,7 @@ def encode_body(fact: Fact) -> Body:
         case SubscriberDeleted():
             return Body(0, 0, orjson.dumps([fact.number]))
         case FileApplied():
-            return Body(0, 0, orjson.dumps([fact.entry, fact.hash]))
+            return Body(0, 0, orjson.dumps(_applied_out(fact)))
         case Rearmed():
             entries = [list(entry) for entry in fact.entries]
             return Body(0, len(entries), orjson.dumps([fact.replay, entries]))
@@ -206,7 +216,7 @@ def decode_body(kind: type, sequence: int, time_us: int, body: bytes) -> Fact:
     if kind is SubscriberDeleted:
         return SubscriberDeleted(sequence, time_us, int(value[0]))
     if kind is FileApplied:
-        return FileApplied(sequence, time_us, str(value[0]), str(value[1]))
+        return _applied_in(sequence, time_us, value)
     if kind is Rearmed:
         return Rearmed(sequence, time_us, int(value[0]), tuple(_entry_in(entry) for entry in value[1]))
     if kind is SegmentOpened:

@@ -103,13 +103,17 @@ class SubscriberDeleted(NamedTuple):
 
 
 class FileApplied(NamedTuple):
-    """An entry of a bootstrap file was applied; it is applied again only when its hash changes (RULES 18)."""
+    """An entry of a bootstrap file was applied; it is applied again only when its hash changes, and then of its keys
+    those whose own hash has changed (RULES 18)."""
 
     sequence: int
     time_us: int
     entry: str
     """``queue`` or ``queue/subscriber id``"""
     hash: str
+    """of all of it; ``""`` where only some keys of a file are known, which an operator applied"""
+    keys: tuple[tuple[str, str], ...] | None = None
+    """(name, hash) of each key that the file names; None in the log of an older version, which did not write it"""
 
 
 class Published(NamedTuple):

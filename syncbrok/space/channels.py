@@ -129,14 +129,21 @@ class ReplayPlan(NamedTuple):
 # -- queues -----------------------------------------------------------------------------------------------------------
 
 
+class FromFile(NamedTuple):
+    """What a file says of an entry, as hashes: of all of it, and of each key that it names (RULES 18). ``hash`` is
+    ``""`` for some keys that an operator applies out of a file."""
+
+    hash: str
+    keys: Mapping[str, str]
+
+
 class DeclareQueue(NamedTuple):
     """Receipt: ``Declared``. A queue that exists with other settings is a ``Conflict``, unless ``applied`` is given:
-    the hash of the file's entry, with which an entry that has changed since it was last applied changes the queue
-    (RULES 18)."""
+    of an entry of a file that has changed since it was last applied the keys that have changed are set (RULES 18)."""
 
     name: QueueName
     settings: QueueSettings
-    applied: str | None = None
+    applied: FromFile | None = None
 
 
 class Declared(NamedTuple):
@@ -173,7 +180,7 @@ class PurgeQueue(NamedTuple):
 
 class Subscribe(NamedTuple):
     """Receipt: ``Declared``. Identity is the name, else the endpoint (RULES 18). Subscribing again alike is
-    ``unchanged``; with other settings a ``Conflict``, unless ``applied`` is given (see ``DeclareQueue``).
+    ``unchanged``; with other settings a ``Conflict``, unless ``applied`` is given with a hash (see ``DeclareQueue``).
     ``start`` is ``now``, ``beginning`` or a sequence as text; None is ``now`` for a new one, and whatever one that is
     there was made with. ``secret`` is ``whsec_...`` or None."""
 
@@ -181,19 +188,21 @@ class Subscribe(NamedTuple):
     settings: SubscriberSettings
     secret: str | None = None
     start: str | None = None
-    applied: str | None = None
+    applied: FromFile | None = None
 
 
 class ChangeSubscriber(NamedTuple):
     """Receipt: ``Declared``. ``changes`` maps fields of ``SubscriberSettings`` to their parsed values; a changed
     endpoint takes over the backlog at once; ``paused`` False also enables one that a 410 disabled. ``secret`` None
-    leaves it as it is; ``without_secret`` takes it away, and deliveries are no longer signed."""
+    leaves it as it is; ``without_secret`` takes it away, and deliveries are no longer signed. With ``applied`` secret
+    and ``paused`` are out of a file, and each is set only where the file says something else than the last time."""
 
     queue: QueueName
     id: SubscriberId
     changes: Mapping[str, Any]
     secret: str | None = None
     without_secret: bool = False
+    applied: FromFile | None = None
 
 
 class RetrySubscriber(NamedTuple):

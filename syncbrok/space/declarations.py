@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from syncbrok.model.errors import BadSetting, Conflict
 from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, SubscriberSet
+from syncbrok.model.file_entry import PAUSED, SECRET, key_hashes
 from syncbrok.model.message import QueueSettings, Subscriber, SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX, parse_queue_name, parse_subscriber_id, refuse_reserved
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
@@ -19,11 +20,13 @@ from syncbrok.space.channels import (
     ChangeSubscriber,
     Declared,
     DeclareQueue,
+    FromFile,
     RotateSecret,
     Subscribe,
     Unsubscribe,
 )
 from syncbrok.space.draft import Draft
+from syncbrok.space.file_changes import said_otherwise, with_settings
 from syncbrok.space.queue import Registry, subscriber_id
 from syncbrok.space.vault import Kept, Vault, make_secret
 
@@ -59,21 +62,25 @@ class Declarations:
     def declare_queue(self, item: DeclareQueue, draft: Draft) -> Declared:
         parse_queue_name(item.name)
         queue = self._registry.find(item.name)
-        if item.applied is not None and self._registry.applied.get(item.name) == item.applied:
+        if self._is_applied(draft, item.name, item.applied, is_there=queue is not None):
             return Declared("unchanged", item.name)  # whatever became of it since (RULES 18)
-        if queue is not None and queue.settings != item.settings and item.applied is None:
+        settings = item.settings
+        if queue is not None and item.applied is not None:
+            names = said_otherwise(self._registry.last_applied(item.name), item.applied.keys, QUEUE_SETTINGS)
+            settings = with_settings(queue.settings, settings, names, QUEUE_SETTINGS)
+        if queue is not None and queue.settings != settings and item.applied is None:
             raise Conflict(f"queue {item.name!r} exists with other settings; change it instead", queue=item.name,
-                           differs=_differences(queue.settings, item.settings))  # fmt: skip
-        if queue is not None and queue.settings == item.settings and item.applied is None:
+                           differs=_differences(queue.settings, settings))  # fmt: skip
+        if queue is not None and queue.settings == settings and item.applied is None:
             return Declared("unchanged", item.name)
         if queue is None:
             refuse_reserved(item.name, "queue")
         draft.touch(item.name)
         what = "unchanged"
-        if queue is None or queue.settings != item.settings:
+        if queue is None or queue.settings != settings:
             what = "created" if queue is None else "changed"
             number = self._next_queue(draft) if queue is None else queue.number
-            draft.add(QueueSet(draft.sequence, draft.time_us, number, item.name, item.settings))
+            draft.add(QueueSet(draft.sequence, draft.time_us, number, item.name, settings))
         self._applied(draft, item.name, item.applied)
         return Declared(what, item.name)
 
@@ -91,7 +98,9 @@ class Declarations:
     def subscribe(self, item: Subscribe, draft: Draft) -> Declared:
         id_ = parse_subscriber_id(subscriber_id(item.settings))
         entry = f"{item.queue}/{id_}"
-        if item.applied is not None and self._registry.applied.get(entry) == item.applied:
+        there = self._registry.find(item.queue)
+        is_there = there is not None and self._registry.find_subscriber(there.number, id_) is not None
+        if self._is_applied(draft, entry, item.applied, is_there=is_there):
             return Declared("unchanged", id_)
         self._check_endpoint(item.settings.endpoint)
         if item.secret is not None:
@@ -99,7 +108,9 @@ class Declarations:
         queue = self._registry.queue(item.queue)
         known = self._registry.find_subscriber(queue.number, id_)
         if known is not None:
-            return self._subscribe_again(known, item, draft, entry)
+            if item.applied is not None and item.applied.hash:
+                return self._apply_again(known, item, item.applied, draft)
+            return self._subscribe_again(known, item)
         refuse_reserved(id_, "subscriber")
         start = self._start(item.start)
         draft.touch(item.queue)
@@ -113,33 +124,45 @@ class Declarations:
         self._applied(draft, entry, item.applied)
         return Declared("created", id_)
 
-    def _subscribe_again(self, known: Subscriber, item: Subscribe, draft: Draft, entry: str) -> Declared:
+    def _subscribe_again(self, known: Subscriber, item: Subscribe) -> Declared:
         """Where it starts was decided when it was added; paused by hand it stays, unless asked for outright."""
         old = known.settings
-        paused = item.settings.paused or (old.paused and item.applied is None)
+        paused = item.settings.paused or old.paused
         new = replace(
             item.settings, start=old.start, disabled_us=old.disabled_us, secret_count=old.secret_count, paused=paused
         )
         other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
-        if item.applied is None:
-            other_start = item.start is not None and self._start(item.start) != old.start
-            if new == old and not other_secret and not other_start:
-                return Declared("unchanged", known.id)
-            differs = _differences(old, new) + ["secret"] * other_secret
-            mend = "change it instead" if differs else "delete it and subscribe again, or replay what it missed"
-            what = f"subscriber {known.id!r} of queue {item.queue!r} exists with other settings; {mend}"
-            differs += ["start"] * other_start
-            raise Conflict(what, queue=item.queue, subscriber=known.id, differs=differs)
+        other_start = item.start is not None and self._start(item.start) != old.start
+        if new == old and not other_secret and not other_start:
+            return Declared("unchanged", known.id)
+        differs = _differences(old, new) + ["secret"] * other_secret
+        mend = "change it instead" if differs else "delete it and subscribe again, or replay what it missed"
+        what = f"subscriber {known.id!r} of queue {item.queue!r} exists with other settings; {mend}"
+        differs += ["start"] * other_start
+        raise Conflict(what, queue=item.queue, subscriber=known.id, differs=differs)
+
+    def _apply_again(self, known: Subscriber, item: Subscribe, applied: FromFile, draft: Draft) -> Declared:
+        """A file's entry has changed: so do the keys that it says otherwise. Where it starts was decided when it was
+        added, and a secret that the file says no more is kept: nobody takes unsigned deliveries for a line less."""
+        entry = f"{item.queue}/{known.id}"
+        names = said_otherwise(self._registry.last_applied(entry), applied.keys, SUBSCRIBER_SETTINGS)
+        new = with_settings(known.settings, item.settings, names, SUBSCRIBER_SETTINGS)
+        secret = item.secret if SECRET in names else None
+        if secret is not None and self._vault.holds(known.number, secret):
+            secret = None
         draft.touch(item.queue)
         what = "unchanged"
-        if new != old or other_secret:
-            self._set(known, new, draft, item.secret if other_secret else None)
+        if new != known.settings or secret is not None:
+            self._set(known, new, draft, secret)
             what = "changed"
-        self._applied(draft, entry, item.applied)
+        self._applied(draft, entry, applied)
         return Declared(what, known.id)
 
     def change_subscriber(self, item: ChangeSubscriber, draft: Draft) -> Declared:
         known = self._registry.subscriber(item.queue, item.id)
+        said: FromFile | None = None
+        if item.applied is not None:
+            item, said = self._only_new(known, item, item.applied)
         changes = dict(item.changes)
         if "name" in changes and changes["name"] == known.settings.name:
             del changes["name"]
@@ -153,14 +176,40 @@ class Declarations:
         other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
         if item.without_secret:
             settings = replace(settings, secret_count=0)
+        entry = f"{item.queue}/{known.id}"
         if settings == known.settings and not other_secret:
+            self._applied(draft, entry, said)
             return Declared("unchanged", known.id)
         draft.touch(item.queue)
+        if item.applied is None and (other_secret or item.without_secret):
+            self._had_secret(known, entry, draft)
         if item.without_secret:
             # Forgotten after the fact: a crash before it must not leave one that is counted and not there.
             draft.after.append(lambda: self._vault.forget(known.number))
         self._set(known, settings, draft, item.secret if other_secret else None)
+        self._applied(draft, entry, said)
         return Declared("changed", known.id)
+
+    def _only_new(
+        self, known: Subscriber, item: ChangeSubscriber, applied: FromFile
+    ) -> tuple[ChangeSubscriber, FromFile | None]:
+        """``item`` without what its file has said before: an operator may have changed that since (of a subscriber
+        without a secret the file's is taken). And what is to be kept of what the file says, None where it is known."""
+        before = self._registry.last_applied(f"{item.queue}/{known.id}")
+        told = dict(before.keys or ()) if before is not None else {}
+        again = {name for name, hash_ in applied.keys.items() if told.get(name) == hash_}
+        changes = {name: value for name, value in item.changes.items() if name != PAUSED or PAUSED not in again}
+        keep = SECRET in again and known.settings.secret_count > 0
+        said = FromFile("", {**told, **applied.keys}) if len(again) < len(applied.keys) else None
+        return item._replace(changes=changes, secret=None if keep else item.secret), said
+
+    def _had_secret(self, known: Subscriber, entry: str, draft: Draft) -> None:
+        """Its secret is to be another one, which no file says: a file that says the old one says nothing new."""
+        before = self._registry.last_applied(entry)
+        told = {} if before is None else None if before.keys is None else dict(before.keys)
+        if self._vault.keys(known.number) and told is not None and SECRET not in told:
+            newest = self._vault.newest(known.number).secrets[0]
+            self._applied(draft, entry, FromFile("", {**told, **key_hashes({}, newest)}))
 
     def rotate_secret(self, item: RotateSecret, draft: Draft) -> str:
         known = self._registry.subscriber(item.queue, item.id)
@@ -168,6 +217,7 @@ class Declarations:
         if self._vault.holds(known.number, secret):
             raise Conflict("this is the secret it signs with already", queue=item.queue, subscriber=item.id)
         draft.touch(item.queue)
+        self._had_secret(known, f"{item.queue}/{known.id}", draft)
         kept = self._vault.rotated(known.number, secret, draft.now_us)
         self._keep_secret(draft, known.number, kept)
         self._add(known, replace(known.settings, secret_count=len(kept.secrets)), draft)
@@ -225,9 +275,22 @@ class Declarations:
         draft.after.append(lambda: self._vault.keep(number))
         draft.undo.append(lambda: self._vault.discard(number))
 
-    def _applied(self, draft: Draft, entry: str, hash_: str | None) -> None:
-        if hash_ is not None:
-            draft.add(FileApplied(draft.sequence, draft.time_us, entry, hash_))
+    def _is_applied(self, draft: Draft, entry: str, applied: FromFile | None, *, is_there: bool) -> bool:
+        """Whether the file says of the entry what it said when it was last applied. Where an older version applied it
+        to what ``is_there`` still, its keys are learned on the way."""
+        before = self._registry.last_applied(entry)
+        if applied is None or before is None or before.hash != applied.hash or not applied.hash:
+            return False
+        if before.keys is None and is_there:
+            self._applied(draft, entry, applied)
+        return True
+
+    def _applied(self, draft: Draft, entry: str, applied: FromFile | None) -> None:
+        if applied is not None:
+            before = self._registry.last_applied(entry)
+            hash_ = applied.hash or ("" if before is None else before.hash)
+            keys = tuple(sorted(applied.keys.items()))
+            draft.add(FileApplied(draft.sequence, draft.time_us, entry, hash_, keys))
 
     def _next_queue(self, draft: Draft) -> int:
         given = sum(isinstance(fact, QueueSet) and fact.number > self._registry.last_queue_number

@@ -74,7 +74,7 @@ class Registry:
         self.destination: Callable[[int], Destination] = self._destinations.__getitem__
         """The subscriber (number) with the name of its queue and the timeout that applies. Raises ``KeyError``. Asked
         for each delivery: the dictionary's own method, for one of ours would cost more than the look-up."""
-        self._applied: dict[str, str] = {}
+        self._applied: dict[str, FileApplied] = {}
         self._deleted_queues: dict[int, QueueName] = {}
         self._departed: dict[int, Departed] = {}
 
@@ -86,8 +86,12 @@ class Registry:
 
     @property
     def applied(self) -> Mapping[str, str]:
-        """Entry of the bootstrap file -> the hash it was last applied with."""
-        return MappingProxyType(self._applied)
+        """Entry of the bootstrap file -> the hash it was last applied with; made anew each time."""
+        return {entry: fact.hash for entry, fact in self._applied.items()}
+
+    def last_applied(self, entry: str) -> FileApplied | None:
+        """What the file said of the entry when it was last applied."""
+        return self._applied.get(entry)
 
     def names(self) -> list[QueueName]:
         """Of all queues, sorted. The registry's own list: do not change it, do not keep it."""
@@ -170,7 +174,7 @@ class Registry:
 
     def snapshot(self, sequence: int, time_us: int, bad: tuple[tuple[int, Outcome], ...] = ()) -> SegmentOpened:
         """Everything declared, as the first record of a segment."""
-        applied = [FileApplied(sequence, time_us, entry, hash_) for entry, hash_ in self._applied.items()]
+        applied = [fact._replace(sequence=sequence, time_us=time_us) for fact in self._applied.values()]
         numbers = f"{self.last_queue_number} {self.last_subscriber_number}"
         applied.append(FileApplied(sequence, time_us, NUMBERS, numbers))
         return SegmentOpened(
@@ -233,6 +237,7 @@ class Registry:
         for subscriber in list(self._subscribers[fact.number].values()):
             self._remove(subscriber, fact)
         del self._subscribers[fact.number]
+        self._forget_keys(queue.name)
         _remember(self._deleted_queues, fact.number, queue.name)
 
     def _set_subscriber(self, fact: SubscriberSet) -> None:
@@ -247,6 +252,13 @@ class Registry:
         entry = self._destinations.get(fact.number)
         if entry is not None:
             self._remove(entry.subscriber, fact)
+            self._forget_keys(f"{self.queue_name(entry.subscriber.queue)}/{entry.subscriber.id}")
+
+    def _forget_keys(self, entry: str) -> None:
+        """What it was applied to is gone; that it was is kept, for an entry that has not changed is not made again."""
+        applied = self._applied.pop(entry, None)
+        if applied is not None and applied.hash:
+            self._applied[entry] = applied._replace(keys=None)
 
     def _file_applied(self, fact: FileApplied) -> None:
         if fact.entry == NUMBERS:
@@ -254,7 +266,7 @@ class Registry:
             self.last_queue_number = max(self.last_queue_number, queue)
             self.last_subscriber_number = max(self.last_subscriber_number, subscriber)
         else:
-            self._applied[fact.entry] = fact.hash
+            self._applied[fact.entry] = fact
 
     def _open_segment(self, fact: SegmentOpened) -> None:
         """What a snapshot does not name is not there (records between may have been dropped or lost)."""

@@ -110,7 +110,8 @@ subscribers = st.builds(
         plain_pairs,
     ),
 )
-applied = st.builds(FileApplied, sequences, times, names, names)
+key_hashes = st.dictionaries(names, names).map(lambda keys: tuple(keys.items()))
+applied = st.builds(FileApplied, sequences, times, names, names, st.none() | key_hashes)
 entries = st.builds(
     RearmedEntry,
     sequences,

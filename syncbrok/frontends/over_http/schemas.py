@@ -75,6 +75,12 @@ _SECRET: Final[Schema] = {
     "pattern": "^whsec_",
     "description": "Standard Webhooks: base64 of 24 to 64 bytes.",
 }
+_FROM_FILE: Final[Schema] = {
+    "type": "boolean",
+    "default": False,
+    "description": "secret and paused are what a file says: each is set only where it said something else before, or "
+    "nothing.",
+}
 _START: Final[Schema] = {
     "anyOf": [{"type": "string", "enum": ["now", "beginning"]}, {"type": "integer", "minimum": 1}, _TEXT],
     "description": "Where it begins: now, beginning, or a sequence.",
@@ -127,9 +133,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Queues": _page("queues", "Queue"),
     "SubscriberSettings": _given(
-        {**_SUBSCRIBER, "secret": _or_null(_SECRET) | {"description": "null takes it away: no longer signed."}}
+        {
+            **_SUBSCRIBER,
+            "secret": _or_null(_SECRET) | {"description": "null takes it away: no longer signed."},
+            "from_file": _FROM_FILE,
+        }
     ),
-    "NewSubscriber": _given({**_SUBSCRIBER, "secret": _or_null(_SECRET), "start": _START}, ["endpoint"]),
+    "NewSubscriber": _given(
+        {**_SUBSCRIBER, "secret": _or_null(_SECRET), "start": _START, "from_file": _FROM_FILE}, ["endpoint"]
+    ),
     "Subscriber": _object(
         {
             "id": SUBSCRIBER_NAME,

@@ -8,10 +8,11 @@ from syncbrok.frontends.over_http import publish, query, render
 from syncbrok.frontends.over_http.body import read_body, read_object
 from syncbrok.frontends.over_http.headers import parse_publish
 from syncbrok.frontends.over_http.paths import queue_of, queue_url
-from syncbrok.frontends.over_http.queues import refuse_unknown
+from syncbrok.frontends.over_http.queues import refuse_unknown, take_switch
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import BadSetting, SyncbrokError
+from syncbrok.model.file_entry import PAUSED, key_hashes
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX, SubscriberId, parse_subscriber_id
 from syncbrok.model.settings import parse_subscriber_changes
@@ -19,6 +20,7 @@ from syncbrok.model.units import parse_secret
 from syncbrok.space.channels import (
     ChangeSubscriber,
     Declared,
+    FromFile,
     RetrySubscriber,
     RotateSecret,
     SendTest,
@@ -33,13 +35,13 @@ async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
     """201 with its id; 200 where it is subscribed alike; 409 where it differs."""
     queue = queue_of(request)
     given = await read_object(request, surface.options.body_timeout_s)
-    secret = _take_secret(given)
+    secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
     start = _parse_start(given.pop("start")) if "start" in given else None
     changes = parse_subscriber_changes(given)
     if "endpoint" not in changes:
         raise BadSetting('the body must say where to deliver: {"endpoint": "https://..."}', setting="endpoint")
     declared: Declared = await surface.channels.subscribers.put(
-        Subscribe(queue, SubscriberSettings(**changes), secret, start)
+        Subscribe(queue, SubscriberSettings(**changes), secret, start, _said(changes, secret) if is_from_file else None)
     )
     shown = render.subscriber(surface.view.subscriber(queue, declared.id))
     location = f"{queue_url(queue)}/subscribers/{declared.id}"
@@ -62,7 +64,7 @@ async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
     queue, subscriber = queue_of(request), _subscriber_id(request)
     given = await read_object(request, surface.options.body_timeout_s)
     without_secret = "secret" in given and given["secret"] is None
-    secret = _take_secret(given)
+    secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
     if "start" in given:
         raise BadSetting(
             "start says where a subscription begins and cannot be changed later; delete it and subscribe again, "
@@ -71,7 +73,8 @@ async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
         )
     changes = parse_subscriber_changes(given)
     if changes or secret is not None or without_secret:
-        changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret)
+        said = _said(changes, secret) if is_from_file else None
+        changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said)
         await surface.channels.subscribers.put(changed)
     return render.json(render.subscriber(surface.view.subscriber(queue, subscriber)))
 
@@ -116,6 +119,11 @@ async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 def _subscriber_id(request: web.Request) -> SubscriberId:
     return parse_subscriber_id(request.match_info["subscriber"])
+
+
+def _said(changes: dict[str, Any], secret: str | None) -> FromFile:
+    """What an operator's file says of the settings that it does not overrule (RULES 18)."""
+    return FromFile("", key_hashes({name: changes[name] for name in (PAUSED,) if name in changes}, secret))
 
 
 def _take_secret(given: dict[str, Any]) -> str | None:

@@ -1,0 +1,33 @@
+"""What a bootstrap file says of a queue or a subscriber, as hashes (RULES 18). Pure.
+
+Of the values, not of the text: comments, order and ways to write 60s change nothing. Of a secret only a digest of a
+digest gets into a hash, which the log keeps; it is 24 random bytes or more.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+SECRET: Final = "secret"  # noqa: S105 - the name of the key
+PAUSED: Final = "paused"
+
+
+def entry_hash(given: Mapping[str, Any], secret: str | None = None) -> str:
+    """Of an entry: all settings that the file names, under their external names, and the secret."""
+    return _hash(_with_mark(given, secret))[:32]
+
+
+def key_hashes(given: Mapping[str, Any], secret: str | None = None) -> dict[str, str]:
+    """One of each key that the file names, by its name."""
+    return {name: _hash({name: value})[:16] for name, value in _with_mark(given, secret).items()}
+
+
+def _with_mark(given: Mapping[str, Any], secret: str | None) -> dict[str, Any]:
+    mark = {SECRET: hashlib.sha256(secret.encode()).hexdigest()} if secret else {}
+    return {**given, **mark}
+
+
+def _hash(given: Mapping[str, Any]) -> str:
+    text = json.dumps(given, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

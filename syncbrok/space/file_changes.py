@@ -1,0 +1,31 @@
+"""Which settings of a file's entry are applied: those that it says otherwise than the last time (RULES 18). Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from syncbrok.model.facts import FileApplied
+from syncbrok.model.file_entry import PAUSED, SECRET
+from syncbrok.model.message import QueueSettings, SubscriberSettings
+from syncbrok.model.settings import Setting
+
+S = TypeVar("S", QueueSettings, SubscriberSettings)
+
+_operators: Final = frozenset({PAUSED, SECRET})
+"""what an operator changes beside the file: never applied but where the file itself says something else"""
+
+
+def said_otherwise(before: FileApplied | None, keys: Mapping[str, str], table: Sequence[Setting]) -> frozenset[str]:
+    """Names of the keys that an entry says otherwise than when it was last applied, ``before``; a key that is gone is
+    among them. Of an entry whose keys are not known, since no file has named it yet or an older version applied it,
+    all are."""
+    told = dict(before.keys or ()) if before is not None else {}
+    said = frozenset(name for name in told.keys() | keys.keys() if told.get(name) != keys.get(name))
+    if before is None or before.keys is None or not before.hash:
+        said |= {setting.name for setting in table} - _operators
+    return said
+
+
+def with_settings(old: S, said: S, names: frozenset[str], table: Sequence[Setting]) -> S:
+    """``old`` with the settings of these names as ``said``: where a file does not name one, that is its default."""
+    return replace(old, **{one.field: getattr(said, one.field) for one in table if one.name in names})
