@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from syncbrok.model.facts import Reason
 from tests.support.endpoint import Answers, Endpoint, delivery, send, subscriber
 from tests.support.name_server import AAAA, CNAME, FAILED, NO_SUCH_NAME, A, NameServer, Records
 from tests.support.polling import eventually
+from tests.support.process import BrokerProcess
 
 HERE = Address(socket.AF_INET, "127.0.0.1")
 
@@ -129,6 +131,46 @@ async def test_the_hosts_file_is_read() -> None:
         assert not server.asked
 
 
+async def test_search_domains_and_ndots_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INTERFACES 1, ``resolver``: a name with few dots is looked for below the search domains first, one with enough,
+    or one that ends in a dot, as it stands. (The environment says what /etc/resolv.conf would.)"""
+    monkeypatch.setenv("LOCALDOMAIN", "corp.example")
+    monkeypatch.setenv("RES_OPTIONS", "ndots:2")
+    async with NameServer(lambda name, kind: local(name, kind) if "corp" in name else NO_SUCH_NAME) as server:
+        resolver = DnsResolver([server.address])
+        for name, first in (
+            ("shop", "shop.corp.example"),
+            ("a.shop", "a.shop.corp.example"),
+            ("a.b.shop", "a.b.shop"),
+            ("shop.corp.example.", "shop.corp.example"),
+        ):
+            server.asked.clear()
+            assert await resolver.look_up(name) == [HERE]
+            assert server.asked[0][0] == first
+        await resolver.close()
+
+
+async def test_a_broker_asks_the_servers_that_it_is_told(tmp_path: Path) -> None:
+    """RULES 23, the promise, on a whole broker: six names that nobody answers for, each tried by many messages, and a
+    neighbour's message is delivered at once."""
+    server = NameServer(lambda name, kind: None if "slow" in name else local(name, kind))
+    async with server, Endpoint() as endpoint:
+        with BrokerProcess(tmp_path / "storage", config=f"resolver: ['{server.address}']\n") as broker:
+            for queue, host in (*((f"q{number}", f"slow{number}") for number in range(6)), ("good", "fast")):
+                await asyncio.to_thread(broker.request, "POST", "/v1/queues", {"name": queue})
+                to = {"endpoint": f"http://{host}.example:{endpoint.port}/"}
+                await asyncio.to_thread(broker.request, "POST", f"/v1/queues/{queue}/subscribers", to)
+            for queue in [f"q{number}" for number in range(6)] * 5:
+                await asyncio.to_thread(broker.request, "POST", f"/v1/queues/{queue}/messages", b"m")
+            await eventually(lambda: len({name for name, _ in server.asked}) == 6, "the slow ones are asked for")
+            begun_s = time.monotonic()
+            publish = ("POST", "/v1/queues/good/messages", b"m", {"Prefer": "wait=10"})
+            answer = (await asyncio.to_thread(broker.request, *publish)).json()
+            assert (answer["state"], len(endpoint.requests)) == ("complete", 1)
+            assert time.monotonic() - begun_s < 2.0
+            assert all(server.count(f"slow{number}.example") < 5 for number in range(6))
+
+
 # -- what is known ----------------------------------------------------------------------------------------------------
 
 
@@ -210,11 +252,9 @@ async def test_a_name_that_is_no_more_is_not_used_any_longer(known: KnownAddress
         await known.addresses("x")
 
 
-async def test_look_ups_and_what_is_known_are_bounded(
-    known: KnownAddresses, resolver: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_look_ups_and_what_is_known_are_bounded(resolver: Scripted) -> None:
     """Bounded: so many at once as the resolver takes, the others after them; so many names as there is room for."""
-    monkeypatch.setattr(limits, "names_kept_max", 10)
+    known = KnownAddresses(resolver, names_max=10)
     gate = asyncio.Event()
     resolver.answers |= dict.fromkeys([f"n{number}" for number in range(20)], gate)
     waiting = [asyncio.ensure_future(known.addresses(f"n{number}")) for number in range(20)]
@@ -225,6 +265,7 @@ async def test_look_ups_and_what_is_known_are_bounded(
     gate.set()
     assert await asyncio.gather(*waiting) == [[HERE]] * 20
     assert len(known._known) == 10
+    await known.close()
 
 
 async def test_who_waits_may_go_and_the_look_up_goes_on(known: KnownAddresses, resolver: Scripted) -> None:

@@ -18,6 +18,7 @@ CODE = ("syncbrok/", "tests/", "benchmarks/", "examples/", "tools/")
 # Who may start a task: each of these awaits what it starts, or cancels and awaits it.
 TASK_OWNERS = {
     "syncbrok/delivery/courier.py",
+    "syncbrok/delivery/known_addresses.py",
     "syncbrok/client/batching.py",
     "syncbrok/delivery/route.py",
     "syncbrok/frontends/over_tcp/conversation.py",

@@ -40,11 +40,14 @@ class _Known:
 
 
 class KnownAddresses:
-    """Of all names that are delivered to; at most ``limits.names_kept_max``. ``now_s`` is a monotonic clock."""
+    """Of the names that are delivered to; at most ``names_max``. ``now_s`` is a monotonic clock."""
 
-    def __init__(self, resolver: Resolver, now_s: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, resolver: Resolver, now_s: Callable[[], float] = monotonic, names_max: int = limits.names_kept_max
+    ) -> None:
         self._resolver = resolver
         self._now_s = now_s
+        self._names_max = names_max
         self._known: dict[str, _Known] = {}  # the one learnt about last at the end
         self._running: dict[str, asyncio.Task[None]] = {}
         self._free = asyncio.Semaphore(resolver.running_max)
@@ -112,5 +115,5 @@ class KnownAddresses:
     def _keep(self, host: str, known: _Known) -> None:
         self._known.pop(host, None)
         self._known[host] = known
-        if len(self._known) > limits.names_kept_max:
+        if len(self._known) > self._names_max:
             del self._known[next(iter(self._known))]
