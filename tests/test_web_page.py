@@ -2,10 +2,12 @@
 
 import asyncio
 import hashlib
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import pytest
 
@@ -24,6 +26,8 @@ in_browser = pytest.mark.skipif(not installed, reason="no chromium and chromedri
 ROUTES = (*events.ROUTES, *page.routes())
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 FORBIDDEN = ("http:", "https:", "innerHTML", "insertAdjacentHTML", "document.write", "eval(", " style=", "onclick=")
+UNESCAPED = "-_.!~*'()"
+"""by ``encodeURIComponent``, besides letters and digits"""
 PATIENT = QueueSettings(retry=RetryPolicy((3_600.0,), 0.0))
 
 
@@ -210,6 +214,36 @@ async def test_hostile_texts_stay_texts(stage: Stage) -> None:
     assert (
         await stage.do(stage.browser.run, "return window.hacked ?? document.querySelectorAll('main img').length") == 0
     )
+
+
+@in_browser
+@pytest.mark.parametrize("name", [HOSTILE.replace("/", ""), "100% +?#&", "\U0001f4e8" * 40, 'a"b\\c {x}'])
+async def test_a_queue_of_any_name_has_its_page(stage: Stage, name: str) -> None:
+    """INTERFACES 5: whatever a queue is called, its name is text, and the links to it lead to it: from the overview and
+    the search, of its messages, in the tree, and what is done there is done to it."""
+    await stage.running.queue(name, PATIENT, ["crm"])
+    message = await stage.running.publish(name, b"fail")
+    child = await stage.running.publish(name, b"child", message)
+    await stage.see("subscriber crm has failed once", "")
+    href = f"#/queues/{quote(name, safe=UNESCAPED)}"
+    await stage.do(stage.browser.click, f"a[href={json.dumps(href)}]")
+    assert name in await stage.see("What it waits for", selector="main")
+    assert await stage.do(stage.browser.run, "return document.title") == f"{name} \u2013 Syncbrok"
+    await stage.do(stage.browser.click, "[data-do=pause]")
+    assert "is paused" in await stage.see("is paused")
+    await stage.see("newest", f"{href}?from=0")
+    assert name[:15] in await stage.see("Causal tree", f"#/messages/{id_text(child)}")
+    assert name in await stage.see("There is a queue of this name", f"#/find?text={quote(name, safe='')}")
+    hacked = "return window.hacked ?? document.querySelectorAll('main img').length"
+    assert await stage.do(stage.browser.run, hacked) == 0
+    assert await stage.do(stage.browser.complaints) == []
+
+
+@in_browser
+async def test_an_address_that_is_no_escape_leads_somewhere(stage: Stage) -> None:
+    """INTERFACES 5: a bad escape typed by hand is told as an unknown queue, and the page goes on."""
+    await stage.see("no queue", "#/queues/100%zz")
+    await stage.see("What is stuck", "#/")
 
 
 @in_browser

@@ -212,9 +212,18 @@ def launch_environment(environment: Mapping[str, str], *, little: bool) -> dict[
         "JAVA_HOME": str(java_home(environment)),
         "SPARK_SUBMIT_OPTS": f"{mine} {environment.get('SPARK_SUBMIT_OPTS', '')}".strip(),
     }
+    if not _writes_utf8(environment):
+        # Java calls files by the locale's characters: in that of a service or of cron a queue's folder cannot be made.
+        launching["LC_ALL"] = "C.UTF-8"
     if "SPARK_DRIVER_MEMORY" not in environment:
         launching["SPARK_DRIVER_MEMORY"] = f"{memory_bytes() // MIB}m"
     return launching
+
+
+def _writes_utf8(environment: Mapping[str, str]) -> bool:
+    """Whether the locale is one of UTF-8 (POSIX, 8.2: the first of these that is set and not empty says it)."""
+    said = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environment.get(name))), "")
+    return said.upper().replace("-", "").partition(".")[2].startswith("UTF8")
 
 
 def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:

@@ -26,7 +26,8 @@ from syncbrok.pipeline.archive.plan import Group
 from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.archive.write import ArchiveDiffers, write_group
 from syncbrok.pipeline.schema import KINDS
-from tests.support.archive_log import WrittenLog
+from tests.support.archive_log import DAY_US, WrittenLog
+from tests.support.hostile_names import IN_FOLDERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,6 +105,29 @@ def test_each_row_once_however_often_it_runs(spark: SparkSession, log: WrittenLo
         both = rows(whole.read(spark, log.directory, str(out), kind), kind)
         assert both[: len(everything[kind])] == everything[kind]
         assert both[-10:] == logged(spark, log, kind)[-10:]
+
+
+def test_a_queue_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    """INTERFACES 5: folders have names as Spark escapes them, and any reader gets the names back. One that is too long
+    for a folder, or that Hive takes for none, is called otherwise there; a manifest and our readers know it. Before,
+    one such name kept the whole log from being archived."""
+    out = tmp_path / "an archive of 100% +?"
+    log = WrittenLog(tmp_path / "log", queues=IN_FOLDERS)
+    log.fill(1)
+    log.now_us -= DAY_US // 3  # of the same day, so that there is something to compact
+    log.fill(1)
+    assert archive(spark, log.directory, str(out), compact=True, group_bytes=1).compacted.files_before
+    check_same(spark, log, out)
+    files_of = archive_commit.manifests(Place(spark, str(out)))[0].files
+    assert {one.queue for one in files_of if one.kind == "messages"} == set(IN_FOLDERS)
+    folders = {one.name for one in (out / "messages").iterdir()}
+    assert len(folders) == len(IN_FOLDERS)
+    assert max(len(one.encode()) for one in folders) <= 255
+    read = {row["queue"] for row in spark.read.parquet(str(out / "messages")).select("queue").distinct().collect()}
+    assert read > set(IN_FOLDERS[:-3])
+    assert all("/" in name for name in read - set(IN_FOLDERS))
+    assert len(read) == len(IN_FOLDERS)
+    log.close()
 
 
 COMMITTED = {"rename:12": 2, "write:5": 1}

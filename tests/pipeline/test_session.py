@@ -129,6 +129,24 @@ def test_little_data_gets_a_java_that_compiles_quickly() -> None:
     assert "-XX:TieredStopAtLevel=1" not in launch_environment(given, little=False)["SPARK_SUBMIT_OPTS"]
 
 
+@pytest.mark.parametrize(
+    ("given", "is_set"),
+    [
+        ({}, True),
+        ({"LANG": "C"}, True),
+        ({"LC_ALL": "POSIX", "LANG": "de_DE.UTF-8"}, True),
+        ({"LC_ALL": "", "LANG": "C.UTF-8"}, False),
+        ({"LC_CTYPE": "en_GB.utf8", "LANG": "C"}, False),
+    ],
+)
+def test_java_calls_files_in_utf8(given: dict[str, str], is_set: bool) -> None:
+    """INTERFACES 5: a queue's folder can be made where the locale is the one of services and of cron, C; what somebody
+    has chosen stays."""
+    here = {name: os.environ.get(name, "") for name in ("JAVA_HOME", "PATH")}
+    launching = launch_environment({**given, **here}, little=True)
+    assert launching.get("LC_ALL") == ("C.UTF-8" if is_set else None)
+
+
 def test_what_is_shuffled_is_cut_by_the_cores_of_the_machine() -> None:
     """Some parts for each core, not the 200 of a cluster."""
     assert of_one_machine("4") == {"spark.sql.shuffle.partitions": "128"}

@@ -109,6 +109,12 @@ def test_options_of_a_reader_are_checked() -> None:
         read_options({"path": "x", "minPartitions": "64MiB"})
     with pytest.raises(BadSetting, match="queue is empty; leave it out for all"):
         read_options({"path": "x", "queue": " , "})
+    for text in ("[x]", "[", "[]", '["a", 1]'):
+        with pytest.raises(BadSetting, match="JSON list"):
+            read_options({"path": "x", "queue": text})
+    names = {" topic a , b": {"topic a", "b"}, '["a,b", "[c]", "d"]': {"a,b", "[c]", "d"}, '"q"': {'"q"'}}
+    for text, queues in names.items():
+        assert read_options({"path": "x", "queue": text}).query.queues == queues
     assert read_options({"path": "x", "PATH": "x", "owner": "me", "option.kind": "facts", "Verify": "true"}).path == "x"
 
 

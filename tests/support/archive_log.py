@@ -1,6 +1,7 @@
 """A log that a test writes record by record, segment by segment, over several days, as a broker would."""
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ QUEUES = ("007", "orders", "2024-01-02")
 class WrittenLog:
     """Every change is on the disk when its call returns. ``now_us`` is the time of what is written next."""
 
-    def __init__(self, directory: Path, seed: int = 1, **options: Any) -> None:
+    def __init__(self, directory: Path, seed: int = 1, queues: Sequence[str] = QUEUES, **options: Any) -> None:
         self.directory = directory
         self.now_us = START_US
         self._random = random.Random(seed)
         self.queues = tuple(
-            QueueSet(0, START_US, number, QueueName(name), QueueSettings()) for number, name in enumerate(QUEUES, 1)
+            QueueSet(0, START_US, number, QueueName(name), QueueSettings()) for number, name in enumerate(queues, 1)
         )
         self.subscribers = tuple(
             SubscriberSet(0, START_US, number, number, SubscriberId(f"s{number}"), 1, SubscriberSettings("http://s/"))
@@ -91,7 +92,7 @@ class WrittenLog:
             self.journal.id_key,
             sequence,
             time_us=self.now_us,
-            queue=chance.choice((1, 2, 3)),
+            queue=chance.choice(range(1, len(self.queues) + 1)),
             content=chance.randbytes(chance.choice((0, 20, 200))),
             **more,
         )

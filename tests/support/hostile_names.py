@@ -50,6 +50,17 @@ HOSTILE: Final = (
 )
 """each fits the rule of INTERFACES 5, and is another queue than every other"""
 
+IN_FOLDERS: Final = (
+    "topic a",
+    "a%2Fb?#c:d=\"q\" '*' \\ [^{x}]",
+    "e\u0301",
+    "\u00e9",
+    "\U0001f4e8" * 128,
+    "%" * 128,
+    "__HIVE_DEFAULT_PARTITION__",
+)
+"""a few of each kind that the folders of an archive could mistake: its tests take seconds for each"""
+
 REFUSED: Final = (
     "",
     ".",

@@ -129,9 +129,9 @@ def _compact(
     ranged = archive_rows.with_day(rows, kind).repartitionByRange(parts, *archive_rows.order_of(kind))
     write_rows(spark, ranged, kind, place.full(f"{folder}/{kind}"))
     everything = Borders([], name.last)
-    staged, after = read_back(spark, place, folder, name, everything)
+    staged, after = read_back(spark, place, folder, name, everything, lambda _: rows)
     uris = [place.full(one.path) for one in batch.files]
-    frame = archive_rows.files(spark, kind, place.full(kind), uris)
+    frame = archive_rows.files(spark, kind, place.full(kind), uris, archive_files.others(batch.files))
     before = archive_rows.file_tallies(archive_rows.tally_files(frame, kind, everything), everything)
     _compare(kind, _by_folder(before), _by_folder(after))
     replaced = {one.path for one in batch.files}

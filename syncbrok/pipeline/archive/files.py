@@ -1,6 +1,6 @@
 """Reading an archive: the rows of the files that its manifests name, and nothing else that lies there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that everybody knows them by
@@ -41,7 +41,14 @@ def rows_of(spark: SparkSession, place: Place, kind: str, files: Sequence[DataFi
     if not files:
         return spark.createDataFrame([], schema.ddl(schema.columns_of(kind)))
     uris = [place.full(one.path) for one in files]
-    return archive_rows.files(spark, kind, place.full(kind), uris).select(*archive_rows.names(kind))
+    found = archive_rows.files(spark, kind, place.full(kind), uris, others(files))
+    return found.select(*archive_rows.names(kind))
+
+
+def others(files: Iterable[DataFile]) -> dict[str, str]:
+    """By what their folders call them, the names of those queues whose folders have others."""
+    called = ((archive_rows.folder_of(one.path, one.kind)[0], one.queue) for one in files)
+    return {folder: queue for folder, queue in called if folder is not None and queue is not None and folder != queue}
 
 
 def without_known(

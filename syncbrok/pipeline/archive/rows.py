@@ -1,13 +1,18 @@
 """Rows of an archive as data frames: what is written into files, what is read from them, and their checksums.
 
 A file has all columns of its kind but ``queue``, which stands in its path beside ``day``: the UTC day of ``time``
-(``recorded`` of a delivery). Rows without a queue lie in Hive's ``__HIVE_DEFAULT_PARTITION__``, which no queue can be
-called. Facts lie by day alone.
+(``recorded`` of a delivery). Rows without a queue lie in Hive's ``__HIVE_DEFAULT_PARTITION__``. Facts lie by day alone.
+
+Spark escapes a queue's name for its folder, and unescapes it (``%XX`` for what file systems and Hive mind; the rest of
+Unicode stands as it is). A name that would be longer than a folder's may be, or that Hive would take for none, has its
+beginning, a slash and a digest instead: no queue's name has a slash, so this is no other queue.
+Manifests have the name.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -18,6 +23,15 @@ from syncbrok.pipeline import schema
 from syncbrok.pipeline.archive.manifest import Stretch, Tally
 
 _NO_QUEUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_FOLDER_BYTES_MAX: Final = 255 - len("queue=")
+"""of an escaped name, where file systems take 255 for a folder's"""
+_ESCAPED: Final = r"""'[\\x01-\\x1F"#%\'*/:=?\\\\\\x7F{\\[\\]^]'"""
+"""what Spark writes as ``%XX`` (``ExternalCatalogUtils.escapePathName``), three bytes for one"""
+_IN_FOLDER: Final = (
+    f"if(queue = '{_NO_QUEUE}' or octet_length(queue) > {_FOLDER_BYTES_MAX // 3} "
+    f"and octet_length(regexp_replace(queue, {_ESCAPED}, '%XX')) > {_FOLDER_BYTES_MAX}, "
+    "concat(substring(queue, 1, 30), '/', substring(sha2(queue, 256), 1, 32)), queue)"
+)
 _DAY_US: Final = 86_400_000_000
 _MASK32: Final = (1 << 32) - 1
 _MASK64: Final = (1 << 64) - 1
@@ -50,27 +64,44 @@ def order_of(kind: str) -> tuple[str, ...]:
     return (*PARTITIONED_BY[kind], "sequence", *(("position",) if kind == "deliveries" else ()))
 
 
+def by_folder(rows: DataFrame, kind: str) -> DataFrame:
+    """With what its folder calls a queue in place of its name."""
+    return rows.withColumn("queue", F.expr(_IN_FOLDER)) if "queue" in PARTITIONED_BY[kind] else rows
+
+
+def is_other(queue: str | None) -> bool:
+    """Whether a folder calls its queue by another name than its own."""
+    return queue is not None and "/" in queue
+
+
+def others(rows: DataFrame) -> dict[str, str]:
+    """By what their folders call them, the names of those queues of ``rows`` whose folders have others."""
+    named = rows.select(F.expr(_IN_FOLDER).alias("called"), "queue").where("called <> queue").distinct()
+    return {row["called"]: row["queue"] for row in named.collect()}
+
+
 def folder_of(path: str, kind: str) -> tuple[str | None, str]:
-    """Queue and day of the folder that a file of ``kind`` lies in."""
+    """What the folder that a file of ``kind`` lies in calls its queue, and its day."""
     values = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
     queue = values.get("queue", _NO_QUEUE) if "queue" in PARTITIONED_BY[kind] else _NO_QUEUE
     return (None if queue == _NO_QUEUE else unquote(queue)), values["day"]
 
 
-def folder(queue: str | None, day: str, kind: str) -> str:
-    """The folder, relative to the archive, of a kind's rows of a queue and a day."""
-    by_queue = f"queue={queue or _NO_QUEUE}/" if "queue" in PARTITIONED_BY[kind] else ""
-    return f"{kind}/{by_queue}day={day}"
-
-
-def files(spark: SparkSession, kind: str, base: str, uris: Sequence[str]) -> DataFrame:
-    """The rows of these files below ``base``, with Spark's hidden ``_metadata``; ``uris`` is not empty."""
+def files(
+    spark: SparkSession, kind: str, base: str, uris: Sequence[str], others: Mapping[str, str] | None = None
+) -> DataFrame:
+    """The rows of these files below ``base``, with Spark's hidden ``_metadata``; ``uris`` is not empty. ``others``: see
+    the function of this name."""
     by = PARTITIONED_BY[kind]
     inside = [f"`{one.name}` {one.spark}" for one in schema.columns_of(kind) if one.name not in by]
     in_path = [f"`{name}` {'date' if name == 'day' else 'string'}" for name in by]
     # A name is a name: without the option a "[" or "*" in the archive's path would be taken for a pattern.
     reader = spark.read.schema(", ".join(inside + in_path)).option("basePath", base).option("__globPaths__", "false")
-    return reader.parquet(*uris)
+    found = reader.parquet(*uris)
+    if not others:
+        return found
+    names = F.create_map(*map(F.lit, chain.from_iterable(others.items())))
+    return found.withColumn("queue", F.coalesce(F.try_element_at(names, F.col("queue")), F.col("queue")))
 
 
 # -- counts and checksums ---------------------------------------------------------------------------------------------

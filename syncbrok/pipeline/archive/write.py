@@ -61,7 +61,7 @@ def write_group(spark: SparkSession, place: Place, group: Group, uuid: bytes, re
     cuts = Borders(borders(group), name.last)
     checked = checksums(spark, group.segments, uuid)
     read_were = {kind: write_rows(spark, read(kind), kind, place.full(f"{folder}/{kind}")) for kind in KINDS}
-    staged, by_file = read_back(spark, place, folder, name, cuts)
+    staged, by_file = read_back(spark, place, folder, name, cuts, read)
     found = rows.merged(one.rows for one in by_file)
     compare(read_were, found, f"sequences {name.first} to {name.last}")
     _check_facts(spark, place, folder, group, found)
@@ -91,7 +91,7 @@ def write_rows(spark: SparkSession, frame: DataFrame, kind: str, uri: str) -> Ta
     seen = Observation()
     # Of a task that is repeated only the one that counts is seen; were one seen twice, the files would differ from it.
     observed = rows.hashed(frame, kind).observe(seen, *rows.aggregates()).drop("hash")
-    ordered = rows.with_day(observed, kind).sortWithinPartitions(*rows.order_of(kind))
+    ordered = rows.with_day(rows.by_folder(observed, kind), kind).sortWithinPartitions(*rows.order_of(kind))
     with set_for_now(spark, SETTINGS):
         writer = ordered.write.mode("errorifexists").option("compression", "zstd")
         writer.partitionBy(*rows.PARTITIONED_BY[kind]).parquet(uri)
@@ -99,22 +99,38 @@ def write_rows(spark: SparkSession, frame: DataFrame, kind: str, uri: str) -> Ta
 
 
 def read_back(
-    spark: SparkSession, place: Place, folder: str, name: Name, cuts: Borders
+    spark: SparkSession, place: Place, folder: str, name: Name, cuts: Borders, read: Read
 ) -> tuple[list[Staged], list[FileRows]]:
     """What Spark has written below ``folder``, from the disk: the files as the manifest will name them, and counts and
-    checksums of their rows."""
+    checksums of their rows. ``read`` gives the rows that were written; it is asked only for names that the folders do
+    not have."""
     entries = [one for one in place.walk(folder) if one.path.endswith(".parquet")]
     place.settle(one.path for one in entries)
     kinds = sorted({one.path.removeprefix(f"{folder}/").partition("/")[0] for one in entries})
     if not kinds:
         return [], []
     uris = {kind: place.full(f"{folder}/{kind}") for kind in kinds}
-    frames = [rows.tally_files(rows.files(spark, kind, uri, [uri]), kind, cuts) for kind, uri in uris.items()]
+    others = {kind: rows.others(read(kind)) for kind in kinds if _calls_others(entries, f"{folder}/{kind}/", kind)}
+    frames = [
+        rows.tally_files(rows.files(spark, kind, uri, [uri], others.get(kind)), kind, cuts)
+        for kind, uri in uris.items()
+    ]
     found = rows.file_tallies(_united(frames), cuts)
-    return _named(entries, folder, name, found), found
+    return _named(entries, folder, name, found, others), found
 
 
-def _named(entries: Sequence[Entry], folder: str, name: Name, found: Sequence[FileRows]) -> list[Staged]:
+def _calls_others(entries: Sequence[Entry], below: str, kind: str) -> bool:
+    paths = {one.path.removeprefix(below) for one in entries if one.path.startswith(below)}
+    return any(rows.is_other(rows.folder_of(path, kind)[0]) for path in paths)
+
+
+def _named(
+    entries: Sequence[Entry],
+    folder: str,
+    name: Name,
+    found: Sequence[FileRows],
+    others: Mapping[str, Mapping[str, str]],
+) -> list[Staged]:
     """Names that the next attempt gives again: by the range of the manifest and a number in the folder."""
     by_file: dict[tuple[str, str | None, str, str], list[FileRows]] = {}
     for one in found:
@@ -124,11 +140,12 @@ def _named(entries: Sequence[Entry], folder: str, name: Name, found: Sequence[Fi
     for entry in sorted(entries):
         relative = entry.path.removeprefix(f"{folder}/")
         kind, file = relative.partition("/")[0], relative.rpartition("/")[2]
-        queue, day = rows.folder_of(relative, kind)
+        called, day = rows.folder_of(relative, kind)
+        queue = None if called is None else others.get(kind, {}).get(called, called)
         parts = by_file.get((kind, queue, day, file), [])
         if not parts:
             continue  # a file without rows: nothing to name
-        target = rows.folder(queue, day, kind)
+        target = relative.rpartition("/")[0]
         numbers[target] = numbers.get(target, -1) + 1
         path = f"{target}/{name.stem}-{numbers[target]:05d}.parquet"
         staged.append(Staged(entry.path, _data_file(kind, queue, day, path, entry.bytes, parts)))

@@ -1,10 +1,11 @@
 """The log as a data source of Spark: ``spark.read.format("syncbrok")`` and ``readStream``; its sink is ``sink``.
 
 Options: ``kind`` (messages, deliveries, facts), ``columns`` (a comma list: Spark prunes none for a source in Python),
-``queue`` (a name or a comma list), ``since`` and ``until`` (on ``time``; RFC 3339 or Unix seconds; from and before),
-``verify`` (checksums; true), ``pushdown`` (filters are handed down, where ``spark.sql.python.filterPushdown.enabled``
-is on; false), ``partitionBytes`` (512 MiB) and ``minPartitions`` (as many as this machine has cores). A batch is one
-look at the log: what was on the disk when it was planned.
+``queue`` (a name, a comma list, or a JSON list where a name holds a comma or begins with ``[``), ``since`` and
+``until`` (on ``time``; RFC 3339 or Unix seconds; from and before), ``verify`` (checksums; true), ``pushdown`` (filters
+are handed down, where ``spark.sql.python.filterPushdown.enabled`` is on; false), ``partitionBytes`` (512 MiB) and
+``minPartitions`` (as many as this machine has cores). A batch is one look at the log: what was on the disk when it was
+planned.
 """
 
 from collections.abc import Iterable, Iterator

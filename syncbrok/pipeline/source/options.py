@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+import orjson
+
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_bytes, parse_time_us
 from syncbrok.pipeline import schema
@@ -52,7 +54,7 @@ def read_options(options: Mapping[str, str], given: Sequence[Field] | None = Non
     query = Query(
         kind,
         columns,
-        _names(options, "queue"),
+        _queues(options),
         parsed(parse_time_us, options, "since", TIME_MIN_US),
         parsed(parse_time_us, options, "until", TIME_MAX_US),
         (),
@@ -97,6 +99,23 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
     if not value.strip().isdecimal() or int(value) < 1:
         raise BadSetting(f"{name} is {value!r}; it must be a whole number from 1 on", option=name)
     return int(value)
+
+
+def _queues(options: Mapping[str, str]) -> frozenset[str] | None:
+    """A name, a comma list, or where a name holds a comma or begins with ``[``, a JSON list. Raises ``BadSetting``."""
+    given = options.get("queue", "").strip()
+    if not given.startswith("["):
+        return _names(options, "queue")
+    try:
+        listed = orjson.loads(given)
+    except ValueError:
+        listed = None
+    if not isinstance(listed, list) or not listed or not all(isinstance(one, str) for one in listed):
+        raise BadSetting(
+            'queue begins with "[" and is no JSON list of names; write a name that begins so in one: ["[c]", "a,b"]',
+            option="queue",
+        )
+    return frozenset(listed)
 
 
 def _names(options: Mapping[str, str], name: str) -> frozenset[str] | None:
