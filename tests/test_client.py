@@ -108,6 +108,26 @@ async def test_a_queue_that_is_not_there_is_told_once(client: Client) -> None:
     assert all(outcome is outcomes[0] for outcome in outcomes)
 
 
+@pytest.mark.parametrize("text", ["a b", "..", "a\r\nX-Y: z", "x?y#z", "a/b", "%zz", "\u00e9"])
+async def test_what_is_asked_for_is_one_segment_of_a_path(broker: BrokerProcess, client: Client, text: str) -> None:
+    """INTERFACES 5: names and ids go out percent-encoded, whatever they hold: what is none is refused by the broker,
+    and never another request or another path."""
+    with pytest.raises(Refused) as refused:
+        await client.message(text)
+    assert refused.value.status == 400
+    if text in ("..", "a\r\nX-Y: z", "a/b"):
+        with pytest.raises(Refused) as refused:
+            await client.pull(text, wait_s=0.0)
+        assert refused.value.status == 400
+    else:
+        await client.declare(text)
+        assert (await client.publish(text, "x")).id
+        (lent,) = await client.pull(text, wait_s=5.0)
+        assert (lent.text(), await client.acknowledge(lent)) == ("x", 1)
+    queues = broker.request("GET", "/v1/queues").json()["queues"]
+    assert {one["name"] for one in queues} <= {text, "shop"}
+
+
 async def test_a_broker_that_is_killed_gets_each_message_once(broker: BrokerProcess) -> None:
     """RULES 4: what is repeated after silence carries the key it had; kill -9 in the middle, nothing twice and nothing
     missing."""

@@ -13,7 +13,7 @@ from syncbrok.client.consuming import Consumption
 from syncbrok.client.messages import Content, Draft, Parent, Pending, Published
 from syncbrok.client.received import Handle, Received
 from syncbrok.client.streaming import Subscription
-from syncbrok.client.transport import Transport
+from syncbrok.client.transport import Transport, segment
 
 _ENDED: Final = frozenset({"complete", "dead", "expired", "dropped"})
 _LOOK_S: Final = 0.05
@@ -108,7 +108,7 @@ class Client:
     async def message(self, message: Published | str) -> dict[str, Any]:
         """What ``GET /v1/messages/{id}`` shows: state, deliveries, attempts, why it waits."""
         id_ = message if isinstance(message, str) else message.id
-        shown: dict[str, Any] = await self._transport.request("GET", f"/v1/messages/{id_}")
+        shown: dict[str, Any] = await self._transport.request("GET", f"/v1/messages/{segment(id_)}")
         return shown
 
     # -- consuming ----------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Client:
     async def extend(self, message: Received, lease_s: float = 30.0) -> None:
         """Keep it so long from now on. Raises ``Refused`` (410) where it is not lent to us any more."""
         asked = orjson.dumps({"lease": lease_s})
-        await self._transport.request("POST", f"/v1/leases/{message.lease}:extend", asked)
+        await self._transport.request("POST", f"/v1/leases/{segment(message.lease)}:extend", asked)
 
     def consumer(
         self,

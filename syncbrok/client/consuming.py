@@ -10,7 +10,7 @@ import orjson
 
 from syncbrok.client.errors import ClientError
 from syncbrok.client.received import Handle, Received, Refuse, handled, received
-from syncbrok.client.transport import Transport, queue_path
+from syncbrok.client.transport import Transport, queue_path, segment
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ async def acknowledge(transport: Transport, leases: list[str]) -> int:
 
 async def refuse(transport: Transport, lease: str, reason: str, delay_s: float | None) -> None:
     asked = {"reason": reason, **({} if delay_s is None else {"delay": delay_s})}
-    await transport.request("POST", f"/v1/leases/{lease}:nack", orjson.dumps(asked))
+    await transport.request("POST", f"/v1/leases/{segment(lease)}:nack", orjson.dumps(asked))
 
 
 async def each(

@@ -94,9 +94,14 @@ class Transport:
         return found
 
 
+def segment(name: str) -> str:
+    """A name, an id or a lease as one segment of a path, percent-encoded."""
+    return quote(name, safe="")
+
+
 def queue_path(queue: str) -> str:
-    """Where a queue is found, its name percent-encoded."""
-    return f"/v1/queues/{quote(queue, safe='')}"
+    """Where a queue is found."""
+    return f"/v1/queues/{segment(queue)}"
 
 
 def _problem(written: bytes) -> dict[str, Any]:

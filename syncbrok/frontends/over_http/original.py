@@ -98,7 +98,7 @@ def _is_subscribed(surface: Surface, queue: QueueName, endpoint: str) -> bool:
             return False
 
 
-_QUEUE: Final = Parameter("queue", "Name of the queue.", {"type": "string"}, required=True)
+_QUEUE: Final = Parameter("queue", "Name of the queue as it is, in UTF-8.", {"type": "string"}, required=True)
 
 ROUTES: Final = (
     Route(
