@@ -39,7 +39,8 @@ format: $(VENV)/.installed-dev  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: $(VENV)/.installed-dev  ## kill -9 under traffic, over and over, for SECONDS (default: an hour)
+soak: $(VENV)/.installed-dev  ## each call of the disk fails; then kill -9 under traffic, over and over, for SECONDS (default: an hour)
+	@$(BIN)/python -m tests.soak --disk
 	@exec $(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600) $(ARGS)
 
 bench: $(VENV)/.installed-dev  ## measure every row, or those in ARGS, beside the ceilings of this machine (needs wrk and nginx)

@@ -49,7 +49,7 @@ from syncbrok.frontends.passing import Passing
 from syncbrok.frontends.topics import Topics
 from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
-from syncbrok.model.errors import Draining, Fatal
+from syncbrok.model.errors import Draining, Fatal, LogFull
 from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.units import endpoint_scheme
 from syncbrok.space.budgets import Budgets
@@ -131,7 +131,7 @@ async def serve(
             signals.drain = lambda: tasks.create_task(space.drain())
             try:
                 if queues is not None:
-                    await apply_queues(queues.file, space.channels, lambda: existing(space))
+                    await _apply(queues, space)
                 again = Reload(config, read_config, http.set_tokens)
                 signals.reload = lambda: tasks.create_task(_reload(again, queues, variables, space))
                 await guests.delete_leftovers()
@@ -188,6 +188,15 @@ def _webhooks(space: Space, queue: str) -> Iterator[str]:
         yield from (one.id for one in subscribers if endpoint_scheme(one.settings.endpoint) in ("http", "https"))
         if after is None:
             return
+
+
+async def _apply(queues: Queues, space: Space) -> None:
+    """On a full disk the broker serves with what is declared: what it holds can be delivered, and that makes room."""
+    try:
+        await apply_queues(queues.file, space.channels, lambda: existing(space))
+    except LogFull as full:
+        mend = "make room, then SIGHUP applies the file"
+        _log.error("syncbrok.broker.queues_not_applied", extra={"detail": full.detail, "mend": mend})
 
 
 async def _reload(again: Reload, queues: Queues | None, variables: Mapping[str, str], space: Space) -> None:

@@ -4,7 +4,7 @@ from typing import IO, Any, Final
 
 import click
 
-from syncbrok.model.errors import ClientFault, Fatal, SyncbrokError
+from syncbrok.model.errors import ClientFault, Fatal, LogFull, SyncbrokError
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -12,6 +12,7 @@ NOT_FOUND: Final = 3
 REFUSED: Final = 4
 UNREACHABLE: Final = 5
 LOG_CORRUPT: Final = 65
+LOG_FULL: Final = 73
 LOG_FAILED: Final = 74
 LOG_LOCKED: Final = 75
 
@@ -24,7 +25,8 @@ Exit codes:
   4   the broker refused it: a conflict, a wrong setting, no permission
   5   the broker cannot be reached
   65  the log is damaged
-  74  writing the log failed
+  73  no room on the disk for the log
+  74  the disk failed: reading, writing or fsyncing the log
   75  another process has the log open"""
 
 
@@ -44,5 +46,16 @@ class CommandFailed(click.ClickException):
 
 def from_error(error: SyncbrokError) -> CommandFailed:
     """The end of a command that met ``error``."""
-    code = error.exit_code if isinstance(error, Fatal) else REFUSED if isinstance(error, ClientFault) else FAILED
-    return CommandFailed(error.detail, code)
+    return CommandFailed(error.detail, _code(error))
+
+
+def _code(error: SyncbrokError) -> int:
+    match error:
+        case Fatal():
+            return error.exit_code
+        case LogFull():
+            return LOG_FULL
+        case ClientFault():
+            return REFUSED
+        case _:
+            return FAILED

@@ -72,7 +72,7 @@ def prepare_blank(path: Path, room_bytes: int, least_bytes: int, hurry: Callable
             else:
                 os.ftruncate(descriptor, 0)
                 files.write_at(descriptor, bytes(least_bytes), 0, path)
-            files.sync(descriptor, path)
+            files.sync_new(descriptor, path)
         finally:
             os.close(descriptor)
     except OSError as problem:
@@ -85,4 +85,4 @@ def _fill(descriptor: int, path: Path, room_bytes: int, hurry: Callable[[], bool
         if hurry():
             break
         files.write_at(descriptor, zeros[: room_bytes - at], at, path)
-        files.sync(descriptor, path)
+        files.sync_new(descriptor, path)

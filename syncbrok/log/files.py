@@ -27,6 +27,31 @@ def write_problem(problem: OSError, path: Path) -> LogFull | LogFailed:
     )
 
 
+_NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
+                       errno.ELOOP, errno.ENAMETOOLONG})  # fmt: skip
+"""a directory that this user cannot have: the disk is well"""
+
+
+def opening_problem(problem: OSError, directory: Path) -> LogFull | LogFailed | OSError:
+    """What an error while the log in ``directory`` is opened means; itself where the directory cannot be used, which
+    whoever chose it can mend."""
+    if problem.errno in _NOT_OURS:
+        return problem
+    if problem.errno in NO_ROOM:
+        return LogFull(f"no room to open the log in {directory}: {problem.strerror}; make room on its disk")
+    return LogFailed(f"opening the log in {directory} failed: {problem}; look at the disk, then start again")
+
+
+@contextmanager
+def if_there_is_room() -> Iterator[None]:
+    """What finds no room inside is left as it is; nothing depends on it."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno not in NO_ROOM:
+            raise
+
+
 def write_at(descriptor: int, data: bytes, offset: int, path: Path) -> None:
     """One ``pwrite``. Raises ``LogFull`` or ``LogFailed``.
 
@@ -77,32 +102,36 @@ def sync(descriptor: int, path: Path) -> None:
         raise LogFailed(f"fsync of {path} failed: {problem.strerror}; never tried again", file=path.name) from problem
 
 
-def sync_directory(directory: Path) -> None:
-    """Make names durable: without it a crash may forget a file that was renamed or removed. Raises ``LogFailed``."""
+def sync_new(descriptor: int, path: Path) -> None:
+    """As ``sync``, for a file that nobody relies on before it has its name: where there was no room it is made anew,
+    so that is ``LogFull``."""
     try:
-        descriptor = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        os.fdatasync(descriptor)
     except OSError as problem:
-        raise LogFailed(f"fsync of {directory} failed: {problem.strerror}", file=str(directory)) from problem
+        raise write_problem(problem, path) from problem
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names durable: without it a crash may forget a file that was renamed or removed. Raises ``LogFull`` (names
+    are not lost for want of room; ask again) or ``LogFailed``."""
+    with new_names(directory):
+        pass
 
 
 @contextmanager
 def new_names(directory: Path) -> Iterator[None]:
     """Names that change inside are durable afterwards, as with ``sync_directory``. The directory is opened first: once
-    a name has changed, it must not lack a descriptor. Raises ``NoDescriptors``, ``LogFailed``."""
+    a name has changed, it must not lack a descriptor. Raises ``NoDescriptors``, ``LogFull``, ``LogFailed``."""
     try:
         descriptor = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as problem:
-        raise LogFailed(f"opening {directory} failed: {problem.strerror}", file=str(directory)) from problem
+        raise write_problem(problem, directory) from problem
     try:
         yield
         try:
             os.fsync(descriptor)
         except OSError as problem:
-            raise LogFailed(f"fsync of {directory} failed: {problem.strerror}", file=str(directory)) from problem
+            raise write_problem(problem, directory) from problem
     finally:
         os.close(descriptor)
 
@@ -124,7 +153,7 @@ def replace_file(path: Path, data: bytes) -> None:
             descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 write_at(descriptor, data, 0, temporary)
-                sync(descriptor, temporary)
+                sync_new(descriptor, temporary)
             finally:
                 os.close(descriptor)
             temporary.rename(path)
@@ -144,17 +173,26 @@ def give_room(descriptor: int, length: int) -> bool:
 
 
 def take_lock(directory: Path) -> int:
-    """The descriptor that holds the log's exclusive lock; closing it lets go. Raises ``LogLocked``."""
+    """The descriptor that holds the exclusive lock of the log in ``directory``, which is made; closing it lets go.
+    Raises ``LogLocked``, and what ``opening_problem`` says."""
     path = directory / "lock"
-    descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
+    try:
+        make_directory(directory)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
+    except OSError as problem:
+        raise opening_problem(problem, directory) from problem
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+    except BlockingIOError as problem:
         holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
         os.close(descriptor)
         raise LogLocked(
             f"the log in {directory} is open in process {holder}; stop it first", process=holder
         ) from problem
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+    except OSError as problem:
+        if problem.errno not in NO_ROOM:  # without room it says no number, and is held all the same
+            os.close(descriptor)
+            raise opening_problem(problem, directory) from problem
     return descriptor

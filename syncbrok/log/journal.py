@@ -16,6 +16,7 @@ import os
 import uuid as uuids
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -68,15 +69,11 @@ class Journal:
         self.damaged, self.scrub, self.ages = self._catalogue.damaged, self._catalogue.scrub, Ages(self._catalogue)
         self._reader = Reader(self._catalogue, lambda: self.next_sequence)
         self.replay, self.replay_runs = self._reader.replay, partial(read_facts, self._catalogue)
+        self.read_many, self.stands_in = self._reader.messages, self._reader.stands_in
+        self.rows_of, self.children_of = self._reader.rows_of, self._reader.children_of
         self.inherited = self._reader.inherited
-        self.read_many = self._reader.messages
-        self.stands_in = self._reader.stands_in
-        self.rows_of = self._reader.rows_of
-        self.children_of = self._reader.children_of
-        self.queue_sequences = self._reader.queue_sequences
-        self.place_of = self._reader.place_of
-        self.with_key = self._reader.with_key
-        self.with_idempotency_key = self._reader.with_idempotency_key
+        self.queue_sequences, self.place_of = self._reader.queue_sequences, self._reader.place_of
+        self.with_key, self.with_idempotency_key = self._reader.with_key, self._reader.with_idempotency_key
         self._recent = Recent()
         self._reserve = Reserve(directory, options.reserve_bytes)
         self._changing = Lock()
@@ -104,21 +101,19 @@ class Journal:
         """Take the lock, recover what is there. An empty directory makes an empty log without a segment:
         ``needs_roll`` is true then. ``progress`` is told (segments looked at, segments in all). Raises ``LogLocked``,
         ``LogCorrupt``, ``LogFull`` or ``LogFailed``."""
-        files.make_directory(directory)
         lock = files.take_lock(directory)
         try:
             recovered = recover(directory, progress)
             if recovered.report.broken:
                 log.warning("syncbrok.log.tail_cut", extra=recovered.report._asdict())
-            for path in recovered.leftovers:
-                retention.drop(path, clock_us())
+            retention.drop_leftovers(recovered.leftovers, clock_us())
             journal = cls(directory, options, clock_us, recovered, lock)
             journal._reserve.make()
             if recovered.header:
                 journal._mark(clean=False)
         except OSError as problem:
             os.close(lock)
-            raise LogFailed(f"opening the log in {directory} failed: {problem}") from problem
+            raise files.opening_problem(problem, directory) from problem
         except BaseException:
             os.close(lock)
             raise
@@ -157,10 +152,7 @@ class Journal:
 
     def has_room(self) -> bool:
         """After ``LogFull``: whether appending may be tried again."""
-        try:
-            return self._reserve.has_room()
-        except OSError:
-            return False
+        return self._reserve.has_room()
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -237,23 +229,22 @@ class Journal:
 
     # -- segments -----------------------------------------------------------------------------------------------------
 
-    def roll(self, opened: SegmentOpened) -> None:
+    def roll(self, opened: SegmentOpened, *, essential: bool = False) -> None:
         """Seal the active segment, if there is one, and begin the next with ``opened``, whose sequence must be
         ``roll_sequence``. Raises ``LogFull``: there is no room for another segment, the active one stays; or, where it
-        was sealed already, there is none. Raises ``LogFailed``."""
+        was sealed already, there is none. Raises ``LogFailed``. ``essential``: as for ``write``."""
         with self._writing:
             assert opened.sequence == self.roll_sequence, f"{opened.sequence}, not {self.roll_sequence}"
             self._written = self._prepared = self._prepared + 2  # one for the seal, one for the snapshot
             header = SegmentHeader(self.uuid, self.id_key, opened.sequence, opened.time_us)
             first = encode(opened, batch=self._written, synced_through=opened.sequence - 1)
             try:
-                blank = self._blank.wait(SEGMENT_HEADER_BYTES + len(first))
-                if self._active is not None:
-                    self._seal(self._active, opened.time_us)
-                active = ActiveSegment.create(blank, header, first, opened, every_write_synced=self._always)
+                active = self._begin(header, first, opened)
             except LogFull:
                 self._reserve.short = True
-                raise
+                if not essential or not self._reserve.release():
+                    raise
+                active = self._begin(header, first, opened)
             self.next_sequence = opened.sequence + 1
             index = SegmentIndex(opened.sequence)
             index.extend(first, SEGMENT_HEADER_BYTES, [0])
@@ -263,6 +254,12 @@ class Journal:
             self._adopt(active, index)
             self._mark(clean=False)
             self._blank.begin(SEGMENT_HEADER_BYTES + 2 * len(first))
+
+    def _begin(self, header: SegmentHeader, first: bytes, opened: SegmentOpened) -> ActiveSegment:
+        blank = self._blank.wait(SEGMENT_HEADER_BYTES + len(first))
+        if self._active is not None:
+            self._seal(self._active, opened.time_us)
+        return ActiveSegment.create(blank, header, first, opened, every_write_synced=self._always)
 
     def _seal(self, active: ActiveSegment, time_us: int) -> None:
         self._sync()
@@ -291,29 +288,29 @@ class Journal:
 
     def drop_oldest(self) -> None:
         """Take the oldest segment out of the log (what it still owes was carried along before). Where an archive is
-        configured it is copied there first. Its file is unlinked by a later ``sweep``. Raises ``LogFailed``, and
-        ``OSError`` from the archive or where it is ``held_back`` (then it stays)."""
+        configured it is copied there first. Its file is unlinked by a later ``sweep``. Raises ``LogFailed``, and where
+        it stays: ``LogFull``, ``OSError`` from the archive or where it is ``held_back``."""
         parts = self._catalogue.parts
         assert len(parts) > 1, "the last segment stays"
-        info, archive = parts[0].info, self._options.archive
+        info = parts[0].info
         assert info.sealed, "only a sealed segment is dropped"
-        if self.held_back(info):
-            raise retention.NotArchived(f"{info.path} is not in the pipeline's archive")
-        if isinstance(archive, Path) and not retention.may_drop(info.path, archive):
-            retention.archive_segment(info.path, archive)
+        retention.archive_first(info.path, self._options.archive)
         with self._changing:
-            # First the decision, then the deed: a start in between finishes it.
+            # First the decision, then the deed: a start in between finishes it, and so does a sweep.
+            self._save_mark(clean=False, oldest=parts[1].info.base)
             self._oldest = parts[1].info.base
-            self._save_mark(clean=False)
             # Readers know of it before the file goes: who does not find the file looks again, and elsewhere.
             self._catalogue.dropped(info.base)
             try:
-                retention.drop(info.path, self._clock_us())
+                retention.drop_leftovers([info.path], self._clock_us())
             except OSError as problem:
                 raise LogFailed(f"dropping {info.path} failed: {problem}") from problem
 
     def sweep(self, now_us: int) -> None:
-        """Unlink what was dropped a while ago."""
+        """Unlink what was dropped a while ago. Raises ``OSError`` or ``LogFailed``."""
+        bases = segment.segment_bases(self._directory) if self._oldest else ()
+        left = [segment.segment_path(self._directory, base) for base in bases if base < self._oldest]
+        retention.drop_leftovers(left, now_us)
         gone = retention.sweep(self._directory, now_us)
         if gone:
             log.info("syncbrok.log.swept", extra={"files": gone})
@@ -363,20 +360,20 @@ class Journal:
         return saved is None or saved.durable < self.durable_sequence
 
     def _mark(self, *, clean: bool) -> None:
+        parts = self._catalogue.parts
         with self._changing:
-            self._save_mark(clean=clean)
+            try:
+                self._save_mark(clean=clean, oldest=self._oldest or (parts[0].info.base if parts else 0))
+            except LogFull:
+                log.warning("syncbrok.log.no_watermark")  # without a new one less is vouched for, and that is all
 
-    def _save_mark(self, *, clean: bool) -> None:
+    def _save_mark(self, *, clean: bool, oldest: int) -> None:
         parts = self._catalogue.parts
         if not parts:
             return
         self._marked_us = self._clock_us()
-        oldest = self._oldest or parts[0].info.base
         base, end = parts[-1].info.base, self._durable_end if self._active else parts[-1].info.bytes
-        try:
-            self._watermark.save(Mark(self.uuid, self.durable_sequence, base, end, self._marked_us, oldest, clean))
-        except LogFull:
-            log.warning("syncbrok.log.no_watermark")  # only the first one needs room; without it less is vouched for
+        self._watermark.save(Mark(self.uuid, self.durable_sequence, base, end, self._marked_us, oldest, clean))
 
     def close(self) -> None:
         """Make everything durable, say that it is, let go of the lock. A failed journal only lets go."""
@@ -391,7 +388,8 @@ class Journal:
                     if self._active is not None:
                         self._catalogue.write_active_sidecar(self._active.path, self._active.crc)
                     self._mark(clean=True)
-                self._blank.path.unlink(missing_ok=True)
+                with suppress(OSError):  # the next start takes it away
+                    self._blank.path.unlink()
         finally:
             self._writing.closed = True
             if self._active is not None:

@@ -19,10 +19,11 @@ from syncbrok.log import blank, files, segment, sidecar, stream, watermark
 from syncbrok.log.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, read_header, walk_verified
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, VERSION
+from syncbrok.log.reserve import Reserve
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, corrupt_error
 from syncbrok.log.verdict import NO_SEAL, Signs, Verdict, judge
 from syncbrok.log.watermark import Mark
-from syncbrok.model.errors import LogCorrupt
+from syncbrok.model.errors import LogCorrupt, LogFull
 
 _UNFINISHED = (blank.NAME, f"{watermark.NAME}.tmp", "*.broken.tmp")
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
@@ -90,11 +91,22 @@ Progress = Callable[[int, int], None]
 
 
 def recover(directory: Path, progress: Progress | None = None) -> Recovered:
-    """Make the log in ``directory`` (whose lock is held) whole. Raises ``LogCorrupt``, ``LogFull``, ``LogFailed``."""
+    """Make the log in ``directory`` (whose lock is held) whole. Where the disk is full the reserve is released for it.
+    Raises ``LogCorrupt``, ``LogFull``, ``LogFailed``."""
+    try:
+        return _recover(directory, progress)
+    except LogFull:
+        if not Reserve(directory, 0).release():
+            raise
+        return _recover(directory, progress)
+
+
+def _recover(directory: Path, progress: Progress | None) -> Recovered:
     started_s = time.monotonic()
     for name in _UNFINISHED:
         for leftover in directory.glob(name):
-            leftover.unlink()
+            with files.if_there_is_room():
+                leftover.unlink()
     mark = watermark.read(directory)
     oldest = mark.oldest if mark else 0
     paths = [segment.segment_path(directory, base) for base in segment.segment_bases(directory)]

@@ -1,6 +1,7 @@
 """A file that only takes up room: released when the disk is full, so that outcomes can still be written."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from syncbrok.log import files
@@ -22,31 +23,33 @@ class Reserve:
         """Take up the room; False where there is none. Raises ``OSError`` where the disk fails otherwise."""
         if not self._size_bytes:
             return True
-        descriptor = open_file(self._path, os.O_RDWR | os.O_CREAT)
-        try:
-            if files.give_room(descriptor, self._size_bytes):
-                return True
-            os.ftruncate(descriptor, 0)
-            return False
-        finally:
-            os.close(descriptor)
+        with files.if_there_is_room():
+            descriptor = open_file(self._path, os.O_RDWR | os.O_CREAT)
+            try:
+                if files.give_room(descriptor, self._size_bytes):
+                    return True
+                os.ftruncate(descriptor, 0)
+            finally:
+                os.close(descriptor)
+        return False
 
     def release(self) -> bool:
         """Give the room back to the disk. False where there was none to give."""
-        try:
-            if not self._path.stat().st_size:
-                return False
-            self._path.unlink()
-        except FileNotFoundError:
-            return False
-        return True
+        with files.if_there_is_room(), suppress(FileNotFoundError):
+            if self._path.stat().st_size:
+                self._path.unlink()
+                return True
+        return False
 
     def has_room(self) -> bool:
         """Whether appending may be tried again: there is room for the reserve, and twice as much beside it."""
         if not self.short:
             return True
-        disk = os.statvfs(self._directory)
-        if disk.f_bavail * disk.f_frsize < 3 * self._size_bytes or not self.make():
+        try:
+            disk = os.statvfs(self._directory)
+            if disk.f_bavail * disk.f_frsize < 3 * self._size_bytes or not self.make():
+                return False
+        except OSError:
             return False
         self.short = False
         return True

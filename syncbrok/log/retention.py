@@ -14,6 +14,7 @@ second. It is never evidence of what is in the log, only of what was archived.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
@@ -26,7 +27,7 @@ from syncbrok.log import files
 from syncbrok.log.descriptors import reading
 from syncbrok.log.options import PIPELINE, Archive
 from syncbrok.model import limits
-from syncbrok.model.errors import LogFailed
+from syncbrok.model.errors import LogFailed, LogFull
 
 MARKER = "archived"
 DROPPED = ".dropped"
@@ -127,10 +128,23 @@ def _line(copy: Copy) -> str:
     return f"{copy.name} {copy.size} {copy.crc:08x}{by_pipeline}\n"
 
 
+def archive_first(path: Path, archive: Archive) -> None:
+    """What must have been done before the segment goes. Raises ``OSError``, ``NotArchived`` where only the pipeline
+    can do it."""
+    if may_drop(path, archive):
+        return
+    if not isinstance(archive, Path):
+        raise NotArchived(f"{path} is not in the pipeline's archive")
+    archive_segment(path, archive)
+
+
 def archive_segment(path: Path, archive: Path) -> Copy:
     """Copy the segment, fsync, read the copy back, note it in the marker file. Raises ``OSError`` (``ArchiveFailed``
     where the copy differs); the segment and what was archived before are untouched then."""
-    archive.mkdir(parents=True, exist_ok=True)
+    try:
+        files.make_directory(archive)
+    except (LogFailed, LogFull) as problem:
+        raise ArchiveFailed(problem.detail) from problem
     unfinished = archive / f"{path.name}.tmp"
     with reading(path) as source, unfinished.open("wb") as target:
         size, crc = _each_chunk(source.read, target.write)
@@ -144,7 +158,7 @@ def archive_segment(path: Path, archive: Path) -> Copy:
     unfinished.replace(archive / path.name)
     try:
         files.sync_directory(archive)
-    except LogFailed as problem:
+    except (LogFailed, LogFull) as problem:
         # Another disk than the log's, perhaps: its failure must not stop the log.
         raise ArchiveFailed(problem.detail) from problem
     copy = Copy(path.name, size, crc)
@@ -163,6 +177,14 @@ def drop(path: Path, now_us: int) -> None:
             os.utime(one, ns=(now_us * 1000, now_us * 1000))
             one.rename(one.with_name(one.name + DROPPED))
     files.sync_directory(path.parent)
+
+
+def drop_leftovers(paths: Iterable[Path], now_us: int) -> None:
+    """``drop`` segments that are no part of the log any more and are still called as if they were. Where there is no
+    room even for that they stay for another time. Raises ``OSError`` or ``LogFailed``."""
+    for path in paths:
+        with suppress(LogFull), files.if_there_is_room():
+            drop(path, now_us)
 
 
 def sweep(directory: Path, now_us: int, grace_s: float = limits.unlink_grace_s) -> list[str]:

@@ -91,7 +91,7 @@ def salvage(
     salvager = _Salvager(directory, target, report)
     if not salvager.bases:
         raise Malformed(f"there is no log in {directory}")
-    target.mkdir(parents=True, exist_ok=True)
+    files.make_directory(target)
     sizes = {base: segment_path(directory, base).stat().st_size for base in salvager.bases}
     done = 0
     for base in salvager.bases:

@@ -248,6 +248,7 @@ class ActiveSegment:
         self.first_time_us = info.first_time_us
         self.last_time_us = info.last_time_us
         self.crc = crc
+        self._uncut = False
         self._descriptor = open_file(path, _flags(every_write_synced)) if descriptor is None else descriptor
         self.snapshot_end = SEGMENT_HEADER_BYTES + self._first_record_bytes()
 
@@ -265,7 +266,7 @@ class ActiveSegment:
                 descriptor = open_file(blank, _flags(every_write_synced))
                 try:
                     files.write_at(descriptor, pack_segment_header(header) + first, 0, blank)
-                    files.sync(descriptor, blank)
+                    files.sync_new(descriptor, blank)
                     blank.rename(path)
                 except BaseException:
                     os.close(descriptor)
@@ -283,7 +284,10 @@ class ActiveSegment:
 
     def append(self, data: bytes, records: int, time_us: int) -> None:
         """One system call; on the disk when it returns, if every write is synced. After ``LogFull`` nothing of
-        ``data`` is in the file; after ``LogFailed`` nobody knows."""
+        ``data`` is in the file (or will be, where even cutting it off wants room: that comes before the next write);
+        after ``LogFailed`` nobody knows."""
+        if self._uncut:
+            self.cut_back()
         try:
             files.write_at(self._descriptor, data, self.end, self.path)
         except LogFull:
@@ -296,11 +300,16 @@ class ActiveSegment:
 
     def cut_back(self) -> None:
         """Take away what stands behind ``end``, for good: what was refused must not come back after a crash."""
+        self._uncut = True
         try:
             os.ftruncate(self._descriptor, self.end)
+        except OSError as problem:
+            raise files.write_problem(problem, self.path) from problem
+        try:
             os.fsync(self._descriptor)
         except OSError as problem:
             raise LogFailed(f"cutting {self.path} back to {self.end} failed: {problem.strerror}") from problem
+        self._uncut = False
 
     def sync(self) -> None:
         files.sync(self._descriptor, self.path)
@@ -310,7 +319,10 @@ class ActiveSegment:
         ``LogFailed``."""
         fact = SegmentSealed(sequence, time_us, self.records, self.crc)
         self.append(encode(fact, batch=batch, synced_through=synced_through), 1, time_us)
-        self.cut_back()  # its fsync makes the seal durable too
+        try:
+            self.cut_back()  # its fsync makes the seal durable too
+        except LogFull as problem:
+            raise LogFailed(problem.detail) from problem  # the seal stands there, and not at the end of the file
         self.close()
         return self.info(sequence)._replace(sealed=True)
 

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from syncbrok.log import files
 from syncbrok.log.descriptors import open_file
-from syncbrok.model.errors import LogCorrupt, LogFailed
+from syncbrok.model.errors import LogCorrupt
 
 NAME = "watermark"
 SLOT_BYTES = 512
@@ -89,19 +89,18 @@ class Watermark:
         self._descriptor = open_file(self._path, os.O_RDWR | os.O_DSYNC) if newest else -1
 
     def save(self, mark: Mark) -> None:
-        """Returns when ``mark`` is on the disk. Raises ``LogFull`` (the first time only) or ``LogFailed``."""
+        """Returns when ``mark`` is on the disk. Raises ``LogFull``, with the mark before it still there (a file system
+        that copies on write wants room for a slot too), or ``LogFailed``."""
         slot = pack(mark, self._turn + 1)
-        if self._descriptor < 0:
+        if self._descriptor >= 0:
+            files.write_at(self._descriptor, slot, (self._turn + 1) % 2 * SLOT_STRIDE, self._path)
+        else:
             # Both slots at once and under another name: a file with no valid slot is never seen under its own.
             files.replace_file(self._path, slot.ljust(SLOT_STRIDE, b"\0") + slot)
-            self._descriptor = open_file(self._path, os.O_RDWR | os.O_DSYNC)
-        else:
             try:
-                written = os.pwrite(self._descriptor, slot, (self._turn + 1) % 2 * SLOT_STRIDE)
+                self._descriptor = open_file(self._path, os.O_RDWR | os.O_DSYNC)
             except OSError as problem:
-                raise LogFailed(f"writing {self._path} failed: {problem.strerror}", file=NAME) from problem
-            if written != SLOT_BYTES:
-                raise LogFailed(f"writing {self._path} failed: {written} of {SLOT_BYTES} bytes", file=NAME)
+                raise files.write_problem(problem, self._path) from problem
         self._turn += 1
         self.saved = mark
 

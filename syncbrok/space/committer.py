@@ -27,7 +27,6 @@ from syncbrok.model.facts import Outcomes, Reason, Row, SegmentOpened
 from syncbrok.space.channel import (
     BoundedChannel,
     CommitterStatistics,
-    Waiting,
     heard,
     no_room,
     settle_all,
@@ -35,7 +34,8 @@ from syncbrok.space.channel import (
     stopping,
     unavailable,
 )
-from syncbrok.space.draft import Draft, Followers, Later, Step
+from syncbrok.space.draft import Draft, Followers, Later, Step, run_step
+from syncbrok.space.full_disk import refuse_others
 from syncbrok.space.meters import Meters
 from syncbrok.space.outbox import Outbox
 from syncbrok.space.timers import Timers
@@ -264,8 +264,8 @@ class Committer:
             self._take(self._inner, draft)
         for channel in (self.queues, self.subscribers, self.messages):
             if self._full:
-                channel.refuse_all(no_room)
-            elif channel:
+                refuse_others(channel, self.steps, draft)
+            if channel:
                 self._take(channel, draft)
         return draft
 
@@ -285,7 +285,7 @@ class Committer:
             waiting = channel.take()
             if waiting is None:
                 break
-            if not draft.answer(waiting, self.steps.get(type(waiting.item), _run)):
+            if not draft.answer(waiting, self.steps.get(type(waiting.item), run_step)):
                 draft.later.append(waiting)
         channel.put_back(draft.later)
         draft.later.clear()
@@ -394,7 +394,3 @@ class Committer:
     def _linger_over(self) -> None:
         self._rows.hurry = True
         self.wake()
-
-
-def _run(draft: Draft, waiting: Waiting) -> Any:
-    return waiting.item(draft)

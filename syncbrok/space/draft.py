@@ -70,6 +70,11 @@ Step = Callable[["Draft", Waiting], Any]
 or ``BrokerFault`` having changed nothing, or ``Later``."""
 
 
+def run_step(draft: "Draft", waiting: Waiting) -> Any:
+    """The step of an item that is one itself: ``item(draft)``."""
+    return waiting.item(draft)
+
+
 class Draft:
     """Sequences are given out in order from ``sequence``; all facts of a batch have one time.
 

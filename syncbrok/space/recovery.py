@@ -6,6 +6,7 @@ from typing import Final
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal
+from syncbrok.model.errors import LogFull
 from syncbrok.model.facts import FactOrRun, PublishedRun
 from syncbrok.space.state import State
 
@@ -28,6 +29,22 @@ def recover(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> tuple[
     for segment in journal.segments():
         state.time_us = max(state.time_us, segment.last_time_us)
     return state, replayed
+
+
+def roll_at_start(journal: Journal, state: State, now_us: int) -> None:
+    """A broker that was killed on a full disk starts on it: from the reserve, or where that is gone in the segment
+    that is full, which takes what is essential until there is room. Raises ``LogFull`` where there is none to go on
+    with."""
+    opened = state.snapshot(journal.roll_sequence, max(state.time_us, now_us), now_us)
+    try:
+        journal.roll(opened, essential=True)
+    except LogFull as full:
+        segments = journal.segments()
+        if not segments or segments[-1].sealed:
+            raise
+        _log.warning("syncbrok.space.starts_on_a_full_disk", extra={"detail": full.detail})
+    else:
+        state.apply((opened,))
 
 
 def _together(facts: Iterable[FactOrRun]) -> Iterator[tuple[int, list[FactOrRun]]]:

@@ -23,9 +23,10 @@ from syncbrok.delivery.courier import Courier
 from syncbrok.delivery.fetcher import READ_RUN_BYTES
 from syncbrok.delivery.handler import Handler
 from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.log import files
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.model import limits
-from syncbrok.model.errors import Draining, Fatal
+from syncbrok.model.errors import Draining, Fatal, LogFailed
 from syncbrok.model.facts import FactOrRun, Published, Row, SegmentOpened
 from syncbrok.model.message import Subscriber
 from syncbrok.model.units import endpoint_scheme
@@ -43,7 +44,7 @@ from syncbrok.space.meters import Meters
 from syncbrok.space.nobody import Nobody
 from syncbrok.space.operations import Operations
 from syncbrok.space.queue import RegistryStatistics
-from syncbrok.space.recovery import recover
+from syncbrok.space.recovery import recover, roll_at_start
 from syncbrok.space.reports import StartReport
 from syncbrok.space.scrub import scrub
 from syncbrok.space.sources import Sources
@@ -179,10 +180,11 @@ class Space:
             vault = Vault.open(directory, clock_us)
             vault.check(state.registry.all_subscribers())
             if journal.needs_roll:
-                opened = state.snapshot(journal.roll_sequence, max(state.time_us, now_us), now_us)
-                journal.roll(opened)
-                state.apply((opened,))
+                roll_at_start(journal, state, now_us)
             space = cls(journal, state, vault, options, meters, clock_us)
+        except OSError as problem:
+            journal.close()
+            raise files.opening_problem(problem, directory) from problem
         except BaseException:
             journal.close()
             raise
@@ -371,7 +373,8 @@ def _sync_policy(options: JournalOptions) -> tuple[str, float | None]:
 
 
 def _cause(failed: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one that stopped the others: a fatal one where there is one, else the first."""
+    """The one that stopped the others: a fatal one where there is one, else the first. An error of the system is one
+    of the log's: nothing else here has files."""
     flat: list[BaseException] = []
     waiting: list[BaseException] = [failed]
     while waiting:
@@ -380,4 +383,5 @@ def _cause(failed: BaseExceptionGroup[BaseException]) -> BaseException:
             waiting.extend(one.exceptions)
         else:
             flat.append(one)
-    return next((one for one in flat if isinstance(one, Fatal)), flat[0])
+    cause = next((one for one in flat if isinstance(one, Fatal)), flat[0])
+    return LogFailed(f"the log cannot be read or written: {cause}") if isinstance(cause, OSError) else cause

@@ -12,7 +12,7 @@ from typing import Any, Final
 from syncbrok.log import retention
 from syncbrok.log.journal import Journal, SegmentInfo
 from syncbrok.model import limits
-from syncbrok.model.errors import BrokerFault
+from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
 from syncbrok.model.facts import Carried, Outcome, Published
 from syncbrok.model.names import sequence_of
 from syncbrok.space.declarations import Declarations
@@ -83,9 +83,15 @@ class Upkeep:
         """For ever: drop what is older than the retention."""
         while True:
             await self.drop_expired()
-            await self._run_blocking(self._journal.sweep, self._clock_us())
+            await self._sweep()
             self._state.keys.forget_before(self._clock_us() - self._retention_us)
             await asyncio.sleep(RETENTION_EVERY_S)
+
+    async def _sweep(self) -> None:
+        try:
+            await self._run_blocking(self._journal.sweep, self._clock_us())
+        except (OSError, LogFailed) as problem:  # of files that are no part of the log any more
+            _log.warning("syncbrok.space.sweep_failed", extra={"detail": str(problem)})
 
     async def drop_expired(self) -> int:
         """Drop the expired segments, oldest first: what has not ended is carried along, the end of what ended badly is
@@ -188,7 +194,7 @@ class Upkeep:
         through, parts = self._state.through, self._state.save()
         try:
             await self._run_blocking(self._journal.save_checkpoint, through, parts)
-        except OSError as problem:
+        except (OSError, LogFull) as problem:
             _log.warning("syncbrok.space.checkpoint_failed", extra={"through": through, "detail": str(problem)})
             return
         self._saved_through = through
@@ -227,7 +233,8 @@ class Upkeep:
                     break  # no room: another time
             tidied = self._vault.tidied()
             if tidied is not None:
-                await self._call(tidied)
+                with contextlib.suppress(LogFull):  # another time
+                    await self._call(tidied)
             await asyncio.sleep(SECRETS_EVERY_S)
 
 

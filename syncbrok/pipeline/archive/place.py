@@ -20,7 +20,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from syncbrok.model.errors import SyncbrokError
+from syncbrok.log.files import make_directory
+from syncbrok.model.errors import LogFailed, LogFull, SyncbrokError
 
 T = TypeVar("T")
 _TOGETHER: Final = 16
@@ -194,9 +195,11 @@ class Place:
             self._fs.mkdirs(self._path(folder))
             return
         try:
-            (self.local / folder).mkdir(parents=True, exist_ok=True)
+            make_directory(self.local / folder)
         except OSError as problem:
             raise PlaceFailed(f"{self._shown}: cannot make {folder}: {problem.strerror}") from problem
+        except (LogFailed, LogFull) as problem:
+            raise PlaceFailed(f"{self._shown}: cannot make {folder}: {problem.detail}") from problem
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.full(path))

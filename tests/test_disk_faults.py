@@ -1,0 +1,115 @@
+"""A whole broker whose disk fails or is full (DESIGN 1 and 4, RULES 27): see ``tests.support.bad_disk`` for the judge.
+
+``make soak`` tries every call; here are the first ones, and those that once ended the broker.
+"""
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.bad_disk import Answered, Broker, Fault, complete, ordeal, prepare, serving
+from tests.support.polling import eventually_blocking
+from tests.support.recorder import Recorder
+
+FAULTS = (
+    Fault("openat", "EIO", "1"),  # the lock: was told as "cannot listen on port"
+    Fault("pwrite64", "ENOSPC", "2"),  # writing again what no watermark vouches for
+    Fault("pwrite64", "ENOSPC", "3"),  # the watermark at the start: ended the broker
+    Fault("pwrite64", "EIO", "7"),
+    Fault("fdatasync", "ENOSPC", "2"),  # the segment to come: ended the broker
+    Fault("rename", "ENOSPC", "1+"),  # of a segment that is dropped: ended the broker
+    Fault("fsync", "EIO", "2"),
+    Fault("unlink", "ENOSPC", "1+"),
+)
+
+
+def test_a_disk_that_fails_at_one_call(tmp_path: Path) -> None:
+    """DESIGN 1, INTERFACES 1: an error of the disk at any call, starts included, costs no acknowledged message, makes
+    nothing that was refused come back, hangs nobody, and ends the process with a code of the table or not at all."""
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    with Recorder() as subscriber:
+        before = prepare(tmp_path / "prepared", subscriber)
+
+        def one(number: int) -> list[str]:
+            return ordeal(tmp_path / "prepared", before, tmp_path / f"log-{number}", FAULTS[number], subscriber)
+
+        with ThreadPoolExecutor(4) as side_by_side:
+            wrong = [line for lines in side_by_side.map(one, range(len(FAULTS))) for line in lines]
+    assert not wrong, "\n".join(wrong)
+
+
+# -- a full disk -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MiB."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", directory], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system can be mounted by root only")
+    yield directory
+    subprocess.run(["umount", "-l", directory], check=True)
+
+
+def fill(path: Path) -> None:
+    """Take all the room that is left."""
+    with path.open("ab", buffering=0) as filler:
+        for size in (1 << 16, 1 << 12):
+            try:
+                while filler.write(bytes(size)) == size:
+                    pass
+            except OSError:
+                continue
+
+
+def until_full(broker: Broker) -> list[Answered]:
+    published: list[Answered] = []
+    while not published or published[-1].status == 201:
+        published.append(broker.publish(f"key-{len(published)}"))
+        assert len(published) < 2_000
+    return published
+
+
+def test_a_whole_broker_on_a_small_disk(small_disk: Path) -> None:
+    """RULES 27: 507 when the disk is full, nothing of it kept; an operator can delete a queue and let a subscriber go
+    on; killed there it starts on the full disk; and with room all goes on by itself."""
+    storage = small_disk / "log"
+    config = "storage: {segment: 64KiB, reserve: 128KiB}\n"
+    (small_disk / "filler").write_bytes(bytes(1_500_000))
+    with Recorder() as subscriber:
+        with serving(storage, config=config, beside=small_disk.parent) as broker:
+            assert broker.ready(), broker.said()
+            for queue in ("q", "unused"):
+                assert broker.request("POST", "/v1/queues", {"name": queue})[0] == 201
+            made = {"name": "s", "endpoint": subscriber.url, "paused": True}
+            assert broker.request("POST", "/v1/queues/q/subscribers", made)[0] == 201
+            published = until_full(broker)
+            fill(small_disk / "filler")
+            assert published[-1].status == 507
+            assert len(published) > 20
+            assert broker.request("GET", "/healthz")[0] == 200
+            assert broker.request("DELETE", "/v1/queues/unused")[0] in (200, 204)
+            assert broker.request("POST", "/v1/queues", {"name": "new"})[0] == 507
+            assert broker.request("POST", "/v1/queues", {"name": "q"})[0] == 200, "it is there alike"
+            broker.end(signal.SIGKILL)
+        fill(small_disk / "filler")
+        with serving(storage, config=config, beside=small_disk.parent) as broker:
+            assert broker.ready(), broker.said()
+            assert broker.publish("refused").status == 507
+            assert broker.request("PATCH", "/v1/queues/q/subscribers/s", {"paused": False})[0] == 200
+            eventually_blocking(lambda: len(subscriber.requests) >= 20, "deliveries go on from the reserve", 20)
+            (small_disk / "filler").unlink()
+            eventually_blocking(lambda: broker.publish("room").status in (200, 201), "there is room again", 20)
+            wrong = list(complete(broker, [*published[:-1], Answered("refused", 507, "")], subscriber))
+            assert not wrong, wrong
+            assert broker.end() == 0
