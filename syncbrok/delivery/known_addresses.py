@@ -37,6 +37,8 @@ class _Known:
     fresh_until_s: float = -inf
     failure: LookUpFailed | None = None
     """what the last look-up came to, where there are no addresses to use"""
+    doubted: bool = False
+    """the last look-up failed, and the addresses are used all the same"""
 
 
 class KnownAddresses:
@@ -49,7 +51,7 @@ class KnownAddresses:
         self._now_s = now_s
         self._names_max = names_max
         self._known: dict[str, _Known] = {}  # the one learnt about last at the end
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[_Known]] = {}
         self._free = asyncio.Semaphore(resolver.running_max)
 
     def __repr__(self) -> str:
@@ -70,9 +72,7 @@ class KnownAddresses:
                 await asyncio.wait({asking}, timeout=PATIENCE_S)
                 if not asking.done():
                     return known.addresses
-            else:
-                await asyncio.shield(asking)
-            known = self._known[host]
+            known = await asyncio.shield(asking)
         if known.failure is not None:
             raise LookUpFailed(str(known.failure), definite=known.failure.definite)
         return known.addresses
@@ -85,32 +85,34 @@ class KnownAddresses:
         await asyncio.gather(*running, return_exceptions=True)
         await self._resolver.close()
 
-    async def _ask(self, host: str) -> None:
+    async def _ask(self, host: str) -> _Known:
         """Learn about the name; never raises."""
         try:
             async with self._free:
                 try:
-                    self._learn(host, await self._resolver.look_up(host))
+                    known = self._learnt(await self._resolver.look_up(host))
                 except LookUpFailed as failure:
-                    self._learn_failure(host, failure)
+                    known = self._failed(host, failure)
                 except Exception as error:
                     log.exception("syncbrok.delivery.look_up_broke", extra={"host": host})
-                    self._learn_failure(host, LookUpFailed(repr(error), definite=False))
+                    known = self._failed(host, LookUpFailed(repr(error), definite=False))
         finally:
             del self._running[host]
+        self._keep(host, known)
+        return known
 
-    def _learn(self, host: str, addresses: Sequence[Address]) -> None:
+    def _learnt(self, addresses: Sequence[Address]) -> _Known:
         now_s = self._now_s()
-        self._keep(host, _Known(addresses, now_s + limits.addresses_good_max_s, now_s + FRESH_S))
+        return _Known(addresses, now_s + limits.addresses_good_max_s, now_s + FRESH_S)
 
-    def _learn_failure(self, host: str, failure: LookUpFailed) -> None:
+    def _failed(self, host: str, failure: LookUpFailed) -> _Known:
         now_s = self._now_s()
         known = self._known.get(host) or _Known()
         if failure.definite or now_s >= known.good_until_s:
-            self._keep(host, _Known(fresh_until_s=now_s + FAILED_S, failure=failure))
-        else:
+            return _Known(fresh_until_s=now_s + FAILED_S, failure=failure)
+        if not known.doubted:  # said once, not every other second for an hour
             log.warning("syncbrok.delivery.last_addresses_used", extra={"host": host, "error": str(failure)})
-            self._keep(host, _Known(known.addresses, known.good_until_s, now_s + FAILED_S))
+        return _Known(known.addresses, known.good_until_s, now_s + FAILED_S, doubted=True)
 
     def _keep(self, host: str, known: _Known) -> None:
         self._known.pop(host, None)
