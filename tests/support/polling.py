@@ -23,10 +23,11 @@ async def eventually(condition: Callable[[], T], what: str, timeout_s: float = 1
     return value
 
 
-def eventually_blocking(condition: Callable[[], T], what: str, timeout_s: float = 10.0) -> T:
-    """As ``eventually``, for tests without an event loop."""
+def eventually_blocking(condition: Callable[[], T], what: str | Callable[[], str], timeout_s: float = 10.0) -> T:
+    """As ``eventually``, for tests without an event loop. ``what`` may be a call that says how things stand."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout_s} s: {what if isinstance(what, str) else what()}")
         time.sleep(_PAUSE_S)
     return value
