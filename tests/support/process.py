@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import re
 import signal
 import socket
 import subprocess
@@ -17,10 +19,17 @@ ROOT = Path(__file__).parents[2]
 
 
 def free_port() -> int:
-    """A TCP port nobody listens on now. Another process may take it before you do: rare, and then the start fails."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port nobody listens on now, for what cannot be asked which one it took. It is below those that the system
+    gives to outgoing connections (32768 and up), which would take one of them at any moment."""
+    dice = random.SystemRandom()
+    while True:
+        port = dice.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Reply(NamedTuple):
@@ -35,14 +44,14 @@ class Reply(NamedTuple):
 
 
 class BrokerProcess:
-    """``syncbrok serve`` on ``storage``. As a context manager it is running inside and killed at the end."""
+    """``syncbrok serve`` on ``storage``. As a context manager it is running inside and killed at the end. Its port is
+    known once it has served, and is the same after another start."""
 
     def __init__(self, storage: Path, *, queues: str | None = None, config: str | None = None) -> None:
         self.storage = storage
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.port = 0
         self.log_path = storage.parent / f"{storage.name}.out"
-        self._arguments = ["serve", "--storage", str(storage), "--port", str(self.port)]
+        self._arguments = ["serve", "--storage", str(storage)]
         for flag, text in (("--queues", queues or "queues: {}\n"), ("--config", config)):
             if text is not None:
                 file = storage.parent / f"{storage.name}{flag}.yml"
@@ -59,22 +68,31 @@ class BrokerProcess:
             self.kill()
 
     @property
+    def url(self) -> str:
+        assert self.port, "not started"
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
     def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "not started"
         return self._process
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Start it and return when ``/readyz`` says so."""
+        """Start it and return when ``/readyz`` says so. Where its port of before is another's now it is tried again."""
+        self._began_at = len(self.output())
+        self._spawn()
+        eventually_blocking(self._ready, lambda: f"a broker on port {self.port}; it said:\n{self.output()}", timeout_s)
+
+    def _spawn(self) -> None:
         with self.log_path.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "syncbrok", *self._arguments],
+                [sys.executable, "-m", "syncbrok", *self._arguments, "--port", str(self.port)],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 env={name: value for name, value in os.environ.items() if not name.startswith("SYNCBROK_")},
             )
-        eventually_blocking(self._ready, f"a broker on port {self.port}; it said:\n{self.output()}", timeout_s)
 
     def kill(self) -> None:
         """End it as a crash does: SIGKILL, no chance to say anything."""
@@ -105,7 +123,17 @@ class BrokerProcess:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def _ready(self) -> bool:
+        said = self.output()[self._began_at :]
+        if self.port and self.process.poll() is not None and "Address already in use" in said:
+            self._began_at += len(said)
+            self._spawn()
+            return False
         assert self.process.poll() is None, f"the broker ended with {self.process.returncode}:\n{self.output()}"
+        if not self.port:
+            found = re.search(r"^Syncbrok serves on http://[^ ]+:(\d+), ", said, re.MULTILINE)
+            if found is None:
+                return False
+            self.port = int(found[1])
         try:
             return self.request("GET", "/readyz").status == 200
         except OSError:
