@@ -2,10 +2,14 @@
 
 import asyncio
 from ipaddress import ip_network
+from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from syncbrok.frontends.bounds import Addresses, Connections, Receiving
+from syncbrok.frontends.bounds import Addresses, Connections, Receiving, Sending
+from syncbrok.frontends.over_http.socket_bytes import SocketBytes
 from syncbrok.model.budget import Budget
 from tests.support.polling import eventually
 
@@ -155,3 +159,133 @@ async def test_one_that_gives_up_takes_nothing() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert budget.used == 0
+
+
+# -- bytes being sent -------------------------------------------------------------------------------------------------
+
+
+class Pipe:
+    """The transport of a connection, and the connection: ``unread`` bytes stand in its buffer."""
+
+    def __init__(self, payer: str = "a", spoken_for: int = 0) -> None:
+        self.payer = payer
+        self.spoken_for = spoken_for
+        self.unread = 0
+        self.gone = False
+        self.transport = cast("asyncio.Transport", self)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def abort(self) -> None:
+        self.gone = True
+
+
+async def test_who_reads_nothing_is_closed_and_who_reads_slowly_is_not() -> None:
+    """INTERFACES 5, sending: 30 s without a byte moving end a connection; that more is written to it is no movement."""
+    sending = Sending(Budget("sending", 1_000_000), timeout_s=30.0)
+    still, slow = Pipe(), Pipe()
+    now_s = asyncio.get_running_loop().time()
+    for one in (still, slow):
+        one.unread = 1_000
+        sending.filled(one)
+    for second in range(1, 40):
+        slow.unread -= 1
+        still.unread += 1
+        sending.check(now_s + second)
+    assert (still.gone, slow.gone) == (True, False)
+    for one in (still, slow):
+        sending.emptied(one)
+    assert sending.budget.used == 0
+
+
+async def test_one_owner_that_leaves_too_much_unread_loses_what_stands_still() -> None:
+    """INTERFACES 5, sending: over its share, the connection of an owner that has stood still for longest is closed, one
+    at a time; another owner's is left alone, and so is one that reads."""
+    sending = Sending(Budget("sending", 6_000))
+    pipes = [Pipe() for _ in range(4)]
+    other = Pipe("b")
+    for one in (*pipes, other):
+        one.unread = 600
+        sending.filled(one)
+    now_s = asyncio.get_running_loop().time()
+    pipes[0].unread -= 1
+    sending.check(now_s + 2)
+    assert [one.gone for one in pipes] == [False, True, False, False]
+    sending.emptied(pipes[1])
+    sending.check(now_s + 4)
+    assert [one.gone for one in pipes].count(True) == 1, "it is within its share again"
+    assert not other.gone
+
+
+async def test_beyond_all_that_there_is_who_got_more_last_is_closed() -> None:
+    """DESIGN 1, bounded: what is unread passes the budget by no more than what was written at once."""
+    sending = Sending(Budget("sending", 1_000))
+    pipes = [Pipe() for _ in range(5)]
+    for one in pipes:
+        one.unread = 300
+        sending.filled(one)
+        if one.gone:
+            one.unread = 0
+            sending.emptied(one)
+    assert [one.gone for one in pipes] == [False, False, False, True, True]
+    assert sending.budget.used == 900
+
+
+async def test_an_answer_that_was_counted_before_is_not_counted_again() -> None:
+    """INTERFACES 5, sending: an answer is taken before it is written, and counts once."""
+    sending = Sending(Budget("sending", 1_000))
+    one = Pipe(spoken_for=400)
+    assert sending.try_take("a", 400)
+    one.unread = 410
+    sending.filled(one)
+    assert sending.budget.used == 410
+
+
+# -- a WebSocket's bytes ----------------------------------------------------------------------------------------------
+
+
+def frame(payload: bytes, first: int) -> bytes:
+    """A client's frame; its mask is zeros."""
+    size = len(payload)
+    if size < 126:
+        length = bytes([0x80 | size])
+    elif size < 65_536:
+        length = b"\xfe" + size.to_bytes(2, "big")
+    else:
+        length = b"\xff" + size.to_bytes(8, "big")
+    return bytes([first]) + length + bytes(4) + payload
+
+
+@given(
+    messages=st.lists(st.lists(st.sampled_from([0, 1, 125, 126, 300, 65_535, 65_536]), min_size=1, max_size=3)),
+    pings=st.booleans(),
+    cuts=st.lists(st.integers(1, 70_000), max_size=20),
+)
+def test_what_is_held_of_a_socket_is_what_is_not_taken(messages: list[list[int]], pings: bool, cuts: list[int]) -> None:
+    """DESIGN 1, bounded: in any split, with pings between the frames of a message, what was taken is counted no more
+    and what is not whole is."""
+    counted = SocketBytes()
+    sizes = []
+    data = b""
+    for parts in messages:
+        before = len(data)
+        control = 0
+        for place, size in enumerate(parts):
+            data += frame(bytes(size), (0x80 if place == len(parts) - 1 else 0) | (0 if place else 1))
+            if pings and place < len(parts) - 1:
+                data += frame(b"ping", 0x89)
+                control += len(frame(b"ping", 0x89))
+        sizes.append(len(data) - before - control)
+    rest = frame(bytes(1_000), 0x81)[:500]
+    data += rest
+    at = 0
+    for cut in [*cuts, len(data)]:
+        counted.feed(data[at : at + cut])
+        at += cut
+    assert counted.held == sum(sizes) + len(rest)
+    for size in sizes:
+        before = counted.held
+        counted.taken()
+        assert before - counted.held == size
+    assert counted.held == len(rest)

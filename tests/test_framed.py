@@ -97,7 +97,7 @@ def test_frames_are_the_same_in_any_split(commands: list[object], seed: int) -> 
     codec = Codec()
     read = [command for piece in split(data, random.Random(seed)) for command in codec.feed(piece)]
     assert flat(read) == commands
-    assert not codec.partial
+    assert not codec.partial_bytes
 
 
 @pytest.mark.parametrize(

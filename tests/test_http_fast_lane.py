@@ -13,8 +13,9 @@ from aiohttp.http_parser import HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_http.fast_lane import BODY_BYTES_MAX, HEAD_BYTES_MAX
+from syncbrok.frontends.over_http.fast_lane import HEAD_BYTES_MAX
 from syncbrok.frontends.over_http.heads import Head, parse_head
+from syncbrok.frontends.over_http.lanes import BODY_BYTES_MAX
 from syncbrok.model import errors
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName

@@ -72,7 +72,7 @@ def test_what_is_kept_is_bounded() -> None:
         if faults := codec.feed(bytes(limits.content_bytes_max // 10)):
             break
     assert isinstance(faults[0], PeerFault)
-    assert not codec.partial
+    assert not codec.partial_bytes
     (fault,) = ConsumerCodec().feed(bytes(2_000))
     assert isinstance(fault, PeerFault)
 

@@ -83,7 +83,7 @@ def test_messages_are_the_same_in_any_split(commands: list[Any], seed: int) -> N
         else:
             told.append(command)
     assert told == commands
-    assert not codec.partial
+    assert not codec.partial_bytes
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_actions_are_the_same_in_any_split(
     for command in read:
         told += [(command.topic, one) for one in command.contents] if isinstance(command, Published) else [command]
     assert told == [*commands, *(one for one in published if one[1])]
-    assert not codec.partial
+    assert not codec.partial_bytes
 
 
 @pytest.mark.parametrize(

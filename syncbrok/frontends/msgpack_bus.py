@@ -35,8 +35,13 @@ class ProducerCodec:
         self._bytes_max = content_bytes_max + _TOPIC_BYTES_MAX
 
     @property
-    def partial(self) -> bool:
-        return bool(self._kept)
+    def partial_bytes(self) -> int:
+        """See ``conversation.Codec``."""
+        return len(self._kept)
+
+    def drop(self) -> None:
+        """See ``conversation.Codec``."""
+        self._kept = bytearray()
 
     def feed(self, data: bytes) -> Sequence[PeerFault]:
         """See ``conversation.Codec``."""
@@ -72,8 +77,13 @@ class ConsumerCodec:
         self._over = False
 
     @property
-    def partial(self) -> bool:
-        return bool(self._line)
+    def partial_bytes(self) -> int:
+        """See ``conversation.Codec``."""
+        return len(self._line)
+
+    def drop(self) -> None:
+        """See ``conversation.Codec``."""
+        self._line, self._over = b"", True
 
     def feed(self, data: bytes) -> Sequence[Look | PeerFault]:
         """See ``conversation.Codec``."""

@@ -34,6 +34,8 @@ _STREAMS_MAX: Final = 1_024
 """streams of one connection"""
 _RUN_MAX: Final = 1_000
 _WINDOW: Final = 16
+_TOGETHER_BYTES: Final = 1 * limits.MIB
+"""of the contents of a window, unless that is a single one"""
 _WRITE_S: Final = 2 * limits.frame_timeout_s
 """how long a message may take to leave: a peer that reads nothing is cut off before"""
 
@@ -185,6 +187,8 @@ class _Hub:
     def __init__(self) -> None:
         self.member: Member | None = None
         self._streams: dict[tuple[_Peer, str], str] = {}  # to the type it was asserted with
+        self._typical_bytes = limits.content_bytes_max
+        """of a content: that of those that came last"""
         self._leaving: deque[int] = deque()
         """written and not yet out of our hands; bounded by the window"""
 
@@ -202,6 +206,8 @@ class _Hub:
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """See ``Consumer``."""
+        self._typical_bytes = max(1, sum([len(one.message.content) for one in deliveries]) // len(deliveries))
+        self._open()
         for (peer, stream), type_ in self._streams.items():
             peer.write(
                 b"".join([encode_message(one.to.queue, type_, one.message.content, stream) for one in deliveries])
@@ -230,7 +236,9 @@ class _Hub:
 
     def _open(self) -> None:
         if self.member is not None:
-            self.member.open(_WINDOW if self._streams else 0)
+            window = min(_WINDOW, max(1, _TOGETHER_BYTES // self._typical_bytes)) if self._streams else 0
+            if window != self.member.window:
+                self.member.open(window)
 
 
 class _Peer(Conversation):

@@ -32,6 +32,15 @@ pull_messages_max = 1_000
 lease_min_s = 1.0
 lease_max_s = 12 * 3_600.0
 
+pull_bytes_max = 8 * MIB
+"""of one answer to a pull: one message more at most"""
+ref_bytes_max = 1 * KIB
+"""of what a WebSocket wants back with an answer"""
+stream_unsent_bytes_max = 32 * KIB
+"""of answers on a WebSocket; then nothing more is read from it"""
+tail_bytes_max = 1 * MIB
+"""of messages read together for one who reads a queue along"""
+
 # -- TCP frontends (INTERFACES section 4) ------------------------------------------------------------------------------
 tcp_connections_max = 1_024
 frame_timeout_s = 30.0
@@ -59,6 +68,8 @@ sending_bytes_max = 64 * MIB
 """of answers and streams that were not read yet; a single owner gets 28 MiB of it"""
 uncounted_bytes = 16 * KIB
 """of each connection, in either direction: counting less would cost every request more than it saves"""
+admission_timeout_s = 5.0
+"""how long a body waits for room before it is refused"""
 write_timeout_s = 30.0
 """while bytes wait to be written and nothing moves, a connection stays so long"""
 refused_max = 64

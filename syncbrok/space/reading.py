@@ -4,8 +4,8 @@ Rows and waiting children name messages by sequence; people name them by id. Con
 so whoever wants many messages goes through here: slices keep what is in memory at once to a few MiB.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from syncbrok.model import limits
 from syncbrok.model.facts import Published, Row
@@ -14,7 +14,10 @@ from syncbrok.space.finding import find_message
 from syncbrok.space.sources import LogReads, Sources
 
 SLICE = 64
-"""messages per read: 64 MiB at the very most, some KiB in practice"""
+"""messages per read, some KiB in practice"""
+_FIRST_TOGETHER: Final = 4
+_SMALL_BYTES: Final = 16 * limits.KIB
+"""contents of this size on the average are small"""
 
 
 class Head(NamedTuple):
@@ -109,4 +112,17 @@ def _find(journal: LogReads, id_: MessageId, with_rows: bool) -> tuple[Published
 
 
 def _stored(journal: LogReads, sequences: Sequence[int]) -> list[Stored | None]:
-    return [None if read is None else stored(read) for read in journal.read_many(sequences)]
+    pieces = read_in_pieces(journal, sequences)
+    return [None if read is None else stored(read) for some in pieces for read in some]
+
+
+def read_in_pieces(journal: LogReads, sequences: Sequence[int]) -> Iterator[list[Published | None]]:
+    """These messages, in the order asked, so that few MiB of content are in memory at once: while contents are small
+    many together, since they stand in one block."""
+    at, together = 0, _FIRST_TOGETHER
+    while at < len(sequences):
+        some = journal.read_many(sequences[at : at + together])
+        at += together
+        size = sum([len(message.content) for message in some if message is not None])
+        together = SLICE if size < _SMALL_BYTES * len(some) else _FIRST_TOGETHER
+        yield some

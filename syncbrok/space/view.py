@@ -16,7 +16,7 @@ from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
 from syncbrok.space.deliveries import Deliveries
 from syncbrok.space.events import Events, Listener
 from syncbrok.space.overview import Overview
-from syncbrok.space.reading import SLICE, Reading, Stored, stored
+from syncbrok.space.reading import SLICE, Reading, Stored, read_in_pieces, stored
 from syncbrok.space.reports import (
     Content,
     DeadLetter,
@@ -152,11 +152,12 @@ class View:
         found = [entry for entry in await self._reading.messages(sequences) if entry is not None]
         return Page(await self._reports(found), next_)
 
-    async def read(self, queue: str, after: int, limit: int) -> list[Published]:
+    async def read(self, queue: str, after: int, limit: int, bytes_max: int | None = None) -> list[Published]:
         """Messages of a queue with their contents, in the order accepted, beyond the sequence ``after``; what is
-        damaged on the disk is left out. Raises ``UnknownQueue``."""
+        damaged on the disk is left out. With ``bytes_max`` there are fewer: it ends with those by which the contents
+        come to so many bytes. Raises ``UnknownQueue``."""
         number = self._sources.registry.queue(queue).number
-        return await self._sources.run_blocking(_read, self._sources.journal, number, after, limit)
+        return await self._sources.run_blocking(_read, self._sources.journal, number, after, limit, bytes_max)
 
     async def sequence_of(self, queue: str, index: int) -> int | None:
         """The sequence of the message at ``index`` of those that the log still has of a queue, the oldest being 0; None
@@ -307,6 +308,11 @@ async def _one_by_one(listener: Listener) -> AsyncIterator[Event]:
                     yield event
 
 
-def _read(journal: LogReads, queue: int, after: int, limit: int) -> list[Published]:
+def _read(journal: LogReads, queue: int, after: int, limit: int, bytes_max: int | None) -> list[Published]:
     sequences = journal.queue_sequences(queue, after, limit)
-    return [message for message in journal.read_many(sequences) if message is not None]
+    found: list[Published] = []
+    for some in read_in_pieces(journal, sequences):
+        found += [message for message in some if message is not None]
+        if bytes_max is not None and sum([len(message.content) for message in found]) >= bytes_max:
+            break
+    return found

@@ -30,6 +30,16 @@ class Receiving:
         self._serving = False
         budget.when_freed(self._freed)
 
+    def hold(self, owner: Hashable, more: int) -> bool:
+        """Count ``more`` that has come (less than 0: that is kept no longer). False where that is too much: it is
+        counted all the same, and the caller lets go of it."""
+        if more < 0:
+            self.give_back(owner, -more)
+        elif more and not self.try_take(owner, more):
+            self.budget.take(owner, more)
+            return False
+        return True
+
     def try_admit(self, owner: Hashable, amount: int) -> bool:
         """Take ``amount`` for the whole of a body. It leaves a third of what its owner may have to what comes
         unasked: beginnings that wait in this line, and whatever else its owner sends."""

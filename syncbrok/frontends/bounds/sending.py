@@ -1,8 +1,9 @@
 """Bytes that were written and not read yet, by whoever should read them; and who has stopped reading.
 
 A socket's buffer is looked at when it is full and every second from then on. While it is not empty and nothing of it
-moves for ``limits.write_timeout_s``, its reader is gone or asleep: the connection is closed. One whose owner leaves
-more unread than its share is closed at once: what it would get is in the log, and it can ask again.
+moves for ``limits.write_timeout_s``, its reader is gone or asleep: the connection is closed. Where an owner leaves more
+unread than its share, the connection of it that has stood still for longest is closed, one a second; where all that is
+unread is more than there may be, the one that has just got more, at once. What it would get is in the log.
 """
 
 import asyncio
@@ -14,15 +15,22 @@ from syncbrok.model.budget import Budget
 
 HIGH_WATER_BYTES: Final = limits.uncounted_bytes
 """of each socket's buffer: beyond it a socket counts as unread"""
+_STILL_S: Final = 1.0
+"""so long a reader may be busy elsewhere where others of its owner leave too much unread"""
 
 
 class Unread(Protocol):
     """A connection that is written to. ``payer`` answers for what it does not read; ``spoken_for``: of its bytes, how
     many were taken before they were written."""
 
-    transport: asyncio.Transport | None
-    payer: Hashable
-    spoken_for: int
+    @property
+    def transport(self) -> asyncio.Transport | None: ...
+
+    @property
+    def payer(self) -> Hashable: ...
+
+    @property
+    def spoken_for(self) -> int: ...
 
 
 class _Watched:
@@ -46,14 +54,15 @@ class Sending:
         self._watched: dict[Unread, _Watched] = {}  # bounded by the connections
 
     def filled(self, connection: Unread) -> None:
-        """Its buffer is full (``pause_writing``). Where its owner leaves too much unread, it is closed."""
+        """Its buffer is full (``pause_writing``)."""
         transport, now_s = connection.transport, asyncio.get_running_loop().time()
         if transport is None:
             return
         watched = self._watched.get(connection)
         if watched is None:
             watched = self._watched[connection] = _Watched(transport, connection.payer, now_s)
-        if not self._count(connection, watched, now_s):
+        self._count(connection, watched, now_s)
+        if self.budget.free < 0:
             transport.abort()
 
     def emptied(self, connection: Unread) -> None:
@@ -64,13 +73,21 @@ class Sending:
 
     def check(self, now_s: float) -> None:
         """``now_s`` is the loop's time."""
+        stillest: dict[Hashable, _Watched] = {}
         for connection, watched in list(self._watched.items()):
             self._count(connection, watched, now_s)
             if now_s - watched.moved_s >= self._timeout_s:
                 watched.transport.abort()
+            elif not self.budget.room(watched.payer):
+                before = stillest.get(watched.payer)
+                if before is None or watched.moved_s < before.moved_s:
+                    stillest[watched.payer] = watched
+        for watched in stillest.values():
+            if now_s - watched.moved_s >= _STILL_S:
+                watched.transport.abort()
 
-    def _count(self, connection: Unread, watched: _Watched, now_s: float) -> bool:
-        """Take in how much is there now. Whether its owner may leave so much unread."""
+    def _count(self, connection: Unread, watched: _Watched, now_s: float) -> None:
+        """Take in how much is there now."""
         buffered = watched.transport.get_write_buffer_size()
         if buffered < watched.buffered:  # what is added to it does not say that it is read
             watched.moved_s = now_s
@@ -78,9 +95,7 @@ class Sending:
         amount = max(0, buffered - connection.spoken_for)
         more = amount - watched.taken
         watched.taken = amount
-        if more > 0 and not self.try_take(watched.payer, more):
+        if more > 0:
             self.budget.take(watched.payer, more)
-            return False
-        if more < 0:
+        elif more < 0:
             self.give_back(watched.payer, -more)
-        return True

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol, cast
 
 import orjson
 from aiohttp import hdrs, web
@@ -47,8 +47,15 @@ def refuse_no_json(request: web.BaseRequest) -> None:
         raise UnsupportedMedia(f"with an Origin this route takes application/json only, not {kind[:60]!r}")
 
 
+class Sender(Protocol):
+    """The connection of a request (``connection.Connection``)."""
+
+    async def admit_body(self, amount: int) -> None: ...
+
+
 async def read_body(request: web.Request, bytes_max: int, timeout_s: float) -> bytes:
-    """The whole body. Raises ``TooLarge``, ``TooSlow``, ``UnsupportedMedia``, and ``Malformed`` where it breaks off."""
+    """The whole body. Raises ``TooLarge``, ``TooSlow``, ``UnsupportedMedia``, ``Malformed`` where it breaks off, and
+    ``Overloaded`` where its sender has too much under way."""
     refuse_early(request, bytes_max)
     stream = request.content
     if stream.is_eof():  # it came with the headers, as nearly every message does: no timer, no waiting
@@ -59,6 +66,8 @@ async def read_body(request: web.Request, bytes_max: int, timeout_s: float) -> b
     stream.set_read_chunk_size(min(bytes_max, limits.MIB))
     chunks = []
     size = 0
+    length = request.content_length
+    await cast("Sender", request.protocol).admit_body(bytes_max if length is None else length)
     try:
         async with asyncio.timeout(timeout_s):
             while chunk := await stream.readany():

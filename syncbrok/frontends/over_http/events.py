@@ -4,7 +4,6 @@ The ``id`` of an event is the sequence of its record, written with the last even
 ``Last-Event-ID`` gets a record whole or, where the stream broke in the middle of one, whole again.
 """
 
-import asyncio
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ import orjson
 from aiohttp import web
 
 from syncbrok.frontends.over_http import query
-from syncbrok.frontends.over_http.gate import SERVER
+from syncbrok.frontends.over_http.gate import SERVER, client_of
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import Draining, Malformed
@@ -24,8 +23,6 @@ from syncbrok.space.reports import Event
 _RATE_MAX: Final = 100_000
 _IDLE_S: Final = 15.0
 """after so long without an event a comment is sent: proxies keep the stream open, and a listener that has gone shows"""
-_WRITE_TIMEOUT_S: Final = 30.0
-"""how long a listener may leave a full socket unread"""
 HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
@@ -47,9 +44,9 @@ async def stream(surface: Surface, request: web.Request) -> web.StreamResponse:
         if request.method == "HEAD":
             return response
         try:
-            await write(response, opening(listener.begins_behind))
-            await _copy(listener, response)
-        except (ConnectionError, TimeoutError):
+            await write(request, response, opening(listener.begins_behind))
+            await _copy(listener, request, response)
+        except ConnectionError:
             # The listener has gone, or has stopped reading. There is nobody to tell.
             if request.transport is not None:
                 request.transport.abort()
@@ -58,10 +55,10 @@ async def stream(surface: Surface, request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _copy(listener: Listener, response: web.StreamResponse) -> None:
+async def _copy(listener: Listener, request: web.Request, response: web.StreamResponse) -> None:
     async with aclosing(listener.batches(_IDLE_S)) as batches:
         async for batch in batches:
-            await write(response, _text(batch) if batch else b": still here\n\n")
+            await write(request, response, _text(batch) if batch else b": still here\n\n")
 
 
 def opening(sequence: int) -> bytes:
@@ -70,10 +67,16 @@ def opening(sequence: int) -> bytes:
     return b"retry: 2000\nid: %d\n\n" % sequence
 
 
-async def write(response: web.StreamResponse, text: bytes) -> None:
-    """A piece of an event stream. Raises ``TimeoutError`` where nobody reads it."""
-    async with asyncio.timeout(_WRITE_TIMEOUT_S):
+async def write(request: web.Request, response: web.StreamResponse, text: bytes) -> None:
+    """A piece of an event stream; it returns when nearly all of it was read. Raises ``ConnectionError`` where the
+    client has gone, reads nothing for too long, or leaves too much unread on other connections: it resumes later."""
+    client = client_of(request)
+    if not client.may_answer(len(text), refusable=True):
+        raise ConnectionAbortedError
+    try:
         await response.write(text)
+    finally:
+        client.answered()
 
 
 def _after(request: web.Request) -> int | None:

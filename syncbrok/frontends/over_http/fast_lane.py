@@ -17,111 +17,25 @@ server, with all the ways there are to be wrong about HTTP.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from email.utils import formatdate
-from http import HTTPStatus
 from typing import Final, cast
 
 import orjson
 
+from syncbrok.frontends.bounds import HIGH_WATER_BYTES
 from syncbrok.frontends.over_http import problems, publish
-from syncbrok.frontends.over_http.connection import Limits
-from syncbrok.frontends.over_http.gate import SERVER, Gate
+from syncbrok.frontends.over_http.gate import SERVER
 from syncbrok.frontends.over_http.headers import parse_publish
-from syncbrok.frontends.over_http.heads import BEGIN, Head, Heads
-from syncbrok.frontends.over_http.plain_answer import answers, status_of
+from syncbrok.frontends.over_http.heads import BEGIN, Head
+from syncbrok.frontends.over_http.lanes import STATUS, Lanes
 from syncbrok.frontends.over_http.routes import JSON
-from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, Surface
-from syncbrok.frontends.over_http.turned_away import TurnedAway
+from syncbrok.frontends.over_http.surface import PUBLISH, SYNC
+from syncbrok.frontends.over_http.turned_away import TurnedAway, no_room, too_much
 from syncbrok.model import limits
-from syncbrok.model.errors import Crowded, SyncbrokError
+from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.names import QueueName
-from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, Publish
+from syncbrok.space.channels import Accepted, Publish
 
 HEAD_BYTES_MAX: Final = 8 * limits.KIB
-BODY_BYTES_MAX: Final = 64 * limits.KIB
-"""longer ones arrive in many pieces, and what they cost is not the handling of the request"""
-
-_STATUS: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
-
-
-def _no_room() -> Crowded:
-    return Crowded(
-        "too many connections are open, from this address or in all; close some, or try again soon", retry_after_s=1
-    )
-
-
-class Lanes:
-    """What the fast lanes of one server share, and all that are open. ``hand_over`` gives to aiohttp: a lane, its
-    transport, the bytes not worked on, and the loop time at which they began to come."""
-
-    def __init__(
-        self,
-        surface: Surface,
-        gate: Gate,
-        limits_: Limits,
-        hand_over: Callable[["FastLane", asyncio.Transport, bytes, float], None],
-    ) -> None:
-        self.surface = surface
-        self.gate = gate
-        self.limits = limits_
-        self.hand_over = hand_over
-        self.open: set[FastLane] = set()
-        self.turned_away: set[TurnedAway] = set()
-        self.date = formatdate(usegmt=True)
-        self.heads = Heads(min(BODY_BYTES_MAX, surface.options.content_bytes_max), gate.answers_for)
-        self.kept_head = self.heads.kept
-        self.stopping = False
-        self.emptied = asyncio.Event()
-
-    def sweep(self, now: float) -> None:
-        """Called at least once a second: deadlines, and the ``Date`` of answers. ``now`` is the loop's time."""
-        self.date = formatdate(usegmt=True)
-        for lane in list(self.open):
-            lane.check(now)
-
-    def stop(self) -> None:
-        """Close those that rest now and the others once they have answered; ``emptied`` is set when all are gone."""
-        self.stopping = True
-        for lane in list(self.open):
-            lane.rest()
-        self.left(None)
-
-    def abort(self) -> None:
-        """Close what has not answered yet."""
-        for lane in list(self.open):
-            lane.abort()
-
-    def accepted(self, kinds: Sequence[PlainKind], whose: "Sequence[FastLane]", receipt: AcceptedPlain) -> None:
-        """Answer everybody whose message became durable in one commit; see ``channels.Listener``. All answers are made
-        before the first is written: with Python between two writes the clients fall asleep, and waking them is dear."""
-        states = self.surface.view.message_states(receipt.first, len(whose))
-        status = status_of(receipt)
-        self.gate.answers[status] += len(whose)
-        told = answers(_STATUS[status], kinds, receipt, states, self.date)
-        now = asyncio.get_running_loop().time()
-        for lane, answer in zip(whose, told, strict=True):
-            try:
-                lane.tell(answer, now)
-            except Exception as error:  # noqa: BLE001 (whatever it is, the others get their answers)
-                lane.give_up(error)
-
-    def refused(self, whose: "Sequence[FastLane]", why: BaseException) -> None:
-        for lane in whose:
-            try:
-                lane.refuse(why)
-            except Exception as error:  # noqa: BLE001
-                lane.give_up(error)
-
-    def left(self, lane: "FastLane | None") -> None:
-        """``lane`` is closed or handed over."""
-        if lane is not None:
-            self.open.discard(lane)
-        if self.stopping and not self.open:
-            self.emptied.set()
-
-    def __repr__(self) -> str:
-        return f"<Lanes open={len(self.open)} stopping={self.stopping}>"
 
 
 class FastLane(asyncio.Protocol):
@@ -129,7 +43,7 @@ class FastLane(asyncio.Protocol):
 
     __slots__ = (
         *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_queue", "_since", "_transport"),
-        *("_unread", "address", "ended", "owner"),
+        *("_counted", "_unread", "address", "ended", "owner"),
     )
 
     def __init__(self, lanes: Lanes) -> None:
@@ -143,6 +57,8 @@ class FastLane(asyncio.Protocol):
         self._head: Head | None = None
         """of the request whose content is still arriving"""
         self._answering = False
+        self._counted = 0
+        """of those, what was taken for them"""
         self._unread = False
         """the client does not read what it is answered"""
         self.ended = False
@@ -164,10 +80,11 @@ class FastLane(asyncio.Protocol):
         if self._lanes.stopping:
             transport.close()
         elif not limits_.connections.enter(self):
-            answer = self._problem(_no_room())
+            answer = self._problem(no_room())
             TurnedAway(self._lanes.turned_away).tell(cast("asyncio.Transport", transport), answer)
         else:
             self._transport = cast("asyncio.Transport", transport)
+            self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
             self._since = self._loop.time()
             self._lanes.open.add(self)
 
@@ -176,6 +93,8 @@ class FastLane(asyncio.Protocol):
         if self._transport is not None:
             self._transport = None
             self._lanes.limits.connections.leave(self)
+            self._lanes.limits.bounds.sending.emptied(self)
+            self._count_held()
             self._lanes.left(self)
 
     def data_received(self, data: bytes) -> None:
@@ -185,6 +104,7 @@ class FastLane(asyncio.Protocol):
         if self._answering or self._unread:
             self._held += data
             transport.pause_reading()  # so no more than one piece is held
+            self._count_held()
             return
         if self._held:
             self._held += data
@@ -199,6 +119,18 @@ class FastLane(asyncio.Protocol):
             self._held = data
             self._since = self._since if self._fresh else self._loop.time()
         self._advance(transport)
+        if not self._count_held() and self._transport is not None:
+            self._refuse(transport, too_much(self.owner))
+            transport.close()
+
+    def _count_held(self) -> bool:
+        """Have what is held counted. False where there is too much of it: it is counted all the same."""
+        held = len(self._held)
+        more = (held if held > limits.uncounted_bytes else 0) - self._counted
+        if not more:
+            return True
+        self._counted += more
+        return self._lanes.limits.bounds.receiving.hold(self.owner, more)
 
     def eof_received(self) -> bool:
         """As ``Connection``'s: True keeps the connection open for the answer that is owed."""
@@ -207,13 +139,27 @@ class FastLane(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._unread = True
+        self._lanes.limits.bounds.sending.filled(self)
 
     def resume_writing(self) -> None:
         self._unread = False
+        self._lanes.limits.bounds.sending.emptied(self)
         if self._transport is not None and not self._answering:
             self._go_on(self._transport)
 
-    # -- Holder -----------------------------------------------------------------------------------------------------
+    # -- Holder, Unread ---------------------------------------------------------------------------------------------
+
+    spoken_for = 0
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """See ``Unread``."""
+        return self._transport
+
+    @property
+    def payer(self) -> str:
+        """See ``Unread``."""
+        return self.owner
 
     @property
     def unproven(self) -> bool:
@@ -228,7 +174,7 @@ class FastLane(asyncio.Protocol):
         """See ``Holder``. Who has asked for nothing yet, and perhaps is about to, hears why."""
         if self._transport is not None:
             if self._fresh:
-                self._refuse(self._transport, _no_room())
+                self._refuse(self._transport, no_room())
             self._transport.close()
 
     # -- the server calls these -----------------------------------------------------------------------------------
@@ -367,7 +313,10 @@ class FastLane(asyncio.Protocol):
         elif self._held:
             self._since = self._loop.time()
             self._advance(transport)
-            if self._transport is None or self._answering or self._unread:
+            if self._transport is None:
+                return
+            self._count_held()
+            if self._answering or self._unread:
                 return
             if not self.ended:
                 transport.resume_reading()
@@ -391,7 +340,7 @@ class FastLane(asyncio.Protocol):
     def _answered(self, status: int, media: str, more: str, body: bytes) -> bytes:
         self._lanes.gate.answers[status] += 1
         head = (
-            f"HTTP/1.1 {_STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n"
+            f"HTTP/1.1 {STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n"
             f"Content-Length: {len(body)}\r\nDate: {self._lanes.date}\r\n\r\n"
         )
         return head.encode("ascii") + body
@@ -400,5 +349,7 @@ class FastLane(asyncio.Protocol):
         """To aiohttp, for good."""
         held, self._held = self._held, b""
         self._transport = None
+        self._count_held()
+        self._lanes.limits.bounds.sending.emptied(self)
         self._lanes.left(self)
         self._lanes.hand_over(self, transport, held, self._since)

@@ -5,7 +5,7 @@ document.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -16,7 +16,7 @@ from syncbrok.frontends.over_http.authorities import Authorities
 from syncbrok.frontends.over_http.body import refuse_no_json
 from syncbrok.frontends.over_http.routes import JSON, Route
 from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, HttpOptions, Token
-from syncbrok.model.errors import Forbidden, SyncbrokError
+from syncbrok.model.errors import Forbidden, Overloaded, SyncbrokError
 
 SERVER = "Syncbrok"
 """instead of the names and versions of what it is built with"""
@@ -30,6 +30,36 @@ _ANY_HOST = ("/healthz", "/readyz", "/metrics")
 _PREFLIGHT_S = 600
 _READABLE = "Location, Retry-After, Syncbrok-Sync, WWW-Authenticate"
 """headers of an answer that a page of ``http.origins`` may read"""
+
+
+class Client(Protocol):
+    """What a request's connection knows of who sends it (``connection.Connection``)."""
+
+    def speaks_for(self, token: str | None, forwarded: str) -> None: ...
+
+    def may_ask(self) -> bool: ...
+
+    def may_answer(self, amount: int, *, refusable: bool) -> bool: ...
+
+    def answered(self) -> None: ...
+
+    def message_taken(self) -> None: ...
+
+    def ends_with_client(self) -> None: ...
+
+
+def client_of(request: web.Request) -> Client:
+    return cast("Client", request.protocol)
+
+
+def check_unread(request: web.Request) -> None:
+    """Raises ``Overloaded`` where the client leaves too much unread to be answered more."""
+    if not client_of(request).may_ask():
+        raise unread()
+
+
+def unread() -> Overloaded:
+    return Overloaded("too much of what this client was answered is still unread; read it, then ask again")
 
 
 class Gate:
@@ -66,6 +96,11 @@ class Gate:
         @web.middleware
         async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await self._answer(request, handler)
+            body = None if response.prepared else getattr(response, "body", None)
+            if body.__class__ is bytes:
+                refusable = request.method in _READING
+                if not client_of(request).may_answer(len(body), refusable=refusable):
+                    response = problems.answer(unread())
             self.answers[response.status] += 1
             if not response.prepared:  # an event stream is under way already
                 response.headers["Server"] = SERVER
@@ -86,9 +121,10 @@ class Gate:
         one does not do."""
         return self._tokens.check(authorization, scope, or_scope) if self._tokens else None
 
-    def _check_token(self, request: web.Request, route: Route) -> None:
-        if self._tokens and route.scope is not None:
-            self.check(request.headers.get("Authorization", ""), route.scope, route.or_scope)
+    def _check_token(self, request: web.Request, route: Route) -> Token | None:
+        if not self._tokens or route.scope is None:
+            return None
+        return self.check(request.headers.get("Authorization", ""), route.scope, route.or_scope)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         route = self._routes.get(request.match_info.handler)
@@ -96,14 +132,7 @@ class Gate:
             self._check_source(request, route)
             if request.method == "OPTIONS" and self._is_preflight(request):
                 return _preflight(request)
-            if route is not None:
-                if route.lasts:
-                    request.protocol.ends_with_client()  # type: ignore[attr-defined]  # a Connection
-                self._check_token(request, route)
-                if self._tokens and route.scope is not None:
-                    self._under_way[id(request)] = (request, route)
-                if request.query_string and route.path.startswith(_STRICT):
-                    query.check(request, [one.name for one in route.query])
+            self._check_route(request, route)
             return await handler(request)
         except SyncbrokError as error:
             response = problems.answer(error)
@@ -116,6 +145,23 @@ class Gate:
         if route is not None and route.scope == PUBLISH:
             response.headers[SYNC] = self._sync
         return response
+
+    def _check_route(self, request: web.Request, route: Route | None) -> None:
+        """Who asks, and whether it may ask this now. Raises ``SyncbrokError``."""
+        token = None if route is None else self._check_token(request, route)
+        client = client_of(request)
+        forwarded = ",".join(request.headers.getall("X-Forwarded-For", ()))
+        client.speaks_for(None if token is None else token.name, forwarded)
+        if route is None:
+            return
+        if token is not None:
+            self._under_way[id(request)] = (request, route)
+        if route.scope is not None and request.method in _READING:
+            check_unread(request)
+        if route.lasts:
+            client.ends_with_client()
+        if request.query_string and route.path.startswith(_STRICT):
+            query.check(request, [one.name for one in route.query])
 
     def _check_source(self, request: web.Request, route: Route | None) -> None:
         """Which name the request is for, and which page it comes from. Raises ``ClientFault``."""

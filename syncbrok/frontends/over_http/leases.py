@@ -60,11 +60,13 @@ class _Pull:
         self.lease_s = lease_s
         self.holder = holder
         self.lent: list[Delivery] = []
+        self.lent_bytes = 0
         self.some: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    @property
-    def wanted(self) -> int:
-        return self.most - len(self.lent)
+    def wanted(self, typical_bytes: int) -> int:
+        """How many more, where each has so many bytes."""
+        left_bytes = limits.pull_bytes_max - self.lent_bytes
+        return 0 if left_bytes <= 0 else min(self.most - len(self.lent), max(1, left_bytes // typical_bytes))
 
 
 class Group:
@@ -74,6 +76,8 @@ class Group:
         self._name_of = name_of
         self.member: Member | None = None
         self._opening = False
+        self._typical_bytes = limits.MIB // 16
+        """of a content: that of those that came last; a pull asks for no more than its answer may hold"""
         self._pulls: deque[_Pull] = deque()  # bounded by the connections
 
     async def pull(self, most: int, wait_s: float, lease_s: float, holder: str) -> list[Lent]:
@@ -97,18 +101,17 @@ class Group:
         lent = sorted(pull.lent, key=lambda delivery: delivery.message.sequence)
         return [Lent(self._name_of(delivery.attempt), delivery) for delivery in lent]
 
-    @staticmethod
-    async def _gather(pull: _Pull) -> None:
+    async def _gather(self, pull: _Pull) -> None:
         """A backlog comes in several pieces: wait on while more comes."""
         before = 0
-        while pull.wanted and len(pull.lent) > before:
+        while pull.wanted(self._typical_bytes) and len(pull.lent) > before:
             before = len(pull.lent)
             await asyncio.sleep(_TOGETHER_S)
 
     def open(self) -> None:
         """Room for what is lent out, and for what is asked for."""
         if self.member is not None:
-            wanted = sum(pull.wanted for pull in self._pulls)
+            wanted = sum(pull.wanted(self._typical_bytes) for pull in self._pulls)
             self.member.open(min(len(self.member.leases) + wanted, limits.window_max))
 
     def answered(self) -> None:
@@ -141,14 +144,16 @@ class Group:
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """See ``Consumer``."""
         assert self.member is not None
+        self._typical_bytes = max(1, sum([len(one.message.content) for one in deliveries]) // len(deliveries))
         for delivery in deliveries:
-            while self._pulls and not self._pulls[0].wanted:
+            while self._pulls and not self._pulls[0].wanted(self._typical_bytes):
                 self._pulls.popleft()
             if not self._pulls:
                 self._give_back(delivery)
                 continue
             pull = self._pulls[0]
             pull.lent.append(delivery)
+            pull.lent_bytes += len(delivery.message.content)
             self.member.lend(delivery.attempt.message, pull.lease_s, pull.holder)
             if not pull.some.done():
                 pull.some.set_result(None)

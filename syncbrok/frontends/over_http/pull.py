@@ -8,7 +8,7 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import render
 from syncbrok.frontends.over_http.body import read_object
-from syncbrok.frontends.over_http.gate import GATE
+from syncbrok.frontends.over_http.gate import GATE, check_unread
 from syncbrok.frontends.over_http.leases import Holder, LeaseOver, Leases, Lent, parse_lease
 from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.queues import refuse_unknown
@@ -28,6 +28,7 @@ Answer = Callable[[Leases, str, Holder, dict[str, Any]], None]
 
 
 async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.StreamResponse:
+    check_unread(request)
     given = await read_object(request, surface.options.body_timeout_s)
     most = given.pop("max", _MOST)
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= limits.pull_messages_max:

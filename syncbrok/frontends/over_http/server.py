@@ -9,9 +9,10 @@ from aiohttp import web
 
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_http.app import SURFACE, make_app
-from syncbrok.frontends.over_http.connection import HEADERS_MAX, LINE_BYTES_MAX, Connection, Limits
-from syncbrok.frontends.over_http.fast_lane import FastLane, Lanes
+from syncbrok.frontends.over_http.connection import HEADERS_MAX, LINE_BYTES_MAX, READ_BYTES, Connection, Limits
+from syncbrok.frontends.over_http.fast_lane import FastLane
 from syncbrok.frontends.over_http.gate import GATE
+from syncbrok.frontends.over_http.lanes import Lanes
 from syncbrok.frontends.over_http.routes import Route
 from syncbrok.frontends.over_http.surface import HttpOptions, Token
 from syncbrok.space.channels import Channels
@@ -149,6 +150,7 @@ class HttpServer:
             max_field_size=LINE_BYTES_MAX,
             max_headers=HEADERS_MAX,
             lingering_time=options.linger_s,
+            read_bufsize=READ_BYTES,
             auto_decompress=False,  # the content is kept as it came; see ``body.refuse_early``
         )
         self._connections.become(lane, connection)

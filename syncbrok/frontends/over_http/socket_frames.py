@@ -1,6 +1,6 @@
 """The frames of the WebSocket, each a JSON object with a ``type``. Pure.
 
-From the client; ``ref`` is anything, and comes back with the answer::
+From the client; ``ref`` is anything of at most 1 KiB, and comes back with the answer::
 
     {"type": "publish", "ref": 1, "content": "text", ...}     as a line of a batch: content, content_base64 or data,
                                                               parents, key, headers, idempotency_key, ...
@@ -67,7 +67,10 @@ def open_frame(written: str | bytes) -> Opened:
         raise Malformed(f"a frame is JSON: {error.msg}") from None
     if not isinstance(given, dict):
         raise Malformed('a frame is a JSON object with a type, as in {"type": "ack", "sequence": 12}')
-    return Opened(given.pop("type", None), given.pop("ref", None), given)
+    ref = given.pop("ref", None)
+    if isinstance(ref, str | list | dict) and len(orjson.dumps(ref)) > limits.ref_bytes_max:
+        raise Malformed(f"ref: at most {limits.ref_bytes_max} bytes come back with an answer")
+    return Opened(given.pop("type", None), ref, given)
 
 
 def read(opened: Opened, content_bytes_max: int, parents_max: int) -> Frame:

@@ -13,7 +13,7 @@ from aiohttp import WSMsgType, web
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_http import events, query, render, socket_frames
-from syncbrok.frontends.over_http.gate import GATE, SERVER
+from syncbrok.frontends.over_http.gate import GATE, SERVER, client_of
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
@@ -34,8 +34,11 @@ _OUTSTANDING_MAX: Final = 1_000
 _TAIL_LOOK_S: Final = 0.1
 _TAIL_IDLE_S: Final = 15.0
 _TAIL_TOGETHER: Final = 256
-_WRITE_TIMEOUT_S: Final = 30.0
+_LAST_WORDS_S: Final = 5.0
+"""how long what is left to say may take once a socket ends"""
 _WRITTEN_TOGETHER: Final = 32
+_HANDLED_TOGETHER: Final = 32
+"""frames of one socket; then others have their turn"""
 
 
 class Streams:
@@ -83,7 +86,10 @@ class _Socket:
         self._request = request
         self._queue = queue
         self._socket = socket
-        self._out: asyncio.Queue[dict[str, Any] | Delivery | None] = asyncio.Queue()
+        self._out: asyncio.Queue[bytes | Delivery | None] = asyncio.Queue()
+        self._unsent_bytes = 0
+        """of answers in it"""
+        self._handled = 0
         self._outstanding = 0
         self._room = asyncio.Event()
         self._guest: Guest | None = None
@@ -102,7 +108,7 @@ class _Socket:
             number = await streams.leases.number(self._queue, name, start)
         self._member = streams.consumers.join(number, self, window)
         begins = {"queue": self._queue, "subscriber": name, "window": window, "sequence": self._begins_behind(name)}
-        self._out.put_nowait({"type": "subscribed", **begins})
+        self._say({"type": "subscribed", **begins})
 
     def _begins_behind(self, name: SubscriberId) -> int:
         """The sequence after which the subscriber gets messages: whoever is cut off before the first of them goes on
@@ -119,7 +125,7 @@ class _Socket:
                 await self._receive()
             finally:
                 self._out.put_nowait(None)
-                await asyncio.wait((sending,), timeout=_WRITE_TIMEOUT_S)
+                await asyncio.wait((sending,), timeout=_LAST_WORDS_S)
                 sending.cancel()
 
     def leave(self) -> None:
@@ -140,6 +146,7 @@ class _Socket:
                     return
                 continue
             if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                client_of(self._request).message_taken()
                 await self._frame(message.data)
             elif message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):
                 return
@@ -153,9 +160,12 @@ class _Socket:
             self._do(ref, socket_frames.read(opened, options.content_bytes_max, options.parents_max))
         except SyncbrokError as error:
             self._problem(ref, error)
-        while self._outstanding >= _OUTSTANDING_MAX:
+        while self._outstanding >= _OUTSTANDING_MAX or self._unsent_bytes > limits.stream_unsent_bytes_max:
             self._room.clear()
             await self._room.wait()
+        self._handled = (self._handled + 1) % _HANDLED_TOGETHER
+        if not self._handled:
+            await asyncio.sleep(0)  # one who sends and sends is not the only one
 
     def _do(self, ref: Any, frame: socket_frames.Frame) -> None:
         assert self._member is not None
@@ -187,10 +197,15 @@ class _Socket:
         if isinstance(error, SyncbrokError):
             self._problem(ref, error)
         elif error is None:
-            self._out.put_nowait(socket_frames.published(ref, receipt.result()))
+            self._say(socket_frames.published(ref, receipt.result()))
 
     def _problem(self, ref: Any, error: SyncbrokError) -> None:
-        self._out.put_nowait(socket_frames.problem(ref, error))
+        self._say(socket_frames.problem(ref, error))
+
+    def _say(self, frame: dict[str, Any]) -> None:
+        text = orjson.dumps(frame)
+        self._unsent_bytes += len(text)
+        self._out.put_nowait(text)
 
     # -- frames out ---------------------------------------------------------------------------------------------------
 
@@ -201,21 +216,22 @@ class _Socket:
                 frames = [await self._out.get()]
                 while not self._out.empty() and len(frames) < _WRITTEN_TOGETHER:
                     frames.append(self._out.get_nowait())
-                async with asyncio.timeout(_WRITE_TIMEOUT_S):  # a clock for each frame would cost as much as writing it
-                    for frame in frames:
-                        if frame is None:
-                            going_on = False
-                            break
-                        await self._send_one(frame)
+                for frame in frames:
+                    if frame is None:
+                        going_on = False
+                        break
+                    await self._send_one(frame)
             await self._socket.close(code=1001 if self._surface.view.state != "serving" else 1000)
-        except (ConnectionError, TimeoutError, RuntimeError):
+        except (ConnectionError, RuntimeError):
             # It has gone, or has stopped reading. There is nobody to tell.
             if self._request.transport is not None:
                 self._request.transport.abort()
 
-    async def _send_one(self, frame: dict[str, Any] | Delivery) -> None:
+    async def _send_one(self, frame: bytes | Delivery) -> None:
         if not isinstance(frame, Delivery):
-            await self._socket.send_str(orjson.dumps(frame).decode())
+            await self._socket.send_str(frame.decode())
+            self._unsent_bytes -= len(frame)
+            self._room.set()
             return
         await self._socket.send_str(orjson.dumps({"type": "message", **render.received(frame)}).decode())
         if self._member is not None:
@@ -230,7 +246,7 @@ class _Socket:
 
     def lapsed(self, messages: Sequence[int]) -> None:
         """See ``Consumer``."""
-        self._out.put_nowait({"type": "lapsed", "sequences": list(messages)})
+        self._say({"type": "lapsed", "sequences": list(messages)})
 
     def dismissed(self) -> None:
         """See ``Consumer``."""
@@ -253,19 +269,20 @@ async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web
         return response
     idle_s = 0.0
     try:
-        await events.write(response, events.opening(after))
+        await events.write(request, response, events.opening(after))
         while surface.view.state == "serving":
-            messages = await surface.view.read(queue, after, _TAIL_TOGETHER)
+            messages = await surface.view.read(queue, after, _TAIL_TOGETHER, limits.tail_bytes_max)
             if messages:
                 after, idle_s = messages[-1].sequence, 0.0
-                await events.write(response, b"".join(_event(render.stored(message, queue)) for message in messages))
+                text = b"".join(_event(render.stored(message, queue)) for message in messages)
+                await events.write(request, response, text)
                 continue
             await asyncio.sleep(_TAIL_LOOK_S)
             idle_s += _TAIL_LOOK_S
             if idle_s >= _TAIL_IDLE_S:
                 idle_s = 0.0
-                await events.write(response, b": still here\n\n")
-    except (ConnectionError, TimeoutError):
+                await events.write(request, response, b": still here\n\n")
+    except ConnectionError:
         if request.transport is not None:
             request.transport.abort()
     except ClientFault:

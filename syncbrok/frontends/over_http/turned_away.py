@@ -1,4 +1,4 @@
-"""A connection for which there is no room, until it has heard so.
+"""What is refused before it is a request; and a connection for which there is no room, until it has heard so.
 
 Closed at once, with its request unread, the client would see the connection break instead of the answer. So it stays
 open for a moment; what it sends is read and thrown away.
@@ -8,8 +8,20 @@ import asyncio
 from typing import Final
 
 from syncbrok.model import limits
+from syncbrok.model.errors import Crowded, Overloaded
 
 _HEARD_S: Final = 1.0
+
+
+def no_room() -> Crowded:
+    return Crowded(
+        "too many connections are open, from this address or in all; close some, or try again soon", retry_after_s=1
+    )
+
+
+def too_much(owner: str) -> Overloaded:
+    what = f"{owner or 'this client'} is sending more at once than its share; send fewer requests together"
+    return Overloaded(what, retry_after_s=1)
 
 
 class TurnedAway(asyncio.Protocol):

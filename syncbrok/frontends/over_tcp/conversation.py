@@ -37,11 +37,14 @@ class Codec(Protocol):
     """A wire format's reading half; pure."""
 
     @property
-    def partial(self) -> bool:
-        """Whether it is in the middle of a frame."""
+    def partial_bytes(self) -> int:
+        """How much it has of a frame that is not whole."""
 
     def feed(self, data: bytes) -> Sequence[Any]:
         """The commands that ``data`` completes. What cannot be read ends them with a ``PeerFault``, as a command."""
+
+    def drop(self) -> None:
+        """Forget what it has of a frame: the conversation is over, and may stand around until the collector comes."""
 
 
 class Owner(Protocol):
@@ -74,7 +77,8 @@ class Conversation(asyncio.Protocol):
         self.writable = True
         """the peer reads what it is sent"""
         self._resumed: asyncio.Future[None] | None = None
-        self._stuck_since_s = 0.0
+        self._held = 0
+        """of the frame that is not whole, what was counted"""
         self._partial_since_s = 0.0
         self.all_sent = False
         """the peer has closed its side, and has perhaps gone"""
@@ -116,8 +120,17 @@ class Conversation(asyncio.Protocol):
         self.unproven = False
         self._waiting_bytes += len(data)
         self._commands.extend(self._codec.feed(data))
-        self._partial_since_s = monotonic() if self._codec.partial else 0.0
+        partial_bytes = self._codec.partial_bytes
+        self._partial_since_s = monotonic() if partial_bytes else 0.0
+        if not self._hold(partial_bytes):
+            self.send_away("more is being sent from this address at once than its share; try again later")
         self._go_on()
+
+    def _hold(self, partial_bytes: int) -> bool:
+        """Have counted what is kept of a frame. False where there is too much of it: then this peer is sent away."""
+        amount = partial_bytes if partial_bytes > limits.uncounted_bytes else 0
+        more, self._held = amount - self._held, amount
+        return not more or self._account.bounds.receiving.hold(self.owner, more)
 
     def eof_received(self) -> bool:
         self.all_sent = True
@@ -128,11 +141,11 @@ class Conversation(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.writable = False
-        self._stuck_since_s = monotonic()
+        self._account.bounds.sending.filled(self)
 
     def resume_writing(self) -> None:
         self.writable = True
-        self._stuck_since_s = 0.0
+        self._account.bounds.sending.emptied(self)
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
         if not self.over:
@@ -143,6 +156,9 @@ class Conversation(asyncio.Protocol):
         self._commands.clear()
         if self._task is not None:
             self._task.cancel()
+        self._codec.drop()
+        self._hold(0)
+        self._account.bounds.sending.emptied(self)
         self.ended()
         self._account.closed(self)
 
@@ -158,6 +174,13 @@ class Conversation(asyncio.Protocol):
     def make_way(self) -> None:
         """See ``Holder``."""
         self.send_away("too many connections; try again later")
+
+    @property
+    def payer(self) -> str:
+        """See ``Unread``."""
+        return self.owner
+
+    spoken_for = 0
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
@@ -228,6 +251,8 @@ class Conversation(asyncio.Protocol):
         """Close once what was written has gone out."""
         self.over = True
         self._commands.clear()
+        self._codec.drop()
+        self._hold(0)
         if self.transport is not None:
             self.transport.close()
 
@@ -235,8 +260,6 @@ class Conversation(asyncio.Protocol):
         """Now and then: is the peer still with us?"""
         if self._partial_since_s and now_s - self._partial_since_s > limits.frame_timeout_s and self._task is None:
             self.send_away(f"a frame was not complete after {limits.frame_timeout_s:g} s")
-        elif self._stuck_since_s and now_s - self._stuck_since_s > limits.frame_timeout_s and self.transport:
-            self.transport.abort()
 
     async def finished(self) -> None:
         """Its task is over; for whoever stops the frontend."""

@@ -82,6 +82,7 @@ class Listener:
         now_s = monotonic()
         for conversation in list(self._conversations):
             conversation.check(now_s)
+        self.bounds.sending.check(asyncio.get_running_loop().time())
         self._timer = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
 
 

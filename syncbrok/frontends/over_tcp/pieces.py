@@ -37,9 +37,13 @@ class Pieces:
         self._broken = False
 
     @property
-    def partial(self) -> bool:
+    def partial_bytes(self) -> int:
         """See ``conversation.Codec``."""
-        return bool(self._rest)
+        return len(self._rest)
+
+    def drop(self) -> None:
+        """See ``conversation.Codec``."""
+        self._broken, self._rest = True, b""
 
     def take(self, data: bytes, at: int, commands: list[Any]) -> int:
         """Take in what begins at ``at``, which is inside ``data``; where the next begins, 0 where it is not whole yet.
