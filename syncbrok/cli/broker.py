@@ -160,7 +160,7 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
     own = OwnSockets(lambda: {port for frontend in frontends for port in frontend.ports})
     guard = Guard(config.guard.allow, config.loopback_only, own)
     resolver = SystemResolver() if config.resolver.system else DnsResolver(config.resolver.servers)
-    webhook = Webhook(guard, space.signing_keys, resolver=resolver)
+    webhook = Webhook(guard, space.signing_keys, resolver=resolver, descriptors=space.budgets.descriptors)
     space.handle("http", webhook)
     space.handle("https", webhook)
 

@@ -140,6 +140,11 @@ class Connection(asyncio.Protocol):
         self.answers, self.idle_since_s = 0, 0.0
 
     @property
+    def was_made(self) -> bool:
+        """It is or was open: its owner was told, or will be told, of its end."""
+        return self._transport is not None
+
+    @property
     def usable(self) -> bool:
         """It may carry a request: closed neither by us nor, as far as is known, by the other side."""
         return self._transport is not None and not self._transport.is_closing()

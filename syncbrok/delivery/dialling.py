@@ -6,10 +6,11 @@ looked at: behind a proxy the guard would judge the wrong address.
 """
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import aiohappyeyeballs
 
@@ -33,6 +34,29 @@ class DialFailed(Exception):
         self.reason = reason
 
 
+class NoDescriptor(DialFailed):
+    """The system has none left, or none of what a socket takes besides: nothing was tried, and it is nobody's fault who
+    is dialled."""
+
+
+_SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+def _failed(reason: Reason, words: str, error: BaseException) -> DialFailed:
+    if isinstance(error, OSError) and error.errno in _SHORT:
+        return NoDescriptor(Reason.CONNECT, words)
+    return DialFailed(reason, words)
+
+
+def _descriptor_left() -> bool:
+    """A resolver that cannot open a socket says no more than that nobody could be asked."""
+    try:
+        socket.socket().close()
+    except OSError as error:
+        return error.errno not in _SHORT
+    return True
+
+
 class Dialler:
     """Opens connections. ``tls`` replaces the system's trust store."""
 
@@ -47,7 +71,10 @@ class Dialler:
         try:
             found = await self._known.addresses(target.host)
         except LookUpFailed as failed:
-            raise DialFailed(Reason.CONNECT, f"{target.host} cannot be resolved: {failed}") from failed
+            words = f"{target.host} cannot be resolved: {failed}"
+            if not failed.definite and not _descriptor_left():
+                raise NoDescriptor(Reason.CONNECT, words) from failed
+            raise DialFailed(Reason.CONNECT, words) from failed
         infos: list[AddressInfo] = [address.info(target.port) for address in found]
         verdicts = [self._guard.why_forbidden(str(info[4][0]), target.port) for info in infos]
         allowed = [info for info, why in zip(infos, verdicts, strict=True) if why is None]
@@ -69,17 +96,20 @@ class Dialler:
             try:
                 _, connection = await loop.create_connection(protocol, str(host), int(port))
             except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError in places
-                raise DialFailed(Reason.CONNECT, f"{target.authority}: {_words(error)}") from error
+                raise _failed(Reason.CONNECT, f"{target.authority}: {_words(error)}", error) from error
             return connection
         if target.tls and self._tls is None:
             # It reads the trust store from disk.
-            self._tls = await loop.run_in_executor(None, _default_tls)
+            try:
+                self._tls = await loop.run_in_executor(None, _default_tls)
+            except OSError as error:
+                raise _failed(Reason.TLS, f"the system's trust store: {_words(error)}", error) from error
         try:
             connected = await aiohappyeyeballs.start_connection(
                 addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY_S, loop=loop
             )
         except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError in places
-            raise DialFailed(Reason.CONNECT, f"{target.authority}: {_words(error)}") from error
+            raise _failed(Reason.CONNECT, f"{target.authority}: {_words(error)}", error) from error
         try:
             _, connection = await loop.create_connection(
                 protocol,
@@ -88,9 +118,8 @@ class Dialler:
                 server_hostname=target.host.rstrip(".") if target.tls else None,
             )
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; a host no certificate can name: ValueError
-            raise DialFailed(
-                Reason.TLS if target.tls else Reason.CONNECT, f"{target.authority}: {_words(error)}"
-            ) from error
+            reason = Reason.TLS if target.tls else Reason.CONNECT
+            raise _failed(reason, f"{target.authority}: {_words(error)}", error) from error
         return connection
 
 

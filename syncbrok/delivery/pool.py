@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Protocol
 
 from syncbrok.delivery.connection import Connection, Exchange, Sender, Usual
+from syncbrok.delivery.dial_room import DialRoom
 from syncbrok.delivery.dialling import Dialler
 from syncbrok.delivery.handler import Answer, Delivery, Done
 from syncbrok.delivery.http_request import Target
@@ -37,6 +38,9 @@ class RouteLike(Sender, Protocol):
 
     def take_overdue(self, now_s: float) -> list[Exchange]:
         """Those that have reached their deadline; they wait no more."""
+
+    def overdue(self, exchange: Exchange) -> None:
+        """No connection carried it in time, and it waits no more."""
 
     def deadlines_s(self) -> list[float]:
         """Of all that wait."""
@@ -67,6 +71,8 @@ class Pool:
         "dials",
         "next_check_s",
         "open",
+        "origin",
+        "room",
         "target",
         "users",
         "usual",
@@ -74,8 +80,11 @@ class Pool:
         "wall_us",
     )
 
-    def __init__(self, target: Target, dialler: Dialler, wall_us: Callable[[], int]) -> None:
-        """``target``: any endpoint of the origin."""
+    def __init__(self, target: Target, dialler: Dialler, room: DialRoom, wall_us: Callable[[], int]) -> None:
+        """``target``: any endpoint of the origin. ``room``: for its connections among all others."""
+        self.origin = target[:3]
+        """what owns the descriptors of its connections"""
+        self.room = room
         self.target = target
         self.dialler = dialler
         self.wall_us = wall_us
@@ -195,9 +204,18 @@ class Pool:
 
     def closed(self, connection: Connection) -> None:
         self.open.discard(connection)
+        self.room.give_back(self.origin)
         if not self.open:
             for route in list(self._turns):
                 route.dial()
+
+    # -- those it can do without (see ``dial_room.Idle``) -------------------------------------------------------------
+
+    def idle_longest_s(self) -> float:
+        return next(iter(self._idle)).idle_since_s if self._idle else inf
+
+    def close_idlest(self) -> None:
+        self.discard(next(iter(self._idle)))
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -211,7 +229,7 @@ class Pool:
             rest += route.deadlines_s()
         self.next_check_s = min(rest, default=inf)
         for route, exchange in overdue:
-            route.fail(exchange, Reason.TIMEOUT, f"no connection in {exchange.delivery.to.timeout_s:g} s")
+            route.overdue(exchange)
         for connection in late:
             connection.time_out()
         for route in routes:

@@ -14,7 +14,8 @@ from math import inf
 from time import monotonic
 
 from syncbrok.delivery.connection import Connection, Exchange, Usual
-from syncbrok.delivery.dialling import DialFailed
+from syncbrok.delivery.dial_room import PAUSE_S
+from syncbrok.delivery.dialling import DialFailed, NoDescriptor
 from syncbrok.delivery.handler import Answer, Delivery, Destination
 from syncbrok.delivery.http_answer import kept
 from syncbrok.delivery.http_request import RequestForm
@@ -43,6 +44,7 @@ class Route:
         "_dial_after_s",
         "_dials",
         "_redials",
+        "_short",
         "_timeout_s",
         "form",
         "keys",
@@ -63,7 +65,9 @@ class Route:
         """of those keys"""
         self.waiting: deque[Exchange] = deque()
         self._redials: deque[Exchange] = deque()
-        self._dials: set[asyncio.Task[Connection]] = set()
+        self._dials: dict[asyncio.Task[Connection], list[Connection]] = {}
+        self._short = False
+        """the last time it wanted a connection there was no descriptor for one"""
         self._dial_after_s = 0.0
         self._timeout_s = limits.timeout_default_s
         self.used_s = 0.0
@@ -142,6 +146,13 @@ class Route:
             self._redials = deque(exchange for exchange in self._redials if exchange.deadline_s > now_s)
         return overdue
 
+    def overdue(self, exchange: Exchange) -> None:
+        """See ``pool.RouteLike``. One that waited for nothing but a descriptor has not failed: it goes out again."""
+        if self._short:
+            exchange.done(exchange.delivery, None)
+        else:
+            self.fail(exchange, Reason.TIMEOUT, f"no connection in {exchange.delivery.to.timeout_s:g} s")
+
     def deadlines_s(self) -> list[float]:
         """See ``pool.RouteLike``."""
         return [exchange.deadline_s for exchange in (*self.waiting, *self._redials)]
@@ -197,6 +208,9 @@ class Route:
     def dial(self) -> None:
         """Open as many connections as exchanges wait for one, ``DIALS_MAX`` at a time."""
         pool = self.pool
+        if self._short and monotonic() < self._dial_after_s:
+            pool.next_check_s = min(pool.next_check_s, self._dial_after_s)
+            return
         wanted = len(self._redials)
         if self.waiting:
             now_s = monotonic()
@@ -205,8 +219,12 @@ class Route:
             else:
                 pool.next_check_s = min(pool.next_check_s, self._dial_after_s)
         for _ in range(min(wanted, DIALS_MAX) - len(self._dials)):
-            dial = asyncio.get_running_loop().create_task(self._connect(), name="syncbrok dial")
-            self._dials.add(dial)
+            if not pool.room.take(pool.origin, self):
+                self._short = True
+                break
+            made: list[Connection] = []
+            dial = asyncio.get_running_loop().create_task(self._connect(made), name="syncbrok dial")
+            self._dials[dial] = made
             pool.dials += 1
             pool.dialling.add(self)
             dial.add_done_callback(self._dialled)
@@ -226,16 +244,24 @@ class Route:
             overdue += 1
         return max(eager, overdue)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, made: list[Connection]) -> Connection:
+        """Whatever becomes of it, ``made`` has what was made."""
         pool = self.pool
+
+        def protocol() -> Connection:
+            made.append(Connection(pool))
+            return made[-1]
+
         async with asyncio.timeout(self._timeout_s):
             addresses = await pool.dialler.resolve(pool.target)
-            return await pool.dialler.connect(pool.target, addresses, lambda: Connection(pool))
+            return await pool.dialler.connect(pool.target, addresses, protocol)
 
     def _dialled(self, dial: "asyncio.Task[Connection]") -> None:
         """What came of a dial, however it ended: cancelled before it began, for instance."""
-        self._dials.discard(dial)
+        made = self._dials.pop(dial)
         self.pool.dials -= 1
+        if not any(connection.was_made for connection in made):  # else it is given back when that is closed
+            self.pool.room.give_back(self.pool.origin)
         if not self._dials:
             self.pool.dialling.discard(self)
         if dial.cancelled():
@@ -246,6 +272,11 @@ class Route:
             self._take_up(connection)
         elif error is None:
             self._give_up(Reason.CONNECT, "the connection was closed at once")
+        elif isinstance(error, NoDescriptor):
+            self._short = True
+            self._dial_after_s = monotonic() + PAUSE_S
+            self.pool.room.system_has_none(self)
+            return
         elif isinstance(error, DialFailed):
             self._give_up(error.reason, str(error))
         elif not isinstance(error, TimeoutError):  # those who waited for it are at their deadline; ``expire`` sees it
@@ -255,6 +286,7 @@ class Route:
 
     def _take_up(self, connection: Connection) -> None:
         """It serves who dialled first: its redials, what waits, and only then others of the origin."""
+        self._short = False
         now_s = monotonic()
         connection.expires_s = now_s + limits.connection_age_max_s
         if self._redials:

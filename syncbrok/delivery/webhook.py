@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from syncbrok.delivery.connection import Connection, Exchange
+from syncbrok.delivery.dial_room import DialRoom
 from syncbrok.delivery.dialling import Dialler
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Answer, Delivery, Destination, Done
@@ -20,6 +21,8 @@ from syncbrok.delivery.http_request import PlainTails, RequestForm
 from syncbrok.delivery.pool import IDLE_MAX_S, Pool
 from syncbrok.delivery.resolver import DnsResolver, Resolver
 from syncbrok.delivery.route import Route
+from syncbrok.model import limits
+from syncbrok.model.budget import Budget
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
@@ -43,6 +46,7 @@ class Webhook:
     ``secrets`` gives the raw key bytes to sign with, by subscriber number, newest first; empty: unsigned.
     ``clock_us`` is Unix time in microseconds. ``tls`` replaces the system's trust store (tests).
     ``resolver`` is asked for the addresses of names; by default the system's name servers are.
+    ``descriptors``: of the process; connections take theirs from it.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Webhook:
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
         tls: ssl.SSLContext | None = None,
         resolver: Resolver | None = None,
+        descriptors: Budget | None = None,
     ) -> None:
         self._secrets = secrets
         self._clock_us = clock_us
@@ -60,6 +65,8 @@ class Webhook:
         self._routes: dict[int, Route] = {}
         self._pools: dict[tuple[bool, str, int], Pool] = {}
         self._tails = PlainTails()
+        descriptors = descriptors or Budget("descriptors", limits.descriptors_max)
+        self._room = DialRoom(descriptors, lambda: self._pools.values())  # noqa: PLW0108 (a sweep replaces it)
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
         self._closed = False
@@ -137,6 +144,7 @@ class Webhook:
         route = self._routes.pop(subscriber, None)
         if route is not None:
             route.withdraw(None)
+            self._room.forget(route)
             route.pool.leave(route)
 
     async def close(self) -> None:
@@ -146,6 +154,7 @@ class Webhook:
             self._timer.cancel()
             self._timer = None
         self._routes.clear()
+        self._room.close()
         pools = list(self._pools.values())
         dials = [dial for pool in pools for dial in pool.shut()]
         await asyncio.gather(*dials, return_exceptions=True)
@@ -192,7 +201,7 @@ class Webhook:
         origin = form.target[:3]
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = Pool(form.target, self._dialler, self._clock_us)
+            pool = self._pools[origin] = Pool(form.target, self._dialler, self._room, self._clock_us)
         route = self._routes[subscriber.number] = Route(form, pool)
         return route
 
@@ -215,6 +224,7 @@ class Webhook:
         for number, route in list(self._routes.items()):
             if route.used_s <= idle_since_s and not route.waits and route not in busy:
                 del self._routes[number]
+                self._room.forget(route)
                 route.pool.leave(route)
         self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.empty}
 

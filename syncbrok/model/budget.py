@@ -20,7 +20,7 @@ class Budget:
     fits into what is free. Callers bound the size of an item well below ``reserve``, an eighth of ``total``.
     """
 
-    __slots__ = ("_freed", "_held", "name", "reserve", "total", "used")
+    __slots__ = ("_freed", "_held", "_short", "name", "reserve", "total", "used")
 
     def __init__(self, name: str, total: int) -> None:
         assert total > 0, (name, total)
@@ -34,6 +34,7 @@ class Budget:
         self._held: dict[Hashable, int] = {}
         """by owner, without those that hold nothing: as many entries as there are units taken at most"""
         self._freed: list[Callable[[], None]] = []
+        self._short: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"<Budget {self.name}: {self.used} of {self.total} used by {len(self._held)}>"
@@ -66,6 +67,9 @@ class Budget:
         free = self.total - self.used
         held = self._held.get(owner, 0)
         if amount > free or (held and held >= free - self.reserve):
+            if free <= self.reserve + amount:
+                for told in self._short:
+                    told()
             return False
         self.used += amount
         self._held[owner] = held + amount
@@ -94,3 +98,8 @@ class Budget:
         """Call ``told`` after each ``give_back``. It is called often: it should only note that there may be room, and
         look on the next turn of the loop."""
         self._freed.append(told)
+
+    def when_short(self, told: Callable[[], None]) -> None:
+        """Call ``told`` when one is refused and hardly anything is left but the reserve: whoever holds what it can do
+        without should give it back. It must not take or give back from inside the call."""
+        self._short.append(told)

@@ -49,7 +49,7 @@ def raise_descriptors() -> int:
 class Budgets:
     """All of a broker. Owners:
 
-    descriptors        an address that connects (its /64, where it is IPv6); a subscriber whose endpoint is dialled
+    descriptors        an address that connects (its /64, where it is IPv6); an origin whose endpoints are dialled
     receiving          bytes of requests and frames that are not whole yet, or wait to be worked on: a token's name,
                        else the address
     sending            bytes of answers and streams that were not read yet: as ``receiving``
