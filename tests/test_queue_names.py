@@ -6,6 +6,7 @@ queue in a path taken as aiohttp decodes it; ``syncbrok-queue`` sent as it is; t
 
 import asyncio
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -323,6 +324,15 @@ def test_a_dash_without_the_two_before_it_is_explained(stage: Stage) -> None:
     ran = subprocess.run(on, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert ran.returncode == 2
     assert "stands behind --" in ran.stderr
+
+
+@pytest.mark.parametrize("arguments", [("queues", "create"), ("queues", "show"), ("messages", "find", "--key")])
+def test_what_is_no_utf8_is_a_mistake_of_the_caller(stage: Stage, arguments: tuple[str, ...]) -> None:
+    """INTERFACES 1: exit code 2 and words, not a defect; a shell hands over whatever bytes it was given."""
+    on = [sys.executable, "-m", "syncbrok", *arguments, b"a\xff"]
+    environment = {**os.environ, "SYNCBROK_URL": stage.broker.url}
+    ran = subprocess.run(on, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=60)
+    assert (ran.returncode, b"not UTF-8" in ran.stderr) == (2, True), ran.stderr
 
 
 def test_names_survive_a_crash_and_a_file_declares_them(tmp_path: Path) -> None:

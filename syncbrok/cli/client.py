@@ -86,7 +86,7 @@ class Client:
         sent = dict(headers or {})
         if isinstance(body, Mapping):
             sent["Content-Type"] = "application/json"
-            body = json.dumps(body).encode()
+            body = _as_json(body)
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
         given = {name: value for name, value in (query or {}).items() if value is not None}
@@ -189,6 +189,13 @@ def segment(text: str) -> str:
         return quote(text, safe="")
     except UnicodeEncodeError:
         raise CommandFailed(f"{text!r} is not UTF-8, as names and ids are", USAGE) from None
+
+
+def _as_json(body: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise CommandFailed("a name or setting is not UTF-8", USAGE) from None
 
 
 def _encoded(query: Mapping[str, object]) -> str:

@@ -52,7 +52,7 @@ class Commands(Lazily):
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
-            told = f"{error.message} (a name that begins with '-' stands behind --)"
+            told = f"{error.message.rstrip('.')} (a name that begins with '-' stands behind --)"
             raise click.NoSuchOption(error.option_name, told, error.possibilities, error.ctx) from error
         except SyncbrokError as error:
             raise from_error(error) from error
