@@ -29,8 +29,9 @@ from syncbrok.model.message import Queue, Subscriber, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 
 NUMBERS = "#numbers"
-"""An entry of ``SegmentOpened.applied`` that is not a file's (a name cannot begin so): the numbers given last. Without
-it a queue deleted in a segment that retention has dropped would give its number to the next one."""
+"""An entry of ``SegmentOpened.applied`` that is not a file's: the numbers given last. Without it a queue deleted in a
+segment that retention has dropped would give its number to the next one. A queue may be called so too: then its hash
+has no blank, and the numbers have one between them."""
 
 _forgotten_max = 10_000
 """how many deleted queues, and subscribers, keep their names in memory for reports about their old messages"""
@@ -261,7 +262,7 @@ class Registry:
             self._applied[entry] = applied._replace(keys=None)
 
     def _file_applied(self, fact: FileApplied) -> None:
-        if fact.entry == NUMBERS:
+        if fact.entry == NUMBERS and " " in fact.hash:
             queue, subscriber = map(int, fact.hash.split())
             self.last_queue_number = max(self.last_queue_number, queue)
             self.last_subscriber_number = max(self.last_subscriber_number, subscriber)

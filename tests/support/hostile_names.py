@@ -44,6 +44,7 @@ HOSTILE: Final = (
     "%" * 128,
     "a" * 128,
     "__HIVE_DEFAULT_PARTITION__",
+    "#numbers",
     "null",
     "007",
     "-",
