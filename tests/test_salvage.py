@@ -12,7 +12,7 @@ from syncbrok.log.salvage import SalvageReport, salvage
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES
 from syncbrok.log.verify import Finding, verify
 from syncbrok.model.errors import Conflict, Malformed
-from syncbrok.model.facts import Fact, Gap, Published, SegmentOpened, SegmentSealed
+from syncbrok.model.facts import Fact, FileApplied, Gap, Published, SegmentOpened, SegmentSealed
 from tests.support.segment_files import UUID, facts_in, flip, offsets, write_log
 from tests.support.story import ID_KEY, START_US, Story
 
@@ -86,6 +86,26 @@ def test_one_flipped_byte_costs_one_record(tmp_path: Path, segment_number: int, 
     assert [(lost.first, lost.last, lost.file, lost.offset) for lost in report.lost] == [
         (sequence, sequence, path.name, where[sequence])
     ]
+
+
+def test_the_numbers_given_last_are_kept_beside_a_queue_of_their_name(tmp_path: Path) -> None:
+    """INTERFACES 5: a snapshot that is lost is made anew with all that was applied, also where a file declares a queue
+    under the name that the numbers given last stand under."""
+    story = Story()
+    numbers, file = ("#numbers", "70 90"), ("#numbers", "ab" * 16)
+    opened = {"queues": (), "subscribers": (), "bad": ()}
+    story.add(SegmentOpened, applied=(FileApplied(1, START_US, *numbers),), **opened)
+    story.publish(story.queue("#numbers"))
+    story.add(FileApplied, *file)
+    story.seal()
+    lost = story.snapshot()
+    story.publish(1)
+    path = write_log(tmp_path / "old", story)[1]
+    flip(path, offsets(path)[lost] + HEADER_BYTES + 3)
+    _, facts = salvaged(tmp_path / "old", tmp_path / "new")
+    made = kept(facts)[lost]
+    assert isinstance(made, SegmentOpened)
+    assert sorted((one.entry, one.hash) for one in made.applied) == [numbers, file]
 
 
 def test_any_byte_of_a_segment_may_be_wrong(tmp_path: Path, seed: int) -> None:

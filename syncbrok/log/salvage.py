@@ -108,7 +108,7 @@ class _Declared:
     def __init__(self) -> None:
         self._queues: dict[int, QueueSet] = {}
         self._subscribers: dict[int, SubscriberSet] = {}
-        self._applied: dict[str, FileApplied] = {}
+        self._applied: dict[tuple[str, bool], FileApplied] = {}
         self._bad: tuple[tuple[int, Outcome], ...] = ()
         self._rules = 1
 
@@ -119,7 +119,7 @@ class _Declared:
             case SubscriberSet():
                 self._subscribers[fact.number] = fact
             case FileApplied():
-                self._applied[fact.entry] = fact
+                self._applied[_place_of(fact)] = fact
             case SubscriberDeleted():
                 self._subscribers.pop(fact.number, None)
             case QueueDeleted():
@@ -129,7 +129,7 @@ class _Declared:
             case SegmentOpened():
                 self._queues = {one.number: one for one in fact.queues}
                 self._subscribers = {one.number: one for one in fact.subscribers}
-                self._applied = {one.entry: one for one in fact.applied}
+                self._applied = {_place_of(one): one for one in fact.applied}
                 self._bad, self._rules = fact.bad, fact.rules
             case _:
                 pass
@@ -144,6 +144,12 @@ class _Declared:
             self._bad,
             rules=self._rules,
         )
+
+
+def _place_of(fact: FileApplied) -> tuple[str, bool]:
+    """The numbers given last stand among the entries, under a name that a queue may have as well; they have a blank
+    between them, and no hash has one."""
+    return fact.entry, " " in fact.hash
 
 
 class _Output:
