@@ -36,6 +36,7 @@ from syncbrok.model.message import ParentFailure, QueueSettings, Scope, Subscrib
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.recovery import recover
 from syncbrok.space.state import State
+from tests.support import rot
 from tests.support.journals import START_US, message, open_journal, publish, roll
 
 
@@ -204,15 +205,57 @@ def test_a_sidecar_is_not_trusted_over_its_segment(journal: Journal, tmp_path: P
         again.close()
 
 
-def test_damage_is_named(journal: Journal, tmp_path: Path) -> None:
-    """One flipped bit in a sealed segment: nothing is made of it, and the error names file and place."""
+def test_damage_of_a_message_does_not_stop_a_start(journal: Journal, tmp_path: Path) -> None:
+    """RULES 27: whatever byte of a message rots, the start goes on with what the log still tells of it, which is all
+    but its content: the state is the same."""
+    publish(journal)
+    expected = told(journal.replay_runs())
+    journal.close()
+    path = sorted((tmp_path / "log").glob("*.log"))[1]
+    whole = path.read_bytes()
+    hit = [record for record in rot.records(path) if record.kind == rot.MESSAGE][3::97]
+    places = [at for record in hit for at in (*range(record.at, record.content_at), record.content_at, record.end - 1)]
+    for at in places[:: len(places) // 40]:
+        rot.flip(path, at)
+        again = open_journal(tmp_path / "log", segment_bytes=64 * KIB)
+        assert told(again.replay_runs()) == expected, f"byte {at}"
+        assert len(again.damages) == 1
+        again.close()
+        path.write_bytes(whole)
+
+
+def test_damage_of_anything_else_is_refused(journal: Journal, tmp_path: Path) -> None:
+    """RULES 27: without an outcome, a queue or a subscriber nobody can tell how things stood. The error names file and
+    place; a reader that begins behind the damage, as from a checkpoint, does not meet it."""
     publish(journal)
     journal.close()
     path = sorted((tmp_path / "log").glob("*.log"))[1]
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    whole = path.read_bytes()
+    others = [record for record in rot.records(path) if record.kind not in (rot.MESSAGE, rot.SEALED)]
+    kinds = {record.kind: record for record in others}
+    assert len(kinds) >= 2
+    for record in kinds.values():
+        for at in (record.at + 7, record.at + 30, record.end - 1):
+            rot.flip(path, at)
+            again = open_journal(tmp_path / "log", segment_bytes=64 * KIB)
+            with pytest.raises(LogCorrupt, match=f"{path.name}, offset {record.at}, "):
+                list(again.replay_runs())
+            assert list(again.replay_runs(record.sequence))
+            again.close()
+            path.write_bytes(whole)
+
+
+def test_a_header_that_is_beyond_knowing_is_of_no_kind(journal: Journal, tmp_path: Path) -> None:
+    """RULES 27: where nobody can tell that it was a message, it may have been anything."""
+    publish(journal)
+    journal.close()
+    path = sorted((tmp_path / "log").glob("*.log"))[1]
+    record = next(record for record in rot.records(path) if record.kind == rot.MESSAGE)
+    for at in range(record.at, record.at + 8):
+        rot.flip(path, at)
     again = open_journal(tmp_path / "log", segment_bytes=64 * KIB)
-    with pytest.raises(LogCorrupt, match=f"{path.name}, offset "):
+    with pytest.raises(LogCorrupt, match="unknown kind"):
         list(again.replay_runs())
+    assert again.kind_of(record.sequence) == "lost"
+    assert again.kind_of(record.sequence + 1) == "message"
     again.close()

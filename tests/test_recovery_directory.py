@@ -184,9 +184,33 @@ def test_an_earlier_segment_without_its_seal_is_refused(log: Path) -> None:
     """A segment is sealed before the next one is made, so a missing seal is damage."""
     path = segment.segment_path(log, 6)
     whole = path.read_bytes()
-    for damaged in (whole[:-1], whole + b"\0", whole[:-50] + b"?" + whole[-49:]):
+    for damaged in (whole[:-1], whole + b"\0", whole[: -segment.SEAL_BYTES]):
         path.write_bytes(damaged)
         refused(log, "no seal")
+
+
+def test_what_rots_at_the_ends_of_a_segment_costs_nothing(log: Path) -> None:
+    """RULES 27: a seal and a segment's own header say what its records and its neighbours say too. (Of its snapshot
+    no more is asked here than that it is there.)"""
+    path = segment.segment_path(log, 6)
+    whole = path.read_bytes()
+    before = recover(log).sealed
+    for at in (*range(SEGMENT_HEADER_BYTES + codec.HEADER_BYTES), *range(len(whole) - segment.SEAL_BYTES, len(whole))):
+        path.write_bytes(whole[:at] + bytes((whole[at] ^ 0x10,)) + whole[at + 1 :])
+        assert recover(log).sealed == before, f"byte {at}"
+
+
+def test_a_segment_of_another_log_is_refused_though_its_header_is_damaged(log: Path) -> None:
+    """RULES 27: a header is put right only where one byte of it has changed, and is compared as ever then."""
+    path = segment.segment_path(log, 6)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:24] + bytes(16) + whole[40:])
+    refused(log, "checksum")
+    header = segment.unpack_segment_header(whole)
+    assert isinstance(header, SegmentHeader)
+    other = segment.pack_segment_header(header._replace(uuid=UUID))
+    path.write_bytes(other[:60] + b"?" + other[61:] + whole[SEGMENT_HEADER_BYTES:])
+    refused(log, "another log")
 
 
 def test_a_segment_that_was_sealed_last_may_have_room_behind(log: Path) -> None:

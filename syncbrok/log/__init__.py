@@ -139,7 +139,9 @@ What recovery makes of damage
 A record that cannot be read is a **torn tail** only if it is in the last segment, the segment is not sealed, its
 sequence is above the watermark, and no later valid record has a ``synced_through`` that covers it (the table stands in
 ``verdict``). Then, and for the records of a unit whose last record is missing, the tail is saved as ``.broken`` and
-cut. Everything else is corruption: the broker refuses to start and names file, offset and sequences.
+cut. In a sealed segment that another one follows, a record that cannot be read costs itself: see ``damage``, and
+RULES 27 for what a start makes of it. Everything else is corruption: the broker refuses to start and names file, offset
+and sequences.
 
 The limit of this: damage done to the last batches after they were written, before the watermark moved over them (it
 does so about once a second and whenever the log is closed), cannot be told from a write that was cut short.

@@ -1,19 +1,23 @@
 """Which segments a log has, and their indexes. Any thread asks; one changes it (a lock sees to the rest)."""
 
 import logging
-from bisect import bisect_right
+import time
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 from syncbrok.log import segment, sidecar
-from syncbrok.log.codec import Header, read_header
+from syncbrok.log.damage import Damage, Examined, examine
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 from syncbrok.model import limits
 
 log = logging.getLogger(__name__)
+
+_NAMED_MAX = 20
+"""damaged records that are named one by one at once"""
 
 
 class Part(NamedTuple):
@@ -24,20 +28,39 @@ class Part(NamedTuple):
     """the index of the segment that is written to; None: sealed, ask ``Catalogue.index``"""
 
 
+class _Kept(NamedTuple):
+    """An index in use. ``stamp`` is when the sidecar whose pages it is was written (ns), 0 where it is in memory;
+    ``verified_s`` when its checksum was looked at last."""
+
+    known: SegmentIndex
+    stamp: int
+    verified_s: float
+
+
 class Catalogue:
     """The segments, oldest first; the last one may be active. Readers work on the tuple they took: it never changes."""
 
     def __init__(
-        self, uuid: bytes, sealed: tuple[SegmentInfo, ...], indexes_max: int = limits.indexes_kept_max
+        self,
+        uuid: bytes,
+        sealed: tuple[SegmentInfo, ...],
+        indexes_max: int = limits.indexes_kept_max,
+        id_key: bytes = bytes(16),
     ) -> None:
-        """``indexes_max``: of sealed segments, how many are kept in memory or mapped."""
+        """``indexes_max``: of sealed segments, how many are kept in memory or mapped. ``id_key``: the log's."""
         self._uuid = uuid
+        self._id_key = id_key
         self._indexes_max = indexes_max
         self.parts: tuple[Part, ...] = tuple(Part(info, None) for info in sealed)
-        self._indexes: OrderedDict[int, SegmentIndex] = OrderedDict()
+        self._indexes: OrderedDict[int, _Kept] = OrderedDict()
         self._loading = Lock()
+        self._examining = Lock()
         self.damaged: dict[str, str] = {}
         """file -> what is wrong in it, found while it was read or scrubbed"""
+        self.damages: dict[int, tuple[Damage, ...]] = {}
+        """base of a sealed segment -> what has rotted in it, as far as it is known"""
+
+    # -- damage -------------------------------------------------------------------------------------------------------
 
     def found_damage(self, info: SegmentInfo, detail: str) -> None:
         """Say it once for each file: what the disk has lost is for an operator to mend, from a backup or by salvage."""
@@ -45,17 +68,68 @@ class Catalogue:
             self.damaged[info.path.name] = detail
             log.critical("syncbrok.log.segment_damaged", extra={"file": info.path.name, "detail": detail})
 
+    def examine(self, info: SegmentInfo) -> Examined:
+        """Look at every byte of a sealed segment, name what is damaged, and go on with an index of what can be read:
+        where an index leads to nothing, it is the segment that says whether that is damage. Raises
+        ``FileNotFoundError`` where it was dropped meanwhile."""
+        with self._examining:
+            found = examine(segment.read_segment(info.path), info.base, info.last, self._id_key)
+            index = SegmentIndex.build(found.data, SEGMENT_HEADER_BYTES, len(found.data), info.base, found.offsets)
+            with self._loading:
+                self._keep(info, index)
+            self._note(info, found.damages)
+        return found
+
+    def _note(self, info: SegmentInfo, damages: tuple[Damage, ...]) -> None:
+        if not damages:
+            if self.damages.pop(info.base, None):
+                self.damaged.pop(info.path.name, None)
+                log.warning("syncbrok.log.segment_mended", extra={"file": info.path.name})
+            return
+        known = {(damage.first, damage.offset) for damage in self.damages.get(info.base, ())}
+        fresh = [damage for damage in damages if (damage.first, damage.offset) not in known]
+        self.damages[info.base] = damages
+        one = damages[0]
+        last = max(one.first, one.last)
+        detail = corrupt_error(info.path, one.offset, one.first, last, one.why).detail
+        self.found_damage(info, detail)
+        self.damaged[info.path.name] = detail
+        for damage in fresh[:_NAMED_MAX]:
+            log.critical(
+                "syncbrok.log.record_damaged",
+                extra={"file": info.path.name, "detail": damage.describe(), "first": damage.first,
+                       "last": damage.last, "records": damage.records},
+            )  # fmt: skip
+        if len(fresh) > _NAMED_MAX:
+            more = sum(damage.records for damage in fresh[_NAMED_MAX:])
+            log.critical("syncbrok.log.more_records_damaged", extra={"file": info.path.name, "records": more})
+
+    def damage_of(self, sequence: int) -> Damage | None:
+        """What is known to have hit the record of this sequence."""
+        part = self.part_of(sequence) if self.damages else None
+        damages = self.damages.get(part.info.base, ()) if part is not None else ()
+        at = bisect_left(damages, sequence, key=lambda damage: damage.last)
+        found = damages[at] if at < len(damages) else None
+        return found if found is not None and found.first <= sequence <= found.last else None
+
+    def is_damaged(self, part: Part) -> bool:
+        return part.info.base in self.damages
+
     def scrub(self, info: SegmentInfo) -> None:
-        """Read all of a sealed segment against its seal; what is wrong goes to ``damaged``."""
+        """Read all of a sealed segment against its seal; what is wrong is named."""
         try:
             data = segment.read_segment(info.path)
+            if segment.scrub_bytes(data) is not None or info.base in self.damages:
+                self.examine(info)
         except FileNotFoundError:
             return  # dropped meanwhile
-        damage = segment.scrub_bytes(data)
-        if damage is not None:
-            header = read_header(data, damage.offset)
-            first, last = (header.sequence, header.sequence) if isinstance(header, Header) else (info.base, info.last)
-            self.found_damage(info, corrupt_error(info.path, damage.offset, first, last, damage.why).detail)
+
+    def forget_index(self, info: SegmentInfo) -> None:
+        """What it says cannot be: build it again from the segment when it is asked for."""
+        log.warning("syncbrok.log.sidecar_damaged", extra={"file": info.path.name})
+        with self._loading:
+            self._indexes.pop(info.base, None)
+        sidecar.path_of(info.path.parent, info.base).unlink(missing_ok=True)
 
     @property
     def oldest(self) -> int:
@@ -77,32 +151,51 @@ class Catalogue:
 
     def index(self, part: Part) -> SegmentIndex:
         """The index of a segment: from memory, from its sidecar, or built from its bytes (and then kept beside it).
-        Raises ``LogCorrupt``, and ``FileNotFoundError`` where the segment was dropped meanwhile."""
+        Raises ``FileNotFoundError`` where the segment was dropped meanwhile."""
         if part.active is not None:
             return part.active
         base = part.info.base
         with self._loading:
-            index = self._indexes.get(base)
-            if index is not None:
+            kept = self._indexes.get(base)
+            if kept is not None and self._stands(part.info, kept):
                 self._indexes.move_to_end(base)
-                return index
+                return kept.known
             index = self._load(part.info)
-            self._keep(base, index)
+            self._keep(part.info, index)
             return index
 
-    def _keep(self, base: int, index: SegmentIndex) -> None:
-        self._indexes[base] = index
+    def _stands(self, info: SegmentInfo, kept: _Kept) -> bool:
+        """Whether an index may be asked as it is. What is mapped from a sidecar was right when it was opened; a page
+        that came in again later may not be."""
+        if not kept.stamp:
+            return True
+        young = time.monotonic() - kept.verified_s < limits.sidecar_verified_every_s
+        return young and _stamp(info) == kept.stamp
+
+    def _keep(self, info: SegmentInfo, index: SegmentIndex) -> None:
+        stamp = _stamp(info) if info.base not in self.damages else 0
+        self._indexes[info.base] = _Kept(index, stamp, time.monotonic())
         if len(self._indexes) > self._indexes_max:
             self._indexes.popitem(last=False)
 
     def _load(self, info: SegmentInfo) -> SegmentIndex:
-        sealed = self._sealed(info)
-        index = sidecar.read(info.path.parent, sealed)
-        if index is None:
+        """From the sidecar; built where there is none to be trusted, and always where the segment is damaged: what a
+        sidecar says of a record that cannot be read is no reason to believe it."""
+        seal = segment.read_seal(info.path)
+        sealed = None if seal is None else sidecar.Sealed(self._uuid, info.base, info.bytes, seal[1].crc)
+        if sealed is not None and info.base not in self.damages:
+            index = sidecar.read(info.path.parent, sealed)
+            if index is not None:
+                return index
             log.info("syncbrok.log.sidecar_rebuilt", extra={"file": info.path.name})
-            index = build_index(info)
+        data = segment.read_segment(info.path)
+        if sealed is not None and segment.scrub_bytes(data) is None:
+            index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, info.bytes, info.base)
             self._write_sidecar(info, index, sealed)
-        return index
+            return index
+        found = examine(data, info.base, info.last, self._id_key)
+        self._note(info, found.damages)
+        return SegmentIndex.build(found.data, SEGMENT_HEADER_BYTES, len(data), info.base, found.offsets)
 
     def _sealed(self, info: SegmentInfo) -> sidecar.Sealed:
         seal = segment.read_seal(info.path)
@@ -128,13 +221,17 @@ class Catalogue:
         index = self.parts[-1].active
         assert index is not None, "only the active segment is sealed"
         with self._loading:
-            self._keep(info.base, index)
+            self._keep(info, index)
         self.parts = (*self.parts[:-1], Part(info, None))
 
     def write_sidecar(self, info: SegmentInfo) -> None:
         """For the background, after ``sealed``."""
         try:
-            self._write_sidecar(info, self.index(Part(info, None)), self._sealed(info))
+            index = self.index(Part(info, None))
+            self._write_sidecar(info, index, self._sealed(info))
+            with self._loading:
+                if info.base in self._indexes:
+                    self._keep(info, index)
         except FileNotFoundError:
             return  # dropped meanwhile
 
@@ -152,12 +249,13 @@ class Catalogue:
         self.parts = tuple(part for part in self.parts if part.info.base != base)
         with self._loading:
             self._indexes.pop(base, None)
+        self.damages.pop(base, None)
+        self.damaged.pop(segment.segment_path(Path(), base).name, None)
 
 
-def build_index(info: SegmentInfo) -> SegmentIndex:
-    """The index of a sealed segment from its bytes, which are verified first. Raises ``LogCorrupt``."""
-    data = segment.read_segment(info.path, 0, info.bytes)
-    damage = segment.scrub_bytes(data)
-    if damage is not None:
-        raise corrupt_error(info.path, damage.offset, info.base, info.last, damage.why)
-    return SegmentIndex.build(data, SEGMENT_HEADER_BYTES, info.bytes, info.base)
+def _stamp(info: SegmentInfo) -> int:
+    """When the sidecar was written, in ns; 0 where there is none."""
+    try:
+        return sidecar.path_of(info.path.parent, info.base).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

@@ -26,23 +26,30 @@ def read_facts(catalogue: Catalogue, after: int = 0) -> Iterator[FactOrRun]:
         if part.active is None and part.info.last <= after:
             continue
         index = catalogue.index(part)
-        end = index.end
+        end = index.end if part.active is not None else part.info.bytes
         if end > len(buffer):
             buffer = bytearray(end)
-        for fact in stream.facts_or_runs(*_whole(part, index, buffer, end), after):
+        for fact in stream.facts_or_runs(*_whole(catalogue, part, index, buffer, end, after), after):
             if isinstance(fact, Corrupt):
                 raise corrupt_error(part.info.path, fact.offset, part.info.base, index.last, fact.why)
             yield fact
 
 
-def _whole(part: Part, index: SegmentIndex, buffer: bytearray, end: int) -> tuple[Buffer, npt.NDArray[np.int64]]:
+def _whole(
+    catalogue: Catalogue, part: Part, index: SegmentIndex, buffer: bytearray, end: int, after: int
+) -> tuple[Buffer, npt.NDArray[np.int64]]:
     """The bytes of a segment and the offsets of its records. A sealed one is verified (recovery has looked at the
-    other, record by record)."""
+    other, record by record). Where a message is damaged what is known of it stands there, so that it ends as a loss;
+    where anything else is, from ``after`` on, nobody can tell how things stood."""
     data = memoryview(buffer)[:end]
     with reading(part.info.path) as file:
         files.read_into(file.fileno(), data, 0)
-    damage = segment.scrub_bytes(data) if part.active is None else None
-    if damage is not None:
-        raise corrupt_error(part.info.path, damage.offset, part.info.base, index.last, damage.why)
+    if part.active is None and segment.scrub_bytes(data) is not None:
+        found = catalogue.examine(part.info)
+        for damage in found.damages:
+            if damage.last > after and not damage.survived:
+                why = f"{damage.describe()}. Without it nobody can tell how things stood, and no checkpoint covers it"
+                raise corrupt_error(part.info.path, damage.offset, damage.first, damage.last, why)
+        return found.data, found.offsets
     offsets = stream.indexed_offsets(data, index.sparse, index.records, SEGMENT_HEADER_BYTES, end)
     return data, walk(data, SEGMENT_HEADER_BYTES, end)[0] if offsets is None else offsets

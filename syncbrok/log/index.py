@@ -209,6 +209,23 @@ class SegmentIndex:
         """The offset of a record at or before ``sequence``, and how many records to walk from there (0 to 255).
         None where this segment has no record of that sequence."""
         now = self._current()
+        position = self._position(now, sequence)
+        if position is None:
+            return None
+        step, walked = divmod(position, limits.offsets_every)
+        return int(now.sparse[step]), walked
+
+    def extent(self, sequence: int) -> tuple[int, int] | None:
+        """Where the record of ``sequence`` begins and where the next one does, without a walk; None as above."""
+        now = self._current()
+        position = self._position(now, sequence)
+        if position is None:
+            return None
+        offsets = now.whole.offsets
+        return int(offsets[position]), int(offsets[position + 1]) if position + 1 < len(offsets) else now.end
+
+    def _position(self, now: _Snapshot, sequence: int) -> int | None:
+        """Which of the records here it is."""
         if not self.base <= sequence <= now.last:
             return None
         missing = 0
@@ -218,8 +235,7 @@ class SegmentIndex:
                     return None
                 break
             missing = total
-        step, walked = divmod(sequence - self.base - missing, limits.offsets_every)
-        return int(now.sparse[step]), walked
+        return sequence - self.base - missing
 
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
         """Messages accepted into ``queue`` here, with sequences above ``after``, lowest first."""

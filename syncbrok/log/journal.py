@@ -65,8 +65,9 @@ class Journal:
         """numbers of the last batch prepared and of the last one written"""
         self._always = options.sync == "always"
         self._writing = Turnstile()
-        self._catalogue = Catalogue(self.uuid, recovered.sealed, options.indexes_max)
+        self._catalogue = Catalogue(self.uuid, recovered.sealed, options.indexes_max, self.id_key)
         self.damaged, self.scrub, self.ages = self._catalogue.damaged, self._catalogue.scrub, Ages(self._catalogue)
+        self.damages = self._catalogue.damages
         self._reader = Reader(self._catalogue, lambda: self.next_sequence)
         self.replay, self.replay_runs = self._reader.replay, partial(read_facts, self._catalogue)
         self.read_many, self.stands_in = self._reader.messages, self._reader.stands_in
@@ -74,6 +75,7 @@ class Journal:
         self.inherited = self._reader.inherited
         self.queue_sequences, self.place_of = self._reader.queue_sequences, self._reader.place_of
         self.with_key, self.with_idempotency_key = self._reader.with_key, self._reader.with_idempotency_key
+        self.lost = self._reader.lost
         self._recent = Recent()
         self._reserve = Reserve(directory, options.reserve_bytes)
         self._changing = Lock()

@@ -1,26 +1,20 @@
 """What is asked of a log that stands on the disk: records by sequence, and what the indexes know. From any thread.
 
-A sparse index leads to within 256 records of the one that is wanted; the rest is walked. Blocks of up to 1 MiB are read
-whole, neighbouring ones together; in larger ones only the headers on the way are read.
+How a record is found and verified is the business of ``records``.
 """
 
-import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import chain, islice
 from typing import Literal
 
-from syncbrok.log import files, segment, stream
-from syncbrok.log.blocks import BLOCK_BYTES_MAX, Block, hop_block, hop_header, together, walk_block
+from syncbrok.log import segment, stream
 from syncbrok.log.catalogue import Catalogue, Part
-from syncbrok.log.codec import Corrupt, Header, Kind
-from syncbrok.log.descriptors import open_file
+from syncbrok.log.codec import Corrupt, Decoded, Kind, decode
 from syncbrok.log.index import SegmentIndex, text_hash
+from syncbrok.log.records import Records
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
-from syncbrok.model.errors import LogCorrupt
-from syncbrok.model.facts import Carried, Fact, Outcomes, Published, Row, SegmentOpened
-from syncbrok.model.limits import offsets_every
+from syncbrok.model.facts import Carried, Fact, Gap, Outcomes, Published, Row, SegmentOpened
 from syncbrok.model.names import MessageId
 
 SLICE = 256
@@ -38,6 +32,8 @@ class Reader:
     def __init__(self, catalogue: Catalogue, next_sequence: Callable[[], int]) -> None:
         self._catalogue = catalogue
         self._next_sequence = next_sequence
+        self._records = Records(catalogue, next_sequence)
+        self.header = self._records.header
 
     # -- records ------------------------------------------------------------------------------------------------------
 
@@ -60,14 +56,14 @@ class Reader:
 
     def _messages(self, sequences: Sequence[int]) -> list[Published | None]:
         records = sorted(set(sequences))
-        facts = self._facts(records)
+        facts = self._records.facts(records)
         if len(facts) == len(sequences) and [_own(fact) for fact in facts] == sequences:
             return facts  # type: ignore[return-value]  # a run of a backlog, as it nearly always is
         found = {fact.sequence: fact for fact in facts if isinstance(fact, Published)}
         # Not by the log's oldest sequence: a segment may be dropped at this moment.
         gone = {sequence for sequence in sequences if sequence not in found}
         if gone:
-            for fact in self._facts(sorted(self._carried_in(gone))):
+            for fact in self._records.facts(sorted(self._carried_in(gone))):
                 if isinstance(fact, Carried):
                     found[fact.message.sequence] = fact.message
         return [found.get(sequence) for sequence in sequences]
@@ -90,124 +86,73 @@ class Reader:
                 continue
             yield part, index
 
-    def _facts(self, records: Sequence[int]) -> list[Fact]:
-        """The facts of these records (sorted), those that are there."""
-        facts: list[Fact] = []
-        for part, wanted in self._by_part(records):
-            before = len(facts)
-            try:
-                self._facts_of(part, wanted, facts)
-            except FileNotFoundError:
-                del facts[before:]  # dropped by retention between the look at the catalogue and the opening
-            except LogCorrupt as damage:
-                del facts[before:]
-                self._catalogue.found_damage(part.info, damage.detail)
-                self._undamaged(part, wanted, facts)
-        return facts
-
-    def _undamaged(self, part: Part, records: Sequence[int], facts: list[Fact]) -> None:
-        """One by one, those that can be read."""
-        for record in records:
-            with suppress(LogCorrupt, FileNotFoundError):
-                self._facts_of(part, [record], facts)
-
-    def _by_part(self, records: Sequence[int]) -> Iterator[tuple[Part, list[int]]]:
-        part: Part | None = None
-        wanted: list[int] = []
-        last = 0
-        for record in records:
-            if record > last:
-                if part is not None and wanted:
-                    yield part, wanted
-                part, wanted = self._catalogue.part_of(record), []
-                last = record if part is None else part.info.last if part.active is None else self._next_sequence()
-            wanted.append(record)
-        if part is not None and wanted:
-            yield part, wanted
-
-    def _facts_of(self, part: Part, records: Sequence[int], facts: list[Fact]) -> None:
-        """Put the facts of these records of one segment into ``facts``."""
-        blocks = self._blocks(part, records)
-        if not blocks:
-            return
-        descriptor = open_file(part.info.path, os.O_RDONLY)
-        try:
-            for run in together(blocks):
-                if len(run) == 1 and run[0].end - run[0].start > BLOCK_BYTES_MAX:
-                    hop_block(descriptor, part, run[0], facts)
-                    continue
-                data = files.read_at(descriptor, run[-1].end - run[0].start, run[0].start)
-                for block in run:
-                    walk_block(data, run[0].start, part, block, facts)
-        finally:
-            os.close(descriptor)
-
-    def _blocks(self, part: Part, records: Sequence[int]) -> list[Block]:
-        index = self._catalogue.index(part)
-        places = list(_places(index, records))
-        # Only now, so that what is appended meanwhile makes the last block longer, never too short.
-        sparse, end = index.sparse, index.end
-        blocks: list[Block] = []
-        for record, count, start, walked in places:
-            if not blocks or blocks[-1].start != start:
-                following = int(sparse.searchsorted(start, "right"))
-                blocks.append(Block(start, int(sparse[following]) if following < len(sparse) else end, []))
-            blocks[-1].wanted.append((walked, record, count))
-        return blocks
-
     def kind_of(self, sequence: int) -> KindName:
         """What the record of this sequence is; of one that retention dropped: a message if it was carried along."""
         if not 0 < sequence < self._next_sequence():
             return "unknown"
         if sequence < self._catalogue.oldest:
-            return "message" if any(self._carried_in((sequence,))) else "dropped"
-        header = self.header(sequence)
+            carried = next(self._carried_in((sequence,)), None)
+            if carried is None:
+                return "dropped"
+            return "message" if self._catalogue.damage_of(carried) is None else "lost"
+        header = self._records.header(sequence)
         if header is None:
-            # Retention may have taken it just now; else it is in a gap that salvage left.
+            # Retention may have taken it just now; else it is damaged, or in a gap that salvage left.
             return "dropped" if sequence < self._catalogue.oldest else "lost"
         if header.kind == Kind.GAP:
             return "lost"  # the gap has the last of what it names as its own sequence
-        return "message" if header.kind == Kind.MESSAGE else "other"
+        if header.kind != Kind.MESSAGE:
+            return "other"
+        return "message" if self._catalogue.damage_of(sequence) is None else "lost"
+
+    def lost(self, sequence: int) -> Published | None:
+        """What the log still tells of a message (its own sequence) that is known to be damaged, without content."""
+        record = sequence if sequence >= self._catalogue.oldest else next(self._carried_in((sequence,)), 0)
+        damage = self._catalogue.damage_of(record)
+        return damage.message if damage is not None else None
 
     def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
-        """Id and queue of a message from its record's header alone: also where its body is damaged. None where there is
-        none, or the header is damaged too."""
-        try:
-            header = self.header(sequence)
-        except LogCorrupt:
-            return None
+        """Id and queue of a message that cannot be read whole. None where there is none, or nothing is known of it."""
+        lost = self.lost(sequence)
+        if lost is not None:
+            return lost.id, lost.queue
+        header = self._records.header(sequence)
         return (header.id, header.queue) if header is not None and header.kind == Kind.MESSAGE else None
 
-    def header(self, sequence: int) -> Header | None:
-        """The header of the record of this sequence; None where there is none (any more)."""
-        part = self._catalogue.part_of(sequence)
-        if part is None:
-            return None
-        try:
-            blocks = self._blocks(part, [sequence])
-            if not blocks:
-                return None
-            descriptor = open_file(part.info.path, os.O_RDONLY)
-        except FileNotFoundError:
-            return None
-        try:
-            return hop_header(descriptor, part, blocks[0].start, blocks[0].wanted[0][0], sequence)[0]
-        finally:
-            os.close(descriptor)
-
     def replay(self, after: int = 0) -> Iterator[Fact]:
-        """Every fact with a sequence above ``after``, in order, without content. Raises ``LogCorrupt``."""
+        """Every fact with a sequence above ``after``, in order, without content; a ``Gap`` for records that are
+        damaged. Raises ``LogCorrupt``."""
         for part in self._catalogue.parts:
             index = self._catalogue.index(part)
             if index.last <= after:
                 continue
             place, end = index.locate(after + 1), index.end
-            data = _verified(part, end)
+            data = segment.read_segment(part.info.path, 0, end)
+            if part.active is None and (self._catalogue.is_damaged(part) or segment.scrub_bytes(data) is not None):
+                yield from self._replay_damaged(part, after)
+                continue
             for fact in stream.facts(data, place[0] if place else SEGMENT_HEADER_BYTES):
                 if isinstance(fact, Corrupt):
                     raise corrupt_error(part.info.path, fact.offset, part.info.base, index.last, fact.why)
                 if fact.sequence > after:
                     yield fact
+
+    def _replay_damaged(self, part: Part, after: int) -> Iterator[Fact]:
+        """Of a segment as far as it can be read; gaps have the places of what cannot be."""
+        found = self._catalogue.examine(part.info)
+        time_us = part.info.first_time_us
+        lost = {
+            damage.offset: damage for damage in found.damages if damage.last > after and damage.last >= damage.first
+        }
+        for at in sorted({*found.offsets.tolist(), *lost}):
+            damage = lost.get(at)
+            if damage is not None:
+                yield Gap(damage.last, time_us, damage.first, damage.last, damage.why)
+                continue
+            record = decode(found.data, at, content=False, verify=False)
+            if isinstance(record, Decoded) and record.fact.sequence > after:
+                time_us = record.fact.time_us
+                yield record.fact
 
     def inherited(self) -> Iterator[Fact]:
         """What is to be known before anything else where there is no checkpoint: the end of messages that ended badly
@@ -219,7 +164,9 @@ class Reader:
         records = dict(chain.from_iterable(self._catalogue.index(part).carried_records() for part in parts))
         gone = sorted(sequence for sequence in records if sequence < oldest)
         opened = [
-            fact for fact in self._facts(sorted({oldest, parts[-1].info.base})) if isinstance(fact, SegmentOpened)
+            fact
+            for fact in self._records.facts(sorted({oldest, parts[-1].info.base}))
+            if isinstance(fact, SegmentOpened)
         ]
         if opened:
             # How one ended that is carried is told by its rows, which stand behind it.
@@ -227,8 +174,12 @@ class Reader:
             yield opened[0]._replace(bad=bad)
         for at in range(0, len(gone), SLICE):  # by their own sequences: parents before children
             some = sorted(records[sequence] for sequence in gone[at : at + SLICE])
-            carried = [fact for fact in self._facts(some) if isinstance(fact, Carried)]
-            yield from sorted(carried, key=lambda fact: fact.message.sequence)
+            carried = {fact.sequence: fact for fact in self._records.facts(some) if isinstance(fact, Carried)}
+            for record in some:
+                damage = self._catalogue.damage_of(record)
+                if record not in carried and damage is not None and isinstance(damage.fact, Carried):
+                    carried[record] = damage.fact
+            yield from sorted(carried.values(), key=lambda fact: fact.message.sequence)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -251,10 +202,11 @@ class Reader:
         ]
         records = {
             fact.sequence: fact.rows
-            for fact in self._facts(sorted({record for record, _ in places}))
+            for fact in self._records.facts(sorted({record for record, _ in places}))
             if isinstance(fact, Outcomes)
         }
-        return [(record, records[record][position]) for record, position in places if record in records]
+        found = [(record, records[record][position : position + 1]) for record, position in places if record in records]
+        return [(record, row) for record, some in found for row in some if row.message == message]
 
     def children_of(self, parent: int, limit: int) -> list[int]:
         """Messages that name ``parent``, lowest first, at most ``limit``."""
@@ -329,7 +281,8 @@ class Reader:
         candidates = (
             sequence for _, index in self._indexes(young) for sequence in reversed(index.with_idempotency(hashed))
         )
-        fits = lambda message: message.idempotency_key == key and message.time_us >= since_us  # noqa: E731
+        # What an index says of a message that is damaged is a reason to refuse its key to another one.
+        fits = lambda message: message.idempotency_key in (key, "") and message.time_us >= since_us  # noqa: E731
         return self._newest(candidates, fits, queue, None)
 
     def _newest(
@@ -338,46 +291,13 @@ class Reader:
         """Those of the candidates (their hashes agree) that fit, each once, newest first."""
         found: dict[int, None] = {}
         while some := list(islice(candidates, _CANDIDATES)):
-            for message in self.messages(some):
+            for sequence, read in zip(some, self.messages(some), strict=True):
+                message = self.lost(sequence) if read is None else read
                 if message is not None and (queue is None or message.queue == queue) and fits(message):
                     found[message.sequence] = None
             if limit is not None and len(found) >= limit:
                 break
         return sorted(found, reverse=True)[:limit]
-
-
-def _verified(part: Part, end: int) -> bytes:
-    """The bytes of a segment; those of a sealed one fit its seal (recovery has looked at the others)."""
-    data = segment.read_segment(part.info.path, 0, end)
-    damage = segment.scrub_bytes(data) if part.active is None else None
-    if damage is not None:
-        raise corrupt_error(part.info.path, damage.offset, part.info.base, part.info.last, damage.why)
-    return data
-
-
-def _places(index: SegmentIndex, records: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """(record, how many neighbours from it on, offset of their block, how many to walk from there) of those records
-    that are there. Neighbours are of one block, of which only the first is looked up."""
-    start = walked = before = at = 0
-    whole, last, every = not index.jumps, index.last, offsets_every
-    while at < len(records):
-        record = records[at]
-        step = record - before
-        if whole and before and walked + step < every and record <= last:
-            walked += step
-        else:
-            place = index.locate(record)
-            if place is None:
-                at += 1
-                continue
-            start, walked = place
-        most = max(min(every - walked, last + 1 - record, len(records) - at), 1) if whole else 1
-        count = most if records[at + most - 1] == record + most - 1 else 1
-        while count < most and records[at + count] == record + count:
-            count += 1
-        before = record
-        at += count
-        yield record, count, start, walked
 
 
 def _own(fact: Fact) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from syncbrok.log import blank, files, segment, sidecar, stream, watermark
+from syncbrok.log import blank, files, rotten, segment, sidecar, stream, watermark
 from syncbrok.log.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, read_header, walk_verified
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, VERSION
@@ -116,7 +116,7 @@ def _recover(directory: Path, progress: Progress | None) -> Recovered:
         if mark and mark.durable:
             raise LogCorrupt(f"{directory} has a watermark but no segment; restore the segments, or remove it all")
         return Recovered(None, (), leftovers, None, 0, 0, mark, RecoveryReport(True, 0, 0, 0, 0, None, 0, 0.0))
-    sealed = _check_sealed(paths[:-1], oldest or None, progress)
+    sealed = _check_sealed(paths, oldest or None, progress)
     data, scan, index = _scan_last(paths[-1], sealed, mark)
     row = judge(scan.signs)
     if row.verdict is Verdict.CORRUPT:
@@ -153,21 +153,20 @@ def _recover(directory: Path, progress: Progress | None) -> Recovered:
 
 
 def _check_sealed(paths: list[Path], oldest: int | None, progress: Progress | None) -> tuple[SegmentInfo, ...]:
-    """The sealed segments, each of the same log and where the one before it ends."""
+    """The sealed segments, all but the last of ``paths``, each of the same log and where the one before it ends."""
     found: list[SegmentInfo] = []
-    for number, path in enumerate(paths):
-        header = segment.read_segment_header(path)
-        seal = segment.read_seal(path)
-        if seal is None:
+    for number, path in enumerate(paths[:-1]):
+        header = rotten.segment_header(path)
+        info = rotten.sealed_info(path, header, int(paths[number + 1].stem))
+        if info is None:
             raise corrupt_error(path, path.stat().st_size, header.base, None, NO_SEAL.why)
-        info = segment.info_of_sealed(path, seal)
         if number == 0 and oldest is not None and header.base != oldest:
             raise corrupt_error(path, 0, oldest, header.base - 1, "segments before this one are missing")
         if found:
             _check_follows(path, header, found[-1])
         found.append(info)
         if progress:
-            progress(number + 1, len(paths) + 1)
+            progress(number + 1, len(paths))
     return tuple(found)
 
 
@@ -176,7 +175,7 @@ def _check_follows(path: Path, header: SegmentHeader, before: SegmentInfo) -> No
     if header.base != expected:
         why = "segments before this one are missing" if header.base > expected else "the segment overlaps another"
         raise corrupt_error(path, 0, min(expected, header.base), max(expected, header.base) - 1, why)
-    first = segment.read_segment_header(before.path)
+    first = rotten.segment_header(before.path)
     if (first.uuid, first.id_key) != (header.uuid, header.id_key):
         raise corrupt_error(path, 0, header.base, None, "the segment belongs to another log")
 

@@ -60,7 +60,7 @@ def scan(view: memoryview, start: int, *, last: int, below: int, content: bool =
             return
         header = read_header(view, at)
         damaged = header if isinstance(header, Header) and not isinstance(found, Decoded) else None
-        resumed = _resume(view, at, damaged, last, below)
+        resumed = resume(view, at, damaged, last, below)
         yield Damage(at, resumed, _why(found, last), damaged)
         at = resumed
 
@@ -73,8 +73,9 @@ def _why(found: Decoded | Incomplete | Corrupt, last: int) -> str:
     return f"a record of sequence {found.fact.sequence} stands behind that of {last}"
 
 
-def _resume(view: memoryview, at: int, header: Header | None, last: int, below: int) -> int:
-    """Where the next record begins; the end of ``view`` where there is none."""
+def resume(view: memoryview, at: int, header: Header | None, last: int, below: int) -> int:
+    """Where the next record begins behind the damage at ``at``, whose header is ``header`` where that is whole; the end
+    of ``view`` where there is none. It has a sequence above ``last`` and below ``below``."""
     if header is not None:
         following = at + header.record_bytes
         if following == len(view) or (following < len(view) and _can_follow(view, following, last, below)):

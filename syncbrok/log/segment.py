@@ -83,7 +83,12 @@ def pack_segment_header(header: SegmentHeader) -> bytes:
         header.base,
         header.created_us,
     )
-    return data + _CRC.pack(crc32c(data))
+    return data + header_crc(data)
+
+
+def header_crc(data: bytes) -> bytes:
+    """The checksum that ends a segment's header, of the bytes before it."""
+    return _CRC.pack(crc32c(data))
 
 
 def unpack_segment_header(data: Buffer) -> SegmentHeader | Corrupt:

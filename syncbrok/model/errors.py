@@ -69,7 +69,7 @@ class Gone(ClientFault):
 
 
 class Lost(Gone):
-    """It was accepted; the log was damaged where it stood, and salvage left a gap."""
+    """It was accepted; the log is damaged where it stood, or salvage left a gap there."""
 
     slug = "lost"
 
@@ -96,6 +96,13 @@ class SubscriberStopped(Conflict):
     """It is paused or disabled: nothing is tried there (RULES 14)."""
 
     slug = "subscriber-stopped"
+
+
+class FirstLost(Conflict):
+    """The idempotency key was used before, by a message that the disk has damaged: whether this is that one again
+    nobody can tell (RULES 4)."""
+
+    slug = "first-lost"
 
 
 class TooLarge(ClientFault):

@@ -134,6 +134,8 @@ offsets_every = 256
 """records for each of the sparse offsets of a segment: a block that is read together"""
 checksums_every = 5_120
 """records for each checksum of a segment's sidecar: what a reader of all of it verifies and decodes together"""
+sidecar_verified_every_s = 60.0
+"""an index that is the pages of a file is verified again after so long, when it is asked"""
 watermark_every_s = 1.0
 clock_step_s = 1.5
 """by so much the wall clock must differ from the monotonic one, from one second to the next, to count as set"""

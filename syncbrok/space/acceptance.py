@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooLarge, UnknownParent
+from syncbrok.model.errors import Conflict, Malformed, TooLarge
 from syncbrok.model.facts import Published
 from syncbrok.model.message import Message, Queue
-from syncbrok.model.names import MessageId, QueueName, id_text, issued_by, sequence_of
+from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of
 from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.draft import Draft, First
 from syncbrok.space.idempotency import KeyIndex, fingerprint, key_hash
 from syncbrok.space.lineage import Lineage, Place
 from syncbrok.space.plain import PlainAcceptor
 from syncbrok.space.queue import Registry
+from syncbrok.space.refusals import differs, first_is_lost, unknown_parent
 
 
 class OldKey(NamedTuple):
@@ -41,7 +42,8 @@ class Wanted:
 
 @dataclass(slots=True)
 class Found:
-    """What was read. A sequence that is in neither ``messages`` nor ``dropped`` was looked at and is no message."""
+    """What was read. A sequence that is in none of ``messages``, ``lost`` and ``dropped`` was looked at and is no
+    message."""
 
     messages: dict[int, Published] = field(default_factory=dict)
     dropped: set[int] = field(default_factory=set)
@@ -49,6 +51,8 @@ class Found:
     looked: set[int] = field(default_factory=set)
     older: dict[OldKey, int] = field(default_factory=dict)
     """the newest message with the key, 0 for none"""
+    lost: dict[int, Published | None] = field(default_factory=dict)
+    """the log is damaged where they stand; what it still tells of each"""
 
 
 _nothing: Final = Found()
@@ -204,11 +208,11 @@ class Acceptor:
         parents = self._resolve(message, work, position) if message.parents else ()
         print_ = b""
         if message.idempotency_key:  # before the parents are looked at (RULES 4)
-            first = self._first(message.idempotency_key, queue, work, draft, found)
+            first = self._first(message.idempotency_key, queue, work, draft, found, position)
             print_ = fingerprint(message, _comparable(message, work, position))
             if first is not None:
                 if first.fingerprint != print_:
-                    raise _differs(message.idempotency_key, first, position)
+                    raise differs(message.idempotency_key, first, position)
                 work.add(first.id, first.sequence, parents, None)
                 return
         sequence = draft.sequence + len(work.fresh)
@@ -238,8 +242,9 @@ class Acceptor:
                                 line=position, parent=f"#{parent}")  # fmt: skip
         return tuple(resolved)
 
-    def _first(self, key: str, queue: Queue, work: _Unit, draft: Draft, found: Found) -> First | None:
-        """The message that has the key already. What must be read to know is noted in ``work``."""
+    def _first(self, key: str, queue: Queue, work: _Unit, draft: Draft, found: Found, position: int) -> First | None:
+        """The message that has the key already. What must be read to know that is noted in ``work``.
+        Raises ``FirstLost``."""
         first = work.keys.get(key) or draft.keys.get((queue.number, key))
         if first is not None:
             return first
@@ -253,6 +258,10 @@ class Acceptor:
         if not sequence:
             return None
         message = self._message(sequence, work, found)
+        if sequence in found.lost:
+            lost = found.lost[sequence]
+            if lost is None or (lost.queue == queue.number and lost.time_us >= since_us):
+                raise first_is_lost(key, lost, position)
         if message is None or message.idempotency_key != key or message.queue != queue.number:
             return None
         return First(message.fingerprint, message.id, sequence) if message.time_us >= since_us else None
@@ -292,15 +301,18 @@ class Acceptor:
             own = sequence - draft.sequence
             if 0 <= own < len(work.fresh) and work.fresh[own].id == parent:
                 return Place(work.fresh[own].root, work.fresh[own].depth)
-            raise _unknown(parent, position)
+            raise unknown_parent(parent, position)
         message = self._message(sequence, work, found)
         if message is not None and message.id == parent:
             return Place(message.root, message.depth)
         if message is None and sequence in work.wanted_messages:
             return Place(sequence, 0)  # not decided yet
-        if sequence in found.dropped and issued_by(parent, self._id_key):
+        lost = found.lost.get(sequence)
+        if lost is not None and lost.id == parent:
+            return Place(lost.root, lost.depth)
+        if (sequence in found.dropped or sequence in found.lost) and issued_by(parent, self._id_key):
             return Place(sequence, 0)  # complete, or known to have ended badly (RULES 2); what was above it is gone
-        raise _unknown(parent, position)
+        raise unknown_parent(parent, position)
 
 
 def _put(draft: Draft, fresh: list[Published]) -> None:
@@ -359,21 +371,6 @@ def _comparable(message: Message, work: _Unit, position: int) -> list[MessageId 
     return seen
 
 
-def _differs(key: str, first: First, position: int) -> IdempotencyConflict:
-    return IdempotencyConflict(
-        f"idempotency key {key!r} was used for another message, {id_text(first.id)}; use a new key for new content",
-        idempotency_key=key,
-        id=id_text(first.id),
-        line=position,
-    )
-
-
-def _unknown(parent: MessageId, position: int) -> UnknownParent:
-    return UnknownParent(
-        f"parent {id_text(parent)} was never accepted; publish it first", parent=id_text(parent), line=position
-    )
-
-
 def merge(found: Found | None, more: Found) -> Found:
     """What was found in two look-ups for the same unit."""
     if found is None:
@@ -383,6 +380,7 @@ def merge(found: Found | None, more: Found) -> Found:
         found.dropped | more.dropped,
         found.looked | more.looked,
         _joined(found.older, more.older),
+        found.lost | more.lost,
     )
 
 

@@ -141,19 +141,26 @@ class Deliveries:
 
     async def _letters(self, chosen: Reasons) -> tuple[DeadLetter, ...]:
         heads = await self._reading.heads(chosen)
-        sequences = [sequence for sequence in chosen if sequence in heads]
+        # What is lost is listed though the log may not even tell its id any more: somebody has to hear of it.
+        sequences = [sequence for sequence in chosen if sequence in heads or _is_lost(chosen[sequence])]
         found: list[DeadLetter] = []
         for at in range(0, len(sequences), SLICE):
             some = sequences[at : at + SLICE]
             for sequence, rows in zip(some, await self._run_blocking(_rows, self._journal, some), strict=True):
-                head = heads[sequence]
-                sorted_rows = by_subscriber(rows, self._registry.counted(head.queue, sequence))
-                queue = self._registry.queue_name(head.queue)
+                head = heads.get(sequence)
+                queue_number = head.queue if head else self._registry.subscriber_queue(chosen[sequence][0][0])
+                queue = self._registry.queue_name(queue_number)
+                sorted_rows = by_subscriber(rows, self._registry.counted(queue_number, sequence))
                 for number, reason in chosen[sequence]:
                     name = self._registry.subscriber_id(number)
                     its_rows = _of_its_death(sorted_rows.get(number, ()), reason)
-                    found.append(_letter(head.id, sequence, queue, name, reason, its_rows))
+                    id_ = head.id if head else None
+                    found.append(_letter(id_, sequence, queue, name, reason, its_rows))
         return tuple(found)
+
+
+def _is_lost(letters: Sequence[tuple[int, Reason]]) -> bool:
+    return any(reason is Reason.CONTENT_LOST for _, reason in letters)
 
 
 def _first(snapshots: Sequence[tuple[int, Mapping[int, Reason]]], after: int, limit: int) -> tuple[Reasons, int | None]:
@@ -173,10 +180,11 @@ def _first(snapshots: Sequence[tuple[int, Mapping[int, Reason]]], after: int, li
 
 
 def _letter(
-    id_: MessageId, sequence: int, queue: QueueName, name: SubscriberId, reason: Reason, rows: Sequence[Row]
+    id_: MessageId | None, sequence: int, queue: QueueName, name: SubscriberId, reason: Reason, rows: Sequence[Row]
 ) -> DeadLetter:
     tried = next((row for row in reversed(rows) if row.attempt), None)
     end = last_end(rows)
+    told = tried or end
     return DeadLetter(
         id=id_,
         sequence=sequence,
@@ -186,7 +194,7 @@ def _letter(
         status=tried.status if tried else 0,
         attempts=tried.attempt if tried else 0,
         time_us=end.time_us if end else 0,
-        detail=tried.detail[: limits.response_bytes_kept] if tried else b"",
+        detail=told.detail[: limits.response_bytes_kept] if told else b"",
     )
 
 

@@ -77,5 +77,9 @@ def _note(journal: Journal, found: Found, sequence: int, message: Published | No
     found.looked.add(sequence)
     if message is not None:
         found.messages[sequence] = message._replace(content=b"")
-    elif journal.kind_of(sequence) in ("message", "dropped", "lost"):
+        return
+    kind = journal.kind_of(sequence)
+    if kind == "lost":
+        found.lost[sequence] = journal.lost(sequence)
+    elif kind in ("message", "dropped"):
         found.dropped.add(sequence)

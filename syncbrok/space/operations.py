@@ -247,9 +247,6 @@ class Operations:
 
     async def _find(self, id_: MessageId) -> Published:
         """Raises what ``find_message`` raises."""
-        message = self._journal.cached(sequence_of(id_))
-        if message is not None and message.id == id_:
-            return message
         return await self._run_blocking(find_message, self._journal, id_)
 
     async def _histories(self, sequences: list[int]) -> list[History | None]:

@@ -20,6 +20,9 @@ _reads_max = 16
 """messages read from the disk, on the event loop, for one list of queues: those that memory does not name. Each is one
 short read, mostly of the page cache; a queue beyond that shows no id until the next list."""
 
+_DAMAGE_TOLD = 10
+"""damaged places that are told in words"""
+
 
 class Overview:
     """Makes the reports. Keeps nothing between two of them."""
@@ -56,7 +59,8 @@ class Overview:
         return tuple(reports)
 
     def _read_id(self, sequence: int) -> MessageId | None:
-        message = self._sources.journal.read_many([sequence])[0]
+        journal = self._sources.journal
+        message = journal.read_many([sequence])[0] or journal.lost(sequence)
         if message is None:
             return None
         self._reading.remember(message)
@@ -107,6 +111,7 @@ class Overview:
     def _log(self) -> LogReport:
         journal, meters = self._sources.journal, self._sources.meters
         segments = journal.segments()
+        damages = [(base, damage) for base, some in sorted(journal.damages.items()) for damage in some]
         return LogReport(
             sync=self._sources.sync,
             sequence=journal.next_sequence - 1,
@@ -120,6 +125,8 @@ class Overview:
             full=meters.full,
             failed=meters.failed,
             damaged=len(journal.damaged),
+            damaged_records=sum(damage.records for _, damage in damages),
+            damage=tuple(f"{base:020d}.log, {damage.describe()}" for base, damage in damages[:_DAMAGE_TOLD]),
         )
 
 

@@ -122,9 +122,10 @@ class TreeReport:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter is (message, subscriber) (RULES 20)."""
+    """A dead letter is (message, subscriber) (RULES 20). ``id`` is None where the message is lost and the log does not
+    even tell that any more."""
 
-    id: MessageId
+    id: MessageId | None
     sequence: int
     queue: QueueName
     subscriber: SubscriberId
@@ -182,6 +183,10 @@ class LogReport:
     """the log must not be used any more; the broker is stopping"""
     damaged: int = 0
     """sealed segments in which a checksum does not fit"""
+    damaged_records: int = 0
+    """records in them that cannot be read"""
+    damage: tuple[str, ...] = ()
+    """the first of them in words, with file and offset"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,6 +242,7 @@ class Space:
             for work in (
                 self._upkeep.retain(),
                 self._upkeep.checkpoint(),
+                self._upkeep.keep(),
                 self._upkeep.feed(),
                 self._upkeep.retire_secrets(),
                 scrub(self._journal, self._run_blocking),

@@ -17,6 +17,7 @@ from syncbrok.model.facts import Carried, Outcome, Published
 from syncbrok.model.names import sequence_of
 from syncbrok.space.declarations import Declarations
 from syncbrok.space.draft import Draft
+from syncbrok.space.losses import Losses
 from syncbrok.space.operations import RunBlocking
 from syncbrok.space.state import State
 from syncbrok.space.vault import Vault
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 RETENTION_EVERY_S: Final = 60.0
 CHECKPOINT_EVERY_S: Final = 300.0
 SECRETS_EVERY_S: Final = 60.0
+DAMAGE_EVERY_S: Final = 1.0
 _carried_together: Final = 64
 _history_together: Final = 256
 _history_bytes: Final = 8 * limits.MIB
@@ -67,6 +69,11 @@ class Upkeep:
         self.read_ahead: Callable[[Mapping[int, Published]], None] = lambda _: None
         """told of messages that were read and are delivered next"""
         self._saved_through = state.through
+        self._generations = (0, 0)
+        """through where the checkpoint and the one before it reach, as far as this process has made them"""
+        self._losses = Losses(
+            journal, state.scheduler, append, run_blocking, lambda: self._clock_us() - 2 * self._retention_us
+        )
         self.rolled = asyncio.Event()
         """set when a segment was sealed: a checkpoint is worth its while"""
         self.history_wanted = asyncio.Event()
@@ -102,6 +109,8 @@ class Upkeep:
         try:
             expired = await self._run_blocking(retention.expired, segments, before_us, self._journal.ages.sealed_us)
             free = await self._free_to_go(expired)
+            if free:
+                free = free[: await self._losses.end_before(free)]
             if free:
                 return await self._drop(free)
             opened_us = await self._run_blocking(self._journal.ages.opened_us, segments[-1])
@@ -144,7 +153,9 @@ class Upkeep:
 
     async def _drop(self, expired: Sequence[SegmentInfo]) -> int:
         through = expired[-1].last
-        carried = await self._carry(through)
+        carried, unread = await self._carry(through)
+        if unread:
+            return 0  # it has rotted since it was looked at: it is named now, and ends as a loss in a minute
         self.dropped_through = through
         if not self.bad_kept.issuperset(self._state.scheduler.bad_messages(through)):
             await self._roll()  # else without one, since where there is no room for a segment dropping makes some
@@ -154,17 +165,22 @@ class Upkeep:
                                                             "carried": carried})  # fmt: skip
         return len(expired)
 
-    async def _carry(self, through: int) -> int:
-        """Append again what has not ended; how many those were. They are known by their own sequences for ever, so
-        the list does not grow under our hands."""
-        carried = after = 0
+    async def _carry(self, through: int) -> tuple[int, int]:
+        """Append again what has not ended; how many those were, and how many could not be read. They are known by
+        their own sequences for ever, so the list does not grow under our hands."""
+        carried = unread = after = 0
         while True:
             sequences = self._state.scheduler.unended(None, through, _carried_together, after)
             if not sequences:
-                return carried
+                return carried, unread
             messages = await self._run_blocking(self._journal.read_many, sequences)
-            await self._append(partial(self._carried, [message for message in messages if message is not None]))
-            carried += len(sequences)
+            found = [message for message in messages if message is not None]
+            await self._append(partial(self._carried, found))
+            carried += len(found)
+            unread += sum(
+                not self._state.scheduler.ended(sequence)
+                for sequence in {*sequences}.difference(message.sequence for message in found)
+            )
             after = sequences[-1]
 
     def _carried(self, messages: Sequence[Published], draft: Draft) -> None:
@@ -198,8 +214,21 @@ class Upkeep:
             _log.warning("syncbrok.space.checkpoint_failed", extra={"through": through, "detail": str(problem)})
             return
         self._saved_through = through
+        self._generations = (self._generations[1], through)
         _log.info("syncbrok.space.checkpoint_saved", extra={"through": through,
                                                             "bytes": sum(map(len, parts.values()))})  # fmt: skip
+
+    async def keep(self) -> None:
+        """For ever: where outcomes or declarations have rotted a start needs a checkpoint that covers them, and the one
+        before it too, should the newest one rot as well. So both are made as soon as that is known."""
+        while True:
+            needed = max(
+                (one.last for some in self._journal.damages.values() for one in some if not one.survived), default=0
+            )
+            if needed > min(self._generations):
+                _log.warning("syncbrok.space.checkpoint_needed", extra={"covers": needed})
+                await self.save()
+            await asyncio.sleep(DAMAGE_EVERY_S)
 
     # -- history --------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,14 @@ function queueRates(queues, at) {
   return found;
 }
 
+/** What the disk has damaged, and what to do. */
+function damaged(log) {
+  const count = log.damaged_records;
+  const more = count > log.damage.length ? " ..." : "";
+  const head = `The disk has damaged ${count} ${count === 1 ? "record" : "records"} of the log. Restore the segment from a backup, or see "Damage" in the operator's guide: `;
+  return head + log.damage.join("; ") + more;
+}
+
 export function draw(now, _route, live) {
   const stuck = now.stuck.filter((message) => between(message.accepted_at, now.time) >= STUCK_S || message.state === "held");
   return h(
@@ -59,6 +67,7 @@ export function draw(now, _route, live) {
     h("h1", { class: "hidden" }, "Overview"),
     now.state !== "serving" && h("p", { class: "notice bad", role: "alert" }, `The broker is ${now.state}.`),
     now.log.full && h("p", { class: "notice bad", role: "alert" }, "The disk is full: publishes are refused until there is room."),
+    now.log.damaged_records > 0 && h("p", { class: "notice bad", role: "alert" }, damaged(now.log)),
     tiles(now),
     h(
       "div",

@@ -113,14 +113,14 @@ function subscribersSection({ queue, subscribers }) {
 function lettersSection({ queue, letters }, route) {
   const heads = [{ name: "Message" }, { name: "Subscriber" }, { name: "Why" }, { name: "Attempts", figure: true }, { name: "When" }, { name: "" }];
   const rows = letters.dead_letters.map((letter) => ({
-    key: `${letter.id}/${letter.subscriber}`,
+    key: `${letter.sequence}/${letter.subscriber}`,
     cells: [
-      messageLink(letter.id),
+      letter.id ? messageLink(letter.id) : `sequence ${letter.sequence}`,
       letter.subscriber,
       [because(letter.reason, letter.status), letter.detail && h("span", { class: "quiet detail" }, letter.detail)],
       number(letter.attempts),
       moment(letter.time),
-      h("button", { type: "button", class: "small", "data-do": "replay", "data-path": `/v1/messages/${letter.id}/replay`, "data-subscriber": letter.subscriber, "data-name": `message ${letter.id}` }, "Replay…"),
+      letter.id && h("button", { type: "button", class: "small", "data-do": "replay", "data-path": `/v1/messages/${letter.id}/replay`, "data-subscriber": letter.subscriber, "data-name": `message ${letter.id}` }, "Replay…"),
     ],
   }));
   return h(

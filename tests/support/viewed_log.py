@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from syncbrok.log.damage import Damage
 from syncbrok.model.facts import Fact, Outcomes, Published, Row
 from syncbrok.model.names import MessageId, sequence_of
 from syncbrok.space.meters import Meters
@@ -25,6 +26,7 @@ class MemoryJournal:
         self.facts = facts
         self.id_key = KEY
         self.damaged: dict[str, str] = {}
+        self.damages: dict[int, tuple[Damage, ...]] = {}
         self.dropped_through = 0
         self.caches = False
         self.reads = 0
@@ -61,6 +63,9 @@ class MemoryJournal:
 
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
         return [fact.sequence for fact in self._kept() if fact.queue == queue and fact.sequence > after][:limit]
+
+    def lost(self, sequence: int) -> Published | None:
+        return None
 
     def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
         message = self.read_many([sequence])[0]

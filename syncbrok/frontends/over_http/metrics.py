@@ -80,6 +80,7 @@ def _log(report: SpaceReport) -> Iterator[Metric]:
     yield _gauge("syncbrok_log_full", "1 while publishes are refused for want of room.", log.full)
     yield _gauge("syncbrok_log_failed", "1 once the log must not be used any more.", log.failed)
     yield _gauge("syncbrok_log_damaged_segments", "Sealed segments in which a checksum does not fit.", log.damaged)
+    yield _gauge("syncbrok_log_damaged_records", "Records in them that cannot be read.", log.damaged_records)
     yield _histogram("syncbrok_commit_seconds", "From handing a batch to the writer to its fsync.", log.commits)
 
 

@@ -79,6 +79,8 @@ def _log(report: SpaceReport) -> dict[str, Any]:
         "commits": log.commits.count,
         "commit_seconds_sum": log.commits.sum_s,
         "full": log.full,
+        "damaged_records": log.damaged_records,
+        "damage": log.damage,
     }
 
 

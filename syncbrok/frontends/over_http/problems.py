@@ -76,6 +76,11 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
         "The idempotency key was used for something else",
         "give each message a key of its own; repeat a publish with the same content, parents and settings",
     ),
+    errors.FirstLost: Row(
+        409,
+        "The message that has the idempotency key is damaged",
+        "it was accepted: do not send it again; if it must go out once more, publish it with a new key",
+    ),
     errors.Loop: Row(
         409,
         "It goes round in a loop",
@@ -87,7 +92,7 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
     ),
     LeaseOver: Row(410, "The lease is over", "pull again: the message is, or was, lent to another"),
     errors.Gone: Row(410, "Retention has dropped it"),
-    errors.Lost: Row(410, "It was lost in a gap of the log", "a backup of the log may still have it"),
+    errors.Lost: Row(410, "The log is damaged where it stood", "a backup of the log may still have it"),
     errors.TooLarge: Row(413, "It is too large"),
     UnsupportedMedia: Row(415, "The body has a form this route does not take"),
     Misdirected: Row(

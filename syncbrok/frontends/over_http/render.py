@@ -170,7 +170,7 @@ def tree_node(node: TreeNode) -> dict[str, Any]:
 
 def dead_letter(letter: DeadLetter) -> dict[str, Any]:
     return {
-        "id": id_text(letter.id),
+        "id": None if letter.id is None else id_text(letter.id),
         "queue": letter.queue,
         "sequence": letter.sequence,
         "subscriber": letter.subscriber,

@@ -285,7 +285,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "DeadLetter": _object(
         {
-            "id": _ID,
+            "id": _or_null(_ID),
             "queue": QUEUE_NAME,
             "sequence": _INTEGER,
             "subscriber": SUBSCRIBER_NAME,

@@ -39,6 +39,7 @@ _MENDS: Final = {
     "unknown-queue": "declare the queue first: syncbrok queues create NAME",
     "idempotency-conflict": "each key stands for one content, parents and settings. Keys from a column: is the column "
     "unique? Keys from positions: the rows came in another order than the first time; use a key column",
+    "first-lost": "the broker has it already, and its log is damaged there: leave this row out",
 }
 
 

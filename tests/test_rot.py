@@ -1,0 +1,188 @@
+"""A real broker on a log that rots on the disk: in every kind of record and every part of it, in the segment's ends, in
+sidecars and checkpoints; while it runs, and across starts with and without them (RULES 27).
+
+What is judged, and by whom: ``tests/support/rotting.py``, which imports nothing of the broker. ``make soak
+ARGS="--what rot"`` does the same with new bits for as long as asked.
+
+Broken by hand to see these fail: a message that cannot be read left out by retention; a key whose first is damaged
+taken for new; neighbours walked to over a damaged header; a sidecar believed over its segment; the start that refuses
+every damage, or none.
+"""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import rot, rotting
+from tests.support.polling import eventually_blocking
+from tests.support.recorder import Recorder
+from tests.support.rotting import Hit, Judge, Story
+
+Copy = Callable[[], Path]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    with Recorder() as subscriber:
+        yield rotting.make_story(tmp_path_factory.mktemp("story"), subscriber)
+
+
+@pytest.fixture(scope="module")
+def carried(story: Story, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return rotting.carried(story, tmp_path_factory.mktemp("carried"))
+
+
+def copied(story: Story, directory: Path, turned: list[Hit], *gone: str) -> Path:
+    """The story's log with these bits turned and these files gone."""
+    storage = directory / "log"
+    shutil.copytree(story.storage, storage)
+    for hit in turned:
+        hit.turn(storage)
+    rotting.forget(storage, *gone)
+    return storage
+
+
+def some_messages(story: Story, seed: int) -> list[Hit]:
+    """A bit in a header, a meta or a content of most messages of the story, and one in a segment's own header."""
+    chance = random.Random(seed)
+    told = {one.sequence for one in story.messages}
+    hits: dict[int, list[Hit]] = {}
+    for hit in rotting.hits(story.storage, chance):
+        if hit.record is not None and hit.record.own in told:
+            hits.setdefault(hit.record.own, []).append(hit)
+    chosen = [chance.choice(hits[own]) for own in sorted(hits) if chance.random() < 0.6]
+    chosen.append(next(hit for hit in rotting.hits(story.storage, chance) if hit.record is None))
+    print(*(hit.where for hit in chosen), sep="\n")
+    return chosen
+
+
+def judged(judge: Judge) -> None:
+    assert not judge.wrong, "\n".join(judge.wrong[:20])
+
+
+def test_messages_rot_beside_a_running_broker(story: Story, tmp_path: Path, seed: int) -> None:
+    """RULES 27: while it runs and across a kill the same is answered, nobody's publish ends the broker, and what is
+    lost ends as a dead letter with its children by policy."""
+    turned = some_messages(story, seed)
+    storage = copied(story, tmp_path, [])
+    judge = Judge(story, turned)
+    with story.broker(storage) as broker:
+        for hit in turned:
+            hit.turn(storage)
+        judge.adopts(broker)
+        judge.repeats(broker)
+        answers = judge.answers(broker)
+        broker.kill()
+        broker.start()
+        judge.named(broker, len(turned))
+        if judge.answers(broker) != answers:
+            judge.wrong.append("other answers after the start")
+        judge.repeats(broker)
+        judge.released(broker)
+    judged(judge)
+
+
+@pytest.mark.parametrize("gone", [("*.idx",), ("checkpoint*",), ("checkpoint*", "*.idx")])
+def test_a_start_on_messages_that_have_rotted(story: Story, tmp_path: Path, seed: int, gone: tuple[str, ...]) -> None:
+    """RULES 27: with and without checkpoint and sidecars the same is kept, released and answered."""
+    turned = some_messages(story, seed)
+    judge = Judge(story, turned)
+    with story.broker(copied(story, tmp_path, turned, *gone)) as broker:
+        judge.repeats(broker)
+        judge.answers(broker)
+        judge.adopts(broker)
+        judge.released(broker)
+        judge.named(broker, len(turned))
+    judged(judge)
+
+
+@pytest.mark.parametrize("gone", [(), ("checkpoint*", "*.idx")])
+def test_retention_ends_what_it_cannot_carry(story: Story, tmp_path: Path, seed: int, gone: tuple[str, ...]) -> None:
+    """RULES 27: a message that has not ended and cannot be read ends by a row before its segment goes."""
+    turned = some_messages(story, seed)
+    judge = Judge(story, turned, dropped=True)
+    storage = copied(story, tmp_path, turned, *gone)
+    open_ = {told.sequence for told in story.messages if told.open}
+    with story.broker(storage, "1s") as broker:
+        eventually_blocking(lambda: not (storage / f"{1:020d}.log").exists(), "the first segment gone")
+        assert _lost_rows(storage) == judge.lost & open_
+        judge.released(broker)
+    judged(judge)
+
+
+def _lost_rows(storage: Path) -> set[int]:
+    """The messages that a row ends as lost, in segments that are not dropped."""
+    return {row for path in rot.segments(storage) for row in rot.lost_rows(path)}
+
+
+@pytest.mark.parametrize("gone", [(), ("checkpoint*", "*.idx")])
+def test_what_was_carried_along_rots(carried: Story, tmp_path: Path, seed: int, gone: tuple[str, ...]) -> None:
+    """RULES 27: the record that carries a message is a message's too."""
+    turned = some_messages(carried, seed)
+    judge = Judge(carried, turned)
+    with carried.broker(copied(carried, tmp_path, turned, *gone)) as broker:
+        judge.answers(broker)
+        judge.released(broker)
+    judged(judge)
+
+
+def others(story: Story, seed: int) -> list[Hit]:
+    """A bit in one record of each kind without which nobody can tell how things stood."""
+    chance = random.Random(seed)
+    of_kind: dict[int, list[Hit]] = {}
+    for hit in rotting.hits(story.storage, chance):
+        if hit.record is not None and hit.record.kind not in rotting.SURVIVED:
+            of_kind.setdefault(hit.record.kind, []).append(hit)
+    assert of_kind.keys() >= {rot.OUTCOMES, rot.QUEUE_SET, rot.SUBSCRIBER_SET, rot.REARMED, rot.OPENED}
+    return [chance.choice(hits) for hits in of_kind.values()]
+
+
+def test_what_is_no_message_needs_a_checkpoint(story: Story, tmp_path: Path, seed: int) -> None:
+    """RULES 27: with a checkpoint that covers them the broker runs on, says so, and keeps such a checkpoint: twice, so
+    that one of the two may rot as well."""
+    turned = others(story, seed)
+    judge = Judge(story, turned)
+    storage = copied(story, tmp_path, turned)
+    with story.broker(storage) as broker:
+        judge.named(broker, len(turned))
+        judge.answers(broker)
+        eventually_blocking(lambda: broker.output().count("syncbrok.space.checkpoint_saved") >= 2, "both made anew")
+        broker.kill()
+        rotting.forget(storage, "checkpoint")
+        broker.start()
+        judge.repeats(broker)
+        judge.released(broker)
+    judged(judge)
+
+
+def test_without_one_the_start_is_refused(story: Story, tmp_path: Path, seed: int) -> None:
+    """RULES 27: the error names file and offset. (Each kind alone: ``test_damage_of_anything_else_is_refused``.)"""
+    for hit in random.Random(seed).sample(others(story, seed), 2):
+        storage = copied(story, tmp_path / str(hit.record and hit.record.kind), [hit], "checkpoint*")
+        broker = story.broker(storage)
+        with pytest.raises(AssertionError, match=str(rotting.REFUSED)):
+            broker.start()
+        assert hit.record is not None
+        assert f"{hit.path.name}, offset {hit.record.at}" in broker.output(), hit.where
+
+
+def test_checkpoints_and_sidecars_rot(story: Story, tmp_path: Path, seed: int) -> None:
+    """RULES 27: what rots in them costs time and nothing else."""
+    chance = random.Random(seed)
+    storage = copied(story, tmp_path, [])
+    judge = Judge(story, [])
+    for path in (*storage.glob("checkpoint*"), *storage.glob("*.idx")):
+        rot.flip(path, chance.randrange(path.stat().st_size), chance.randrange(8))
+    with story.broker(storage) as broker:
+        judge.answers(broker)
+        judge.repeats(broker)
+        for path in storage.glob("*.idx"):
+            for _ in range(200):
+                rot.flip(path, chance.randrange(path.stat().st_size), chance.randrange(8))
+        judge.answers(broker)
+        judge.adopts(broker)
+        judge.released(broker)
+    judged(judge)
