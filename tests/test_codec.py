@@ -3,13 +3,26 @@
 from typing import get_args
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from syncbrok.log import codec, stream
 from syncbrok.log.codec import Corrupt, Decoded, Header, Incomplete, Kind
-from syncbrok.model.facts import Carried, Fact, Outcome, Outcomes, Published, Reason, Row
+from syncbrok.log.declared import decode_body
+from syncbrok.model.facts import (
+    Carried,
+    Fact,
+    FileApplied,
+    Outcome,
+    Outcomes,
+    Published,
+    Rearmed,
+    Reason,
+    Row,
+    SegmentOpened,
+)
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import make_message_id
 from tests.support.facts import STRATEGIES, facts
@@ -166,6 +179,18 @@ def test_another_version_is_said_to_be_one() -> None:
     found = codec.decode(head)
     assert isinstance(found, Corrupt)
     assert "version 2" in found.why
+
+
+def test_what_an_older_version_did_not_write_has_its_default() -> None:
+    """A log of before opens: its records have neither hashes of a file's keys nor whom alone a replay is for."""
+    said = orjson.dumps
+    assert decode_body(FileApplied, 1, 2, said(["q", "hash"])) == FileApplied(1, 2, "q", "hash", None)
+    assert decode_body(FileApplied, 1, 2, said(["q", "hash", {}])) == FileApplied(1, 2, "q", "hash", ())
+    assert decode_body(Rearmed, 1, 2, said([7, []])) == Rearmed(1, 2, 7, (), 0)
+    opened = {"queues": [], "subscribers": [], "applied": [[1, 2, "q", "hash"]], "bad": []}
+    found = decode_body(SegmentOpened, 1, 2, said(opened))
+    assert isinstance(found, SegmentOpened)
+    assert found.applied == (FileApplied(1, 2, "q", "hash", None),)
 
 
 def test_a_figure_beyond_its_field_does_not_stop_the_log() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from syncbrok.log.order import check
+from syncbrok.model.facts import Rearmed
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 from syncbrok.space.channels import Replay
@@ -58,7 +59,9 @@ async def test_a_replay_to_one_goes_to_nobody_else(tmp_path: Path):
         assert [content for content, who in consumer.seen if who == "b"] == [
             b"parent", b"child", b"grandchild", b"below",
         ]  # fmt: skip
-    assert check(everything(tmp_path)) == []
+    facts = everything(tmp_path)
+    assert [fact.subscriber for fact in facts if isinstance(fact, Rearmed)] == [1, 0]
+    assert check(facts) == []
 
 
 async def test_the_dead_letters_of_one_go_to_it_alone(tmp_path: Path):

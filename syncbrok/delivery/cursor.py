@@ -200,7 +200,12 @@ class Cursor:
 
     def all_due(self) -> int:
         """``make_due`` for all there are; how many."""
-        return sum([self.make_due(sequence) for sequence in self.tried])
+        waiting = [sequence for sequence in self.tried if sequence not in self.flight]
+        for elsewhere in (self.due, self.parked, self.ready):
+            if elsewhere:
+                waiting = [sequence for sequence in waiting if sequence not in elsewhere]
+        self.due.update(waiting)
+        return len(waiting)
 
     def taken_over(self) -> None:
         """Another endpoint takes over: the waits were for the old one. What is out counts as tried and is due as well;

@@ -194,7 +194,8 @@ def encode_body(fact: Fact) -> Body:
             return Body(0, 0, orjson.dumps(_applied_out(fact)))
         case Rearmed():
             entries = [list(entry) for entry in fact.entries]
-            return Body(0, len(entries), orjson.dumps([fact.replay, entries]))
+            narrowed = [fact.subscriber] if fact.subscriber else []
+            return Body(0, len(entries), orjson.dumps([fact.replay, entries, *narrowed]))
         case SegmentOpened():
             return Body(0, 0, orjson.dumps(_opened_out(fact)))
         case Gap():
@@ -218,7 +219,8 @@ def decode_body(kind: type, sequence: int, time_us: int, body: bytes) -> Fact:
     if kind is FileApplied:
         return _applied_in(sequence, time_us, value)
     if kind is Rearmed:
-        return Rearmed(sequence, time_us, int(value[0]), tuple(_entry_in(entry) for entry in value[1]))
+        entries = tuple(_entry_in(entry) for entry in value[1])
+        return Rearmed(sequence, time_us, int(value[0]), entries, int(value[2]) if len(value) > 2 else 0)
     if kind is SegmentOpened:
         return _opened_in(sequence, time_us, value)
     if kind is Gap:

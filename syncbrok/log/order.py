@@ -11,7 +11,8 @@ log in order. Each rule has a short name, which a ``Violation`` carries:
 ``inversion``  no attempt of a parent began after one of its child (RULES 13); not judged inside replays
 ``end``        at most one end for each (message, subscriber), no attempt of an ended delivery that is not ``LATE``
 ``attempts``   attempt numbers of a delivery go up, over restarts and replays (RULES 21)
-``addressee``  rows name known messages, and subscribers that the message is for (RULES 3, 14)
+``addressee``  rows name known messages, and subscribers that the message is for (RULES 3, 14); a replay that is
+               narrowed to one subscriber goes to nobody else (RULES 21)
 ``key``        per (queue, key, subscriber) no attempt of a later one begins before every earlier one has ended, by a
                record up to its ``after`` (RULES 6). Where a segment's ``rules`` are 1: before the one before has
 ``carried``    a carried message has ended nowhere that the facts say it has not
@@ -105,6 +106,7 @@ class OrderChecker:
                 for row in fact.rows:
                     self._row(row, fact.sequence)
             case Rearmed():
+                self._judge_replay(fact)
                 self._now.rearm(fact)
             case Carried():
                 self._judge_carried(fact)
@@ -207,6 +209,14 @@ class OrderChecker:
             known = parent in self._now.messages or self._is_gone(parent)
             if parent >= fact.sequence or not known:
                 self._report("parents", fact.sequence, fact.sequence, 0, f"parent {parent} was not accepted before it")
+
+    def _judge_replay(self, fact: Rearmed) -> None:
+        """RULES 21: one that is narrowed to a subscriber goes to nobody else."""
+        for entry in fact.entries if fact.subscriber else ():
+            for number in entry.subscribers if entry.message in self._now.messages else ():
+                if number != fact.subscriber:
+                    what = f"replay {fact.replay}, which is for subscriber {fact.subscriber} only, sends it there"
+                    self._report("addressee", fact.sequence, entry.message, number, what)
 
     def _judge_carried(self, fact: Carried) -> None:
         message = self._now.messages.get(fact.message.sequence)

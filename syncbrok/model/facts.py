@@ -256,6 +256,8 @@ class Rearmed(NamedTuple):
     time_us: int
     replay: int
     entries: tuple[RearmedEntry, ...]
+    subscriber: int = 0
+    """number of the only one it is for; 0: it is not narrowed to one, or an older version wrote it"""
 
 
 class Tried(NamedTuple):

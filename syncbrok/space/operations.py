@@ -180,7 +180,7 @@ class Operations:
             number = 0
             if entries and not item.dry_run:
                 number = self._scheduler.replay_number + 1
-                await rearming.write(number, entries, self._registry, self._append)
+                await rearming.write(number, entries, self._registry, self._append, subscriber=wish.subscriber)
                 _log.info("syncbrok.space.replayed", extra={"replay": number, "messages": len(entries),
                                                             "skipped": planner.skipped})  # fmt: skip
             deliveries = sum(len(entry.subscribers) for entry in entries)

@@ -20,13 +20,15 @@ async def write(
     registry: Registry,
     append: Callable[[Callable[[Draft], None]], Awaitable[Any]],
     together: int = limits.commit_records_max,
+    *,
+    subscriber: int = 0,
 ) -> None:
-    """Put them into the log in units of so many, each of which a crash leaves whole or undone. Raises what ``append``
-    raises, and where that kept a part, says so."""
+    """Put them into the log in units of so many, each of which a crash leaves whole or undone. ``subscriber`` (0: none)
+    is the only one the replay is for. Raises what ``append`` raises, and where that kept a part, says so."""
     gone: set[int] = set()
     for at in range(0, len(entries), together):
         try:
-            await append(partial(_rearm, number, entries[at : at + together], registry, gone))
+            await append(partial(_rearm, number, subscriber, entries[at : at + together], registry, gone))
         except (LogFull, Draining) as problem:
             if not at:
                 raise
@@ -39,10 +41,12 @@ async def write(
             ) from problem
 
 
-def _rearm(number: int, entries: Sequence[RearmedEntry], registry: Registry, gone: set[int], draft: Draft) -> None:
+def _rearm(
+    number: int, subscriber: int, entries: Sequence[RearmedEntry], registry: Registry, gone: set[int], draft: Draft
+) -> None:
     left = list(_those_left(entries, registry, gone))
     facts = [
-        Rearmed(draft.sequence + at, draft.time_us, number, tuple(left[start : start + _ENTRIES_TOGETHER]))
+        Rearmed(draft.sequence + at, draft.time_us, number, tuple(left[start : start + _ENTRIES_TOGETHER]), subscriber)
         for at, start in enumerate(range(0, len(left), _ENTRIES_TOGETHER))
     ]
     if facts:

@@ -163,7 +163,8 @@ def _moved(fact: Fact, by: int, numbers: int) -> Fact:  # noqa: C901  # a case f
             return fact._replace(sequence=own, rows=rows)
         case Rearmed():
             entries = tuple(_moved_entry(entry, by, numbers) for entry in fact.entries)
-            return fact._replace(sequence=own, replay=fact.replay + numbers, entries=entries)
+            only = fact.subscriber + numbers if fact.subscriber else 0
+            return fact._replace(sequence=own, replay=fact.replay + numbers, entries=entries, subscriber=only)
         case Carried():
             return fact._replace(
                 sequence=own,

@@ -111,7 +111,8 @@ def _replayed() -> Doctored:
 
 def _replayed_to_one() -> Doctored:
     """RULES 21: a replay that is narrowed to one subscriber: the child waits there for the parent, at that one alone,
-    though the parent stays a dead letter at the other; a later replay to the other is judged alike."""
+    though the parent stays a dead letter at the other; a later replay to the other is judged alike. One that sends the
+    child to both is not as it was asked for."""
     pair = Pair()
     story = pair.story
     for number in (pair.one, pair.two):
@@ -123,11 +124,15 @@ def _replayed_to_one() -> Doctored:
             replay,
             RearmedEntry(pair.parent, pair.queue, (number,), (), (1,)),
             RearmedEntry(pair.child, pair.queue, (number,), (pair.parent,), (0,)),
+            subscriber=number,
         )
         if number == pair.two:
             early.append(("gate", story.attempt(pair.child, number, Outcome.FAILED)))
         story.attempt(pair.parent, number, attempt=2)
         story.attempt(pair.child, number, attempt=1 + (number == pair.two))
+    everywhere = RearmedEntry(pair.child, pair.queue, (pair.one, pair.two), (), (1, 2))
+    early.append(("addressee", story.rearm(3, everywhere, subscriber=pair.two)))
+    story.rearm(4, everywhere)
     return Doctored(story.facts, early)
 
 

@@ -134,7 +134,7 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
     SubscriberSet: subscribers,
     SubscriberDeleted: st.builds(SubscriberDeleted, sequences, times, numbers),
     FileApplied: applied,
-    Rearmed: st.builds(Rearmed, sequences, times, numbers, tuples_of(entries)),
+    Rearmed: st.builds(Rearmed, sequences, times, numbers, tuples_of(entries), numbers),
     SegmentOpened: st.builds(
         SegmentOpened,
         sequences,

@@ -169,8 +169,9 @@ class Story:
         """An end without an attempt."""
         return self.outcomes(self.row(message, subscriber, outcome, attempt=0, reason=reason))
 
-    def rearm(self, replay: int, *entries: RearmedEntry) -> int:
-        return self.add(Rearmed, replay, entries)
+    def rearm(self, replay: int, *entries: RearmedEntry, subscriber: int = 0) -> int:
+        """``subscriber``: the only one it is for."""
+        return self.add(Rearmed, replay, entries, subscriber)
 
     def gap(self, first: int, last: int) -> int:
         """Sequences lost and named: the record has the last of them and stands for all."""

@@ -128,7 +128,7 @@ def claims_of(table: pa.Table) -> Claims:
         if row["of"] == REARMED:
             entries.append(
                 Entry(row["record"], row["position"], int(said["replay"]), int(said["queue"]),
-                      tuple(said["subscribers"]), tuple(said["parents"]))
+                      tuple(said["subscribers"]), tuple(said["parents"]), int(said["for"]))
             )  # fmt: skip
         elif row["of"] == CARRIED:
             ended = tuple((int(number), OUTCOMES.index(outcome) + 1) for number, outcome in said["ended"])

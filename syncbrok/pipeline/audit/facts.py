@@ -105,10 +105,16 @@ def _rows(tally: _Tally, kind: str, sequence: int, detail: str) -> Iterator[pa.R
             yield from packed_rows(KINDS, "fact", [(sequence, kind, detail)])
         elif kind == "rearmed":
             said = orjson.loads(detail)
-            replay = int(said["replay"])
+            replay, only = int(said["replay"]), int(said.get("subscriber", 0))
             tally.began[replay] = min(sequence, tally.began.get(replay, sequence))
             entries = [
-                (int(one["message"]), sequence, at, REARMED, orjson.dumps({"replay": replay, **one}).decode())
+                (
+                    int(one["message"]),
+                    sequence,
+                    at,
+                    REARMED,
+                    orjson.dumps({"replay": replay, "for": only, **one}).decode(),
+                )
                 for at, one in enumerate(said["entries"])
             ]
             yield from packed_rows(KINDS, "claim", entries)

@@ -160,7 +160,8 @@ def _listed(table: pa.Table, parents: Longs) -> tuple[Longs, Longs]:
 def _entries(said: str) -> list[Entry]:
     rows = orjson.loads(said) if said else ()
     return [
-        Entry(record, pos, replay, queue, tuple(whom), tuple(above)) for record, pos, replay, queue, whom, above in rows
+        Entry(record, pos, replay, queue, tuple(whom), tuple(above), only)
+        for record, pos, replay, queue, whom, above, only in rows
     ]
 
 

@@ -69,6 +69,8 @@ class Entry(NamedTuple):
     queue: int
     subscribers: tuple[int, ...]
     parents: tuple[int, ...]
+    only: int = 0
+    """the only subscriber that the replay is for; 0: it is not narrowed to one"""
 
 
 class Claim(NamedTuple):
@@ -137,6 +139,9 @@ class Life:
         elif isinstance(one, Entry):
             self.entries.append(one)
             for number in one.subscribers:
+                if one.only not in (0, number):
+                    what = f"replay {one.replay}, which is for subscriber {one.only} only, sends it there"
+                    self._report("addressee", seq, number, what)
                 pair = self._at(number)
                 pair.replay, pair.retry_us, pair.touched = one.replay, NEVER, seq
                 pair.is_open = pair.is_open or self._known.deleted(number) > seq

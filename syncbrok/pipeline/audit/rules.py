@@ -16,7 +16,7 @@ RULES: Final = {
     "inversion": "no attempt of a parent began after one of its child; replays apart (RULES 13)",
     "end": "at most one end for each message and subscriber, and no attempt of an ended delivery that is not late",
     "attempts": "the attempt numbers of a delivery go up, over restarts and replays (RULES 21)",
-    "addressee": "rows name known messages, and subscribers that the message is for (RULES 3, 14)",
+    "addressee": "rows name known messages, and subscribers that message and replay are for (RULES 3, 14, 21)",
     "key": "of one key none goes to a subscriber before all before it have ended there (RULES 6)",
     "carried": "a message carried out of an old segment has ended nowhere that the facts say it has not",
     "waiting": "what was acknowledged and has not ended has a reason to wait",
