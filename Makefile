@@ -14,8 +14,9 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 ARGS ?=
+WORKERS ?= 2
 
-.PHONY: help serve test test-pipeline lint format soak bench bench-peers docs clean
+.PHONY: help serve test test-pipeline lint format soak mutations bench bench-peers docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 20
@@ -24,7 +25,7 @@ serve: $(VENV)/.installed  ## start the broker on queues.yml, with its log in st
 	@exec $(BIN)/syncbrok serve $(ARGS)
 
 test: $(VENV)/.installed-dev  ## the whole test suite
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-pipeline: $(VENV)/.installed-dev  ## the Spark jobs' own tests, minutes each, which make test leaves out
 	@exec $(BIN)/python -m pytest -m slow tests/pipeline $(ARGS)
@@ -42,6 +43,9 @@ format: $(VENV)/.installed-dev  ## let ruff format and mend what it can
 soak: $(VENV)/.installed-dev  ## each call of the disk fails; then kill -9 under traffic, over and over, for SECONDS (default: an hour)
 	@$(BIN)/python -m tests.soak --disk
 	@exec $(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600) $(ARGS)
+
+mutations: $(VENV)/.installed-dev  ## break each promise on purpose and see which test notices
+	@exec $(BIN)/python -m tests.mutations $(ARGS)
 
 bench: $(VENV)/.installed-dev  ## measure every row, or those in ARGS, beside the ceilings of this machine (needs wrk and nginx)
 	@exec $(BIN)/python -m benchmarks $(ARGS)
