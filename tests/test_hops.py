@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from syncbrok.delivery.guard import Guard
@@ -58,7 +59,8 @@ async def test_a_publish_with_too_many_hops_is_a_loop(api: Api, space: FakeSpace
 
 
 async def test_the_other_ways_in_count_too(api: Api, space: FakeSpace) -> None:
-    """INTERFACES 2 and 3: the original's route, and a line of a batch, as a message that was pulled is published."""
+    """INTERFACES 2 and 3: the original's route, a line of a batch, as a message that was pulled is published, and a
+    CloudEvent in structured mode, as a delivery in that format is published again."""
     assert (await api.post("/msg", b"m", {"queue": "orders", "Syncbrok-Hops": "2"})).status == 200
     assert (await api.batch("orders", {"content": "m", "headers": {"syncbrok-hops": "4", "x-a": "b"}})).status == 201
     kept = [one.headers for one in space.contents.values()]
@@ -66,7 +68,12 @@ async def test_the_other_ways_in_count_too(api: Api, space: FakeSpace) -> None:
     (await api.post("/msg", b"m", {"queue": "orders", "Syncbrok-Hops": "9"})).problem(409, "loop")
     refused = (await api.batch("orders", {"content": "m", "headers": {"Syncbrok-Hops": "9"}})).json()
     assert refused["status"] >= 400
-    assert len(space.contents) == 2
+    event = {"specversion": "1.0", "id": "1", "source": "/a", "type": "t", "data": 1}
+    for hops, status in (("9", 409), ("8", 201)):
+        structured = {"Content-Type": "application/cloudevents+json", "Syncbrok-Hops": hops}
+        assert (await api.publish("orders", orjson.dumps(event), structured)).status == status
+    assert ("syncbrok-hops", "8") in list(space.contents.values())[-1].headers
+    assert len(space.contents) == 3
 
 
 @pytest.mark.parametrize("kind", list(Format))
