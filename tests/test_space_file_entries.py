@@ -146,6 +146,13 @@ async def test_what_an_older_version_applied(tmp_path: Path, file: File) -> None
         await running.put(ChangeSubscriber(Q, A, {"window": 8}))
         await file.apply(running, timeout="8s")
         assert settings(running).window == 8
+        # Which secret the file said is not known either; one that is being rotated out is not taken back.
+        await running.put(RotateSecret(Q, A, secret(2)))
+        running.space._state.registry._applied.update(old)
+        await file.apply(running, timeout="9s")
+        assert signs_with(log) == [secret(2), secret(1)]
+        await file.apply(running, secret=secret(3))
+        assert signs_with(log) == [secret(3)]
 
 
 async def test_one_that_is_made_anew_is_told_everything(tmp_path: Path, file: File) -> None:

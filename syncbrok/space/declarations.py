@@ -148,7 +148,7 @@ class Declarations:
         names = said_otherwise(self._registry.last_applied(entry), applied.keys, SUBSCRIBER_SETTINGS)
         new = with_settings(known.settings, item.settings, names, SUBSCRIBER_SETTINGS)
         secret = item.secret if SECRET in names else None
-        if secret is not None and self._vault.holds(known.number, secret):
+        if secret is not None and self._is_kept(known, entry, secret):
             secret = None
         draft.touch(item.queue)
         what = "unchanged"
@@ -195,13 +195,24 @@ class Declarations:
     ) -> tuple[ChangeSubscriber, FromFile | None]:
         """``item`` without what its file has said before: an operator may have changed that since (of a subscriber
         without a secret the file's is taken). And what is to be kept of what the file says, None where it is known."""
-        before = self._registry.last_applied(f"{item.queue}/{known.id}")
+        entry = f"{item.queue}/{known.id}"
+        before = self._registry.last_applied(entry)
         told = dict(before.keys or ()) if before is not None else {}
         again = {name for name, hash_ in applied.keys.items() if told.get(name) == hash_}
         changes = {name: value for name, value in item.changes.items() if name != PAUSED or PAUSED not in again}
-        keep = SECRET in again and known.settings.secret_count > 0
+        keep = item.secret is not None and self._is_kept(known, entry, item.secret)
+        keep = keep or (SECRET in again and known.settings.secret_count > 0)
         said = FromFile("", {**told, **applied.keys}) if len(again) < len(applied.keys) else None
         return item._replace(changes=changes, secret=None if keep else item.secret), said
+
+    def _is_kept(self, known: Subscriber, entry: str, secret: str) -> bool:
+        """Whether a file's secret changes nothing: it signs with it. Where it is not known which secret the file said
+        before, one that is being rotated out is that, and is not taken back."""
+        before = self._registry.last_applied(entry)
+        told = dict(before.keys or ()) if before is not None else {}
+        return self._vault.holds(known.number, secret) or (
+            SECRET not in told and self._vault.knows(known.number, secret)
+        )
 
     def _had_secret(self, known: Subscriber, entry: str, draft: Draft) -> None:
         """Its secret is to be another one, which no file says: a file that says the old one says nothing new."""

@@ -91,6 +91,11 @@ class Vault:
         kept = self._kept.get(number)
         return kept is not None and secrets.compare_digest(kept.secrets[0], secret)
 
+    def knows(self, number: int, secret: str) -> bool:
+        """Whether the subscriber signs with this secret, be it the one that is rotated out."""
+        kept = self._kept.get(number)
+        return kept is not None and any(secrets.compare_digest(one, secret) for one in kept.secrets)
+
     def rotated(self, number: int, secret: str, now_us: int) -> Kept:
         """What to stage so that ``secret`` signs from now on and the present one for a while."""
         kept = self._kept.get(number)
