@@ -211,7 +211,7 @@ def test_the_tail_of_a_key_is_forgotten_once_it_has_ended() -> None:
     for i in range(100):
         log.publish(1, key=str(i))
     log.pump()
-    assert not log.scheduler.books.keys.chains
+    assert not log.scheduler.books.keys.numbered
 
 
 def test_a_delay_counts_from_acceptance_and_delays_children_too() -> None:

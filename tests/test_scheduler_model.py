@@ -8,6 +8,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from syncbrok.delivery.keys import KeyChain
 from syncbrok.log.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, RearmedEntry, Reason
@@ -143,10 +144,15 @@ class History(RuleBasedStateMachine):
     @invariant()
     def a_chain_holds_what_has_not_ended(self) -> None:
         """RULES 6: every message of a key that waits for somebody is in its chain, once and in order; nothing else."""
-        keys, ledger = self.log.scheduler.books.keys, self.log.scheduler.books.ledger
-        waiting = [message for chain in keys.chains.values() for message in keys.waiting(chain)]
-        assert all(chain.waiting == len(keys.waiting(chain)) > 0 for chain in keys.chains.values())
-        keyed = [message for message in self.log.scheduler.unended(None, None, 10_000) if ledger.key_chain(message)]
+        keys = self.log.scheduler.books.keys
+        chains = [chain for chain in keys.numbered.values() if isinstance(chain, KeyChain)]
+        assert len(chains) == keys.several
+        assert all(chain.waiting == len(keys.waiting(chain)) > 0 for chain in chains)
+        alone = keys.numbered.keys() - {chain.number for chain in chains}
+        waiting = [*alone, *(message for chain in chains for message in keys.waiting(chain))]
+        has_key = {message.sequence for message in self.log.messages() if message.key}
+        unended = self.log.scheduler.unended(None, None, 10_000)
+        keyed = [message for message in unended if message in has_key and self.log.scheduler.books.ledger.left(message)]
         assert sorted(waiting) == keyed
 
     @rule(queue=queues)

@@ -189,13 +189,16 @@ class Books:
     @property
     def others(self) -> bool:
         """Whether ``concerns_others`` may be true of any message."""
-        return bool(self.watched or self.asked or self.replays or self.followers or self.latecomers)
+        return bool(
+            self.keys.numbered or self.watched or self.asked or self.replays or self.followers or self.latecomers
+        )
 
     def concerns_others(self, message: int) -> bool:
         """Whether the message's end is more than the end of its row: somebody watches it or has asked for it, or
-        another follows it in a replay or where somebody catches up. (A message of a key has a flag that says so.)"""
+        it is the first of its key, or another follows it in a replay or where somebody catches up."""
         return (
-            message in self.watched
+            message in self.keys.numbered
+            or message in self.watched
             or message in self.asked
             or message in self.replays
             or message in self.followers

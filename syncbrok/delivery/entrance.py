@@ -123,8 +123,10 @@ class Entrance:
         if flags & SAME and any(ledger.queue(parent) == fact.queue for parent in edges):
             flags |= PER_SUBSCRIBER
         if has_key:
-            edges.append(self._books.keys.add(fact.queue, fact.key, fact.sequence) | KEY_EDGE)
-            flags |= PER_SUBSCRIBER
+            chain = self._books.keys.add(fact.queue, fact.key, fact.sequence)
+            if chain:
+                edges.append(chain | KEY_EDGE)
+                flags |= PER_SUBSCRIBER
         return tuple(edges), flags
 
     def carried(self, fact: Carried) -> None:

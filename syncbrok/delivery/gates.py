@@ -71,22 +71,18 @@ class Gates:
             return False
         if not flags & PER_SUBSCRIBER:
             return True
-        return all(
-            self._is_next_of(self._books.keys.chains[edge & ~KEY_EDGE], sequence, cursor)
-            if edge & KEY_EDGE
-            else self._parent_open(edge, flags, cursor)
-            for edge in ledger.edges(sequence)
-        )
+        return self._parents_open(sequence, flags, cursor) and self.key_open_at(sequence, cursor)
+
+    def _parents_open(self, sequence: int, flags: int, cursor: Cursor) -> bool:
+        edges = self._books.ledger.edges(sequence)
+        return all(self._parent_open(edge, flags, cursor) for edge in edges if not edge & KEY_EDGE)
 
     def key_open_at(self, sequence: int, cursor: Cursor) -> bool:
         """Whether every message of its key before it has ended at this subscriber."""
-        chain = self._books.keys.of(sequence)
-        return chain is None or self._is_next_of(chain, sequence, cursor)
-
-    def _is_next_of(self, chain: KeyChain, sequence: int, cursor: Cursor) -> bool:
         if not cursor.counts(sequence):
             return True  # who catches up has no order of keys
-        return not self._books.keys.first_at(chain, cursor, sequence)
+        chain = self._books.keys.of(sequence)
+        return chain is None or not self._books.keys.first_at(chain, cursor, sequence)
 
     def _parent_open(self, parent: int, flags: int, cursor: Cursor) -> bool:
         ledger = self._books.ledger
@@ -102,10 +98,14 @@ class Gates:
 
     def go_on(self, chain: KeyChain, cursors: Iterable[Cursor]) -> None:
         """A message of the chain has ended at these subscribers: the next one may be able to go there."""
+        ledger = self._books.ledger
         for cursor in cursors:
             following = self._books.keys.first_at(chain, cursor)
-            if following and self._books.ledger.state(following) is MessageState.PENDING:
-                self._open_parked(following, (cursor,))
+            if not following or ledger.state(following) is not MessageState.PENDING:
+                continue
+            flags = ledger.flags(following)
+            if not flags & ENDING and self._parents_open(following, flags, cursor):
+                self._open(following, cursor)
 
     def parent_ended(self, parent: int, first_child: int, cursor: Cursor | None = None) -> None:
         """The parent has ended, or with ``cursor`` has ended at that subscriber: look at its children, in slices."""
@@ -212,9 +212,9 @@ class Gates:
         else:
             self._open_parked(sequence, self._cursors_of(sequence))
 
-    def end(self, sequence: int, event: MessageEvent, reason: Reason = Reason.NONE) -> None:
-        """The message has ended: decided once, told to its children and to whoever watches. Where it had not ended
-        before, the next of its key is for the caller to look at (``go_on``)."""
+    def end(self, sequence: int, event: MessageEvent, reason: Reason = Reason.NONE) -> KeyChain | None:
+        """The message has ended: decided once, told to its children and to whoever watches. Its chain, for where it
+        had not ended before: the next of its key may go on there."""
         books = self._books
         book = books.queues.get(books.ledger.queue(sequence))
         if book is not None:
@@ -228,11 +228,11 @@ class Gates:
         books.asked.pop(sequence, None)
         if sequence in books.followers or sequence in books.latecomers:
             books.ended_leaders.append(sequence)
-        if chain is not None:
-            books.keys.ended(chain)
+        books.keys.ended(sequence, chain)
         if sequence in books.watched:
             books.watched.discard(sequence)
             books.watched_ended.append(sequence)
+        return chain
 
     def wait_on_ended(self, child: int) -> None:
         """Remember a child under each parent that has ended badly, whose row may be gone: it is on hold for it, or the
@@ -263,9 +263,13 @@ class Gates:
 
     def _open_parked(self, sequence: int, cursors: Iterable[Cursor]) -> None:
         for cursor in cursors:
-            if self.open_at(sequence, cursor) and cursor.parked.discard(sequence):
-                cursor.ready.add(sequence)
-                self._books.activate(cursor)
+            if self.open_at(sequence, cursor):
+                self._open(sequence, cursor)
+
+    def _open(self, sequence: int, cursor: Cursor) -> None:
+        if cursor.parked.discard(sequence):
+            cursor.ready.add(sequence)
+            self._books.activate(cursor)
 
     def _cursors_of(self, sequence: int) -> Iterable[Cursor]:
         book = self._books.queues.get(self._books.ledger.queue(sequence))

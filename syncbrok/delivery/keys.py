@@ -4,31 +4,33 @@ there (RULES 6). Pure.
 A message that has ended early (cancelled, expired, dead of a parent) says nothing of those before it. So a message does
 not wait for its neighbour: it waits until it is the first of its key that has not ended at the subscriber.
 
-A chain is the messages of one key that have not ended, 8 bytes each, and it is forgotten with the last of them. An edge
-of each message (``ledger.KEY_EDGE``) names its chain.
+A chain is the messages of one key that have not ended, 8 bytes each, and it is forgotten with the last of them. Its
+number is the first message it ever had, and an edge of each other one (``ledger.KEY_EDGE``) says it. The first waits
+for nobody and is plain to all who hand out messages; where none has come behind it, its key is all there is.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
 
 from syncbrok.delivery.cursor import Cursor
-from syncbrok.delivery.ledger import ONLY, Ledger
+from syncbrok.delivery.ledger import ONLY, PER_SUBSCRIBER, Ledger
 from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.model import limits
 
 _FEW = 64
 """messages of a chain that are not worth tidying up"""
 
+Key = tuple[int, str]
+"""of a queue, by its number"""
+
 
 class KeyChain:
     """Messages of one key in the order accepted, from ``head`` on. Some may have ended; ``waiting`` have not."""
 
-    __slots__ = ("head", "key", "messages", "number", "queue", "through", "waiting")
+    __slots__ = ("head", "key", "messages", "number", "through", "waiting")
 
-    def __init__(self, number: int, queue: int, key: str, messages: "array[int]") -> None:
+    def __init__(self, number: int, key: Key, messages: "array[int]") -> None:
         self.number = number
-        """the first message it ever had"""
-        self.queue = queue
         self.key = key
         self.messages = messages
         self.head = 0
@@ -38,40 +40,72 @@ class KeyChain:
 
 
 class KeyChains:
-    """All chains, by their numbers."""
+    """All chains of a ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.chains: dict[int, KeyChain] = {}
-        self._newest: dict[tuple[int, str], KeyChain] = {}
+        self.numbered: dict[int, KeyChain | Key] = {}
+        """by number; the key alone where the chain is one message and never was more"""
+        self._newest: dict[Key, KeyChain | int] = {}
+        """the chain of a key, or its only message"""
+        self.several = 0
+        """chains that are, or were, more than one message"""
 
     def add(self, queue: int, key: str, message: int) -> int:
-        """A message has been accepted; the number of its chain."""
-        chain = self._newest.get((queue, key))
-        if chain is None:
-            self.load(message, queue, key, (message,))
-            return message
+        """A message has been accepted; the number of the chain that it stands in behind others, 0 for none."""
+        name = (queue, key)
+        found = self._newest.get(name)
+        if found is None:
+            self._newest[name] = message
+            self.numbered[message] = name
+            return 0
+        chain = self._begin(found, name, [found]) if isinstance(found, int) else found
         chain.waiting += 1
         if message > chain.messages[-1]:
             chain.messages.append(message)
         else:  # carried, in a log that has lost the message's own record
             insort(chain.messages, message, chain.head)
             chain.through = None
+            if not self._has_ended(chain.number):
+                self._ledger.mark(chain.number, PER_SUBSCRIBER)  # it may wait for this one now
         return chain.number
 
-    def load(self, number: int, queue: int, key: str, messages: "tuple[int, ...] | list[int]") -> None:
-        """A chain of its own, or one out of a checkpoint."""
-        self.chains[number] = self._newest[queue, key] = KeyChain(number, queue, key, array("Q", messages))
+    def _begin(self, number: int, key: Key, messages: list[int]) -> KeyChain:
+        chain = KeyChain(number, key, array("Q", messages))
+        self.numbered[number] = self._newest[key] = chain
+        self.several += 1
+        return chain
+
+    def dump(self) -> list[tuple[int, int, str, list[int]]]:
+        """What ``load`` takes."""
+        return [(number, *chain.key, self.waiting(chain)) if isinstance(chain, KeyChain) else (number, *chain, [])
+                for number, chain in self.numbered.items()]  # fmt: skip
+
+    def load(self, number: int, queue: int, key: str, messages: list[int]) -> None:
+        """A chain out of a checkpoint."""
+        if messages:
+            self._begin(number, (queue, key), messages)
+        else:
+            self.add(queue, key, number)
 
     def of(self, message: int) -> KeyChain | None:
-        """The chain that a message belongs to; None for one without a key."""
-        return self.chains.get(self._ledger.key_chain(message)) if self.chains else None
+        """The chain that a message belongs to; None where there is or was no other of its key."""
+        if not self.several:
+            return None
+        found = self.numbered.get(message) or self.numbered.get(self._ledger.key_chain(message))
+        return found if isinstance(found, KeyChain) else None
 
-    def ended(self, chain: KeyChain) -> None:
-        """One of its messages has ended: after it was noted in the ledger."""
+    def ended(self, message: int, chain: KeyChain | None) -> None:
+        """A message has ended, which is noted in the ledger; ``chain`` is its chain."""
+        if chain is None:
+            key = self.numbered.pop(message, None)
+            if isinstance(key, tuple):
+                del self._newest[key]
+            return
         chain.waiting -= 1
         if not chain.waiting:
-            del self.chains[chain.number], self._newest[chain.queue, chain.key]
+            del self.numbered[chain.number], self._newest[chain.key]
+            self.several -= 1
             return
         messages = chain.messages
         while self._has_ended(messages[chain.head]):
@@ -88,6 +122,8 @@ class KeyChains:
         none. Over the life of a chain each of its messages is passed by once for each subscriber."""
         messages, number, through = chain.messages, cursor.number, chain.through
         began = at = chain.head
+        if messages[at] == before:
+            return 0
         if through is not None and number in through:
             began = at = bisect_right(messages, through[number], at)
         # Not further: where one stands that is being handed out right now, the cursor cannot say.

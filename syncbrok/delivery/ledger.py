@@ -31,7 +31,7 @@ KEY_EDGE: Final = 1 << 63
 SAME: Final = 0x01
 """scope ``same``"""
 PER_SUBSCRIBER: Final = 0x02
-"""has edges that are judged at each subscriber: scope ``same``, or a key. Every message of a key has it"""
+"""has edges that are judged at each subscriber: scope ``same``, or a key that others had before it"""
 POLICY_SHIFT: Final = 2
 POLICY: Final = 0x0C
 """``ParentFailure``"""

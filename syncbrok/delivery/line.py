@@ -17,7 +17,7 @@ from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import NEVER, Answer, Attempt
-from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.ledger import ENDING, ONLY
 from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
 from syncbrok.delivery.retry import wait_us
 from syncbrok.delivery.runs import NOT_PLAIN, Runs
@@ -120,7 +120,9 @@ class Line:
         while cursor.due:
             sequence = cursor.due.pop_first()
             if sequence in cursor.tried and self._may_go(sequence, cursor):
-                return sequence
+                if sequence in self._books.replays or self._gates.key_open_at(sequence, cursor):
+                    return sequence
+                cursor.parked.add(sequence)  # tried too early by a broker that kept less of an order
         if cursor.retries_room <= 0:
             return None
         while cursor.ready:
@@ -139,13 +141,7 @@ class Line:
         state = ledger.state(sequence)
         if state >= MessageState.COMPLETE:
             return not cursor.counts(sequence)
-        flags = ledger.flags(sequence)
-        if (
-            state is not MessageState.PENDING
-            or flags & ENDING
-            # Tried by a broker that kept less of an order.
-            or (flags & PER_SUBSCRIBER and not self._gates.key_open_at(sequence, cursor))
-        ):
+        if state is not MessageState.PENDING or ledger.flags(sequence) & ENDING:
             cursor.parked.add(sequence)
             return False
         return True

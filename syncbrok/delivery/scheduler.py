@@ -343,7 +343,7 @@ class Scheduler(Standing):
         (RULES 24)."""
         books = self.books
         chunks = books.ledger.chunks
-        others = books.watched or books.followers or books.held_on or books.keys.chains
+        others = books.watched or books.followers or books.held_on or books.keys.several
         number, children = -1, None
         for row in rows:
             message = row[0]

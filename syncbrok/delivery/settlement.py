@@ -12,6 +12,7 @@ from syncbrok.delivery.catching_up import CatchingUp
 from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
+from syncbrok.delivery.keys import KeyChain
 from syncbrok.delivery.ledger import ENDING as ENDING_ASKED
 from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import ENDING, MessageEvent, MessageState
@@ -40,7 +41,7 @@ class Settlement:
         kind are counted down together; all others go one by one."""
         books, cursors, chunks = self._books, self._books.cursors, self._books.ledger.chunks
         others = books.others
-        not_plain = _NOT_PLAIN | PER_SUBSCRIBER if books.keys.chains else _NOT_PLAIN
+        not_plain = _NOT_PLAIN | PER_SUBSCRIBER if books.keys.several else _NOT_PLAIN
         subscriber = number = -1
         delivered = 0
         cursor: Cursor | None = None
@@ -181,27 +182,28 @@ class Settlement:
         if not 0 < ledger.state(row.message) < MessageState.COMPLETE:
             return
         first_child = ledger.first_child(row.message)
-        chain = self._books.keys.of(row.message)
+        is_over = False
         if cursor.counts(row.message):
             if row.outcome is Outcome.DEAD:
                 ledger.mark(row.message, HAS_DEAD)
             elif row.outcome is Outcome.EXPIRED:
                 ledger.mark(row.message, HAS_EXPIRED)
-            if ledger.one_less(row.message) == 0:
-                self._end(row.message, row.reason)
-                first_child = 0
-        self._gates.parent_ended(row.message, first_child, cursor)
+            is_over = ledger.one_less(row.message) == 0
+        if is_over:
+            chain = self._end(row.message, row.reason)
+        else:
+            chain = self._books.keys.of(row.message)
+            self._gates.parent_ended(row.message, first_child, cursor)
         if chain is not None:
             self._gates.go_on(chain, (cursor,))
 
-    def _end(self, sequence: int, reason: Reason) -> None:
+    def _end(self, sequence: int, reason: Reason) -> KeyChain | None:
         flags = self._books.ledger.flags(sequence)
         if flags & HAS_DEAD:
-            self._gates.end(sequence, MessageEvent.ENDED_DEAD, reason)
-        elif flags & HAS_EXPIRED:
-            self._gates.end(sequence, MessageEvent.ENDED_EXPIRED, reason)
-        else:
-            self._gates.end(sequence, MessageEvent.ENDED_WELL)
+            return self._gates.end(sequence, MessageEvent.ENDED_DEAD, reason)
+        if flags & HAS_EXPIRED:
+            return self._gates.end(sequence, MessageEvent.ENDED_EXPIRED, reason)
+        return self._gates.end(sequence, MessageEvent.ENDED_WELL)
 
     def _end_all(self, row: Row) -> None:
         """One row ends every delivery of a message that has not ended (a cascade, an expiry, a cancel)."""
@@ -218,8 +220,7 @@ class Settlement:
             return
         book = self._books.queues.get(ledger.queue(row.message))
         lost = self._end_at_cursors(row, book) if book is not None else ()
-        chain = self._books.keys.of(row.message)
-        self._gates.end(row.message, ENDING[row.outcome], row.reason)
+        chain = self._gates.end(row.message, ENDING[row.outcome], row.reason)
         if chain is not None and book is not None:
             self._gates.go_on(chain, book.cursors)
         if lost:

@@ -103,7 +103,7 @@ def _state(books: Books) -> dict[str, Any]:
         "time_us": books.time_us,
         "replay_number": books.replay_number,
         "only": list(books.ledger.only.items()),
-        "keys": [(one.number, one.queue, one.key, books.keys.waiting(one)) for one in books.keys.chains.values()],
+        "keys": books.keys.dump(),
         "dying": [(d.message, d.outcome, d.reason, d.replay) for d in _doomed(books)],
         "held_on": [(parent, list(children)) for parent, children in books.held_on.items()],
         "replays": [
