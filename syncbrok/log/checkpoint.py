@@ -23,7 +23,7 @@ import os
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from crc32c import crc32c
 
@@ -40,6 +40,18 @@ assert _HEAD_BYTES == 64
 
 NAME = "checkpoint"
 NAME_BEFORE = "checkpoint.before"
+
+
+class Head(NamedTuple):
+    """The first bytes of a checkpoint; see the module."""
+
+    uuid: bytes
+    through: int
+    record_crc: int
+    parts: int
+    size: int
+    table_crc: int
+    crc: int
 
 
 def save(directory: Path, uuid: bytes, through: int, record_crc: int, parts: Mapping[str, bytes]) -> None:
@@ -77,22 +89,37 @@ def load(
     return None
 
 
+def read_head(path: Path) -> Head | None:
+    """What the file begins with; None where there is none of this version, or it is damaged. The rest may be."""
+    try:
+        with reading(path) as file:
+            return _unpack_head(file.read(_HEAD_BYTES))
+    except OSError:
+        return None
+
+
+def _unpack_head(data: bytes) -> Head | None:
+    if len(data) < _HEAD_BYTES or crc32c(data[: _HEAD.size]) != _CRC.unpack_from(data, _HEAD.size)[0]:
+        return None
+    magic, version, count, record_crc, uuid, through, size, _, table_crc, crc = _HEAD.unpack_from(data)
+    return (
+        Head(uuid, through, record_crc, count, size, table_crc, crc) if (magic, version) == (_MAGIC, _VERSION) else None
+    )
+
+
 def _read(path: Path, uuid: bytes, crc_of_record: Callable[[int], int | None]) -> tuple[int, dict[str, bytes]] | None:
     try:
         with reading(path) as file:
-            head = file.read(_HEAD_BYTES)
-            if len(head) < _HEAD_BYTES or crc32c(head[: _HEAD.size]) != _CRC.unpack_from(head, _HEAD.size)[0]:
+            head = _unpack_head(file.read(_HEAD_BYTES))
+            if head is None or head.uuid != uuid or head.size != os.fstat(file.fileno()).st_size:
                 return None
-            magic, version, count, record_crc, its_uuid, through, size, _, table_crc, crc = _HEAD.unpack_from(head)
-            if (magic, version, its_uuid) != (_MAGIC, _VERSION, uuid) or size != os.fstat(file.fileno()).st_size:
+            if crc_of_record(head.through) != head.record_crc:
                 return None
-            if crc_of_record(through) != record_crc:
+            table = file.read(head.parts * _ENTRY.size)
+            if crc32c(table) != head.table_crc:
                 return None
-            table = file.read(count * _ENTRY.size)
-            if crc32c(table) != table_crc:
-                return None
-            parts = _read_parts(file, table, crc)
-            return None if parts is None else (through, parts)
+            parts = _read_parts(file, table, head.crc)
+            return None if parts is None else (head.through, parts)
     except OSError:
         # An unreadable checkpoint is no reason not to start: the log says the same, slower.
         return None

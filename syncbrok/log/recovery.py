@@ -17,6 +17,7 @@ from crc32c import crc32c
 
 from syncbrok.log import blank, files, rotten, segment, sidecar, stream, watermark
 from syncbrok.log.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, read_header, walk_verified
+from syncbrok.log.evidence import gather_evidence, known_through
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, VERSION
 from syncbrok.log.reserve import Reserve
@@ -113,9 +114,11 @@ def _recover(directory: Path, progress: Progress | None) -> Recovered:
     leftovers = tuple(path for path in paths if int(path.stem) < oldest)
     paths = [path for path in paths if int(path.stem) >= oldest]
     if not paths:
-        if mark and mark.durable:
-            raise LogCorrupt(f"{directory} has a watermark but no segment; restore the segments, or remove it all")
+        _check_empty(directory, mark)
         return Recovered(None, (), leftovers, None, 0, 0, mark, RecoveryReport(True, 0, 0, 0, 0, None, 0, 0.0))
+    if mark is None and int(paths[0].stem) > 1:
+        why = "the watermark is gone, which alone says where the log begins: segments before this one may be missing"
+        raise corrupt_error(paths[0], 0, 1, int(paths[0].stem) - 1, why)
     sealed = _check_sealed(paths, oldest or None, progress)
     data, scan, index = _scan_last(paths[-1], sealed, mark)
     row = judge(scan.signs)
@@ -150,6 +153,15 @@ def _recover(directory: Path, progress: Progress | None) -> Recovered:
         index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, scan.end, scan.header.base, scan.offsets)
     active = Active(info, scan.crc, index)
     return Recovered(scan.header, sealed, leftovers, active, scan.last, scan.batch, mark, report)
+
+
+def _check_empty(directory: Path, mark: Mark | None) -> None:
+    """A directory without a segment is an empty log only where nothing beside them says that there was one."""
+    known = [one.file for one in gather_evidence(directory, 0) if one.through]
+    if mark and mark.durable:
+        known.insert(0, f"a {watermark.NAME}")
+    if known:
+        raise LogCorrupt(f"{directory} has {known[0]} but no segment; restore the segments, or remove it all")
 
 
 def _check_sealed(paths: list[Path], oldest: int | None, progress: Progress | None) -> tuple[SegmentInfo, ...]:
@@ -199,7 +211,8 @@ def _scan_last(
         closed = _as_closed(path, data, header, mark)
         if closed is not None:
             return data, *closed
-    return data, scan_segment(data, header, mark.durable if mark else 0, last=True), None
+    known = known_through(gather_evidence(path.parent, header.base), header.uuid)
+    return data, scan_segment(data, header, max(known, mark.durable if mark else 0), last=True), None
 
 
 def _as_closed(path: Path, data: bytes, header: SegmentHeader, mark: Mark) -> tuple[Scan, SegmentIndex] | None:
@@ -235,7 +248,7 @@ def _as_closed(path: Path, data: bytes, header: SegmentHeader, mark: Mark) -> tu
 
 
 def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool) -> Scan:
-    """Look at every record of a segment's bytes. ``durable``: what the watermark vouches for."""
+    """Look at every record of a segment's bytes. ``durable``: what the watermark, or another file, vouches for."""
     whole, stopped = walk_verified(data, SEGMENT_HEADER_BYTES, len(data))
     heads = gather(data, whole)
     good = _in_order(heads, header.base)

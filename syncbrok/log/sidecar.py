@@ -131,6 +131,20 @@ def decode(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
     return _decode_whole(buffer, sealed)
 
 
+def read_head(path: Path) -> tuple[bytes, int] | None:
+    """The log (uuid) of the segment that the sidecar at ``path`` was written for, and its last sequence; None where it
+    cannot be read. The rest of it may be damaged."""
+    try:
+        with reading(path) as file:
+            data = file.read(_HEAD.size + _CRC.size)
+    except OSError:
+        return None
+    if not _is_head_whole(data):
+        return None
+    magic, version, _, uuid, _, last, *_ = _HEAD.unpack_from(data)
+    return (uuid, last) if (magic, version) == (_MAGIC, _VERSION) else None
+
+
 def _is_head_whole(buffer: Buffer) -> bool:
     size = _HEAD.size
     return len(buffer) >= size + _CRC.size and crc32c(buffer[:size]) == _CRC.unpack_from(buffer, size)[0]

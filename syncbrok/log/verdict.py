@@ -43,7 +43,7 @@ class Signs(NamedTuple):
     half_unit: bool
     """the last whole record does not end a unit"""
     vouched: bool
-    """the watermark (or the segment's creation) says that what would be cut was on the disk"""
+    """the watermark (or a checkpoint, a sidecar, the segment's creation) says that what would be cut was on the disk"""
     follows: bool
     """a later valid record stands behind the damage"""
     covered: bool
@@ -70,9 +70,14 @@ ROWS = (
     NO_SEAL,
     Row("CLEAN", Verdict.CLEAN, "+-+----"),
     Row("HALF_UNIT", Verdict.TORN, "+-++---", "the last unit was not written to its end"),
-    Row("LOST_END", Verdict.CORRUPT, "+-+.+--", "the watermark says that records stood here"),
+    Row("LOST_END", Verdict.CORRUPT, "+-+.+--", "the watermark, or a checkpoint, says that records stood here"),
     Row("TORN", Verdict.TORN, "+--.-.-", "the last write was cut short"),
-    Row("LOST_RECORD", Verdict.CORRUPT, "+--.+..", "a record that the watermark vouches for is damaged"),
+    Row(
+        "LOST_RECORD",
+        Verdict.CORRUPT,
+        "+--.+..",
+        "a record that the watermark, or a checkpoint, vouches for is damaged",
+    ),
     Row("BEFORE_VALID", Verdict.CORRUPT, "+--.-++", "a record is damaged that was whole when a later one was written"),
 )
 

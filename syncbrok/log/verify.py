@@ -16,6 +16,7 @@ from crc32c import crc32c
 
 from syncbrok.log import sidecar, watermark
 from syncbrok.log.codec import Corrupt
+from syncbrok.log.evidence import Evidence, gather_evidence
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.scan import Damage, Found, scan, span_of
 from syncbrok.log.segment import (
@@ -54,6 +55,7 @@ class Finding(NamedTuple):
 def verify(directory: Path, fact: Callable[[Fact], None] | None = None) -> Iterator[Progress | Finding]:
     """Findings as they are met, and how far it has come about every 4 MiB. ``fact`` is called with every fact that
     can be read, in order and without content, for whoever judges the order too (``order``). Raises ``OSError``."""
+    evidence = gather_evidence(directory, max(segment_bases(directory), default=0))
     try:
         mark = watermark.read(directory)
         sizes = _sizes(directory)
@@ -68,7 +70,10 @@ def verify(directory: Path, fact: Callable[[Fact], None] | None = None) -> Itera
     if oldest is not None and bases and bases[0] > oldest.oldest:
         what = "the segments before this one are missing"
         yield Finding(segment_path(directory, bases[0]).name, 0, oldest.oldest, what)
-    walk = _Walk(directory, bases, mark, fact or (lambda _: None))
+    if mark is None and bases and bases[0] > 1:
+        what = "the watermark, which says where the log begins, cannot be read: segments before this one may be missing"
+        yield Finding(segment_path(directory, bases[0]).name, 0, 1, what)
+    walk = _Walk(directory, bases, mark, evidence, fact or (lambda _: None))
     done = 0
     for base in bases:
         for met in walk.segment(base):
@@ -101,11 +106,17 @@ class _Walk:
     """Goes through the segments in order; holds what must be the same or go on from one to the next."""
 
     def __init__(
-        self, directory: Path, bases: list[int], mark: watermark.Mark | None, fact: Callable[[Fact], None]
+        self,
+        directory: Path,
+        bases: list[int],
+        mark: watermark.Mark | None,
+        evidence: list[Evidence],
+        fact: Callable[[Fact], None],
     ) -> None:
         self._directory = directory
         self._bases = bases
         self._mark = mark
+        self._evidence = evidence
         self._fact = fact
         self._log: SegmentHeader | None = None
         self._last = bases[0] - 1 if bases else 0
@@ -129,6 +140,12 @@ class _Walk:
         if mark is not None and self._last < mark.durable:
             what = f"the log ends here, but was on the disk up to sequence {mark.durable}"
             yield Finding(segment_path(self._directory, mark.base).name, mark.offset, self._last + 1, what)
+            return
+        for one in self._evidence:
+            if one.through > self._last and (self._log is None or one.uuid == self._log.uuid):
+                what = f"the log ends at sequence {self._last}, but was on the disk up to {one.through}"
+                yield Finding(one.file, 0, self._last + 1, what)
+                return
 
     def _header(self, name: str, base: int, view: memoryview) -> Iterator[Finding]:
         header = unpack_segment_header(view)

@@ -71,7 +71,8 @@ def _newest(path: Path) -> tuple[int, Mark] | None:
     valid = [slot for slot in slots if slot is not None]
     if not valid:
         raise LogCorrupt(
-            f"{path} is damaged in both slots. Only if the segments are known to be whole, remove it and start again",
+            f"{path} is damaged in both slots. Restore it, or keep what can be read with: syncbrok log salvage. Only "
+            "where the segments are known to be whole, the first one too, remove it and start again",
             file=path.name,
         )
     return max(valid)

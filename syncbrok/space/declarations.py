@@ -28,7 +28,8 @@ from syncbrok.space.channels import (
 from syncbrok.space.draft import Draft
 from syncbrok.space.file_changes import said_otherwise, with_settings
 from syncbrok.space.queue import Registry, subscriber_id
-from syncbrok.space.vault import Kept, Vault, make_secret
+from syncbrok.space.secrets_file import Kept
+from syncbrok.space.vault import Vault, make_secret
 
 S = TypeVar("S", QueueSettings, SubscriberSettings)
 

@@ -262,8 +262,10 @@ class Upkeep:
                     break  # no room: another time
             tidied = self._vault.tidied()
             if tidied is not None:
-                with contextlib.suppress(LogFull):  # another time
+                try:
                     await self._call(tidied)
+                except LogFull:
+                    self._vault.untidy = True  # another time
             await asyncio.sleep(SECRETS_EVERY_S)
 
 

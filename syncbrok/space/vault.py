@@ -7,20 +7,20 @@ when that fact is durable. A crash between leaves a secret that no fact counts; 
 
 import base64
 import errno
-import json
 import logging
 import os
 import secrets
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from syncbrok.delivery.signing import secret_key
 from syncbrok.log.descriptors import open_file
-from syncbrok.model.errors import BadConfig, BadSetting, LogFull
+from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull
 from syncbrok.model.message import Subscriber
 from syncbrok.model.units import SECRET_BYTES_MIN
+from syncbrok.space.secrets_file import Kept, decode, encode
 
 FILE: Final = "secrets.json"
 ROTATION_S: Final = 86_400.0
@@ -28,13 +28,6 @@ ROTATION_S: Final = 86_400.0
 
 _log = logging.getLogger(__name__)
 _secret_bytes: Final = 32
-
-
-class Kept(NamedTuple):
-    """The secrets of one subscriber, the newest first. ``until_us``: when the second stops signing, 0 for no second."""
-
-    secrets: tuple[str, ...]
-    until_us: int = 0
 
 
 def make_secret() -> str:
@@ -50,30 +43,33 @@ class Vault:
         self._path = directory / FILE
         self._kept = kept
         self._staged: dict[int, Kept | None] = {}
-        self._untidy = False
+        self.untidy = False
+        """the file holds what it should not, or in an older form"""
         self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
 
     @classmethod
     def open(cls, directory: Path, clock_us: Callable[[], int]) -> "Vault":
-        """Raises ``BadConfig`` where the file cannot be read or others may read it."""
+        """Raises ``BadConfig`` where others may read the file, ``LogCorrupt`` where it is damaged, and ``OSError``. One
+        of an older version, without a checksum, is written again soon (``tidied``)."""
         path = directory / FILE
         try:
-            text = path.read_text()
+            data = path.read_bytes()
             mode = stat.S_IMODE(path.stat().st_mode)
         except FileNotFoundError:
             return cls(directory, {}, clock_us)
         if mode & 0o077:
             raise BadConfig(f"{path} may be read by others (mode {mode:04o}); set it to 0600")
         try:
-            kept = {
-                int(number): Kept(tuple(map(str, entry["secrets"])), int(entry["until_us"]))
-                for number, entry in json.loads(text)["subscribers"].items()
-            }
-            for entry in kept.values():
-                _keys_of(entry)
-        except (ValueError, KeyError, TypeError, AttributeError, BadSetting) as problem:
-            raise BadConfig(f"{path} is not a file of secrets as Syncbrok writes it: {problem}") from problem
-        return cls(directory, kept, clock_us)
+            kept, has_checksum = decode(data)
+        except ValueError as problem:
+            raise LogCorrupt(
+                f"{path} is damaged: {problem}. Restore it from a backup; or remove it, start, and set each secret "
+                "again: until then its deliveries are not signed",
+                file=FILE,
+            ) from problem
+        vault = cls(directory, kept, clock_us)
+        vault.untidy = not has_checksum
+        return vault
 
     def keys(self, number: int) -> tuple[bytes, ...]:
         """Raw bytes to sign with now, the newest first: none, one, or two while one is rotated out. Most subscribers
@@ -114,8 +110,8 @@ class Vault:
         """A change to come; None forgets the subscriber. Returns what the writer thread must do before the fact is
         written; it raises ``LogFull`` and ``OSError``."""
         self._staged[number] = kept
-        text = self._text()
-        return lambda: _write(self._path, text)
+        data = self._data()
+        return lambda: _write(self._path, data)
 
     def keep(self, number: int) -> None:
         """The fact is durable."""
@@ -133,15 +129,15 @@ class Vault:
     def forget(self, number: int) -> None:
         """The subscriber is gone. The file follows with ``tidied``."""
         self._keys.pop(number, None)
-        self._untidy = self._kept.pop(number, None) is not None or self._untidy
+        self.untidy = self._kept.pop(number, None) is not None or self.untidy
 
     def tidied(self) -> Callable[[], None] | None:
         """What the writer thread must do so that the file holds no secret of anybody who is gone; None for nothing."""
-        if not self._untidy:
+        if not self.untidy:
             return None
-        self._untidy = False
-        text = self._text()
-        return lambda: _write(self._path, text)
+        self.untidy = False
+        data = self._data()
+        return lambda: _write(self._path, data)
 
     def check(self, subscribers: Iterable[Subscriber]) -> None:
         """At the start: forget what no fact counts, and say where a secret is missing."""
@@ -156,14 +152,9 @@ class Vault:
                 short = {"subscriber": number, "bytes": key_bytes, "bytes_min": SECRET_BYTES_MIN}
                 _log.warning("syncbrok.space.secret_short", extra=short)
 
-    def _text(self) -> str:
+    def _data(self) -> bytes:
         kept = {**self._kept, **self._staged}
-        entries = {
-            str(number): {"secrets": entry.secrets, "until_us": entry.until_us}
-            for number, entry in sorted(kept.items())
-            if entry is not None
-        }
-        return json.dumps({"version": 1, "subscribers": entries}, indent=1)
+        return encode({number: entry for number, entry in kept.items() if entry is not None})
 
     def __repr__(self) -> str:
         return f"<Vault subscribers={len(self._kept)}>"
@@ -175,23 +166,23 @@ def _keys_of(kept: Kept) -> tuple[bytes, ...]:
     return tuple(secret_key(secret, bytes_min=0) for secret in kept.secrets)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
     """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on. Raises
     ``LogFull`` and ``OSError``."""
     try:
-        _replace(path, text)
+        _replace(path, data)
     except OSError as problem:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             raise LogFull("no room on the disk for the file of secrets; nothing was kept") from problem
         raise
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, data: bytes) -> None:
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     descriptor = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     new.rename(path)

@@ -80,7 +80,7 @@ class Broker:
             )
         self.address = ""
 
-    def ready(self, timeout_s: float = 30.0) -> bool:
+    def ready(self, timeout_s: float = 90.0) -> bool:
         """Whether it serves; False where it has ended instead."""
 
         def answers() -> bool:
@@ -95,7 +95,7 @@ class Broker:
     ) -> tuple[int, Any]:
         """Status (0: no answer, the connection was closed) and the body, as JSON where it is. Raises ``TimeoutError``
         where it hangs."""
-        connection = http.client.HTTPConnection(self.address, timeout=15)
+        connection = http.client.HTTPConnection(self.address, timeout=45)
         try:
             connection.request(method, path, json.dumps(body) if isinstance(body, dict) else body, headers or {})
             answer = connection.getresponse()
@@ -115,7 +115,7 @@ class Broker:
         status, said = self.request("POST", "/v1/queues/q/messages", body, {"Idempotency-Key": key})
         return Answered(key, status, said["id"] if status in (200, 201) else "")
 
-    def end(self, number: int = signal.SIGTERM, timeout_s: float = 45.0) -> int:
+    def end(self, number: int = signal.SIGTERM, timeout_s: float = 90.0) -> int:
         """Told to end, if it has not; its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -193,7 +193,7 @@ def ordeal(prepared: Path, before: Sequence[Answered], storage: Path, fault: Fau
             if broker.ready():
                 published += story(broker)
             gives_up = any(one.status in (0, 503) for one in published)
-            code = broker.process.wait(45.0) if gives_up else broker.end()
+            code = broker.process.wait(90.0) if gives_up else broker.end()
         except (TimeoutError, AssertionError, subprocess.TimeoutExpired) as problem:
             return [f"{fault}: it hangs: {problem!r}\n{broker.said()[-2_000:]}"]
         said = broker.said()
@@ -249,6 +249,6 @@ def complete(broker: Broker, published: Sequence[Answered], subscriber: Recorder
         return {one.id for one in (*accepted, again) if one.id} - {one.id for one in subscriber.requests}
 
     try:
-        eventually_blocking(lambda: not missing(), "everything accepted is delivered", 20.0)
+        eventually_blocking(lambda: not missing(), "everything accepted is delivered", 60.0)
     except AssertionError:
         yield f"never delivered: {sorted(missing())}"

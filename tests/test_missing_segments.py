@@ -1,0 +1,129 @@
+"""A segment that is gone together with the watermark is missed: the files beside it know better (DESIGN 4)."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from syncbrok.log import segment, watermark
+from syncbrok.log.recovery import recover
+from syncbrok.log.salvage import salvage
+from syncbrok.log.verify import Finding, verify
+from syncbrok.model.errors import LogCorrupt
+from syncbrok.model.facts import Gap
+from tests.support.journals import everything, open_journal, publish, roll
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Four segments, their sidecars, a checkpoint of the end and a watermark; closed in good order."""
+    directory = tmp_path / "log"
+    journal = open_journal(directory)
+    for _ in range(3):
+        publish(journal, 3)
+        roll(journal)
+    publish(journal, 2)
+    journal.save_checkpoint(journal.durable_sequence, {"part": b"of the state"})
+    journal.close()
+    return directory
+
+
+def lose(log: Path, *names: str) -> None:
+    for name in names:
+        for path in log.glob(name):
+            path.unlink()
+
+
+def segments(log: Path) -> list[str]:
+    return [segment.segment_path(log, base).name for base in segment.segment_bases(log)]
+
+
+def missed(log: Path, *texts: str) -> None:
+    """The start refuses it, and verify says so; nothing is changed by either."""
+    before = sorted((path.name, path.read_bytes()) for path in log.iterdir())
+    with pytest.raises(LogCorrupt) as refused:
+        recover(log)
+    assert any(text in refused.value.detail for text in texts), refused.value.detail
+    found = [one for one in verify(log) if isinstance(one, Finding) and not one.harmless]
+    assert found
+    assert sorted((path.name, path.read_bytes()) for path in log.iterdir()) == before
+
+
+@pytest.mark.parametrize("beside", ["everything", "no checkpoint", "nothing"])
+def test_the_first_segment_and_the_watermark(log: Path, beside: str) -> None:
+    """A log that does not begin at its beginning has a watermark that says why; without one it is refused."""
+    lose(log, watermark.NAME, segments(log)[0])
+    if beside != "everything":
+        lose(log, "checkpoint*")
+    if beside == "nothing":
+        lose(log, "*.idx")
+    missed(log, "segments before this one may be missing")
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+@pytest.mark.parametrize("beside", ["*.idx", "checkpoint*"])
+def test_the_last_segments_and_the_watermark(log: Path, gone: int, beside: str) -> None:
+    """A checkpoint says how far the log was durable, and a sidecar that there was a segment: each alone is enough."""
+    lose(log, watermark.NAME, beside, *segments(log)[-gone:])
+    missed(log, "segments after this one are missing", "a checkpoint, says that records stood here")
+
+
+@pytest.mark.parametrize("beside", ["*.idx", "checkpoint*"])
+def test_all_segments_and_the_watermark(log: Path, beside: str) -> None:
+    """A directory with a checkpoint or a sidecar and no segment is no empty log."""
+    lose(log, watermark.NAME, "*.log", beside)
+    with pytest.raises(LogCorrupt, match="but no segment"):
+        recover(log)
+
+
+def test_what_another_log_left_says_nothing(log: Path, tmp_path: Path) -> None:
+    """Sidecars and checkpoints count for the log that they name, and a damaged one for none."""
+    other = tmp_path / "other"
+    journal = open_journal(other)
+    publish(journal, 1)
+    journal.close()
+    shutil.copy(log / "checkpoint", other / "checkpoint")
+    for path in log.glob("*.idx"):
+        shutil.copy(path, other / path.name)
+    assert len(everything(other)) == 2
+    lose(log, watermark.NAME, segments(log)[-1])
+    for path in (log / "checkpoint", *log.glob("*.idx")):
+        damaged = bytearray(path.read_bytes())
+        damaged[40] ^= 1
+        path.write_bytes(damaged)
+    assert recover(log).durable == 15
+
+
+def test_what_is_left_can_be_salvaged(log: Path, tmp_path: Path) -> None:
+    """Refused is not lost: salvage makes a log of what is there, which names the rest."""
+    lose(log, watermark.NAME, segments(log)[1])
+    salvage(log, tmp_path / "new")
+    facts = everything(tmp_path / "new")
+    (gap,) = [fact for fact in facts if isinstance(fact, Gap)]
+    assert gap.first <= 7, "the first message of the second segment"
+    assert gap.last >= 9, "its last"
+    lose(log, segments(log)[0])
+    salvage(log, tmp_path / "newer")
+    assert everything(tmp_path / "newer")
+
+
+def test_a_backup_of_a_log_that_is_being_written(log: Path, tmp_path: Path) -> None:
+    """docs/operations.md, backups: what says how far the log reaches is copied before the log, and so vouches for
+    nothing that the copy misses; the other way round the copy is refused."""
+    for order in (("watermark", "checkpoint*"), ("*.log", "*.idx")):
+        copy = tmp_path / f"copy-{len(order[0])}"
+        copy.mkdir()
+        journal = open_journal(log)
+        for pattern in order:
+            for path in log.glob(pattern):
+                shutil.copy(path, copy / path.name)
+        publish(journal, 2)
+        journal.save_checkpoint(journal.durable_sequence, {})
+        journal.close()
+        for path in log.iterdir():
+            if not (copy / path.name).exists():
+                shutil.copy(path, copy / path.name)
+        if order[0] == "watermark":
+            assert everything(copy) == everything(log)
+        else:
+            missed(copy, "says that records stood here")
