@@ -4,7 +4,7 @@ What memory does not hold is named (``Wanted``), looked up elsewhere, and the un
 ``Found``. Old idempotency keys and parents older than the recent ones are the only reasons.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -21,6 +21,9 @@ from syncbrok.space.lineage import Lineage, Place
 from syncbrok.space.plain import PlainAcceptor
 from syncbrok.space.queue import Registry
 from syncbrok.space.refusals import differs, first_is_lost, unknown_parent
+
+Slowly = Generator[None, None, Any]
+"""work in steps, so that whoever drives it can do others' between two of them; what it returns is the result"""
 
 
 class OldKey(NamedTuple):
@@ -65,7 +68,7 @@ _new: Final[Callable[..., Any]] = tuple.__new__
 class _Unit:
     """One unit while it is being decided: what came of each line so far, and what must be read."""
 
-    __slots__ = ("fresh", "ids", "keys", "messages", "new", "parents", "places", "sequences", "wanted_keys",
+    __slots__ = ("fresh", "ids", "keys", "known", "messages", "new", "parents", "places", "sequences", "wanted_keys",
                  "wanted_messages")  # fmt: skip
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
@@ -75,6 +78,8 @@ class _Unit:
         self.new: list[bool] = []
         self.parents: list[tuple[MessageId, ...]] = []
         self.places: list[Place | None] = []
+        self.known: dict[MessageId, Place] = {}
+        """places of parents, which lines often have in common"""
         self.fresh: list[Published] = []
         self.keys: dict[str, First] = {}
         self.wanted_messages: set[int] = set()
@@ -124,10 +129,23 @@ class Acceptor:
                 break
         else:
             return self._plain(unit.messages, queue, draft, only)
+        steps = self.accept_in_steps(unit, draft, found, only)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                accepted: Accepted | Wanted = end.value
+                return accepted
+
+    def accept_in_steps(self, unit: Publish, draft: Draft, found: Found | None, only: int = 0) -> Slowly:
+        """As ``accept``, a step for each line: ten thousand lines with 64 parents each take half a second. Nothing but
+        this may be put into the draft meanwhile."""
+        queue = self._queue(unit.queue)
         ids = draft.ids.take(draft.sequence, len(unit.messages))
         work = _Unit(unit.messages)
         for message in unit.messages:
             self._decide(message, queue, work, draft, ids, found or _nothing, only)
+            yield
         if work.wanted_messages or work.wanted_keys:
             since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
             return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
@@ -286,7 +304,11 @@ class Acceptor:
         """Root and depth of a message with these parents. Raises ``UnknownParent``."""
         root, depth = sequence, 0
         for index, parent in enumerate(parents):
-            place = self._place(parent, work, draft, found, position)
+            place = work.known.get(parent)
+            if place is None:
+                place = self._place(parent, work, draft, found, position)
+                if not work.wanted_messages:
+                    work.known[parent] = place
             if index == 0:
                 root = place.root
             depth = max(depth, place.depth + 1)

@@ -46,6 +46,11 @@ _log = logging.getLogger(__name__)
 _linger_s: Final = 0.005  # so long may an outcome that nobody waits for wait for company (RULES 24)
 _records_wanted: Final = 2_048
 """a draft takes no further unit beyond this many: more would not make the fsync cheaper, and holds up the loop"""
+_slice_s: Final = 0.005
+"""after so long with one large unit the loop has its turn"""
+_prepared_at_once: Final = 1_024
+_applied_at_once: Final = 128
+"""facts, with the parents that a message may have a few milliseconds at most"""
 _mark_s: Final = 1.1 * limits.watermark_every_s  # by then the watermark is due
 _room_every_s: Final = 0.25
 _REASON: Final = itemgetter(Row._fields.index("reason"))
@@ -180,6 +185,28 @@ class Committer:
             self._rest()
             return
         draft = self._draft()
+        if draft.slow is None:
+            self._drafted(draft)
+        else:
+            self._busy = True
+            self._later(self._draft_on, draft)
+
+    def _later(self, work: Callable[..., None], *arguments: Any) -> None:
+        """On the next turn of the loop, when others have had theirs."""
+        assert self._loop is not None
+        self._loop.call_soon(self._guarded, work, *arguments)
+
+    def _draft_on(self, draft: Draft) -> None:
+        """A large unit is drafted in slices; nothing else is written meanwhile, but the loop does all else."""
+        if not draft.go_on(_slice()):
+            self._later(self._draft_on, draft)
+            return
+        self._busy = False
+        self._drafted(draft)
+        if not self._busy and self.messages:
+            self.wake()  # nothing came of it, and it had stopped the look at the others
+
+    def _drafted(self, draft: Draft) -> None:
         if draft.facts:
             self._submit(draft)
         else:
@@ -189,17 +216,23 @@ class Committer:
 
     def _submit(self, draft: Draft) -> None:
         assert self._writer is not None
-        batch = self._journal.prepare(draft.facts, draft.unit_ends)
         self._busy = True
         written = partial(self._guarded, self._written, draft, time.perf_counter())
-        work = partial(self._write, draft, batch)
         draft.synced = self._is_lazy and draft.opens_gates(self._followers.urgent)
+        if len(draft.facts) > _prepared_at_once:  # its encoding, too, is for the thread
+            self._writer.submit(partial(self._prepare_and_write, draft), written)
+            return
+        batch = self._journal.prepare(draft.facts, draft.unit_ends)
+        work = partial(self._write, draft, batch)
         if draft.before or draft.synced:
             self._writer.submit(work, written)
             return
         self._submitting = True
         self._writer.write(work, written, len(batch.data))
         self._submitting = False
+
+    def _prepare_and_write(self, draft: Draft) -> None:
+        self._write(draft, self._journal.prepare(draft.facts, draft.unit_ends))
 
     def _write(self, draft: Draft, batch: Any) -> None:
         """The writer's work: in its thread, or where it finds that quicker."""
@@ -221,7 +254,24 @@ class Committer:
         if seconds > _slow_s:
             _log.warning("syncbrok.space.commit_slow", extra={"seconds": seconds, "records": draft.records})
         self._meters.commit(draft.records, draft.size_bytes, seconds)
-        self._followers.apply(draft.facts)
+        self._busy = True
+        self._apply(draft, 0)
+
+    def _apply(self, draft: Draft, done: int) -> None:
+        """Its facts from the position ``done`` on, in slices: what is durable takes effect in log order, and what of it
+        has not yet is not acknowledged."""
+        facts = draft.facts
+        if len(facts) <= _applied_at_once:
+            self._followers.apply(facts)
+        else:
+            has_time = _slice()
+            while done < len(facts):
+                if not has_time():
+                    self._later(self._apply, draft, done)
+                    return
+                self._followers.apply(facts[done : done + _applied_at_once])
+                done += _applied_at_once
+        self._busy = False
         self._rows.written(draft.rows, draft.facts)
         for follow in draft.after:
             follow()
@@ -287,6 +337,8 @@ class Committer:
                 break
             if not draft.answer(waiting, self.steps.get(type(waiting.item), run_step)):
                 draft.later.append(waiting)
+            if draft.slow is not None:
+                break
         channel.put_back(draft.later)
         draft.later.clear()
 
@@ -394,3 +446,9 @@ class Committer:
     def _linger_over(self) -> None:
         self._rows.hurry = True
         self.wake()
+
+
+def _slice() -> Callable[[], bool]:
+    """Whether there is time left, from now on."""
+    until_s = time.perf_counter() + _slice_s
+    return lambda: time.perf_counter() < until_s

@@ -5,7 +5,8 @@ so the first one ``touch``es the queue, and whatever else concerns it waits for 
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from types import GeneratorType
 from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.model.errors import BrokerFault, SyncbrokError
@@ -83,7 +84,7 @@ class Draft:
     """
 
     __slots__ = ("_alike", "_contents", "_facts", "after", "before", "essential", "first", "ids", "keys", "later",
-                 "now_us", "rows", "sequence", "settled", "size_bytes", "synced", "time_us", "touched", "undo",
+                 "now_us", "rows", "sequence", "settled", "size_bytes", "slow", "synced", "time_us", "touched", "undo",
                  "unit_ends")  # fmt: skip
 
     def __init__(
@@ -104,6 +105,8 @@ class Draft:
         """how many outcome rows it takes off the waiting ones"""
         self.size_bytes = 0
         self.settled: list[tuple[Waiting, Any]] = []
+        self.slow: tuple[Waiting, Generator[None, None, Any]] | None = None
+        """an item that takes many turns of the loop, and the steps of it that are left; nothing else comes meanwhile"""
         self.touched: set[str] = set()
         self.later: list[Waiting] = []
         """items, and parts of items, that go back to the front of the channel being worked off"""
@@ -227,16 +230,35 @@ class Draft:
                 raise  # half of it may stand in the draft: nothing of it must be written
             _log.exception("syncbrok.space.step_failed", extra={"item": type(waiting.item).__name__})
         else:
-            if result is not ELSEWHERE:
+            if type(result) is GeneratorType:
+                self.slow = waiting, result
+            elif result is not ELSEWHERE:
                 self.settled.append((waiting, result))
         return True
+
+    def go_on(self, has_time: Callable[[], bool]) -> bool:
+        """Work on at the ``slow`` item, while there is time; whether it is done."""
+        assert self.slow is not None
+        waiting, steps = self.slow
+        self.slow = None
+
+        def some(*_: object) -> Any:
+            try:
+                while has_time():
+                    next(steps)
+            except StopIteration as end:
+                return end.value
+            return steps
+
+        self.answer(waiting, some)
+        return self.slow is None
 
     def settle(self) -> None:
         for waiting, result in self.settled:
             waiting.settle(result)
 
     def refuse(self, why: Callable[[], BaseException]) -> None:
-        for waiting, _ in self.settled:
+        for waiting, _ in (*self.settled, *([self.slow] if self.slow is not None else ())):
             waiting.refuse(why())
 
     def __repr__(self) -> str:

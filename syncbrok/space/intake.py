@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
-from syncbrok.space.acceptance import Acceptor, Wanted
+from syncbrok.space.acceptance import Acceptor, Slowly, Wanted
 from syncbrok.space.channel import Waiting, WaitingPlain, stopped
 from syncbrok.space.channels import (
     AcceptedPlain,
@@ -42,6 +42,8 @@ from syncbrok.space.queue import Registry
 _log = logging.getLogger(__name__)
 
 _jobs_max: Final = 64
+_AT_ONCE: Final = 64
+"""lines that are decided without a look at the time: at most some milliseconds, with all the parents they may have"""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -103,7 +105,14 @@ class Intake:
         return self._decide(unit, draft, waiting)
 
     def _decide(self, unit: Publish, draft: Draft, waiting: Waiting, only: int = 0) -> Any:
-        result = self._acceptor.accept(unit, draft, waiting.found, only)
+        if len(unit.messages) > _AT_ONCE:
+            return self._decide_in_steps(self._acceptor.accept_in_steps(unit, draft, waiting.found, only), waiting)
+        return self._decided(self._acceptor.accept(unit, draft, waiting.found, only), waiting)
+
+    def _decide_in_steps(self, steps: Slowly, waiting: Waiting) -> Slowly:
+        return self._decided((yield from steps), waiting)
+
+    def _decided(self, result: Any, waiting: Waiting) -> Any:
         if type(result) is Wanted:
             self._lookups.ask(waiting, result)
             return ELSEWHERE

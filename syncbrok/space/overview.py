@@ -1,7 +1,10 @@
 """Queues, subscribers and the Space as a whole, in figures. From memory, but for the ids of messages long waiting."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
+from typing import Final, TypeVar
 
+from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import Queue, Subscriber
 from syncbrok.model.names import MessageId
 from syncbrok.space.deliveries import reason_text
@@ -22,6 +25,11 @@ short read, mostly of the page cache; a queue beyond that shows no id until the 
 
 _DAMAGE_TOLD = 10
 """damaged places that are told in words"""
+
+
+_STEP: Final = 100
+
+T = TypeVar("T")
 
 
 class Overview:
@@ -90,9 +98,28 @@ class Overview:
         )
 
     def space(self, state: str, waiters: int, listeners: int) -> SpaceReport:
-        sources = self._sources
-        queues = self.queues(sources.registry.queues.values(), oldest=False)
-        subscribers = tuple(self.subscriber(subscriber) for subscriber in sources.registry.all_subscribers())
+        steps = self.space_in_steps(state, waiters, listeners)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                report: SpaceReport = end.value
+                return report
+
+    def space_in_steps(self, state: str, waiters: int, listeners: int) -> Generator[None, None, SpaceReport]:
+        """A step for so many queues or subscribers that it takes no more than some milliseconds."""
+        sources, registry = self._sources, self._sources.registry
+        queues: list[QueueReport] = []
+        for some in _pieces(list(registry.queues.values())):
+            there = [queue for queue in some if registry.queues.get(queue.name) is queue]  # some turns have passed
+            queues += self.queues(there, oldest=False)
+            yield
+        subscribers: list[SubscriberReport] = []
+        for those in _pieces(registry.all_subscribers()):
+            for subscriber in those:
+                with suppress(LookupError, SyncbrokError):  # deleted meanwhile
+                    subscribers.append(self.subscriber(subscriber))
+            yield
         return SpaceReport(
             state=state,
             time_us=sources.clock_us(),
@@ -100,8 +127,8 @@ class Overview:
             deliveries=_totals(queues, subscribers),
             start=sources.meters.start,
             process=process_report(),
-            queues=queues,
-            subscribers=subscribers,
+            queues=tuple(queues),
+            subscribers=tuple(subscribers),
             waiters=waiters,
             listeners=listeners,
             clock_steps=sources.meters.clock_steps,
@@ -128,6 +155,11 @@ class Overview:
             damaged_records=sum(damage.records for _, damage in damages),
             damage=tuple(f"{base:020d}.log, {damage.describe()}" for base, damage in damages[:_DAMAGE_TOLD]),
         )
+
+
+def _pieces(whole: list[T]) -> Iterator[list[T]]:
+    for at in range(0, len(whole), _STEP):
+        yield whole[at : at + _STEP]
 
 
 def _totals(queues: Iterable[QueueReport], subscribers: Iterable[SubscriberReport]) -> DeliveryTotals:

@@ -6,7 +6,7 @@ read in a reader's thread. A report is a picture of one moment: what it shows ma
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import aclosing
 
 from syncbrok.model import limits
@@ -110,6 +110,10 @@ class View:
 
     def statistics(self) -> SpaceReport:
         return self._overview.space(self.state, len(self._waiters), len(self._events))
+
+    def statistics_in_steps(self) -> Generator[None, None, SpaceReport]:
+        """As ``statistics``, where there may be thousands of subscribers: each is told as it is when its turn comes."""
+        return self._overview.space_in_steps(self.state, len(self._waiters), len(self._events))
 
     # -- messages -----------------------------------------------------------------------------------------------------
 

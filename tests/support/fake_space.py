@@ -4,7 +4,7 @@ slow, have deliveries in every state. It keeps queues, subscribers and messages;
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -242,6 +242,10 @@ class FakeSpace:
         except TimeoutError:
             return False
         return True
+
+    def statistics_in_steps(self) -> Generator[None, None, SpaceReport]:
+        yield
+        return self.statistics()
 
     def statistics(self) -> SpaceReport:
         self._breaks()

@@ -47,8 +47,12 @@ class BrokerProcess:
     """``syncbrok serve`` on ``storage``. As a context manager it is running inside and killed at the end. Its port is
     known once it has served, and is the same after another start."""
 
-    def __init__(self, storage: Path, *, queues: str | None = None, config: str | None = None) -> None:
+    def __init__(
+        self, storage: Path, *, queues: str | None = None, config: str | None = None, probed: bool = False
+    ) -> None:
+        """``probed``: it tells of its longest callback, see ``longest_callback``."""
         self.storage = storage
+        self._probe = storage.parent / f"{storage.name}.longest" if probed else None
         self.port = 0
         self.log_path = storage.parent / f"{storage.name}.out"
         self._arguments = ["serve", "--storage", str(storage)]
@@ -83,10 +87,31 @@ class BrokerProcess:
         self._spawn()
         eventually_blocking(self._ready, lambda: f"a broker on port {self.port}; it said:\n{self.output()}", timeout_s)
 
+    @property
+    def _module(self) -> list[str]:
+        return ["-m", "syncbrok"] if self._probe is None else ["-m", "tests.support.probed", str(self._probe)]
+
+    def longest_callback(self) -> tuple[float, str]:
+        """Processor seconds of the longest callback of the event loop since this was asked last, and which that was;
+        0 where none took ``probed.TOLD_FROM_S``."""
+        assert self._probe is not None, "not probed"
+        try:
+            told = self._probe.read_text()
+            self._probe.unlink()
+        except FileNotFoundError:
+            return 0.0, ""
+        seconds, _, name = told.partition(" ")
+        return float(seconds), name
+
+    def resident_bytes(self) -> int:
+        """How much memory it has now."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
     def _spawn(self) -> None:
         with self.log_path.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "syncbrok", *self._arguments, "--port", str(self.port)],
+                [sys.executable, *self._module, *self._arguments, "--port", str(self.port)],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

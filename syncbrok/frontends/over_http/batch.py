@@ -11,10 +11,11 @@ from syncbrok.frontends.over_http.body import read_body
 from syncbrok.frontends.over_http.cloud_events import Cause
 from syncbrok.frontends.over_http.exact_json import without_mark
 from syncbrok.frontends.over_http.headers import check_headers_size, check_parents_count
-from syncbrok.frontends.over_http.lines import Plain, parse_lines, parse_plain, refused
+from syncbrok.frontends.over_http.lines import Plain, lines_in_steps, plain_in_steps, refused
 from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.problems import UnsupportedMedia
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.slices import in_slices
 from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
@@ -45,10 +46,11 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
         )
     body = without_mark(await read_body(request, options.batch_bytes_max, options.body_timeout_s))
     if media == NDJSON:
-        plain = parse_plain(body, options.batch_lines_max, options.content_bytes_max)
+        plain = await in_slices(plain_in_steps(body, options.batch_lines_max, options.content_bytes_max))
         if plain is not None:
             return await _put_plain(surface, queue, plain, len(body))
-        messages = parse_lines(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
+        lines = lines_in_steps(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
+        messages = await in_slices(lines)
         content_type = messages[0].content_type
         if all(message[1:] == (content_type, *_NOTHING_MORE) for message in messages):
             plain = Plain(content_type, [message.content for message in messages])

@@ -7,6 +7,7 @@ from aiohttp import web
 from syncbrok.frontends.over_http import metrics, render
 from syncbrok.frontends.over_http.gate import Gate
 from syncbrok.frontends.over_http.routes import Reply, Route
+from syncbrok.frontends.over_http.slices import in_slices
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.model.errors import Draining
 
@@ -30,7 +31,8 @@ def routes(gate: Gate) -> tuple[Route, ...]:
     """``gate`` counts the answers that ``/metrics`` shows."""
 
     async def measured(surface: Surface, _request: web.Request) -> web.StreamResponse:
-        text = metrics.exposition(surface.view.statistics(), gate.answers)
+        report = await in_slices(surface.view.statistics_in_steps())
+        text = await in_slices(metrics.exposition(report, gate.answers))
         return web.Response(body=text, headers={"Content-Type": EXPOSITION})
 
     return (

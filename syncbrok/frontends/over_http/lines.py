@@ -6,8 +6,8 @@ newline after the last line may be there or not): passed over, it would shift wh
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -34,12 +34,17 @@ BYTES: Final = "application/octet-stream"
 JSON: Final = "application/json"
 
 _mistakes_max: Final = 100
+_TOGETHER: Final = 256
+_TOGETHER_BYTES: Final = 256 * limits.KIB
 _CONTENTS: Final = ("content", "content_base64", "data")
 _PLAIN_OPENINGS: Final = (b'{"content":"', b'{"content": "')
 _PLAIN_ENDING: Final = b'"}\n'
 _KEY_OPENINGS: Final = (b'","idempotency_key":"', b'", "idempotency_key": "')
 _QUOTE: Final = ord('"')
 _FIRST_PRINTABLE: Final = 0x20
+
+
+T = TypeVar("T")
 
 
 class Plain(NamedTuple):
@@ -55,7 +60,15 @@ def parse_plain(body: bytes, lines_max: int, content_bytes_max: int) -> Plain | 
     """A batch whose lines all have ``content``, all ``content_base64`` or all ``data``, and nothing else but an
     ``idempotency_key`` where all have one, with no object for each line. None for any other body, right or wrong:
     ``parse_lines`` has the word on it."""
-    plain = _cut(body) or _loaded(body, lines_max)
+    return at_once(plain_in_steps(body, lines_max, content_bytes_max))
+
+
+def plain_in_steps(body: bytes, lines_max: int, content_bytes_max: int) -> Generator[None, None, Plain | None]:
+    """As ``parse_plain``, in steps of some milliseconds."""
+    plain = _cut(body)
+    yield
+    if plain is None:
+        plain = yield from _loaded(body, lines_max)
     if plain is None or len(plain.contents) > lines_max or max(map(len, plain.contents)) > content_bytes_max:
         return None
     return plain if not plain.keys or _are_keys(plain.keys) else None
@@ -108,7 +121,7 @@ def _cut_keys(inner: bytes, border: bytes, count: int) -> Plain | None:
     return Plain(TEXT, strings[0::2], b"\n".join(strings[1::2]).decode().split("\n"))
 
 
-def _loaded(body: bytes, lines_max: int) -> Plain | None:
+def _loaded(body: bytes, lines_max: int) -> Generator[None, None, Plain | None]:
     """The same where there are escapes or other spaces, bytes or data: 0.8 us a line."""
     lines = body.split(b"\n")
     if not lines[-1]:
@@ -116,27 +129,57 @@ def _loaded(body: bytes, lines_max: int) -> Plain | None:
     if not lines or len(lines) > lines_max:
         return None
     try:
-        found = list(map(orjson.loads, lines))
-        members = set(map(len, found))
-        if members not in ({1}, {2}):
-            return None
-        keys = [given["idempotency_key"] for given in found] if members == {2} else ()
-        if set(map(type, keys)) - {str}:
-            return None
-        if "data" in found[0]:
-            if exact_json.has_long_number(body):
+        kind, keyed, media = _kind(orjson.loads(lines[0]))
+        contents: list[bytes] = []
+        keys: list[str] = []
+        for some in _pieces(lines):
+            if kind == "data" and exact_json.has_long_number(b"\n".join(some)):
                 return None
-            return Plain(JSON, [orjson.dumps(given["data"]) for given in found], keys)
-        if "content_base64" in found[0]:
-            return Plain(BYTES, [base64.b64decode(given["content_base64"], validate=True) for given in found], keys)
-        return Plain(TEXT, [given["content"].encode() for given in found], keys)
+            found = list(map(orjson.loads, some))
+            if set(map(len, found)) != {1 + keyed}:
+                return None
+            if keyed:
+                keys += [given["idempotency_key"] for given in found]
+            contents += _CONTENT_OF[kind](found)
+            yield
+        return None if set(map(type, keys)) - {str} else Plain(media, contents, keys if keyed else ())
     except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, or not that object, or not that string
         return None
+
+
+def _kind(first: dict[str, Any]) -> tuple[str, bool, str]:
+    """Which member has the content of all lines, whether they have keys, and the content's type, by the first line."""
+    kind = next((name for name in _CONTENT_OF if name in first), "")  # none: a ``KeyError`` below
+    return kind, "idempotency_key" in first, _TYPE_OF[kind]
+
+
+_CONTENT_OF: Final[dict[str, Callable[[list[dict[str, Any]]], list[bytes]]]] = {
+    "data": lambda found: [orjson.dumps(given["data"]) for given in found],
+    "content_base64": lambda found: [base64.b64decode(given["content_base64"], validate=True) for given in found],
+    "content": lambda found: [given["content"].encode() for given in found],
+}
+_TYPE_OF: Final = {"data": JSON, "content_base64": BYTES, "content": TEXT}
+
+
+def _pieces(lines: list[bytes]) -> Iterator[list[bytes]]:
+    """Lines that are read together: at most ``_TOGETHER``, and no more than a few when they are long."""
+    at = 0
+    while at < len(lines):
+        count = max(1, min(_TOGETHER, _TOGETHER_BYTES // max(len(lines[at]), 1)))
+        yield lines[at : at + count]
+        at += count
 
 
 def parse_lines(body: bytes, lines_max: int, content_bytes_max: int, parents_max: int) -> tuple[Message, ...]:
     """The messages of a batch. Raises ``TooLarge`` for too many lines or one too long, ``Malformed`` with ``errors``:
     [{"line", "detail"}] for everything else, the first hundred mistakes in it."""
+    return at_once(lines_in_steps(body, lines_max, content_bytes_max, parents_max))
+
+
+def lines_in_steps(
+    body: bytes, lines_max: int, content_bytes_max: int, parents_max: int
+) -> Generator[None, None, tuple[Message, ...]]:
+    """As ``parse_lines``, a step for each line: with 64 parents in each line all of them take half a second."""
     lines = body.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -146,19 +189,34 @@ def parse_lines(body: bytes, lines_max: int, content_bytes_max: int, parents_max
         raise TooLarge(f"a batch may have {lines_max} lines, this one has {len(lines)}", lines_max=lines_max)
     messages: list[Message] = []
     mistakes: list[dict[str, Any]] = []
-    load = exact_json.loads if exact_json.has_long_number(body) else orjson.loads
-    for position, line in enumerate(lines):
-        try:
-            messages.append(_parse(load, line, position, content_bytes_max, parents_max))
-        except TooLarge:
-            raise
-        except ClientFault as error:
-            mistakes.append({"line": position + 1, "detail": error.detail})
-            if len(mistakes) == _mistakes_max:
-                break
+    position = 0
+    for some in _pieces(lines):
+        yield
+        load = exact_json.loads if exact_json.has_long_number(b"\n".join(some)) else orjson.loads
+        for line in some:
+            yield
+            try:
+                messages.append(_parse(load, line, position, content_bytes_max, parents_max))
+            except TooLarge:
+                raise
+            except ClientFault as error:
+                mistakes.append({"line": position + 1, "detail": error.detail})
+                if len(mistakes) == _mistakes_max:
+                    raise refused(mistakes) from None
+            position += 1
     if mistakes:
         raise refused(mistakes)
     return tuple(messages)
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """What the steps come to, without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def refused(mistakes: list[dict[str, Any]]) -> Malformed:

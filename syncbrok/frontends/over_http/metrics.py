@@ -1,6 +1,7 @@
 """A ``SpaceReport`` as Prometheus metrics. Nothing is counted here: each scrape shows the report of the moment."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -15,11 +16,47 @@ from prometheus_client.registry import Collector
 from syncbrok.space.reports import Histogram, SpaceReport
 
 
-def exposition(report: SpaceReport, answers: Mapping[int, int]) -> bytes:
-    """The text format, version 0.0.4. ``answers``: HTTP answers given, by status."""
+def exposition(report: SpaceReport, answers: Mapping[int, int]) -> Generator[None, None, bytes]:
+    """The text format, version 0.0.4, in steps of some milliseconds. ``answers``: HTTP answers given, by status.
+
+    What there is one of for each queue or subscriber is written here: thousands of objects for ``prometheus_client`` to
+    write held the event loop up."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Snapshot(report, answers))
-    return generate_latest(registry)
+    parts = [generate_latest(registry)]
+    for families, labelled in ((_QUEUE_FAMILIES, _queues(report)), (_SUBSCRIBER_FAMILIES, _subscribers(report))):
+        lines: list[list[str]] = [[_head(*family)] for family in families]
+        names = [_sample_name(*family[:2]) for family in families]
+        for at, (labels, values) in enumerate(labelled):
+            if at % _STEP == 0:
+                yield
+            for of_family, name, value in zip(lines, names, values, strict=True):
+                of_family.append(f"{name}{labels} {float(value)!r}\n")
+        for of_family in lines:
+            yield
+            parts.append("".join(of_family).encode())
+    return b"".join(parts)
+
+
+_STEP: Final = 100
+
+
+def _head(name: str, kind: str, doc: str) -> str:
+    whole = _sample_name(name, kind)
+    return f"# HELP {whole} {doc}\n# TYPE {whole} {kind}\n"
+
+
+def _sample_name(name: str, kind: str) -> str:
+    return f"{name}_total" if kind == "counter" else name
+
+
+def _labels(**labels: str) -> str:
+    written = [f'{name}="{_escaped(value)}"' for name, value in labels.items()]
+    return "{" + ",".join(written) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 class _Snapshot(Collector):
@@ -34,8 +71,6 @@ class _Snapshot(Collector):
         yield from _space(self._report)
         yield from _log(self._report)
         yield from _deliveries(self._report)
-        yield from _queues(self._report)
-        yield from _subscribers(self._report)
         answered = CounterMetricFamily("syncbrok_http_answers", "HTTP answers given.", labels=["status"])
         for status, count in sorted(self._answers.items()):
             answered.add_metric([str(status)], count)
@@ -100,37 +135,33 @@ def _deliveries(report: SpaceReport) -> Iterator[Metric]:
     yield _gauge("syncbrok_dead_letters", "Dead letters.", totals.dead_letters)
 
 
-def _queues(report: SpaceReport) -> Iterator[Metric]:
-    accepted = CounterMetricFamily("syncbrok_queue_accepted", "Messages accepted.", labels=["queue"])
-    waiting = GaugeMetricFamily("syncbrok_queue_waiting", "Messages accepted and not ended.", labels=["queue"])
-    dead = GaugeMetricFamily("syncbrok_queue_dead_letters", "Dead letters.", labels=["queue"])
+_QUEUE_FAMILIES: Final = (
+    ("syncbrok_queue_accepted", "counter", "Messages accepted."),
+    ("syncbrok_queue_waiting", "gauge", "Messages accepted and not ended."),
+    ("syncbrok_queue_dead_letters", "gauge", "Dead letters."),
+)
+_SUBSCRIBER_FAMILIES: Final = (
+    ("syncbrok_subscriber_delivered", "counter", "Attempts acknowledged."),
+    ("syncbrok_subscriber_failed", "counter", "Attempts that failed."),
+    ("syncbrok_subscriber_backlog", "gauge", "Messages beyond its cursor."),
+    ("syncbrok_subscriber_in_flight", "gauge", "Attempts under way."),
+    ("syncbrok_subscriber_retrying", "gauge", "Deliveries between attempts."),
+    ("syncbrok_subscriber_active", "gauge", "0 where paused or disabled."),
+    ("syncbrok_subscriber_failing_seconds", "gauge", "For how long every attempt has failed."),
+)
+
+Labelled = Iterator[tuple[str, tuple[float, ...]]]
+"""labels, and a value for each family"""
+
+
+def _queues(report: SpaceReport) -> Labelled:
     for queue in report.queues:
-        labels = [queue.name]
-        accepted.add_metric(labels, queue.accepted)
-        waiting.add_metric(labels, queue.waiting)
-        dead.add_metric(labels, queue.dead_letters)
-    yield from (accepted, waiting, dead)
+        yield _labels(queue=queue.name), (queue.accepted, queue.waiting, queue.dead_letters)
 
 
-def _subscribers(report: SpaceReport) -> Iterator[Metric]:
-    names = ["queue", "subscriber"]
-    delivered = CounterMetricFamily("syncbrok_subscriber_delivered", "Attempts acknowledged.", labels=names)
-    failed = CounterMetricFamily("syncbrok_subscriber_failed", "Attempts that failed.", labels=names)
-    backlog = GaugeMetricFamily("syncbrok_subscriber_backlog", "Messages beyond its cursor.", labels=names)
-    in_flight = GaugeMetricFamily("syncbrok_subscriber_in_flight", "Attempts under way.", labels=names)
-    retrying = GaugeMetricFamily("syncbrok_subscriber_retrying", "Deliveries between attempts.", labels=names)
-    active = GaugeMetricFamily("syncbrok_subscriber_active", "0 where paused or disabled.", labels=names)
-    failing = GaugeMetricFamily(
-        "syncbrok_subscriber_failing_seconds", "For how long every attempt has failed.", labels=names
-    )
+def _subscribers(report: SpaceReport) -> Labelled:
     for one in report.subscribers:
-        labels = [one.queue, one.id]
-        delivered.add_metric(labels, one.delivered)
-        failed.add_metric(labels, one.failed)
-        backlog.add_metric(labels, one.backlog)
-        in_flight.add_metric(labels, one.in_flight)
-        retrying.add_metric(labels, one.retrying)
-        active.add_metric(labels, one.state == "active")
         since_us = one.failing_since_us
-        failing.add_metric(labels, max(0, report.time_us - since_us) / 1e6 if since_us else 0)
-    yield from (delivered, failed, backlog, in_flight, retrying, active, failing)
+        failing_s = max(0, report.time_us - since_us) / 1e6 if since_us else 0
+        figures = (one.delivered, one.failed, one.backlog, one.in_flight, one.retrying)
+        yield _labels(queue=one.queue, subscriber=one.id), (*figures, one.state == "active", failing_s)

@@ -1,0 +1,77 @@
+"""No callback of the event loop holds up the others for long, whatever one client asks for: a real broker, probed.
+
+Each of these took from 0.1 to 1.7 seconds of the loop in one piece.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import BrokerProcess
+
+LONGEST_S = 0.05
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "storage", probed=True) as running:
+        assert running.request("POST", "/v1/queues", {"name": "q"}).status == 201
+        yield running
+
+
+def batch(broker: BrokerProcess, lines: list[bytes]) -> list[str]:
+    """Publish these lines as one unit; their ids. No callback may have taken long."""
+    broker.longest_callback()
+    reply = broker.request("POST", "/v1/queues/q/messages:batch", b"\n".join(lines), NDJSON)
+    assert reply.status == 201, reply.body[:300]
+    seconds, which = broker.longest_callback()
+    assert seconds < LONGEST_S, which
+    ids: list[str] = reply.json()["ids"]
+    return ids
+
+
+def test_a_batch_with_many_parents(broker: BrokerProcess, seed: int) -> None:
+    """DESIGN 1, bounded; RULES 5: 15 MB of lines with 64 parents each are one unit, and the loop goes on meanwhile;
+    so do parents within the batch, of a queue that somebody gets."""
+    chance = random.Random(seed)
+    subscriber = {"name": "s", "endpoint": "http://127.0.0.1:9/", "paused": True}
+    assert broker.request("POST", "/v1/queues/q/subscribers", subscriber).status == 201
+    ids = batch(broker, [b'{"content":"x"}'] * 2_000)
+    line = {"content": "c"}
+    count = (15 << 20) // len(json.dumps(line | {"parents": ids[:64]}))
+    found = batch(broker, [json.dumps(line | {"parents": chance.sample(ids, 64)}).encode() for _ in range(count)])
+    assert len(set(found)) == count
+    within = [[f"#{one + 1}" for one in chance.sample(range(at), min(at, 64))] for at in range(3_000)]
+    batch(broker, [json.dumps(line | {"parents": parents}).encode() for parents in within])
+    # What came of it: all of them, in one unit, each below its parents.
+    last = broker.request("GET", f"/v1/messages/{found[-1]}").json()
+    assert len(last["parents"]) == 64
+
+
+def test_a_batch_with_keys(broker: BrokerProcess) -> None:
+    """DESIGN 1, bounded: ten thousand lines, each with a key, an idempotency key and a header of its own."""
+    line = b'{"content":"x","key":"k%d","idempotency_key":"i%d","headers":{"x-a":"b"}}'
+    lines = [line % (number, number) for number in range(10_000)]
+    assert len(batch(broker, lines)) == 10_000
+
+
+def test_a_scrape_with_many_subscribers(broker: BrokerProcess) -> None:
+    """DESIGN 1, bounded: 3,000 subscribers, and whoever asks for the metrics holds nobody up."""
+
+    def subscribe(number: int) -> int:
+        declared = {"name": f"s{number}", "endpoint": f"http://127.0.0.1:9/{number}", "paused": True}
+        return broker.request("POST", "/v1/queues/q/subscribers", declared).status
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(subscribe, range(3_000))) == {201}
+    broker.longest_callback()
+    for _ in range(3):
+        reply = broker.request("GET", "/metrics")
+        assert reply.body.count(b"syncbrok_subscriber_backlog{") == 3_000
+    seconds, which = broker.longest_callback()
+    assert seconds < LONGEST_S, which

@@ -1,0 +1,73 @@
+"""The text of ``/metrics`` (syncbrok/frontends/over_http/metrics.py): whoever scrapes reads what there is."""
+
+from dataclasses import replace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from syncbrok.frontends.over_http.lines import at_once
+from syncbrok.frontends.over_http.metrics import exposition
+from syncbrok.model.message import QueueSettings, SubscriberSettings
+from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.space.reports import QueueReport, SubscriberReport
+from tests.support.fake_space import FakeSpace
+
+NAMES = ("plain", 'quoted "q"', "back\\slash", "two\\nslashes", "é", "a{b=c},d")
+
+
+def queue(name: str, number: int) -> QueueReport:
+    return QueueReport(QueueName(name), QueueSettings(), 1, 9, number, None, number + 1, number + 2, 0, 0, 0)
+
+
+def subscriber(name: str, number: int) -> SubscriberReport:
+    return SubscriberReport(
+        queue=QueueName(name),
+        id=SubscriberId(f"s{number}"),
+        settings=SubscriberSettings("http://h/"),
+        since=1,
+        state="active" if number % 2 else "paused",
+        cursor=0,
+        backlog=number,
+        in_flight=10 + number,
+        retrying=20 + number,
+        dead_letters=0,
+        delivered=30 + number,
+        failed=40 + number,
+        last_status=0,
+        last_reason="",
+        last_attempt_us=0,
+        failing_since_us=500_000 if number % 2 else 0,
+        blocked=0,
+    )
+
+
+def test_every_queue_and_subscriber_is_told_as_it_is() -> None:
+    """INTERFACES 3, ``/metrics``: names with whatever characters they may have, and the figures of each."""
+    report = replace(
+        FakeSpace().statistics(),
+        queues=tuple(queue(name, number) for number, name in enumerate(NAMES)),
+        subscribers=tuple(subscriber(name, number) for number, name in enumerate(NAMES)),
+    )
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    kinds: dict[str, str] = {}
+    for family in text_string_to_metric_families(at_once(exposition(report, {200: 3})).decode()):
+        kinds[family.name] = family.type
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    numbers = list(enumerate(NAMES))
+    assert found["syncbrok_queue_accepted_total"] == {(name,): number + 2 for number, name in numbers}
+    assert found["syncbrok_queue_waiting"] == {(name,): number for number, name in numbers}
+    assert found["syncbrok_queue_dead_letters"] == {(name,): number + 1 for number, name in numbers}
+    for name, base in (
+        ("delivered_total", 30),
+        ("failed_total", 40),
+        ("backlog", 0),
+        ("in_flight", 10),
+        ("retrying", 20),
+    ):
+        told = found[f"syncbrok_subscriber_{name}"]
+        assert told == {(queue, f"s{number}"): base + number for number, queue in numbers}
+    assert list(found["syncbrok_subscriber_active"].values()) == [number % 2 for number, _ in numbers]
+    assert list(found["syncbrok_subscriber_failing_seconds"].values()) == [1.5 * (number % 2) for number, _ in numbers]
+    assert kinds["syncbrok_subscriber_delivered"] == "counter"
+    assert kinds["syncbrok_queue_waiting"] == "gauge"
+    assert found["syncbrok_http_answers_total"] == {("200",): 3}
