@@ -123,6 +123,7 @@ def test_a_wait_is_bounded() -> None:
         ("Syncbrok-Deliver-At", "30"),
         ("Syncbrok-Expires", f"{limits.delay_max_s + 1:.0f}s"),
         ("ce-causationid", id_text(ID)),
+        ("ce-causationid", ""),
         ("Syncbrok-Forward-Host", "evil.example"),
         ("Syncbrok-Forward-Content-Length", "1"),
         ("Syncbrok-Forward-Webhook-Signature", "v1,x"),

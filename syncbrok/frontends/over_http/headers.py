@@ -172,7 +172,7 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
         try:
             if name.startswith("ce-"):
                 text = cloud_events.decode(parse_header_value(value), name)
-                forwarded.append((name, value if value[0] != '"' else cloud_events.encode(text)))
+                forwarded.append((name, value if value[:1] != '"' else cloud_events.encode(text)))
                 _set_once(attributes, name[3:], text, name)
             elif name.startswith(_FORWARD):
                 forwarded.append(parse_forward(name[len(_FORWARD) :], value))
