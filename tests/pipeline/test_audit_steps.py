@@ -10,12 +10,13 @@ import pytest
 
 from syncbrok.log.order import OrderChecker
 from syncbrok.model.facts import Fact, Outcome, RearmedEntry, Reason
-from syncbrok.model.message import ParentFailure
+from syncbrok.model.message import ParentFailure, Scope
 from tests.support.audit_frames import judged, one_log
 from tests.support.audit_steps import judged_in_steps
 from tests.support.doctored_logs import CASES
 from tests.support.histories import disturbed, history, scribbled
 from tests.support.judged import Pair
+from tests.support.story import Story
 
 HISTORIES = 20
 SCRIBBLES = 120
@@ -69,6 +70,19 @@ def _same(facts: Sequence[Fact], which: str) -> None:
         pair: (why, waiting[pair]) for pair, why in waits.items() if waiting[pair] not in BY_TIME.get(why, {why})
     }
     assert differing == {}, which
+
+
+def test_one_that_went_where_its_parent_never_goes_before_the_parent_stood() -> None:
+    """RULES 13: what an attempt from before the parent's own record was judged by, the later ones are; for both."""
+    story = Story()
+    queue, elsewhere = story.queue(), story.queue("elsewhere")
+    one, stranger = story.subscriber(queue), story.subscriber(elsewhere)
+    parent = story.publish(queue)
+    child = story.publish(queue, parent, scope=Scope.SAME)
+    story.attempt(child, stranger, Outcome.FAILED, after=parent - 1)
+    story.attempt(child, stranger, attempt=2)
+    story.attempt(parent, one)
+    _same(story.facts, "a parent after its child")
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,8 @@ def _inverted(edges: _Edges) -> Iterator[Violation]:
             max((one.seq, one.pos, pair.parent, one.s), (other.seq, other.pos, pair.child, other.s))
             for other in later
             for one in earlier
-            if one.after > other.after and (one.s == other.s or not _is_by_one(pair, other))
+            if one.after > other.after
+            and (one.s == other.s or not _is_by_one(pair, other.s, later, max(one[1:3], other[1:3])))
         ]
         if shown:
             seq, _, message, number = min(shown)
@@ -279,10 +280,12 @@ def _inverted(edges: _Edges) -> Iterator[Violation]:
             yield Violation("inversion", seq, message, number, what)
 
 
-def _is_by_one(pair: _Pair, event: Event) -> bool:
-    """Whether the child's attempt waited for the parent at its own subscriber alone. Whether a carried parent counted
-    one that is gone by then is not known any more."""
-    return pair.is_same and (event.s in pair.above_counted or event.after < pair.above)
+def _is_by_one(pair: _Pair, s: int, later: list[Event], shows: tuple[int, ...]) -> bool:
+    """Whether the child's attempts up to the row that ``shows`` it waited for the parent at their own subscriber alone.
+    Whether a carried parent counted one that is gone by then is not known any more."""
+    if not pair.is_same or s in pair.above_counted:
+        return pair.is_same
+    return min(one.after for one in later if one.s == s and one[1:3] <= shows) < pair.above
 
 
 # -- for what waits ----------------------------------------------------------------------------------------------------
