@@ -162,8 +162,7 @@ class Hit(NamedTuple):
 
 
 def hits(storage: Path, chance: random.Random) -> Iterator[Hit]:
-    """One in every part of every record of the sealed segments, ballast aside: header, meta, content; and of their
-    own headers."""
+    """One in every part of every record of the sealed segments: header, meta, content; and in their own headers."""
     for path in rot.segments(storage)[:-1]:
         yield Hit(path, chance.randrange(rot.SEGMENT_HEADER_BYTES), chance.randrange(8), None)
         for record in rot.records(path):
@@ -306,3 +305,63 @@ class Judge:
 def _kind(reply: Reply) -> str:
     """The last word of a problem's type."""
     return str(reply.json().get("type", "")).rpartition(":")[2] if reply.status >= 400 else ""
+
+
+_GONE = ((), (), ("checkpoint*",), ("*.idx",), ("checkpoint*", "*.idx"))
+
+
+def ordeal(story: Story, storage: Path, seed: int) -> tuple[str, list[str]]:
+    """Up to ten bits of a copy of the story's log turn, before a start or while the broker runs, with and without
+    checkpoint and sidecars: what was done, and what is wrong then."""
+    chance = random.Random(seed)
+    shutil.copytree(story.storage, storage)
+    possible = list(hits(storage, chance))
+    if chance.random() < 0.7:
+        possible = [hit for hit in possible if hit.record is None or hit.record.kind in SURVIVED]
+    turned = {hit.record and hit.record.at: hit for hit in chance.sample(possible, chance.randrange(1, 11))}
+    running, gone, dropped = chance.random() < 0.4, chance.choice(_GONE), chance.random() < 0.3
+    judge = Judge(story, list(turned.values()), dropped=dropped)
+    needed = any(hit.record is not None and hit.record.kind not in SURVIVED for hit in turned.values())
+    done = f"{len(turned)} bits, {'running' if running else 'stopped'}, without {gone or 'nothing'}"
+    if not running:
+        _turn(storage, turned, gone)
+    broker = story.broker(storage, "1s" if dropped else "7d")
+    try:
+        if needed and not running and "checkpoint*" in gone:
+            return f"{done}, refused", _refusal(broker)
+        broker.start()
+        if running:
+            _turn(storage, turned, ())
+        if not dropped:
+            judge.repeats(broker)
+            answers = judge.answers(broker)
+            broker.kill()
+            if not needed:
+                forget(storage, *gone)
+            broker.start()
+            judge.named(broker, len(turned))
+            if judge.answers(broker) != answers:
+                judge.wrong.append("other answers after the start")
+        judge.released(broker)
+    finally:
+        broker.__exit__()
+    where = [f"{hit.where} bit {hit.bit}" for hit in turned.values()]
+    return f"{done}{', dropped' if dropped else ''}", judge.wrong + (where if judge.wrong else [])
+
+
+def _turn(storage: Path, turned: dict[int | None, Hit], gone: tuple[str, ...]) -> None:
+    for hit in turned.values():
+        hit.turn(storage)
+    forget(storage, *gone)
+
+
+def _refusal(broker: BrokerProcess) -> list[str]:
+    """A start that must be refused, in words."""
+    try:
+        broker.start()
+    except AssertionError:
+        said = broker.output()
+        if broker.process.returncode == REFUSED and ".log, offset " in said:
+            return []
+        return [f"ended with {broker.process.returncode}: {said[-500:]}"]
+    return ["it has started, though nobody can tell how things stood"]

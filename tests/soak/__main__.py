@@ -1,0 +1,54 @@
+"""``python -m tests.soak``: see the package."""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import tests.soak
+from tests.soak import crash, disk, rot
+
+Round = Callable[[Path, int], tuple[str, list[str]]]
+"""One attack in an empty directory, with this seed: what was done, and what is wrong."""
+ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]] = {
+    "crash": crash.rounds,
+    "rot": rot.rounds,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=tests.soak.__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    told = "\n".join(f"{name}: {module.__doc__}" for name, module in (("crash", crash), ("rot", rot), ("disk", disk)))
+    parser.add_argument("--what", choices=(*ROUNDS, "disk"), default="crash", help=told)
+    parser.add_argument("--seconds", type=float, default=3_600.0)
+    parser.add_argument("--cycles", type=int, default=10, help="crash: ends of the broker in each round")
+    parser.add_argument("--seed", type=int, help="one round with this seed")
+    asked = parser.parse_args()
+    if asked.what == "disk":
+        return disk.every_call_fails()
+    with ROUNDS[asked.what](asked) as one_round:
+        return for_as_long_as_asked(one_round, asked)
+
+
+def for_as_long_as_asked(one_round: Round, asked: argparse.Namespace) -> int:
+    deadline = time.monotonic() + asked.seconds
+    number = 0
+    while number == 0 or (time.monotonic() < deadline and asked.seed is None):
+        seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(2**32)
+        with tempfile.TemporaryDirectory() as directory:
+            done, wrong = one_round(Path(directory), seed)
+        number += 1
+        print(f"round {number}: seed {seed}, {done}", flush=True)
+        if wrong:
+            print(*wrong[:20], sep="\n")
+            return 1
+    print(f"{number} rounds: no promise broken")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
