@@ -12,12 +12,12 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from syncbrok.log import bodies
-from syncbrok.log.codec import Corrupt, Header, Kind, gather, read_header, walk_verified
+from syncbrok.log.codec import Corrupt, Header, Kind, encode, gather, read_header, walk_verified
 from syncbrok.log.correction import corrected, corrected_whole
 from syncbrok.log.layout import EXTRAS, HEAD_STRUCT, HEADER_BYTES, HEADER_STRUCT, MAGIC, VERSION
 from syncbrok.log.scan import resume
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, unpack_segment_header
-from syncbrok.model.facts import Carried, Published
+from syncbrok.model.facts import Carried, Gap, Published, SegmentSealed
 from syncbrok.model.names import id_text, issued_by, sequence_of
 
 _KINDS = frozenset(Kind)
@@ -89,9 +89,9 @@ _NAMES: dict[int, str] = {
 _NAMES.update({kind: "a declaration" for kind in Kind if kind not in _NAMES})
 
 
-def examine(data: bytes, base: int, last: int, id_key: bytes) -> Examined:
-    """Of the bytes of the sealed segment whose records have the sequences ``base`` to ``last``. ``id_key`` is the
-    log's."""
+def examine(data: bytes, base: int, last: int, id_key: bytes = bytes(16)) -> Examined:
+    """Of the bytes of the sealed segment whose records have the sequences ``base`` to ``last``. ``id_key``: the log's,
+    for whoever wants to know what a damaged message waited for."""
     pieces: list[npt.NDArray[np.int64]] = []
     patches: list[tuple[int, bytes]] = []
     damages: list[Damage] = []
@@ -119,6 +119,25 @@ def examine(data: bytes, base: int, last: int, id_key: bytes) -> Examined:
     for at, patch in patches:
         known[at : at + len(patch)] = patch
     return Examined(known, np.concatenate(pieces) if pieces else np.empty(0, np.int64), tuple(damages))
+
+
+def with_gaps(data: bytes, found: Examined) -> bytes:
+    """The same segment as salvage would leave it, for whoever reads all of it: a ``Gap`` stands in the place of each
+    message that is lost, and a seal in that of one that has rotted. Everything else is ``survived``, or is left out."""
+    pieces: list[bytes] = []
+    at = 0
+    for damage in found.damages:
+        pieces.append(data[at : damage.offset])
+        at = damage.end
+        if damage.last < damage.first:
+            pieces.append(data[damage.offset : damage.end])  # the segment's own header, which nobody asks again
+        elif damage.header is not None and damage.header.kind == Kind.SEGMENT_SEALED:
+            seal = SegmentSealed(damage.last, damage.header.time_us, len(found.offsets), 0)
+            pieces.append(encode(seal, batch=damage.header.batch, synced_through=damage.last - 1))
+        elif damage.header is not None:
+            gap = Gap(damage.last, damage.header.time_us, damage.first, damage.last, damage.why)
+            pieces.append(encode(gap, batch=damage.header.batch, synced_through=damage.header.synced_through))
+    return b"".join((*pieces, data[at:]))
 
 
 def _in_order(heads: npt.NDArray[np.void], expected: int, last: int) -> tuple[int, int]:

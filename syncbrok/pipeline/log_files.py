@@ -11,12 +11,13 @@ for recovery (``log.verdict``).
 
 import os
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from syncbrok.log import files, segment, watermark
+from syncbrok.log import files, rotten, segment, watermark
 from syncbrok.log.codec import Header, Kind, gather, read_header, walk_verified
 from syncbrok.log.layout import UNIT_END
 from syncbrok.log.scan import Found, scan
@@ -101,11 +102,11 @@ def _look(directory: Path, bases: list[int], mark: Mark | None, before: Log | No
         before = None  # another log was begun in the same place
     known = {one.base: one for one in before.segments if one.sealed} if before else {}
     found: list[Segment] = []
-    for base in bases[:-1]:
+    for base, following in pairwise(bases):
         one = known.get(base)
         if one is None:
             path = segment.segment_path(directory, base)
-            one = _sealed(path, segment.read_segment_header(path), uuid)
+            one = _sealed(path, rotten.segment_header(path), uuid, following)
         _check_follows(one, found[-1] if found else None, mark)
         found.append(one)
     _check_log(last_path, last_header, uuid)
@@ -116,14 +117,16 @@ def _look(directory: Path, bases: list[int], mark: Mark | None, before: Log | No
     return Log(str(directory), uuid, bases[0], last.last, (*found, last))
 
 
-def _sealed(path: Path, header: SegmentHeader, uuid: bytes) -> Segment:
+def _sealed(path: Path, header: SegmentHeader, uuid: bytes, following: int) -> Segment:
+    """``following``: the base of the next one."""
     _check_log(path, header, uuid)
-    seal = segment.read_seal(path)
-    if seal is None:
+    info = rotten.sealed_info(path, header, following)
+    if info is None:
         raise corrupt_error(path, path.stat().st_size, header.base, None, NO_SEAL.why)
-    info = segment.info_of_sealed(path, seal)
+    seal = segment.read_seal(path)
+    crc = seal[1].crc if seal is not None else 0  # it has rotted: nothing fits then, and every record is looked at
     times_us = (info.first_time_us, info.last_time_us)
-    return Segment(str(path), info.base, info.last, info.bytes, True, seal[1].crc, info.records, *times_us)
+    return Segment(str(path), info.base, info.last, info.bytes, True, crc, info.records, *times_us)
 
 
 def _check_log(path: Path, header: SegmentHeader, uuid: bytes) -> None:

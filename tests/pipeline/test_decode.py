@@ -18,7 +18,7 @@ from syncbrok.pipeline.decode.query import CarriedRule, Condition, Query
 from syncbrok.pipeline.decode.records import read
 from syncbrok.pipeline.decode.segment import OpenSegment
 from syncbrok.pipeline.log_files import Log, Slice
-from tests.support import expected_rows
+from tests.support import expected_rows, rot
 from tests.support.expected_rows import Rows
 from tests.support.random_facts import random_story
 from tests.support.segment_files import flip, offsets, write_log
@@ -264,12 +264,37 @@ def test_a_sealed_segment_comes_in_pieces(story_log: Log) -> None:
         list(range(one.first + 64, one.first + 71)),
     ]
     path = Path(one.segment.path)
-    flip(path, offsets(path)[one.first + 100] + 60)
+    hit = next(
+        record for record in rot.records(path) if record.sequence >= one.first + 96 and record.kind == rot.OUTCOMES
+    )
+    flip(path, hit.at + 60)
     assert sum(map(len, sequences(middle))) == 31
-    given = pieces(one, story_log.uuid, verify=True)  # its first three are right, what follows is damaged
-    assert [len(next(given)) for _ in range(3)] == [32] * 3
-    with pytest.raises(LogCorrupt, match=f"sequences {one.first + 100} to"):
+    given = pieces(one, story_log.uuid, verify=True)  # the first are right, what follows is damaged
+    whole_before = (hit.sequence - one.first) // 32
+    assert [len(next(given)) for _ in range(whole_before)] == [32] * whole_before
+    with pytest.raises(LogCorrupt, match=f"sequences {hit.sequence} to"):
         next(given)
+
+
+def test_a_gap_stands_in_the_place_of_a_damaged_message(story_log: Log) -> None:
+    """RULES 27: what the broker survives does not stop a reader: the message that is hit is missing, and among the
+    facts a gap names it, as salvage would leave it. Everything else is read as it was."""
+    whole = {kind: expected(story_log, kind) for kind in schema.KINDS}
+    path = Path(story_log.segments[0].path)
+    messages = [record for record in rot.records(path) if record.kind == rot.MESSAGE]
+    hit = messages[1], messages[len(messages) // 2]
+    flip(path, hit[0].at + 20)
+    flip(path, hit[1].end - 1)
+    lost = {record.sequence for record in hit}
+    for sealed in (True, False):
+        assert expected_rows.read(story_log, query("deliveries")) == whole["deliveries"]
+        read_now = expected_rows.read(story_log, query("messages"))
+        assert read_now == [row for row in whole["messages"] if row["sequence"] not in lost]
+        facts = {row["sequence"]: row for row in expected_rows.read(story_log, query("facts"))}
+        assert {sequence for sequence, row in facts.items() if row["kind"] == "gap"} >= lost
+        assert facts.keys() == {row["sequence"] for row in whole["facts"]}
+        if sealed:
+            path.with_suffix(".idx").unlink()
 
 
 def test_a_segment_without_sidecar_comes_in_as_many_pieces(story_log: Log) -> None:
@@ -283,13 +308,18 @@ def test_a_segment_without_sidecar_comes_in_as_many_pieces(story_log: Log) -> No
 
 
 def test_damage_is_named(story_log: Log) -> None:
-    """One flipped bit of a sealed segment or of the live one is an error that names file, offset and sequences; what
-    is not verified may be read with it, but never past a record that is not one."""
-    for number, place in ((0, 30), (0, 100), (0, -2), (2, 30)):
+    """One flipped bit of what is no message in a sealed segment, or of anything in the live one, is an error that names
+    file, offset and sequences; what is not verified may be read with it, but never past a record that is not one."""
+    for number, place in ((0, 3), (0, 10), (0, -1), (2, 30)):
         one = story_log.segments[number]
         path = Path(one.path)
         kept = path.read_bytes()
-        sequence, offset = list(offsets(path).items())[place]
+        able = [
+            record
+            for record in rot.records(path)
+            if number == 2 or record.kind not in (rot.MESSAGE, rot.CARRIED, rot.SEALED)
+        ]
+        sequence, offset = able[place].sequence, able[place].at
         flip(path, offset + 60)
         with pytest.raises(LogCorrupt, match=rf"{path.name}, offset {offset}, sequences {sequence} to {one.last}"):
             expected_rows.read(story_log, query("messages"))

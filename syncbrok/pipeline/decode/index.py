@@ -11,7 +11,7 @@ from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, numbers
 from syncbrok.pipeline.decode.names import Names
 from syncbrok.pipeline.decode.query import RECORDED_AFTER_US, RECORDED_BEFORE_US, CarriedRule, Query
-from syncbrok.pipeline.decode.segment import OpenSegment, index_of, snapshot_of
+from syncbrok.pipeline.decode.segment import declared_in, index_of, snapshot_of
 from syncbrok.pipeline.log_files import Slice
 
 _POSITION_BITS = 20
@@ -64,7 +64,7 @@ def _messages(one: Slice, uuid: bytes, query: Query, index: SegmentIndex) -> dic
         queues, places = queues[inside], places[inside]
     names: Names | None = None
     if "queue" in query.names or query.queues is not None:
-        names = Names(snapshot_of(one.segment), lambda: OpenSegment(one.segment, uuid, verify=query.verify).declared())
+        names = Names(snapshot_of(one.segment), lambda: declared_in(one.segment, uuid, verify=query.verify))
     if names is not None and query.queues is not None:
         names.know(queues=queues)
         wanted = names.queues.among(queues, query.queues)

@@ -30,7 +30,7 @@ def pieces(one: Slice, uuid: bytes, *, verify: bool, at_once: int = limits.check
         yield records
         first += len(records)
     if first <= one.last:  # the sidecar, if there is one, knows no more; whose fault that is, looking at all will tell
-        with closing(OpenSegment(one.segment, uuid, verify=verify, hint=one.hint)) as opened:
+        with closing(OpenSegment(one.segment, uuid, verify=verify, hint=one.hint, gaps=True)) as opened:
             places = opened.offsets(first, one.last)
             for start in range(0, len(places), at_once):
                 yield Records(opened, places[start : start + at_once])

@@ -79,7 +79,7 @@ def _carried_in(one: Segment, uuid: bytes) -> tuple[Array, Array]:
     if index is not None:
         own, places, _ = index.compact().carried
         return own.astype(np.int64), places.astype(np.int64) + one.base
-    with closing(OpenSegment(one, uuid, verify=True)) as opened:
+    with closing(OpenSegment(one, uuid, verify=True, gaps=True)) as opened:
         every = opened.every_offset()
         moved = Records(opened, every[gather_header(opened.view, every, "kind") == Kind.CARRIED])
         if not len(moved):

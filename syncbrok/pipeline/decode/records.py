@@ -20,7 +20,7 @@ from syncbrok.pipeline.decode.names import Names
 from syncbrok.pipeline.decode.piece import Records
 from syncbrok.pipeline.decode.pieces import pieces
 from syncbrok.pipeline.decode.query import CarriedRule, Query
-from syncbrok.pipeline.decode.segment import OpenSegment, snapshot_of
+from syncbrok.pipeline.decode.segment import declared_in, snapshot_of
 from syncbrok.pipeline.log_files import Slice
 
 BATCH_ROWS = 8192
@@ -62,7 +62,7 @@ def read(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterator[p
 
 def _batches(one: Slice, uuid: bytes, query: Query, rule: CarriedRule) -> Iterator[pa.RecordBatch]:
     arrow = schema.arrow_schema(query.columns)
-    names = Names(snapshot_of(one.segment), lambda: OpenSegment(one.segment, uuid, verify=query.verify).declared())
+    names = Names(snapshot_of(one.segment), lambda: declared_in(one.segment, uuid, verify=query.verify))
     left = one.last - one.first + 1
     for records in pieces(one, uuid, verify=query.verify):
         left -= len(records)

@@ -7,6 +7,7 @@ from one record to the next up to the seal, by walking from record to record. Th
 to where it is known to be on the disk, and verified record by record.
 """
 
+import logging
 import mmap
 import os
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from crc32c import crc32c
 
 from syncbrok.log import files, segment, sidecar
 from syncbrok.log.codec import Decoded, Header, Kind, decode, gather, read_header, walk, walk_verified
+from syncbrok.log.damage import examine, with_gaps
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.layout import HEADER_BYTES
 from syncbrok.log.retention import DROPPED
@@ -29,6 +31,10 @@ from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.decode.piece import Piece, led_on
 from syncbrok.pipeline.log_files import Segment
 
+log = logging.getLogger(__name__)
+
+_TOLD_MAX = 20
+"""damaged records that are named in one line"""
 _READ_BYTES = 256 << 10
 """read at once, and summed while it is in the cache next to the core"""
 _DECLARING = (Kind.SEGMENT_OPENED, Kind.QUEUE_SET, Kind.SUBSCRIBER_SET)
@@ -45,12 +51,15 @@ class OpenSegment(Piece):
         verify: bool,
         hint: tuple[int, int] | None = None,
         read_bytes_max: int = pages.BYTES_MAX,
+        gaps: bool = False,
     ) -> None:
         """Raises ``LogCorrupt``, and ``Gone`` where retention has unlinked the file. ``hint``: see ``Slice``. A sealed
-        file that is longer than ``read_bytes_max`` is mapped."""
+        file that is longer than ``read_bytes_max`` is mapped. ``gaps``: where only messages are damaged, gaps stand in
+        their places (RULES 27)."""
         super().__init__(one, memoryview(b""), 0)
         self._uuid = uuid
         self._verify = verify
+        self._gaps = gaps
         self._index: SegmentIndex | None = None
         self._index_looked_for = False
         self._all: Array | None = None
@@ -72,12 +81,29 @@ class OpenSegment(Piece):
             raise self._cut_short(size)
         view, crc = self._mapped(descriptor, size) if size > read_bytes_max else self._filled(descriptor, size)
         if self._verify and crc != one.crc:
+            mended = self._with_gaps(bytes(view)) if self._gaps else None
+            if mended is not None:
+                self.close()
+                return memoryview(mended)
             damage = segment.scrub_bytes(view)
             offset, why = (damage.offset, damage.why) if damage else (SEGMENT_HEADER_BYTES, "the seal has changed")
             before, _ = walk(view, SEGMENT_HEADER_BYTES, offset)
             first = int(gather(view, before[-1:])["sequence"][0]) + 1 if len(before) else one.base
             raise self.damaged(offset, first, why)
         return view
+
+    def _with_gaps(self, data: bytes) -> bytes | None:
+        """The segment as far as it can be read, named; None where more than messages is damaged."""
+        one = self.segment
+        found = examine(data, one.base, one.last)
+        if not found.damages or not all(damage.survived for damage in found.damages):
+            return None
+        told = "; ".join(damage.describe() for damage in found.damages[:_TOLD_MAX])
+        log.warning("syncbrok.pipeline.segment_damaged", extra={"file": Path(one.path).name, "detail": told,
+                                                                "records": len(found.damages)})  # fmt: skip
+        mended = with_gaps(data, found)
+        self._all, stopped = walk(mended, SEGMENT_HEADER_BYTES, len(mended))
+        return mended if stopped == len(mended) and len(self._all) == one.records else None
 
     def _cut_short(self, size: int) -> LogCorrupt:
         one = self.segment
@@ -212,7 +238,7 @@ class OpenSegment(Piece):
     def declared(self) -> Iterator[Fact]:
         """All that the segment declares, its snapshot first."""
         if self.shift:
-            yield from OpenSegment(self.segment, self._uuid, verify=self._verify).declared()
+            yield from OpenSegment(self.segment, self._uuid, verify=self._verify, gaps=self._gaps).declared()
             return
         every = self.every_offset()
         kinds = gather_header(self.view, every, "kind")
@@ -253,6 +279,11 @@ def filled(descriptor: int, view: memoryview, start: int, summed: slice, crc: in
         crc = crc32c(view[max(at, summed.start) : min(at + got, summed.stop)], crc)
         at += got
     return at, crc
+
+
+def declared_in(one: Segment, uuid: bytes, *, verify: bool) -> Iterator[Fact]:
+    """All that a segment declares, its snapshot first, also where messages in it are damaged."""
+    return OpenSegment(one, uuid, verify=verify, gaps=True).declared()
 
 
 def snapshot_of(one: Segment) -> Fact:
