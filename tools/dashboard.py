@@ -66,6 +66,7 @@ PANELS = (
     Panel("Processor", "percentunit", (("rate(process_cpu_seconds_total[$__rate_interval])", "of one core"),)),
     Panel("Memory", "bytes", (("process_resident_memory_bytes", "resident"),)),
     Panel("Open files", "short", (("process_open_fds", "open"),)),
+    Panel("Taken of what is shared", "percentunit", (("syncbrok_budget_used / syncbrok_budget_total", "{{budget}}"),)),
 )
 
 

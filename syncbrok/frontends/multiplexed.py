@@ -208,10 +208,12 @@ class _Hub:
         """See ``Consumer``."""
         self._typical_bytes = max(1, sum([len(one.message.content) for one in deliveries]) // len(deliveries))
         self._open()
-        for (peer, stream), type_ in self._streams.items():
-            peer.write(
-                b"".join([encode_message(one.to.queue, type_, one.message.content, stream) for one in deliveries])
-            )
+        small = len(deliveries) * self._typical_bytes < limits.uncounted_bytes
+        for together in (deliveries,) if small else [(one,) for one in deliveries]:  # none is made that nobody takes
+            for (peer, stream), type_ in self._streams.items():
+                if not peer.over:
+                    made = [encode_message(one.to.queue, type_, one.message.content, stream) for one in together]
+                    peer.write(b"".join(made))
         self._leaving.extend([delivery.attempt.message for delivery in deliveries])
         self.settle()
 

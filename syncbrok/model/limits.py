@@ -32,7 +32,7 @@ pull_messages_max = 1_000
 lease_min_s = 1.0
 lease_max_s = 12 * 3_600.0
 
-pull_bytes_max = 8 * MIB
+pull_bytes_max = 4 * MIB
 """of one answer to a pull: one message more at most"""
 ref_bytes_max = 1 * KIB
 """of what a WebSocket wants back with an answer"""
@@ -64,8 +64,8 @@ indexes_kept_max = 512
 """indexes of sealed segments kept open; those from sidecars are mapped files, so they take little memory"""
 receiving_bytes_max = 96 * MIB
 """of requests that are not whole yet; a single owner gets 42 MiB of it"""
-sending_bytes_max = 64 * MIB
-"""of answers and streams that were not read yet; a single owner gets 28 MiB of it"""
+sending_bytes_max = 32 * MIB
+"""of answers and streams that were not read yet; a single owner gets 14 MiB of it"""
 uncounted_bytes = 16 * KIB
 """of each connection, in either direction: counting less would cost every request more than it saves"""
 admission_timeout_s = 5.0

@@ -9,9 +9,11 @@ import platform
 import resource
 import time
 from bisect import bisect_left
+from collections.abc import Sequence
 from pathlib import Path
 
 from syncbrok import __version__
+from syncbrok.model.budget import Budget
 from syncbrok.space.reports import Histogram, ProcessReport, StartReport
 
 COMMIT_BOUNDS_S = (0.000_25, 0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 4.0)
@@ -53,8 +55,10 @@ class Durations:
 class Meters:
     """What the committer tells as it goes: ``commit`` after each batch, ``full`` and ``failed`` as they change."""
 
-    __slots__ = ("bytes_written", "clock_step_s", "clock_steps", "commits", "failed", "full", "records_written",
-                 "start")  # fmt: skip
+    __slots__ = (
+        *("budgets", "bytes_written", "clock_step_s", "clock_steps", "commits", "failed", "full"),
+        *("records_written", "start"),
+    )
 
     def __init__(self) -> None:
         self.commits = Durations()
@@ -67,6 +71,8 @@ class Meters:
         self.clock_steps = 0
         """how often the wall clock was set, and by how much the last time"""
         self.clock_step_s = 0.0
+        self.budgets: Sequence[Budget] = ()
+        """of the process; set by the Space"""
         self.start = NOT_STARTED
         """set by the Space when recovery is done"""
 

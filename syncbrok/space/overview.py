@@ -11,6 +11,7 @@ from syncbrok.space.deliveries import reason_text
 from syncbrok.space.meters import process_report
 from syncbrok.space.reading import Reading
 from syncbrok.space.reports import (
+    BudgetReport,
     DeliveryTotals,
     LogReport,
     QueueReport,
@@ -133,6 +134,7 @@ class Overview:
             listeners=listeners,
             clock_steps=sources.meters.clock_steps,
             clock_step_s=sources.meters.clock_step_s,
+            budgets=tuple(BudgetReport(one.name, one.used, one.total, one.owners) for one in sources.meters.budgets),
         )
 
     def _log(self) -> LogReport:

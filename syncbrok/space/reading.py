@@ -15,7 +15,7 @@ from syncbrok.space.sources import LogReads, Sources
 
 SLICE = 64
 """messages per read, some KiB in practice"""
-_FIRST_TOGETHER: Final = 4
+_FIRST_TOGETHER: Final = 1
 _SMALL_BYTES: Final = 16 * limits.KIB
 """contents of this size on the average are small"""
 

@@ -1,7 +1,7 @@
 """What the view of a Space answers: frozen pictures of queues, subscribers, messages and dead letters."""
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from syncbrok.model.facts import Row
 from syncbrok.model.message import QueueSettings, SubscriberSettings
@@ -230,6 +230,15 @@ class ProcessReport:
     open_files: int
 
 
+class BudgetReport(NamedTuple):
+    """How much of what is shared out is taken, and by how many owners."""
+
+    name: str
+    used: int
+    total: int
+    owners: int
+
+
 @dataclass(frozen=True, slots=True)
 class SpaceReport:
     """Everything ``/metrics`` and ``/readyz`` show. ``state`` is ``starting``, ``serving``, ``draining`` or
@@ -250,6 +259,7 @@ class SpaceReport:
     clock_steps: int = 0
     clock_step_s: float = 0.0
     """how often the wall clock was set while the broker ran, and by how much the last time (negative: back)"""
+    budgets: tuple[BudgetReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,7 @@ class Space:
             now_us = clock_us()
             budgets = options.budgets or Budgets.of()
             options = options._replace(budgets=budgets)
+            meters.budgets = budgets.all
             state, replayed = recover(journal, lambda: Scheduler(hold_max_us, now_us, budgets.shares))
             vault = Vault.open(directory, clock_us)
             vault.check(state.registry.all_subscribers())

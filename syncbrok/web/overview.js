@@ -69,6 +69,7 @@ export function draw(now, _route, live) {
     now.log.full && h("p", { class: "notice bad", role: "alert" }, "The disk is full: publishes are refused until there is room."),
     now.log.damaged_records > 0 && h("p", { class: "notice bad", role: "alert" }, damaged(now.log)),
     tiles(now),
+    budgetsLine(now.budgets ?? []),
     h(
       "div",
       { class: "columns" },
@@ -90,6 +91,13 @@ function tiles(now) {
     tile("Dead letters", compact(now.deliveries.dead_letters), now.deliveries.dead_letters ? "see the queues" : "none", now.deliveries.dead_letters ? "is-dead" : ""),
     tile("Log", bytes(now.log.bytes), `${number(now.log.sequence)} facts, ${now.log.commits ? `${((now.log.commit_seconds_sum / now.log.commits) * 1_000).toFixed(1)} ms a commit` : now.log.sync}`),
   );
+}
+
+// What is scarce, once half of it is taken: below that it says nothing that an operator could act on.
+function budgetsLine(budgets) {
+  const short = budgets.filter((one) => 2 * one.used >= one.total);
+  const words = short.map((one) => `${one.name.replaceAll("_", " ")} ${Math.round((100 * one.used) / one.total)} %`);
+  return short.length > 0 && h("p", { class: "notice", role: "status" }, `Taken of what is shared out: ${words.join(", ")}.`);
 }
 
 function tile(name, value, below, tone = "") {

@@ -48,11 +48,20 @@ class BrokerProcess:
     known once it has served, and is the same after another start."""
 
     def __init__(
-        self, storage: Path, *, queues: str | None = None, config: str | None = None, probed: bool = False
+        self,
+        storage: Path,
+        *,
+        queues: str | None = None,
+        config: str | None = None,
+        probed: bool = False,
+        descriptors: int | None = None,
     ) -> None:
-        """``probed``: it tells of its longest callback, see ``longest_callback``."""
+        """``probed``: it tells of its longest callback, see ``longest_callback``. ``descriptors``: its limit of open
+        files, soft and hard."""
         self.storage = storage
         self._probe = storage.parent / f"{storage.name}.longest" if probed else None
+        limit = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors))
+        self._limited = () if descriptors is None else limit
         self.port = 0
         self.log_path = storage.parent / f"{storage.name}.out"
         self._arguments = ["serve", "--storage", str(storage)]
@@ -111,7 +120,7 @@ class BrokerProcess:
     def _spawn(self) -> None:
         with self.log_path.open("ab") as out:
             self._process = subprocess.Popen(
-                [sys.executable, *self._module, *self._arguments, "--port", str(self.port)],
+                [*self._limited, sys.executable, *self._module, *self._arguments, "--port", str(self.port)],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -255,6 +255,8 @@ class Connection(web.RequestHandler):
             return await super().finish_response(request, resp, start_time)
         finally:
             self.answered()
+            if isinstance(resp, web.Response):
+                resp.body = None  # aiohttp keeps the last answer of a connection until it has made the next
             if self._socket_bytes is None:
                 self._whole()
                 if self._over:  # what else comes is thrown away

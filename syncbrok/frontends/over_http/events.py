@@ -14,6 +14,7 @@ from syncbrok.frontends.over_http import query
 from syncbrok.frontends.over_http.gate import SERVER, client_of
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
 from syncbrok.frontends.over_http.surface import Surface
+from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Malformed
 from syncbrok.model.names import SEQUENCE_MAX, id_text, parse_queue_name
 from syncbrok.model.units import render_time
@@ -23,6 +24,7 @@ from syncbrok.space.reports import Event
 _RATE_MAX: Final = 100_000
 _IDLE_S: Final = 15.0
 """after so long without an event a comment is sent: proxies keep the stream open, and a listener that has gone shows"""
+_PIECE_BYTES: Final = 64 * limits.KIB
 HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
@@ -74,7 +76,8 @@ async def write(request: web.Request, response: web.StreamResponse, text: bytes)
     if not client.may_answer(len(text), refusable=True):
         raise ConnectionAbortedError
     try:
-        await response.write(text)
+        for at in range(0, len(text), _PIECE_BYTES):  # else it would stand in the socket's buffer a second time
+            await response.write(text[at : at + _PIECE_BYTES])
     finally:
         client.answered()
 

@@ -98,7 +98,7 @@ class Gate:
             response = await self._answer(request, handler)
             body = None if response.prepared else getattr(response, "body", None)
             if body.__class__ is bytes:
-                refusable = request.method in _READING
+                refusable = request.method in _READING and request.path not in _ANY_HOST
                 if not client_of(request).may_answer(len(body), refusable=refusable):
                     response = problems.answer(unread())
             self.answers[response.status] += 1
@@ -156,7 +156,7 @@ class Gate:
             return
         if token is not None:
             self._under_way[id(request)] = (request, route)
-        if route.scope is not None and request.method in _READING:
+        if route.path not in _ANY_HOST and route.scope is not None and request.method in _READING:
             check_unread(request)
         if route.lasts:
             client.ends_with_client()

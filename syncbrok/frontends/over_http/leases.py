@@ -76,7 +76,7 @@ class Group:
         self._name_of = name_of
         self.member: Member | None = None
         self._opening = False
-        self._typical_bytes = limits.MIB // 16
+        self._typical_bytes = 16 * limits.KIB
         """of a content: that of those that came last; a pull asks for no more than its answer may hold"""
         self._pulls: deque[_Pull] = deque()  # bounded by the connections
 
@@ -111,7 +111,8 @@ class Group:
     def open(self) -> None:
         """Room for what is lent out, and for what is asked for."""
         if self.member is not None:
-            wanted = sum(pull.wanted(self._typical_bytes) for pull in self._pulls)
+            together = max(1, 2 * limits.pull_bytes_max // self._typical_bytes)
+            wanted = min(together, sum(pull.wanted(self._typical_bytes) for pull in self._pulls))
             self.member.open(min(len(self.member.leases) + wanted, limits.window_max))
 
     def answered(self) -> None:

@@ -69,6 +69,7 @@ class _Snapshot(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _space(self._report)
+        yield from _budgets(self._report)
         yield from _log(self._report)
         yield from _deliveries(self._report)
         answered = CounterMetricFamily("syncbrok_http_answers", "HTTP answers given.", labels=["status"])
@@ -101,6 +102,17 @@ def _space(report: SpaceReport) -> Iterator[Metric]:
     yield _counter("process_cpu_seconds", "CPU time of the process.", process.cpu_s)
     yield _gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes)
     yield _gauge("process_open_fds", "Open files.", process.open_files)
+
+
+def _budgets(report: SpaceReport) -> Iterator[Metric]:
+    used = GaugeMetricFamily("syncbrok_budget_used", "Taken of what is shared out.", labels=["budget"])
+    total = GaugeMetricFamily("syncbrok_budget_total", "What is shared out.", labels=["budget"])
+    owners = GaugeMetricFamily("syncbrok_budget_owners", "How many have taken something.", labels=["budget"])
+    for one in report.budgets:
+        used.add_metric([one.name], one.used)
+        total.add_metric([one.name], one.total)
+        owners.add_metric([one.name], one.owners)
+    yield from (used, total, owners)
 
 
 def _log(report: SpaceReport) -> Iterator[Metric]:

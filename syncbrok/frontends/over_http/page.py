@@ -59,6 +59,7 @@ async def overview(surface: Surface, request: web.Request) -> web.StreamResponse
                 "waiting": report.deliveries.waiting,
                 "dead_letters": report.deliveries.dead_letters,
             },
+            "budgets": [{"name": one.name, "used": one.used, "total": one.total} for one in report.budgets],
             "queues": _queues(report, queues),
             "queues_in_all": len(report.queues),
             "subscribers_in_all": len(report.subscribers),

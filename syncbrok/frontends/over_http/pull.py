@@ -8,7 +8,7 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http import render
 from syncbrok.frontends.over_http.body import read_object
-from syncbrok.frontends.over_http.gate import GATE, check_unread
+from syncbrok.frontends.over_http.gate import GATE, check_unread, client_of, unread
 from syncbrok.frontends.over_http.leases import Holder, LeaseOver, Leases, Lent, parse_lease
 from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.queues import refuse_unknown
@@ -49,6 +49,9 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
         lent = []
     elif not lent:
         leases.check_room(group)
+    elif not client_of(request).may_ask():  # others of its client have been answered too much meanwhile
+        group.give_back(lent)
+        raise unread()
     answer = render.json({"messages": [_shown(one) for one in lent]})
     group.written(lent)
     return answer

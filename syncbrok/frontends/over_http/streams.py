@@ -274,7 +274,8 @@ async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web
             messages = await surface.view.read(queue, after, _TAIL_TOGETHER, limits.tail_bytes_max)
             if messages:
                 after, idle_s = messages[-1].sequence, 0.0
-                text = b"".join(_event(render.stored(message, queue)) for message in messages)
+                text = b"".join([_event(render.stored(message, queue)) for message in messages])
+                del messages  # it is held while it is not read, and once is enough
                 await events.write(request, response, text)
                 continue
             await asyncio.sleep(_TAIL_LOOK_S)

@@ -225,9 +225,15 @@ class Conversation(asyncio.Protocol):
             self.transport.pause_reading()
 
     def write(self, data: bytes) -> None:
-        """To the peer, unless it has gone."""
-        if self.transport is not None and not self.over:
-            self.transport.write(data)
+        """To the peer, unless it has gone. Where all peers together leave more unread than there may be, one that does
+        not take it at once is cut off before it is given more."""
+        if self.transport is None or self.over:
+            return
+        if len(data) > self._account.bounds.sending.budget.free and not self.flushed:
+            self.over = True
+            self.transport.abort()
+            return
+        self.transport.write(data)
 
     @property
     def flushed(self) -> bool:

@@ -1,0 +1,108 @@
+"""Nobody stops anybody else: clients that take all they can get, against a real broker (DESIGN 1, bounded).
+
+Broken by hand to see these fail: ``Budget.try_take`` that always says yes; the log's indexes kept without a bound;
+answers that are not taken off the connection that has sent them.
+"""
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.overload import ATTACKS, MIB, Crowd, Target, Watch, attacked, budgets, publish_large
+from tests.support.polling import eventually_blocking
+
+GROWN_MAX = 64 * MIB
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _room_for_sockets() -> Iterator[None]:
+    """A shell's limit is often 1,024, which is fewer than there are here."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 8_192), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Target]:
+    """A new one for each: memory that one attack has left behind would hide what the next takes."""
+    with attacked(tmp_path / "storage") as running:
+        publish_large(running, 30, "warm")  # what was published last is kept in memory, and is no part of an attack
+        yield running
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_greedy_client_costs_its_share_and_neighbours_go_on(target: Target, name: str) -> None:
+    """INTERFACES 5: while one address takes all it can get, memory stays within 64 MiB of before, every publish of a
+    neighbour is accepted, and when it is gone nothing is counted that nobody holds."""
+    attack, count, _ = ATTACKS[name]
+    with Watch(target) as watch:
+        attack(target, count)
+    assert watch.grown_bytes < GROWN_MAX, f"{watch.grown_bytes / MIB:.0f} MiB more than before"
+    assert not watch.refused
+    assert watch.answers, "the neighbour was there"
+    held = ("receiving", "sending")
+    eventually_blocking(
+        lambda: not any(budgets(target)[one] for one in held), lambda: f"given back: {budgets(target)}", 15.0
+    )
+
+
+def test_few_descriptors_end_no_broker(tmp_path: Path) -> None:
+    """INTERFACES 5, descriptors: with 256 of them, 300 idle sockets and a segment for every few messages, who came
+    first publishes and who comes last does."""
+    with (
+        attacked(tmp_path / "storage", config="storage: {segment: 64KiB}\n", descriptors=256) as target,
+        Crowd() as crowd,
+    ):
+        for _ in range(300):
+            crowd.connect(target.broker.port)
+        first = crowd.sockets[0]
+        request = b"POST /v1/queues/theirs/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10000\r\n\r\n"
+        for _ in range(30):
+            first.sendall(request + b"a" * 10_000)
+            assert first.recv(65_536).startswith(b"HTTP/1.1 201 ")
+        assert target.broker.request("POST", "/v1/queues/theirs/messages", b"x").status == 201
+        assert target.broker.process.poll() is None
+
+
+def test_a_limit_that_sinks_while_it_runs_ends_no_broker(tmp_path: Path) -> None:
+    """INTERFACES 5, descriptors: where accepting itself fails for want of them the broker does not spin, goes on with
+    the connections it has, rolls its log, and takes new ones when there are descriptors again."""
+    with attacked(tmp_path / "storage", config="storage: {segment: 64KiB}\n") as target:
+        pid = target.broker.process.pid
+        kept = socket.create_connection(("127.0.0.1", target.broker.port), 10)
+        request = b"POST /v1/queues/theirs/messages HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10000\r\n\r\n"
+
+        def publish() -> None:
+            kept.sendall(request + b"a" * 10_000)
+            assert kept.recv(65_536).startswith(b"HTTP/1.1 201 ")
+
+        publish()
+        taken = sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (taken + 8, 20_000))
+        with Crowd() as crowd:
+            for _ in range(60):
+                crowd.connect(target.broker.port)
+            before_s = _cpu_s(pid)
+            for _ in range(30):
+                publish()
+            eventually_blocking(lambda: _cpu_s(pid) - before_s < 3.0, "it does not spin", 1.0)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (20_000, 20_000))
+        eventually_blocking(lambda: _is_served(target), "new connections are taken again", 15.0)
+        kept.close()
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _is_served(target: Target) -> bool:
+    try:
+        return target.broker.request("GET", "/healthz").status == 200
+    except OSError:
+        return False
