@@ -10,19 +10,23 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tests.soak
-from tests.soak import crash, disk, rot
+from tests.soak import crash, disk, overload, rot
 
 Round = Callable[[Path, int], tuple[str, list[str]]]
 """One attack in an empty directory, with this seed: what was done, and what is wrong."""
 ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]] = {
     "crash": crash.rounds,
     "rot": rot.rounds,
+    "overload": overload.rounds,
 }
+
+
+_TOLD = (("crash", crash), ("rot", rot), ("overload", overload), ("disk", disk))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=tests.soak.__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    told = "\n".join(f"{name}: {module.__doc__}" for name, module in (("crash", crash), ("rot", rot), ("disk", disk)))
+    told = "\n".join(f"{name}: {module.__doc__}" for name, module in _TOLD)
     parser.add_argument("--what", choices=(*ROUNDS, "disk"), default="crash", help=told)
     parser.add_argument("--seconds", type=float, default=3_600.0)
     parser.add_argument("--cycles", type=int, default=10, help="crash: ends of the broker in each round")

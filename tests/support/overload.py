@@ -31,11 +31,14 @@ class Target(NamedTuple):
 
 
 @contextmanager
-def attacked(storage: Path, *, config: str = "", descriptors: int | None = None) -> Iterator[Target]:
+def attacked(
+    storage: Path, *, config: str = "", descriptors: int | None = None, probed: bool = False
+) -> Iterator[Target]:
     """A broker with queues ``mine`` (the neighbour's) and ``theirs``, and every TCP frontend."""
     tcp = {name: _free_port() for name in ("framed", "topics", "multiplexed")}
     frontends = ", ".join(f"{name}: {{port: {port}}}" for name, port in tcp.items())
-    with BrokerProcess(storage, config=f"{config}frontends: {{{frontends}}}\n", descriptors=descriptors) as broker:
+    config = f"{config}frontends: {{{frontends}}}\n"
+    with BrokerProcess(storage, config=config, descriptors=descriptors, probed=probed) as broker:
         for queue in ("mine", "theirs", "warm"):
             assert broker.request("POST", "/v1/queues", {"name": queue}).status == 201
         yield Target(broker, tcp)

@@ -24,6 +24,7 @@ HEADERS_MAX: Final = 128
 _ANSWERED_LOOK_S: Final = 0.05
 READ_BYTES: Final = 64 * limits.KIB
 """of a body, at once: twice as much is read ahead"""
+_HEAD_WEIGHT: Final = 6
 _TRY_AGAIN_LATER: Final = b"\x88\x02\x03\xf5"
 """the close frame of a WebSocket with status 1013"""
 
@@ -144,7 +145,8 @@ class Connection(web.RequestHandler):
         if self._deadline is None and (body is None or body.is_eof()):
             self._whole()
             return
-        self._received += len(data)
+        # Of a head that is not whole aiohttp keeps each line as bytes and as text, and what it has split them into.
+        self._received += len(data) if self._deadline is None else _HEAD_WEIGHT * len(data)
         if self._admitted or self._over or self._received <= limits.uncounted_bytes or self._hold(self._received):
             return
         self._over = True
