@@ -155,6 +155,8 @@ class Connection(web.RequestHandler):
         if self._deadline is not None:  # of headers nobody needs more to refuse them
             self.transport.write(_written(too_much(self.payer)))
             self.force_close()
+            self._parser = None  # with all it has read: many may be refused before the first one is closed
+            self._whole()
         else:  # whoever is to read the body refuses it
             self._pause_transport_reading()
 
