@@ -1,5 +1,6 @@
 """The order of keys on a real broker, killed in between."""
 
+import json
 from pathlib import Path
 
 from tests.support.polling import eventually_blocking
@@ -51,7 +52,10 @@ def test_nothing_overtakes_the_first_of_its_key(tmp_path: Path) -> None:
             )
             broker.kill()
             broker.start()
-            last = {way: publish(f"last {way}", Key=way) for way in WAYS}
+            lines = "\n".join(json.dumps({"content": f"last {way}", "key": way}) for way in WAYS)
+            ndjson = {"Content-Type": "application/x-ndjson"}
+            reply = broker.request("POST", f"{MESSAGES}:batch", lines.encode(), ndjson)
+            last = dict(zip(WAYS, reply.json()["ids"], strict=True))
             mended = True
             eventually_blocking(lambda: all(state(last[way]) == "complete" for way in WAYS[:4]), "the last of each", 20)
             assert state(last["held"]) == "pending" or state(last["held"]) == "waiting"
