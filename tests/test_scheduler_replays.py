@@ -356,3 +356,17 @@ def test_a_hold_for_a_parent_that_failed_at_who_is_gone_ends_when_it_is_mended()
     assert to(log.pump()) == [(parent, 2), (child, 2)]
     assert set(log.states().values()) == {"complete"}
     assert not check(log.facts)
+
+
+def test_an_attempt_from_before_a_cancel_is_no_part_of_a_replay() -> None:
+    """RULES 21, 22: what was out when its message was cancelled is late, also where a replay sends it again by then;
+    the replay makes its own attempt, and the delivery ends once."""
+    log = log_with(1)
+    message = log.publish(1)
+    (out,) = log.take()
+    log.end_all(message, Outcome.DROPPED, Reason.CANCELLED)
+    log.rearm(1, RearmedEntry(message, 1, (1,), (), (0,), ParentFailure.FAIL))
+    assert log.answer(out).outcome is Outcome.LATE
+    assert [(one.message, one.replay) for one in log.pump()] == [(message, 1)]
+    assert log.scheduler.message_state(message) == "complete"
+    assert check(log.facts) == []

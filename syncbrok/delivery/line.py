@@ -335,7 +335,8 @@ class Line:
         """Whether a cancel, a purge or an expiry has ended the delivery while its attempt was out."""
         entry = self._books.replays.get(attempt.message)
         if entry is not None and attempt.subscriber in entry.left:
-            return False
+            # One that was out when its message was cancelled has no part in a replay: that makes its own.
+            return attempt.replay != entry.number
         if attempt.replay:
             return True
         # Who catches up is sent what has ended, also while a replay sends it to others.
