@@ -40,9 +40,10 @@ format: $(VENV)/.installed-dev  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: $(VENV)/.installed-dev  ## each call of the disk fails; the log rots; then kill -9 under traffic, over and over, for SECONDS (default: an hour)
+soak: $(VENV)/.installed-dev  ## each call of the disk fails; the log rots; all is asked at once; then kill -9 under traffic, over and over, for SECONDS (default: an hour)
 	@$(BIN)/python -m tests.soak --what disk
 	@$(BIN)/python -m tests.soak --what rot --seconds 600
+	@$(BIN)/python -m tests.soak --what everything --seconds 900
 	@exec $(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600) $(ARGS)
 
 mutations: $(VENV)/.installed-dev  ## break each promise on purpose and see which test notices

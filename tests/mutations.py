@@ -89,8 +89,8 @@ MUTATIONS = (
         "what the watermark vouches for may be cut off",
         "nothing lost",
         "syncbrok/log/verdict.py",
-        'Row("LOST_RECORD", Verdict.CORRUPT,',
-        'Row("LOST_RECORD", Verdict.TORN,',
+        '        "LOST_RECORD",\n        Verdict.CORRUPT,\n',
+        '        "LOST_RECORD",\n        Verdict.TORN,\n',
         ("tests/test_damage.py", "tests/test_recovery.py"),
     ),
     Mutation(

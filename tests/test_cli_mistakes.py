@@ -38,7 +38,18 @@ def test_serve_says_that_it_is_the_address(tmp_path: Path) -> None:
     queues = tmp_path / "queues.yml"
     queues.write_text("queues: {}\n")
     storage = tmp_path / "storage"
-    arguments = ("--port", "0", "--host", "192.0.2.1", "--queues", str(queues), "--storage", str(storage))
+    arguments = (
+        "--port",
+        "0",
+        "--host",
+        "192.0.2.1",
+        "--insecure",
+        "open",
+        "--queues",
+        str(queues),
+        "--storage",
+        str(storage),
+    )
     result = ended("serve", *arguments)
     assert result.returncode == 1
     assert "cannot listen on 192.0.2.1 port 0: " in result.stderr
@@ -62,7 +73,16 @@ def test_a_misspelt_variable_is_heard_of(tmp_path: Path) -> None:
     """A start that goes on without it says so in its first line, with the one that may be meant."""
     queues = tmp_path / "queues.yml"
     queues.write_text("queues: {}\n")
-    arguments = ("--host", "192.0.2.1", "--queues", str(queues), "--storage", str(tmp_path / "storage"))
+    arguments = (
+        "--host",
+        "192.0.2.1",
+        "--insecure",
+        "open",
+        "--queues",
+        str(queues),
+        "--storage",
+        str(tmp_path / "storage"),
+    )
     line = json.loads(ended("serve", *arguments, SYNCBROK_PROT="1").stderr.splitlines()[0])
     assert (line["level"], line["variable"], line["did_you_mean"]) == ("warning", "SYNCBROK_PROT", "SYNCBROK_PORT")
 

@@ -14,7 +14,7 @@ from syncbrok.log.layout import HEADER_BYTES
 
 @pytest.mark.parametrize(("length", "upto"), [(HEADER_BYTES - 4, HEADER_BYTES - 4), (500, 60), (70_000, 40), (1, 1)])
 def test_each_changed_byte_is_put_right(length: int, upto: int, seed: int) -> None:
-    """RULES 27: the header of a damaged record says whose it was."""
+    """RULES 28: the header of a damaged record says whose it was."""
     chance = random.Random(seed)
     data = chance.randbytes(length)
     for _ in range(50):
@@ -25,7 +25,7 @@ def test_each_changed_byte_is_put_right(length: int, upto: int, seed: int) -> No
 
 
 def test_more_than_a_byte_is_not_put_right(seed: int) -> None:
-    """RULES 27: nothing is believed that no checksum vouches for."""
+    """RULES 28: nothing is believed that no checksum vouches for."""
     chance = random.Random(seed)
     data = chance.randbytes(HEADER_BYTES - 4)
     for _ in range(300):
@@ -36,7 +36,7 @@ def test_more_than_a_byte_is_not_put_right(seed: int) -> None:
 
 
 def test_damage_behind_the_bytes_asked_for_changes_nothing(seed: int) -> None:
-    """RULES 27: what a content has lost is not made good in the part before it."""
+    """RULES 28: what a content has lost is not made good in the part before it."""
     chance = random.Random(seed)
     data = chance.randbytes(200)
     wrong = bytearray(data)

@@ -206,7 +206,7 @@ def test_a_sidecar_is_not_trusted_over_its_segment(journal: Journal, tmp_path: P
 
 
 def test_damage_of_a_message_does_not_stop_a_start(journal: Journal, tmp_path: Path) -> None:
-    """RULES 27: whatever byte of a message rots, the start goes on with what the log still tells of it, which is all
+    """RULES 28: whatever byte of a message rots, the start goes on with what the log still tells of it, which is all
     but its content: the state is the same."""
     publish(journal)
     expected = told(journal.replay_runs())
@@ -225,7 +225,7 @@ def test_damage_of_a_message_does_not_stop_a_start(journal: Journal, tmp_path: P
 
 
 def test_damage_of_anything_else_is_refused(journal: Journal, tmp_path: Path) -> None:
-    """RULES 27: without an outcome, a queue or a subscriber nobody can tell how things stood. The error names file and
+    """RULES 28: without an outcome, a queue or a subscriber nobody can tell how things stood. The error names file and
     place; a reader that begins behind the damage, as from a checkpoint, does not meet it."""
     publish(journal)
     journal.close()
@@ -246,7 +246,7 @@ def test_damage_of_anything_else_is_refused(journal: Journal, tmp_path: Path) ->
 
 
 def test_a_header_that_is_beyond_knowing_is_of_no_kind(journal: Journal, tmp_path: Path) -> None:
-    """RULES 27: where nobody can tell that it was a message, it may have been anything."""
+    """RULES 28: where nobody can tell that it was a message, it may have been anything."""
     publish(journal)
     journal.close()
     path = sorted((tmp_path / "log").glob("*.log"))[1]

@@ -190,7 +190,7 @@ def test_an_earlier_segment_without_its_seal_is_refused(log: Path) -> None:
 
 
 def test_what_rots_at_the_ends_of_a_segment_costs_nothing(log: Path) -> None:
-    """RULES 27: a seal and a segment's own header say what its records and its neighbours say too. (Of its snapshot
+    """RULES 28: a seal and a segment's own header say what its records and its neighbours say too. (Of its snapshot
     no more is asked here than that it is there.)"""
     path = segment.segment_path(log, 6)
     whole = path.read_bytes()
@@ -201,7 +201,7 @@ def test_what_rots_at_the_ends_of_a_segment_costs_nothing(log: Path) -> None:
 
 
 def test_a_segment_of_another_log_is_refused_though_its_header_is_damaged(log: Path) -> None:
-    """RULES 27: a header is put right only where one byte of it has changed, and is compared as ever then."""
+    """RULES 28: a header is put right only where one byte of it has changed, and is compared as ever then."""
     path = segment.segment_path(log, 6)
     whole = path.read_bytes()
     path.write_bytes(whole[:24] + bytes(16) + whole[40:])

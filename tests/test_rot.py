@@ -1,5 +1,5 @@
 """A real broker on a log that rots on the disk: in every kind of record and every part of it, in the segment's ends, in
-sidecars and checkpoints; while it runs, and across starts with and without them (RULES 27).
+sidecars and checkpoints; while it runs, and across starts with and without them (RULES 28).
 
 What is judged, and by whom: ``tests/support/rotting.py``, which imports nothing of the broker. ``make soak
 ARGS="--what rot"`` does the same with new bits for as long as asked.
@@ -64,7 +64,7 @@ def judged(judge: Judge) -> None:
 
 
 def test_messages_rot_beside_a_running_broker(story: Story, tmp_path: Path, seed: int) -> None:
-    """RULES 27: while it runs and across a kill the same is answered, nobody's publish ends the broker, and what is
+    """RULES 28: while it runs and across a kill the same is answered, nobody's publish ends the broker, and what is
     lost ends as a dead letter with its children by policy."""
     turned = some_messages(story, seed)
     storage = copied(story, tmp_path, [])
@@ -87,7 +87,7 @@ def test_messages_rot_beside_a_running_broker(story: Story, tmp_path: Path, seed
 
 @pytest.mark.parametrize("gone", [("*.idx",), ("checkpoint*",), ("checkpoint*", "*.idx")])
 def test_a_start_on_messages_that_have_rotted(story: Story, tmp_path: Path, seed: int, gone: tuple[str, ...]) -> None:
-    """RULES 27: with and without checkpoint and sidecars the same is kept, released and answered."""
+    """RULES 28: with and without checkpoint and sidecars the same is kept, released and answered."""
     turned = some_messages(story, seed)
     judge = Judge(story, turned)
     with story.broker(copied(story, tmp_path, turned, *gone)) as broker:
@@ -101,7 +101,7 @@ def test_a_start_on_messages_that_have_rotted(story: Story, tmp_path: Path, seed
 
 @pytest.mark.parametrize("gone", [(), ("checkpoint*", "*.idx")])
 def test_retention_ends_what_it_cannot_carry(story: Story, tmp_path: Path, seed: int, gone: tuple[str, ...]) -> None:
-    """RULES 27: a message that has not ended and cannot be read ends by a row before its segment goes."""
+    """RULES 28: a message that has not ended and cannot be read ends by a row before its segment goes."""
     turned = some_messages(story, seed)
     judge = Judge(story, turned, dropped=True)
     storage = copied(story, tmp_path, turned, *gone)
@@ -120,7 +120,7 @@ def _lost_rows(storage: Path) -> set[int]:
 
 @pytest.mark.parametrize("gone", [(), ("checkpoint*", "*.idx")])
 def test_what_was_carried_along_rots(carried: Story, tmp_path: Path, seed: int, gone: tuple[str, ...]) -> None:
-    """RULES 27: the record that carries a message is a message's too."""
+    """RULES 28: the record that carries a message is a message's too."""
     turned = some_messages(carried, seed)
     judge = Judge(carried, turned)
     with carried.broker(copied(carried, tmp_path, turned, *gone)) as broker:
@@ -141,7 +141,7 @@ def others(story: Story, seed: int) -> list[Hit]:
 
 
 def test_what_is_no_message_needs_a_checkpoint(story: Story, tmp_path: Path, seed: int) -> None:
-    """RULES 27: with a checkpoint that covers them the broker runs on, says so, and keeps such a checkpoint: twice, so
+    """RULES 28: with a checkpoint that covers them the broker runs on, says so, and keeps such a checkpoint: twice, so
     that one of the two may rot as well."""
     turned = others(story, seed)
     judge = Judge(story, turned)
@@ -159,7 +159,7 @@ def test_what_is_no_message_needs_a_checkpoint(story: Story, tmp_path: Path, see
 
 
 def test_without_one_the_start_is_refused(story: Story, tmp_path: Path, seed: int) -> None:
-    """RULES 27: the error names file and offset. (Each kind alone: ``test_damage_of_anything_else_is_refused``.)"""
+    """RULES 28: the error names file and offset. (Each kind alone: ``test_damage_of_anything_else_is_refused``.)"""
     for hit in random.Random(seed).sample(others(story, seed), 2):
         storage = copied(story, tmp_path / str(hit.record and hit.record.kind), [hit], "checkpoint*")
         broker = story.broker(storage)
@@ -170,7 +170,7 @@ def test_without_one_the_start_is_refused(story: Story, tmp_path: Path, seed: in
 
 
 def test_checkpoints_and_sidecars_rot(story: Story, tmp_path: Path, seed: int) -> None:
-    """RULES 27: what rots in them costs time and nothing else."""
+    """RULES 28: what rots in them costs time and nothing else."""
     chance = random.Random(seed)
     storage = copied(story, tmp_path, [])
     judge = Judge(story, [])

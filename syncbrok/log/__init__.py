@@ -140,7 +140,7 @@ A record that cannot be read is a **torn tail** only if it is in the last segmen
 sequence is above the watermark, and no later valid record has a ``synced_through`` that covers it (the table stands in
 ``verdict``). Then, and for the records of a unit whose last record is missing, the tail is saved as ``.broken`` and
 cut. In a sealed segment that another one follows, a record that cannot be read costs itself: see ``damage``, and
-RULES 27 for what a start makes of it. Everything else is corruption: the broker refuses to start and names file, offset
+RULES 28 for what a start makes of it. Everything else is corruption: the broker refuses to start and names file, offset
 and sequences.
 
 The limit of this: damage done to the last batches after they were written, before the watermark moved over them (it

@@ -1,4 +1,4 @@
-"""Ends what has not ended and cannot be read any more, before the segment goes that it stood in (RULES 27)."""
+"""Ends what has not ended and cannot be read any more, before the segment goes that it stood in (RULES 28)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial

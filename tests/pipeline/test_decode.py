@@ -277,7 +277,7 @@ def test_a_sealed_segment_comes_in_pieces(story_log: Log) -> None:
 
 
 def test_a_gap_stands_in_the_place_of_a_damaged_message(story_log: Log) -> None:
-    """RULES 27: what the broker survives does not stop a reader: the message that is hit is missing, and among the
+    """RULES 28: what the broker survives does not stop a reader: the message that is hit is missing, and among the
     facts a gap names it, as salvage would leave it. Everything else is read as it was."""
     whole = {kind: expected(story_log, kind) for kind in schema.KINDS}
     path = Path(story_log.segments[0].path)

@@ -80,7 +80,7 @@ def test_columns_and_filters_give_the_same_rows(spark: SparkSession, real_log: R
 
 def test_damage_and_mistakes_are_named(spark: SparkSession, tmp_path: Path) -> None:
     """What is wrong, where, and what to do stands in the error that Spark shows. A message that is damaged is no error
-    (RULES 27): it is missing."""
+    (RULES 28): it is missing."""
     journal = open_journal(tmp_path)
     publish(journal, 20)
     roll(journal)

@@ -10,18 +10,19 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tests.soak
-from tests.soak import crash, disk, overload, rot
+from tests.soak import crash, disk, everything, overload, rot
 
 Round = Callable[[Path, int], tuple[str, list[str]]]
 """One attack in an empty directory, with this seed: what was done, and what is wrong."""
 ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]] = {
     "crash": crash.rounds,
+    "everything": everything.rounds,
     "rot": rot.rounds,
     "overload": overload.rounds,
 }
 
 
-_TOLD = (("crash", crash), ("rot", rot), ("overload", overload), ("disk", disk))
+_TOLD = (("crash", crash), ("everything", everything), ("rot", rot), ("overload", overload), ("disk", disk))
 
 
 def main() -> int:

@@ -184,29 +184,35 @@ def story(broker: Broker) -> list[Answered]:
 
 
 def ordeal(prepared: Path, before: Sequence[Answered], storage: Path, fault: Fault, subscriber: Recorder) -> list[str]:
-    """What is wrong, in words; nothing: all promises were kept."""
+    """What is wrong, in words; nothing: all promises were kept. ``storage`` is made of ``prepared``, and gone after."""
     shutil.copytree(prepared, storage)
-    wrong: list[str] = []
-    with serving(storage, fault) as broker:
+    try:
         published = list(before)
+        wrong = list(suffer(storage, fault, published)) or list(judge(storage, published, subscriber))
+    finally:
+        shutil.rmtree(storage, ignore_errors=True)
+    return [f"{fault}: {one}" for one in wrong]
+
+
+def suffer(storage: Path, fault: Fault, published: list[Answered]) -> Iterator[str]:
+    """What is wrong with how a broker with the fault ends. What it answered is added to ``published``."""
+    with serving(storage, fault) as broker:
         try:
             if broker.ready():
                 published += story(broker)
             gives_up = any(one.status in (0, 503) for one in published)
             code = broker.process.wait(90.0) if gives_up else broker.end()
         except (TimeoutError, AssertionError, subprocess.TimeoutExpired) as problem:
-            return [f"{fault}: it hangs: {problem!r}\n{broker.said()[-2_000:]}"]
+            yield f"it hangs: {problem!r}\n{broker.said()[-2_000:]}"
+            return
         said = broker.said()
         last_words = said[said.rfind("\nsyncbrok:") + 1 :] if code else ""
         if code not in fault.codes:
-            wrong.append(f"ended with {code}: {last_words or said[-1_500:]}")
+            yield f"ended with {code}: {last_words or said[-1_500:]}"
         elif code and str(storage) not in last_words and "the log" not in last_words:
-            wrong.append(f"ended with {code} and does not say where: {last_words}")
+            yield f"ended with {code} and does not say where: {last_words}"
         if "a defect" in said or "cannot listen" in said:
-            wrong.append(f"blames something else: {last_words or said[-1_500:]}")
-    wrong += judge(storage, published, subscriber)
-    shutil.rmtree(storage, ignore_errors=True)
-    return [f"{fault}: {one}" for one in wrong]
+            yield f"blames something else: {last_words or said[-1_500:]}"
 
 
 def judge(storage: Path, published: Sequence[Answered], subscriber: Recorder) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A story on a real broker, copies of its log that rot, and the judge of what a broker makes of one.
 
 Nothing of the broker is imported: it is a process that is asked over HTTP, its log is read by the format (``rot``), and
-what must come of each message is worked out here from what was published and which record was hit. The rule (RULES 27):
+what must come of each message is worked out here from what was published and which record was hit. The rule (RULES 28):
 damage in a sealed segment costs the records it hit and no others, it is named, and what is kept, released or answered
 is the same with and without checkpoint and sidecars.
 """

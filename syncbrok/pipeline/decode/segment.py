@@ -55,7 +55,7 @@ class OpenSegment(Piece):
     ) -> None:
         """Raises ``LogCorrupt``, and ``Gone`` where retention has unlinked the file. ``hint``: see ``Slice``. A sealed
         file that is longer than ``read_bytes_max`` is mapped. ``gaps``: where only messages are damaged, gaps stand in
-        their places (RULES 27)."""
+        their places (RULES 28)."""
         super().__init__(one, memoryview(b""), 0)
         self._uuid = uuid
         self._verify = verify
