@@ -16,6 +16,7 @@ settings.register_profile("syncbrok", deadline=None, print_blob=True)
 settings.load_profile("syncbrok")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side (``make test``) a file's tests stay together, since they share what is slow to make, and all of the
     pipeline's share one Spark."""
