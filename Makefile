@@ -25,7 +25,7 @@ serve: $(VENV)/.installed  ## start the broker on queues.yml, with its log in st
 	@exec $(BIN)/syncbrok serve $(ARGS)
 
 test: $(VENV)/.installed-dev  ## the whole test suite
-	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-pipeline: $(VENV)/.installed-dev  ## the Spark jobs' own tests, minutes each, which make test leaves out
 	@exec $(BIN)/python -m pytest -m slow tests/pipeline $(ARGS)

@@ -8,21 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support.process import ROOT, BrokerProcess
+from tests.support.process import BrokerProcess
 from tests.support.recorder import Recorder
 
 # A slow machine is not a failing test; the blob makes a failure repeatable elsewhere.
 settings.register_profile("syncbrok", deadline=None, print_blob=True)
 settings.load_profile("syncbrok")
-
-
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side (``make test``) a file's tests stay together, since they share what is slow to make, and all of the
-    pipeline's share one Spark."""
-    for item in items:
-        file = item.path.relative_to(ROOT / "tests")
-        item.add_marker(pytest.mark.xdist_group("spark" if file.parts[0] == "pipeline" else file.as_posix()))
 
 
 @pytest.fixture
