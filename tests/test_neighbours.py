@@ -1,104 +1,33 @@
-"""Messages read in one pass are what reading them one by one gives, and damage ends the pass.
+"""A subscriber or a consumer that takes all it can get, and a neighbour that goes on, on a real broker.
 
-Broken by hand to see these fail: a body whose checksum is not compared, flags read from the record before, a key cut
-off a byte too early.
+Each case stopped all delivery of all queues. What clients do that take all they can get: ``tests/test_overload.py``.
+``python -m tests.soak --what overload`` judges the times of those.
 """
 
-import random
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from syncbrok.log.codec import Decoded, decode, encode_batch
-from syncbrok.log.neighbours import plain_neighbours
-from syncbrok.model.facts import Fact, Outcome, Outcomes, Published, Reason, Row
-from syncbrok.model.message import ParentFailure, Scope
-from syncbrok.model.names import MessageId
+import pytest
 
+from tests.support.neighbours import CASES, MEMORY_BYTES, Neighbours, neighbours
 
-@dataclass
-class Records:
-    facts: list[Fact]
-    data: bytes
-    starts: list[int]
+ARRIVES_S = 2.0
+"""a message to a neighbour, on a machine that does other work; while the fault was there it never arrived"""
 
 
-def message(dice: random.Random, sequence: int, *, extras: bool) -> Published:
-    keyed = dice.random() < 0.3
-    return Published(
-        sequence,
-        dice.randrange(1 << 50),
-        MessageId(dice.randbytes(16)),
-        dice.randrange(1 << 32),
-        dice.randrange(1 << 60),
-        dice.randrange(1 << 32),
-        dice.choice(list(Scope)),
-        dice.choice(list(ParentFailure)),
-        tuple(MessageId(dice.randbytes(16)) for _ in range(dice.choice((0, 0, 0, 1, 3)))),
-        "a key" if extras and dice.random() < 0.5 else "",
-        dice.choice(("k", "naïve", "\udc80" * 9)) if keyed else "",
-        dice.randbytes(16) if keyed else b"",
-        0,
-        dice.randrange(1, 1 << 50) if extras else 0,
-        dice.choice(("", "text/plain", "naïve/ty\udc80pe")),
-        (("X-Trace", "é"),) if extras and dice.random() < 0.5 else (),
-        dice.randbytes(dice.choice((0, 5, 200, 5_000))),
-    )
+@pytest.fixture
+def street(tmp_path: Path) -> Iterator[Neighbours]:
+    with neighbours(tmp_path) as running:
+        yield running
 
 
-def records(dice: random.Random, count: int, *, plain: bool = False) -> Records:
-    facts: list[Fact] = []
-    for sequence in range(10, 10 + count):
-        kind = 0.0 if plain else dice.random()
-        if kind < 0.8:
-            facts.append(message(dice, sequence, extras=False))
-        elif kind < 0.9:
-            facts.append(message(dice, sequence, extras=True))
-        else:
-            row = Row(3, 1, 1, Outcome.DELIVERED, Reason.NONE, 200, 5, 0, 4, 7)
-            facts.append(Outcomes(sequence, 5, (row,)))
-    encoded = encode_batch(facts, batch=3, synced_through=2)
-    return Records(facts, encoded.data, [0, *encoded.ends[:-1]])
-
-
-def test_a_pass_reads_what_single_looks_read(seed: int) -> None:
-    """DESIGN 4: a record is what the specification says, however it is read; anything that is not a plain message, with
-    or without an idempotency key, ends the pass right before it."""
-    dice = random.Random(seed)
-    for _ in range(200):
-        written = records(dice, dice.randrange(1, 30))
-        first = dice.randrange(len(written.facts))
-        count = dice.randrange(1, 40)
-        found: list[Published] = []
-        at = plain_neighbours(written.data, written.starts[first], 10 + first, count, found)
-        expected = []
-        for fact in written.facts[first : first + count]:
-            if not isinstance(fact, Published) or fact.expires_us:
-                break
-            expected.append(fact)
-        assert found == expected
-        assert [type(one) for one in found] == [Published] * len(found)
-        assert at == [*written.starts, len(written.data)][first + len(found)]
-
-
-def test_every_damaged_byte_is_noticed(seed: int) -> None:
-    """DESIGN 4: both checksums of every record are verified, so that a record that rots is never delivered."""
-    dice = random.Random(seed)
-    written = records(dice, 4, plain=True)
-    for at in range(len(written.data)):
-        data = bytearray(written.data)
-        data[at] ^= 1 << dice.randrange(8)
-        found: list[Published] = []
-        stop = plain_neighbours(bytes(data), 0, 10, 4, found)
-        damaged = sum(1 for start in written.starts if start <= at) - 1
-        assert found == written.facts[:damaged]
-        assert stop == written.starts[damaged]
-        assert not isinstance(decode(bytes(data), stop), Decoded)
-
-
-def test_a_record_of_another_sequence_or_cut_short_ends_it() -> None:
-    """What stands at a place must be what the index says stands there, and whole."""
-    written = records(random.Random(1), 5, plain=True)
-    found: list[Published] = []
-    assert plain_neighbours(written.data, 0, 11, 5, found) == 0
-    assert not found
-    assert plain_neighbours(written.data[:-1], 0, 10, 9, found) == written.starts[4]
-    assert len(found) == 4
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_neighbours_go_on(street: Neighbours, case: Callable[[Neighbours], None]) -> None:
+    """RULES 15, DESIGN 1, bounded: whatever one subscriber or consumer does not give back, its neighbours go on, memory
+    stays within 64 MiB (and what is read ahead), and nothing of it is a failed attempt."""
+    street.latencies_s(3)
+    before_bytes = street.broker.resident_bytes()
+    case(street)
+    assert max(street.latencies_s(10)) < ARRIVES_S
+    assert street.broker.resident_bytes() < before_bytes + MEMORY_BYTES
+    assert street.failed() == 0

@@ -80,9 +80,9 @@ window_default = 64
 window_max = 10_000
 history_ahead_max = 2_048
 attempts_in_flight_max = 20_000
-bytes_in_flight_max = 96 * MIB
-"""content of attempts that are out and of leases that are not written yet; a single subscriber gets 42 MiB of it"""
-content_uncharged_bytes = 4 * KIB
+bytes_in_flight_max = 64 * MIB
+"""content of attempts that are out and of leases that are not written yet; a single subscriber gets 28 MiB of it"""
+content_uncharged_bytes = 2 * KIB
 """smaller contents are paid with their attempt: counting each would cost the hot path more than it saves"""
 leases_max = 50_000
 """messages lent to those who come for them; a single group gets ``window_max``"""
