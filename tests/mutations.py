@@ -32,6 +32,22 @@ class Mutation(NamedTuple):
 
 MUTATIONS = (
     Mutation(
+        "the file of secrets is not fsynced",
+        "durable",
+        "syncbrok/space/vault.py",
+        "        file.flush()\n        os.fsync(file.fileno())\n",
+        "        file.flush()\n",
+        ("tests/test_power_loss_space.py",),
+    ),
+    Mutation(
+        "the copy in the archive is not fsynced",
+        "durable",
+        "syncbrok/log/retention.py",
+        "        os.fsync(target.fileno())\n",
+        "",
+        ("tests/test_power_loss_space.py",),
+    ),
+    Mutation(
         "a write is not fsynced",
         "durable",
         "syncbrok/log/segment.py",

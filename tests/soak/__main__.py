@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import tests.soak
-from tests.soak import crash, disk, everything, overload, rot
+from tests.soak import crash, disk, everything, overload, power, rot
 
 Round = Callable[[Path, int], tuple[str, list[str]]]
 """One attack in an empty directory, with this seed: what was done, and what is wrong."""
@@ -19,10 +19,18 @@ ROUNDS: dict[str, Callable[[argparse.Namespace], AbstractContextManager[Round]]]
     "everything": everything.rounds,
     "rot": rot.rounds,
     "overload": overload.rounds,
+    "power": power.rounds,
 }
 
 
-_TOLD = (("crash", crash), ("everything", everything), ("rot", rot), ("overload", overload), ("disk", disk))
+_TOLD = (
+    ("crash", crash),
+    ("everything", everything),
+    ("rot", rot),
+    ("overload", overload),
+    ("power", power),
+    ("disk", disk),
+)
 
 
 def main() -> int:

@@ -143,7 +143,7 @@ def after_power_loss(events: list[Event], dice: random.Random) -> dict[str, byte
             continue
         content = contents.setdefault(event.file, bytearray())
         if event.what == "write":
-            _write(content, event, durable[number], likely, dice)
+            write_sectors(content, event, durable[number], likely, dice)
         elif event.what in ("size", "room") and (durable[number] or dice.random() < likely):
             if event.what == "size":
                 del content[event.offset :]
@@ -151,7 +151,8 @@ def after_power_loss(events: list[Event], dice: random.Random) -> dict[str, byte
     return {name: bytes(contents.get(file, b"")) for name, file in names.items()}
 
 
-def _write(content: bytearray, event: Event, durable: bool, likely: float, dice: random.Random) -> None:
+def write_sectors(content: bytearray, event: Event, durable: bool, likely: float, dice: random.Random) -> None:
+    """A write of which, unless it is durable, each sector is there or not."""
     end = event.offset + len(event.data)
     at = event.offset
     while at < end:
