@@ -1,6 +1,5 @@
 """A Space whose machine loses its power: a life that is recorded, what it promised, and the judge of what is left."""
 
-import asyncio
 import base64
 import random
 import shutil
@@ -180,11 +179,9 @@ async def judged(life: Life, moment: int, root: Path, *, losses: list[bytes]) ->
                 if sent.accepted <= moment:
                     wrong += await _judge_message(running, sent, moment, answered, root, young)
             wrong += _judge_secret(running, life, moment)
-            if any(sent.accepted <= moment for sent in life.sent.values()):
-                fresh = await running.publish(QUEUE, b"good, after the loss")
-                await running.ended(fresh)
-            # Its own retention begins with the start. In half of the states it is cut short here, by the drain.
-            await asyncio.sleep(random.Random(moment).choice((0.0, 0.02)))
+            # Its retention, which begins with the start, is cut short by the drain in half of the states.
+            for _ in range(random.Random(moment).choice((1, 16)) if life.secrets[0][1] <= moment else 0):
+                await running.ended(await running.publish(QUEUE, b"good, after the loss"))
     except SyncbrokError as refused:
         wrong.append(f"the start is refused: {refused!r} {refused.detail}")
     return wrong
@@ -255,7 +252,7 @@ def _judge_secret(running: Running, life: Life, moment: int) -> list[str]:
 
 async def loses_power_twice(life: Life, root: Path, dice: random.Random) -> list[str]:
     """One moment, one state of the disk, and another while the Space recovers from it; what is wrong."""
-    moment = dice.randrange(len(life.events) + 1)
+    moment = dice.randrange(life.clock[0][0], len(life.events) + 1)
     in_order = dice.random() < 0.5
     first, second = root / "first", root / "second"
     restore_tree(tree_after_power_loss(life.events[:moment], dice, in_order=in_order), first)
