@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import orjson
@@ -15,7 +16,7 @@ from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Outcomes, PublishedRun, QueueSet, Reason, SubscriberSet
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
-from tests.support.journals import START_US
+from tests.support.journals import START_US, open_journal, publish
 
 UUID = bytes(range(16))
 PARTS = {"scheduler": b"state" * 1_000, "queues": b"", "a-name-of-thirty-two-characters-": b"\0\xff"}
@@ -158,3 +159,17 @@ def test_a_checkpoint_of_another_version_is_refused(declared: list[QueueSet | Su
     state = orjson.loads(parts["state"])
     with pytest.raises(ValueError, match="version"):
         Scheduler().restore({**parts, "state": orjson.dumps(state | {"version": 1})}, declared)
+
+
+def test_two_that_are_saved_at_once_are_both_whole(tmp_path: Path) -> None:
+    """DESIGN 4: a shutdown makes its checkpoint while the one before it may still be on its way in another thread. One
+    comes after the other, and neither fails for it."""
+    journal = open_journal(tmp_path)
+    publish(journal)
+    through = journal.durable_sequence
+    with ThreadPoolExecutor(4) as threads:
+        saving = [threads.submit(journal.save_checkpoint, through, PARTS) for _ in range(60)]
+        for one in saving:
+            one.result()
+    assert journal.load_checkpoint() == (through, PARTS)
+    journal.close()

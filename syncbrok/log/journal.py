@@ -80,6 +80,7 @@ class Journal:
         self._reserve = Reserve(directory, options.reserve_bytes)
         self._changing = Lock()
         """held while the watermark or the set of segments changes: two threads may (writer, retention)"""
+        self._saving = Lock()
         self._watermark = Watermark(directory)
         self._marked_us = 0
         self._oldest = recovered.mark.oldest if recovered.mark else 0
@@ -343,7 +344,8 @@ class Journal:
         """Replace the checkpoint by one of the state after ``through``. Raises ``OSError`` or ``LogFailed``."""
         record_crc = self._crc_of_record(through)
         if record_crc is not None and through <= self.durable_sequence:
-            checkpoint.save(self._directory, self.uuid, through, record_crc, parts)
+            with self._saving:  # two would write into the same unfinished file
+                checkpoint.save(self._directory, self.uuid, through, record_crc, parts)
 
     def load_checkpoint(self) -> tuple[int, dict[str, bytes]] | None:
         """(through, parts) of the newest checkpoint that fits this log."""
