@@ -1,10 +1,9 @@
 """Pulling over HTTP: for consumers that cannot be called. Messages are lent, and each lease is answered by its name."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import orjson
 from aiohttp import web
 
 from syncbrok.frontends.over_http import render
@@ -14,7 +13,6 @@ from syncbrok.frontends.over_http.leases import Holder, LeaseOver, Leases, Lent,
 from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.queues import refuse_unknown
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.slices import in_slices
 from syncbrok.frontends.over_http.surface import ADMIN, CONSUME, Surface
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
@@ -46,26 +44,21 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
     leases.check(surface.view, queue, name)
     group = await leases.group(queue, SubscriberId(parse_subscriber_id(name)), str(start))
     lent = await group.pull(most, wait_s, lease_s, _holder(request).name)
-    shown = await in_slices(_shown(lent))
     if request.transport is None or request.transport.is_closing():  # it went while it waited, and knows of none
         group.give_back(lent)
-        lent, shown = [], []
+        lent = []
     elif not lent:
         leases.check_room(group)
     elif not client_of(request).may_ask():  # others of its client have been answered too much meanwhile
         group.give_back(lent)
         raise unread()
+    answer = render.json({"messages": [_shown(one) for one in lent]})
     group.written(lent)
-    return render.json({"messages": shown})
+    return answer
 
 
-def _shown(lent: Sequence[Lent]) -> Generator[None, None, list[orjson.Fragment]]:
-    """Each message as JSON: a megabyte of it takes some milliseconds."""
-    shown: list[orjson.Fragment] = []
-    for one in lent:
-        shown.append(orjson.Fragment(orjson.dumps({"lease": one.lease, **render.received(one.delivery)})))
-        yield
-    return shown
+def _shown(one: Lent) -> dict[str, Any]:
+    return {"lease": one.lease, **render.received(one.delivery)}
 
 
 def _holder(request: web.Request) -> Holder:
