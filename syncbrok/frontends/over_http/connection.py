@@ -216,9 +216,10 @@ class Connection(web.RequestHandler):
                 receiving.give_back(self.payer, more)
                 return
         self._admitted = True
-        if self._taken_by != self.payer:  # the beginning was its address's
-            receiving.give_back(self._taken_by, self._taken)
-            receiving.budget.take(self.payer, self._taken)
+        if self._taken_by != self.payer:  # the beginning, if that was counted, was its address's
+            if self._taken:
+                receiving.give_back(self._taken_by, self._taken)
+                receiving.budget.take(self.payer, self._taken)
             self._taken_by = self.payer
         self._taken += more
 
