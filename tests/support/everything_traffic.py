@@ -306,6 +306,8 @@ def life(storage: Path, seed: int, kills: int, between: Callable[[int], None] = 
             broker.kill()
             between(number)
             broker.start()
+        # A fast machine is through before chance has brought everything up once.
+        eventually_blocking(lambda: min(_so_far(ledger).values()) > 0, lambda: f"some of all in {_so_far(ledger)}", 60)
         ledger.over.set()
         for thread in (*publishers, operator):
             thread.join(80)
@@ -317,9 +319,17 @@ def life(storage: Path, seed: int, kills: int, between: Callable[[int], None] = 
             assert not thread.is_alive(), thread.name
         ends = {one.id: _end(broker, one.id) for one in ledger.asked}
         assert broker.terminate() == 0, broker.output()[-2_000:]
+    return _life(ledger, ends)
+
+
+def _so_far(ledger: Ledger) -> dict[str, int]:
+    return counts(_life(ledger, {}))
+
+
+def _life(ledger: Ledger, ends: dict[str, str | None]) -> Life:
     loose: frozenset[str] = frozenset()
     cancelled, poison = frozenset(ledger.cancelled), frozenset(ledger.poison)
-    return Life(SCOPES, SUBSCRIBERS, loose, ledger.asked, ledger.seen, ends, poison, cancelled)
+    return Life(SCOPES, SUBSCRIBERS, loose, list(ledger.asked), list(ledger.seen), ends, poison, cancelled)
 
 
 def _mend(broker: BrokerProcess, ledger: Ledger) -> None:
