@@ -16,6 +16,7 @@ from syncbrok.delivery.handler import Answer, Delivery
 from syncbrok.delivery.pool import IDLE_MAX_S
 from syncbrok.delivery.resolver import Address, DnsResolver
 from syncbrok.delivery.webhook import Webhook, WebhookStatistics
+from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 from tests.support.endpoint import HANG, TIME_US, Answers, Endpoint, Reply, delivery, reply, send, subscriber
 from tests.support.polling import eventually
@@ -211,6 +212,31 @@ async def test_cancelled_dials_answer_too(endpoint: Endpoint) -> None:
     await eventually(lambda: len(answers.all) == 10, "every attempt is answered")
     await webhook.close()
     assert len(answers.all) == 10
+
+
+async def opening(webhook: Webhook) -> None:
+    """The moment at which a connection has been made, and who dialled has not been told yet."""
+    async with asyncio.timeout(10.0):
+        while not webhook.statistics().connections:  # noqa: ASYNC110 - each turn of the loop is looked at
+            await asyncio.sleep(0)
+
+
+async def test_a_dial_cut_off_as_its_connection_opens_leaves_nothing(endpoint: Endpoint) -> None:
+    """A subscriber that is deleted at that moment: uvloop closes the connection and tells nobody. Its descriptor is
+    given back, and the handler closes; it counted as open for ever, and the broker waited for its end, with a core
+    busy, when it was to stop."""
+    descriptors = Budget("descriptors", 100)
+    webhook = Webhook(Guard(loopback_allowed=True), lambda _: (), descriptors=descriptors)
+    answers = Answers()
+    send(webhook, subscriber(endpoint.url), [delivery(i) for i in range(5)], answers.done)
+    await opening(webhook)
+    webhook.forget(1)
+    await eventually(lambda: not webhook.statistics().connections, "no connection counts as open")
+    await eventually(lambda: not descriptors.used, "each descriptor is given back")
+    await asyncio.wait_for(webhook.close(), 10.0)
+    assert (sorted(answers.given_back), answers.all) == (list(range(5)), [])
+    await eventually(lambda: not endpoint.open, "the endpoint sees the end of the connections")
+    assert not endpoint.requests
 
 
 # -- the guard, at the socket -----------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The same promises on uvloop, which the broker runs on: its transports are not asyncio's."""
 
+import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -38,6 +39,19 @@ def test_on_uvloop(scenario: Scenario, request: pytest.FixtureRequest) -> None:
             given = {"webhook": webhook, "endpoint": endpoint, "certificate": path}
             await scenario(**{name: given[name] for name in wanted})
             await webhook.close()
+
+    uvloop.run(run())
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_closing_at_any_moment(turns: int) -> None:
+    """``test_webhook_connections`` has it: each attempt is answered once, and the handler closes."""
+
+    async def run() -> None:
+        async with Endpoint() as endpoint:
+            await asyncio.wait_for(
+                test_webhook_connections.test_closing_at_any_moment_answers_everything_once(endpoint, turns), 10.0
+            )
 
     uvloop.run(run())
 

@@ -159,6 +159,13 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self.lost:
             self._transport.abort()
 
+    def cut_off(self) -> None:
+        """The dial for it came to nothing. If it was opened all the same, and the dial was cancelled before being told
+        so, uvloop has closed the transport and calls ``connection_lost`` no more; asyncio does, and is not heard."""
+        if self._transport is not None:
+            self.close()
+            self.connection_lost(None)
+
     def time_out(self) -> None:
         """Its exchange has reached its deadline."""
         assert self.delivery is not None
@@ -203,6 +210,8 @@ class Connection(asyncio.Protocol):
             self._pool.discard(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.lost:
+            return
         self.lost = True
         pool, reader = self._pool, self._reader
         pool.discard(self)

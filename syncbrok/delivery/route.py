@@ -245,16 +245,21 @@ class Route:
         return max(eager, overdue)
 
     async def _connect(self, made: list[Connection]) -> Connection:
-        """Whatever becomes of it, ``made`` has what was made."""
+        """Whatever becomes of it, ``made`` has what was made; it is open only where it is returned."""
         pool = self.pool
 
         def protocol() -> Connection:
             made.append(Connection(pool))
             return made[-1]
 
-        async with asyncio.timeout(self._timeout_s):
-            addresses = await pool.dialler.resolve(pool.target)
-            return await pool.dialler.connect(pool.target, addresses, protocol)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                addresses = await pool.dialler.resolve(pool.target)
+                return await pool.dialler.connect(pool.target, addresses, protocol)
+        except BaseException:
+            for connection in made:
+                connection.cut_off()
+            raise
 
     def _dialled(self, dial: "asyncio.Task[Connection]") -> None:
         """What came of a dial, however it ended: cancelled before it began, for instance."""
