@@ -25,6 +25,7 @@ FAULTS = (
     Fault("rename", "ENOSPC", "1+"),  # of a segment that is dropped: ended the broker
     Fault("fsync", "EIO", "2"),
     Fault("unlink", "ENOSPC", "1+"),
+    Fault("ftruncate", "ENOSPC", "2"),  # giving back what a sealed segment did not use: ended the broker
 )
 
 

@@ -306,28 +306,33 @@ class ActiveSegment:
     def cut_back(self) -> None:
         """Take away what stands behind ``end``, for good: what was refused must not come back after a crash."""
         self._uncut = True
+        self._truncate(self.end)
+        self._sync_length()
+        self._uncut = False
+
+    def _truncate(self, length: int) -> None:
         try:
-            os.ftruncate(self._descriptor, self.end)
+            os.ftruncate(self._descriptor, length)
         except OSError as problem:
             raise files.write_problem(problem, self.path) from problem
+
+    def _sync_length(self) -> None:
         try:
             os.fsync(self._descriptor)
         except OSError as problem:
             raise LogFailed(f"cutting {self.path} back to {self.end} failed: {problem.strerror}") from problem
-        self._uncut = False
 
     def sync(self) -> None:
         files.sync(self._descriptor, self.path)
 
     def seal(self, sequence: int, time_us: int, batch: int, synced_through: int) -> SegmentInfo:
-        """Write the seal, give back the room that was not used. Raises ``LogFull`` (nothing has changed) or
+        """Give back the room that was not used, write the seal. Raises ``LogFull`` (nothing has changed) or
         ``LogFailed``."""
+        # First the room: where a file system wants some to give some back, no seal stands in the middle of a file yet.
+        self._truncate(self.end + SEAL_BYTES)
         fact = SegmentSealed(sequence, time_us, self.records, self.crc)
         self.append(encode(fact, batch=batch, synced_through=synced_through), 1, time_us)
-        try:
-            self.cut_back()  # its fsync makes the seal durable too
-        except LogFull as problem:
-            raise LogFailed(problem.detail) from problem  # the seal stands there, and not at the end of the file
+        self._sync_length()  # the seal is durable too
         self.close()
         return self.info(sequence)._replace(sealed=True)
 

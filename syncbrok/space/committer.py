@@ -351,22 +351,25 @@ class Committer:
         draft.refuse(partial(no_room, error))
         for undo in draft.undo:
             undo()
-        if not self._full:
-            _log.error("syncbrok.space.log_full", extra={"detail": error.detail})
-        self._set_full()
+        self._set_full(error.detail)
         if draft.essential:
             self._suspend(True)
         self._rows.hurry = True
         self._begin()
 
-    def _set_full(self) -> None:
+    def _set_full(self, detail: str) -> None:
+        if not self._full:
+            _log.error("syncbrok.space.log_full", extra={"detail": detail})
         self._full = self._meters.full = True
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
         self._timers.start("room", _room_every_s, self._look_for_room)
 
     def _look_for_room(self) -> None:
         self._full = self._meters.full = not self._journal.has_room()
         if self._full:
-            self._set_full()
+            self._wait_for_room()
         else:
             _log.info("syncbrok.space.log_has_room", extra={"rows_waiting": len(self._rows)})
             self._rows.hurry = bool(self._rows)
@@ -421,7 +424,7 @@ class Committer:
     ) -> None:
         self._busy = False
         if isinstance(error, LogFull):
-            self._set_full()
+            self._set_full(error.detail)
         elif error is not None:
             self._rolls = asked  # refused with everything else
             raise error

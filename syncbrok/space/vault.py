@@ -6,7 +6,6 @@ when that fact is durable. A crash between leaves a secret that no fact counts; 
 """
 
 import base64
-import errno
 import logging
 import os
 import secrets
@@ -17,6 +16,7 @@ from typing import Final
 
 from syncbrok.delivery.signing import secret_key
 from syncbrok.log.descriptors import open_file
+from syncbrok.log.files import NO_ROOM
 from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull
 from syncbrok.model.message import Subscriber
 from syncbrok.model.units import SECRET_BYTES_MIN
@@ -172,7 +172,7 @@ def _write(path: Path, data: bytes) -> None:
     try:
         _replace(path, data)
     except OSError as problem:
-        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        if problem.errno in NO_ROOM:
             raise LogFull("no room on the disk for the file of secrets; nothing was kept") from problem
         raise
 

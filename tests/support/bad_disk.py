@@ -10,6 +10,7 @@ start on the same directory, without a fault, answers afterwards (DESIGN 1, INTE
 """
 
 import http.client
+import itertools
 import json
 import shutil
 import signal
@@ -27,6 +28,10 @@ from tests.support.recorder import Recorder
 CONFIG = "storage: {segment: 64KiB, reserve: 256KiB, retention: 2s}\n"
 CALLS = ("openat", "pwrite64", "write", "fdatasync", "fsync", "rename", "unlink", "fallocate", "ftruncate", "utimensat",
          "flock")  # fmt: skip
+READS = ("read", "pread64", "preadv")
+"""calls that need no room, whatever the disk says"""
+KINDS = (*itertools.product(CALLS, ("EIO", "ENOSPC"), ("", "+")), *itertools.product(READS, ("EIO",), ("", "+")))
+"""(call, error, and ``+`` where all later calls fail too)"""
 STOPPED, FULL, FAILED = 0, 73, 74
 BODY = bytes(range(256)) * 36
 _NAMES = ("", "lock", "watermark", "watermark.tmp", "reserve", "next.tmp", "secrets.json", "secrets.new",
