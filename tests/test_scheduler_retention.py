@@ -6,10 +6,10 @@ import pytest
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.order import check
-from syncbrok.model.facts import DELETED_SUBSCRIBER, Carried, Outcome, Outcomes, RearmedEntry, Reason
+from syncbrok.model.facts import DELETED_SUBSCRIBER, Carried, Gap, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
-from syncbrok.model.names import sequence_of
-from tests.support.factlog import BROKEN, OK, FactLog, log_with, some_answers, to
+from syncbrok.model.names import make_message_id, sequence_of
+from tests.support.factlog import BROKEN, KEY, OK, FactLog, log_with, some_answers, to
 
 LATER = RetryPolicy((60.0,), 0.0)
 
@@ -41,6 +41,18 @@ def test_a_child_in_a_younger_segment_waits_for_a_carried_parent() -> None:
     assert log.pump() == []
     log.later(60)
     assert to(log.pump()) == [(parent, 1), (child, 1)]
+    assert not check(log.facts)
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+@pytest.mark.parametrize("policy", list(ParentFailure))
+def test_a_child_that_stands_right_behind_what_salvage_lost_goes_out(policy: ParentFailure, scope: Scope) -> None:
+    """RULES 2 and 28: a parent whose record is lost counts as complete; nobody waits for it for ever."""
+    log = log_with(1)
+    lost = log.add(lambda sequence, now: Gap(sequence, now, sequence, sequence, "lost"))
+    log.ids[lost] = make_message_id(log.now_us // 1000, lost, KEY)
+    child = log.publish(1, lost, policy=policy, scope=scope)
+    assert to(log.pump()) == [(child, 1)]
     assert not check(log.facts)
 
 

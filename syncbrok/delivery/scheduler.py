@@ -33,6 +33,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import (
     Carried,
     FactOrRun,
+    Gap,
     Outcome,
     Outcomes,
     Published,
@@ -138,6 +139,8 @@ class Scheduler(Standing):
                 self._entrance.carried(fact)
             case SegmentOpened():
                 self._opened(fact)
+            case Gap():
+                self._ended_before(fact.last)  # of those that salvage could not save
             case _:
                 pass
         self._applied()
@@ -259,10 +262,14 @@ class Scheduler(Standing):
             if subscriber.number not in self.books.cursors:
                 self._subscriber_set(subscriber)
         ledger = self.books.ledger
-        ledger.newest = max(ledger.newest, fact.sequence)  # what lies before a log's first segment has ended
+        self._ended_before(fact.sequence)  # of those before the log's first segment
         for sequence, outcome in fact.bad:
             if sequence > self._inherited_through and not ledger.knows(sequence):
                 ledger.bad[sequence] = Bad(BAD_STATE[outcome], Reason.NONE, 0)
+
+    def _ended_before(self, sequence: int) -> None:
+        """A message up to there that the log does not tell of has ended: nobody waits for it."""
+        self.books.ledger.newest = max(self.books.ledger.newest, sequence)
 
     # -- attempts -----------------------------------------------------------------------------------------------------
 
