@@ -8,12 +8,16 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 SEGMENT_HEADER_BYTES = 128
 RECORD_HEADER_BYTES = 92
 _HEADER = struct.Struct("<4sBBHIIQ24x16s20x4x4x")
 _OF_ID = struct.Struct(">QQ")
 _ROW = struct.Struct("<Q38xBB")
 _CONTENT_LOST = 20
+_SIDECAR_HEAD_BYTES, _SIDECAR_ENTRY_BYTES, _SIDECAR_ARRAYS_AT = 96, 40, 6
+_SIDECAR_UUID_AT, _SIDECAR_REST_CRC_AT, _SIDECAR_HEAD_CRC_AT = 8, 88, 92
 MESSAGE, OUTCOMES, CARRIED, QUEUE_SET, SUBSCRIBER_SET, REARMED, OPENED, SEALED = 1, 2, 3, 4, 6, 9, 10, 11
 assert _HEADER.size == RECORD_HEADER_BYTES
 
@@ -84,3 +88,34 @@ def lost_rows(path: Path) -> set[int]:
             for message, _, reason in _ROW.iter_unpack(data[record.body_at : record.content_at]):
                 lost |= {message} if reason == _CONTENT_LOST else set()
     return lost
+
+
+# -- sidecars ----------------------------------------------------------------------------------------------------------
+
+
+def sidecar_parts(path: Path) -> dict[str, tuple[int, int]]:
+    """Where each part of a sidecar begins and ends: what it says of its arrays, and those."""
+    data = path.read_bytes()
+    arrays_at = _SIDECAR_HEAD_BYTES + 8
+    arrays_at += _SIDECAR_ENTRY_BYTES * struct.unpack_from("<H", data, _SIDECAR_ARRAYS_AT)[0]
+    return {"directory": (_SIDECAR_HEAD_BYTES, arrays_at), "arrays": (arrays_at, len(data))}
+
+
+def turn_every_word(path: Path, start: int, end: int, bit: int) -> None:
+    """One bit in every eight bytes of this part of a file."""
+    data = bytearray(path.read_bytes())
+    for at in range(start + bit // 8, end, 8):
+        data[at] ^= 1 << bit % 8
+    with path.open("r+b") as file:
+        file.write(data)
+
+
+def make_anothers(path: Path) -> None:
+    """The sidecar is whole, with all its checksums, and another log's: it says other things under the same name."""
+    turn_every_word(path, *sidecar_parts(path)["arrays"], 0)
+    data = bytearray(path.read_bytes())
+    data[_SIDECAR_UUID_AT] ^= 1
+    data[_SIDECAR_REST_CRC_AT:_SIDECAR_HEAD_CRC_AT] = crc32c(data[_SIDECAR_HEAD_BYTES:]).to_bytes(4, "little")
+    data[_SIDECAR_HEAD_CRC_AT:_SIDECAR_HEAD_BYTES] = crc32c(data[:_SIDECAR_HEAD_CRC_AT]).to_bytes(4, "little")
+    with path.open("r+b") as file:
+        file.write(data)

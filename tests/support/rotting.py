@@ -10,10 +10,12 @@ import json
 import random
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from tests.support import rot
 from tests.support.polling import eventually_blocking
@@ -21,6 +23,8 @@ from tests.support.process import BrokerProcess, Reply
 from tests.support.recorder import Recorder
 
 REFUSED = 65
+SHORT = "1s"
+"""a retention by which a start takes the sealed segments of a story"""
 SURVIVED = frozenset({rot.MESSAGE, rot.CARRIED, rot.SEALED})
 """kinds of records without which a start can tell how things stood"""
 _BALLAST = b"".join(b'{"content":"%s"}\n' % (b"x" * 100) for _ in range(400))
@@ -112,6 +116,13 @@ def seal(broker: BrokerProcess) -> None:
         assert broker.request("POST", "/v1/queues/ballast/messages:batch", _BALLAST, lines).status == 201
 
 
+def grow_old(storage: Path) -> None:
+    """Wait until the segments that are sealed now are older than ``SHORT``. A start that comes before finds nothing to
+    take, and the broker looks again only a minute later."""
+    sealed_s = rot.segments(storage)[-2].stat().st_mtime
+    eventually_blocking(lambda: time.time() - sealed_s > 1.0, "the sealed segments are older than the retention")
+
+
 def make_story(directory: Path, subscriber: Recorder, families: int = 2) -> Story:
     """A sealed segment with everything in it, a replay too; the broker has been stopped in good order."""
     story = Story(directory / "log", subscriber)
@@ -124,6 +135,7 @@ def make_story(directory: Path, subscriber: Recorder, families: int = 2) -> Stor
         eventually_blocking(lambda: list(story.storage.glob("*.idx")), "a sidecar")
         eventually_blocking((story.storage / "checkpoint").exists, "a checkpoint")
         assert broker.terminate() == 0
+    grow_old(story.storage)
     return story
 
 
@@ -132,13 +144,14 @@ def carried(story: Story, directory: Path) -> Story:
     now."""
     later = Story(directory / "carried", story.subscriber, [told for told in story.messages if told.open])
     shutil.copytree(story.storage, later.storage)
-    with later.broker(later.storage, "1s") as broker:
+    with later.broker(later.storage, SHORT) as broker:
         eventually_blocking(lambda: not (later.storage / f"{1:020d}.log").exists(), "the first segment gone")
         assert broker.terminate() == 0
     with later.broker(later.storage) as broker:
         seal(broker)
         eventually_blocking(lambda: len(list(later.storage.glob("*.idx"))) >= 1, "a sidecar")
         assert broker.terminate() == 0
+    grow_old(later.storage)
     return later
 
 
@@ -224,6 +237,24 @@ class Judge:
             self._expect(told, "its key again", reply, 409 if lost else 200, "first-lost" if lost else "")
             if reply.json().get("id") != told.id:
                 self.wrong.append(f"{told.content!r}: its key again answers {reply.body!r}")
+
+    def finds(self, broker: BrokerProcess) -> None:
+        """What is listed of a queue, found by a key and named as children is the same, whoever keeps tables of it."""
+        told = [one for one in self.story.messages if one.sequence not in self.lost]
+        for queue in ("held", "kids"):
+            listed = broker.request("GET", f"/v1/queues/{queue}/messages?limit=1000").json()["messages"]
+            self._same(f"messages of {queue}", listed, [one.id for one in told if one.queue == queue])
+        for one in told:
+            tree = broker.request("GET", f"/v1/messages/{one.id}/tree?direction=down&depth=1").json()["nodes"]
+            family = [one.id, *(child.id for child in told if one.id in child.parents)]
+            self._same(f"{one.content!r} and its children", tree, family)
+            if one.key:
+                found = broker.request("GET", f"/v1/messages?idempotency_key={quote(one.key)}").json()["messages"]
+                self._same(f"messages of the key {one.key}", found, [one.id])
+
+    def _same(self, what: str, answered: list[dict[str, Any]], ids: list[str]) -> None:
+        if [one["id"] for one in answered] != ids:
+            self.wrong.append(f"{what}: {len(answered)} are answered, which are not those {len(ids)} that there are")
 
     def adopts(self, broker: BrokerProcess) -> None:
         """Every message may still be named as a parent."""
@@ -325,7 +356,7 @@ def ordeal(story: Story, storage: Path, seed: int) -> tuple[str, list[str]]:
     done = f"{len(turned)} bits, {'running' if running else 'stopped'}, without {gone or 'nothing'}"
     if not running:
         _turn(storage, turned, gone)
-    broker = story.broker(storage, "1s" if dropped else "7d")
+    broker = story.broker(storage, SHORT if dropped else "7d")
     try:
         if needed and not running and "checkpoint*" in gone:
             return f"{done}, refused", _refusal(broker)
