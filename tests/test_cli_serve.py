@@ -171,9 +171,9 @@ def test_who_waits_is_told_when_the_broker_stops(tmp_path: Path) -> None:
         began = time.monotonic()
         assert broker.terminate() == 0
         assert time.monotonic() - began < 3
-        reply = waiting.result(1)
+        reply = waiting.result(10)
         assert (reply.status, reply.json()["state"]) == (202, "pending")
-        assert stream.result(1).status == 200
+        assert stream.result(10).status == 200
         broker.start()
         assert broker.request("GET", reply.headers["Location"]).json()["id"] == reply.json()["id"]
 

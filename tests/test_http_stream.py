@@ -28,7 +28,7 @@ from tests.support.polling import eventually
 from tests.support.spaces import Running, running_space
 from tests.support.wire import doors_of
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 @asynccontextmanager

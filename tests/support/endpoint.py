@@ -177,7 +177,7 @@ class Answers:
         else:
             self.all.append((delivery, answer))
 
-    async def wait_for(self, count: int, timeout_s: float = 10.0) -> list[Answer]:
+    async def wait_for(self, count: int, timeout_s: float = 30.0) -> list[Answer]:
         """The answers, once there are ``count``; more than that is a failure."""
         await eventually(lambda: len(self.all) >= count, f"{count} answers", timeout_s)
         assert len(self.all) == count

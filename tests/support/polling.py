@@ -14,7 +14,7 @@ T = TypeVar("T")
 _PAUSE_S = 0.005
 
 
-async def eventually(condition: Callable[[], T], what: str, timeout_s: float = 10.0) -> T:
+async def eventually(condition: Callable[[], T], what: str, timeout_s: float = 30.0) -> T:
     """The first true value of ``condition()``; fails the test after ``timeout_s``, naming ``what`` was awaited."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
@@ -23,7 +23,7 @@ async def eventually(condition: Callable[[], T], what: str, timeout_s: float = 1
     return value
 
 
-def eventually_blocking(condition: Callable[[], T], what: str | Callable[[], str], timeout_s: float = 10.0) -> T:
+def eventually_blocking(condition: Callable[[], T], what: str | Callable[[], str], timeout_s: float = 30.0) -> T:
     """As ``eventually``, for tests without an event loop. ``what`` may be a call that says how things stand."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):

@@ -20,7 +20,7 @@ from tests.support.spaces import Running, consumers_of, running_space
 
 RECORDED = Path(__file__).parents[1] / "wire"
 HOST = "127.0.0.1"
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Piece(NamedTuple):
