@@ -5,13 +5,13 @@
 
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.support import small_disk
 from tests.support.bad_disk import Answered, Broker, Fault, complete, ordeal, prepare, serving
 from tests.support.polling import eventually_blocking
 from tests.support.recorder import Recorder
@@ -25,6 +25,7 @@ FAULTS = (
     Fault("rename", "ENOSPC", "1+"),  # of a segment that is dropped: ended the broker
     Fault("fsync", "EIO", "2"),
     Fault("unlink", "ENOSPC", "1+"),
+    Fault("pread64", "EIO", "3"),
     Fault("ftruncate", "ENOSPC", "2"),  # giving back what a sealed segment did not use: ended the broker
 )
 
@@ -49,28 +50,12 @@ def test_a_disk_that_fails_at_one_call(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 4 MiB."""
-    directory = tmp_path / "disk"
-    directory.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", directory], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("a small file system can be mounted by root only")
-    yield directory
-    subprocess.run(["umount", "-l", directory], check=True)
-
-
-def fill(path: Path) -> None:
-    """Take all the room that is left."""
-    with path.open("ab", buffering=0) as filler:
-        for size in (1 << 16, 1 << 12):
-            try:
-                while filler.write(bytes(size)) == size:
-                    pass
-            except OSError:
-                continue
+    with small_disk.mounted(tmp_path / "disk") as directory:
+        if directory is None:
+            pytest.skip("a small file system can be mounted by root only")
+        yield directory
 
 
 def until_full(broker: Broker) -> list[Answered]:
@@ -81,21 +66,21 @@ def until_full(broker: Broker) -> list[Answered]:
     return published
 
 
-def test_a_whole_broker_on_a_small_disk(small_disk: Path) -> None:
+def test_a_whole_broker_on_a_small_disk(disk: Path) -> None:
     """RULES 27: 507 when the disk is full, nothing of it kept; an operator can delete a queue and let a subscriber go
     on; killed there it starts on the full disk; and with room all goes on by itself."""
-    storage = small_disk / "log"
+    storage = disk / "log"
     config = "storage: {segment: 64KiB, reserve: 128KiB}\n"
-    (small_disk / "filler").write_bytes(bytes(1_500_000))
+    (disk / "filler").write_bytes(bytes(1_500_000))
     with Recorder() as subscriber:
-        with serving(storage, config=config, beside=small_disk.parent) as broker:
+        with serving(storage, config=config, beside=disk.parent) as broker:
             assert broker.ready(), broker.said()
             for queue in ("q", "unused"):
                 assert broker.request("POST", "/v1/queues", {"name": queue})[0] == 201
             made = {"name": "s", "endpoint": subscriber.url, "paused": True}
             assert broker.request("POST", "/v1/queues/q/subscribers", made)[0] == 201
             published = until_full(broker)
-            fill(small_disk / "filler")
+            small_disk.fill(disk / "filler")
             assert published[-1].status == 507
             assert len(published) > 20
             assert broker.request("GET", "/healthz")[0] == 200
@@ -103,13 +88,13 @@ def test_a_whole_broker_on_a_small_disk(small_disk: Path) -> None:
             assert broker.request("POST", "/v1/queues", {"name": "new"})[0] == 507
             assert broker.request("POST", "/v1/queues", {"name": "q"})[0] == 200, "it is there alike"
             broker.end(signal.SIGKILL)
-        fill(small_disk / "filler")
-        with serving(storage, config=config, beside=small_disk.parent) as broker:
+        small_disk.fill(disk / "filler")
+        with serving(storage, config=config, beside=disk.parent) as broker:
             assert broker.ready(), broker.said()
             assert broker.publish("refused").status == 507
             assert broker.request("PATCH", "/v1/queues/q/subscribers/s", {"paused": False})[0] == 200
             eventually_blocking(lambda: len(subscriber.requests) >= 20, "deliveries go on from the reserve", 20)
-            (small_disk / "filler").unlink()
+            (disk / "filler").unlink()
             eventually_blocking(lambda: broker.publish("room").status in (200, 201), "there is room again", 20)
             wrong = list(complete(broker, [*published[:-1], Answered("refused", 507, "")], subscriber))
             assert not wrong, wrong

@@ -143,13 +143,25 @@ def others(story: Story, seed: int) -> list[Hit]:
     return [chance.choice(hits) for hits in of_kind.values()]
 
 
-def test_what_is_no_message_needs_a_checkpoint(story: Story, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("running", [False, True])
+def test_what_is_no_message_needs_a_checkpoint(story: Story, tmp_path: Path, seed: int, running: bool) -> None:
     """RULES 28: with a checkpoint that covers them the broker runs on, says so, and keeps such a checkpoint: twice, so
-    that one of the two may rot as well."""
+    that one of the two may rot as well. It runs on when they rot beside it, and a seal and the watermark with them."""
     turned = others(story, seed)
+    if running:
+        turned.append(next(hit for hit in rotting.hits(story.storage, random.Random(seed)) if rotting.is_seal(hit)))
     judge = Judge(story, turned)
-    storage = copied(story, tmp_path, turned)
+    storage = copied(story, tmp_path, [] if running else turned)
     with story.broker(storage) as broker:
+        if running:
+            for hit in turned:
+                hit.turn(storage)
+            rot.flip(storage / "watermark", 9)
+            judge.repeats(broker)
+            judge.answers(broker)
+            judge.adopts(broker)
+            broker.kill()
+            broker.start()
         judge.named(broker, len(turned))
         judge.answers(broker)
         eventually_blocking(lambda: broker.output().count("syncbrok.space.checkpoint_saved") >= 2, "both made anew")

@@ -1,18 +1,21 @@
-"""Every call of the disk fails, once and from then on, each in turn (``tests/test_disk_faults.py``; needs strace)."""
+"""Every call of the disk fails, once and from then on, each in turn; then a small disk is filled and emptied under a
+broker (``tests/test_disk_faults.py``; needs strace, and root to mount a disk)."""
 
 import itertools
 import os
+import random
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.support import bad_disk
+from tests.support import bad_disk, small_disk
 from tests.support.bad_disk import Answered, Fault
 from tests.support.recorder import Recorder
 
 Kind = tuple[str, str, str]
 """as in ``bad_disk.KINDS``"""
+_SMALL_DISKS = 20
 
 
 def every_call_fails(seconds: float = 3_600.0) -> int:
@@ -38,7 +41,7 @@ def every_call_fails(seconds: float = 3_600.0) -> int:
     print(f"{len(kept)} faults of the disk, {kept.count(False)} of them broke a promise")
     if time.monotonic() > deadline:
         print(f"the time was over at call number {k} of a kind; more --seconds try the later ones")
-    return int(not all(kept))
+    return int(not all(kept)) or _small_disks()
 
 
 def _kth_fails(
@@ -51,3 +54,16 @@ def _kth_fails(
     wrong = bad_disk.ordeal(prepared, before, storage, fault, subscriber)
     print(*wrong or [f"{fault}: ok"], sep="\n", flush=True)
     return bad_disk.was_hit(storage), wrong
+
+
+def _small_disks() -> int:
+    """1 where one of them broke a promise, which is printed."""
+    with Recorder() as subscriber:
+        for number in range(1, _SMALL_DISKS + 1):
+            seed = random.SystemRandom().randrange(2**32)
+            with tempfile.TemporaryDirectory() as directory:
+                done, wrong = small_disk.ordeal(Path(directory), subscriber, seed)
+            print(f"small disk {number}: seed {seed}, {done}", *wrong, sep="\n", flush=True)
+            if wrong:
+                return 1
+    return 0

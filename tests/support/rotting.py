@@ -185,6 +185,10 @@ def hits(storage: Path, chance: random.Random) -> Iterator[Hit]:
                     yield Hit(path, chance.randrange(start, end), chance.randrange(8), record)
 
 
+def is_seal(hit: Hit) -> bool:
+    return hit.record is not None and hit.record.kind == rot.SEALED
+
+
 def forget(storage: Path, *patterns: str) -> None:
     for pattern in patterns:
         for path in storage.glob(pattern):
