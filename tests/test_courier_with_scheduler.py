@@ -34,6 +34,7 @@ class Wiring:
             lambda _: webhook,
             self.read,
             lambda sequences: [self.message(sequence) if sequence % 2 else None for sequence in sequences],
+            lambda sequence: bool(sequence % 2),
             self.recorded,
             lambda number: Destination(self.subscribers[number], "q1", timeout_s),
             lambda: self.log.durable,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from syncbrok.delivery.read_ahead import BYTES_MAX, MESSAGES_MAX, ReadAhead
-from syncbrok.model.facts import Published
 from tests.support.endpoint import message
 
 
@@ -18,9 +17,8 @@ class Backlog:
     def upcoming(self, _subscriber: int, limit: int) -> Sequence[int]:
         return range(self.position, min(self.position + limit, self.n + 1))
 
-    def cached(self, sequences: Sequence[int]) -> list[Published | None]:
-        assert list(sequences) == sorted(sequences), "asked for in order"
-        return [message(sequence) if sequence >= self.cached_from else None for sequence in sequences]
+    def in_memory(self, sequence: int) -> bool:
+        return sequence >= self.cached_from
 
 
 def test_a_backlog_is_read_once_and_before_it_is_needed() -> None:
@@ -37,7 +35,7 @@ def test_a_backlog_is_read_once_and_before_it_is_needed() -> None:
             ahead.wanted.add(1)
         ahead.passed(1, sequence)
         if ahead.wanted:
-            chosen = ahead.choose(backlog.upcoming, backlog.cached, 256)
+            chosen = ahead.choose(backlog.upcoming, backlog.in_memory, 256)
             assert len(chosen) <= 256
             read += chosen
             ahead.keep({one: message(one) for one in chosen})
@@ -49,10 +47,10 @@ def test_what_is_in_memory_anyway_is_not_read() -> None:
     """Near the head of the log the newest batches are in memory."""
     ahead, backlog = ReadAhead(), Backlog(100, cached_from=40)
     ahead.wanted.add(1)
-    assert ahead.choose(backlog.upcoming, backlog.cached, 256) == list(range(1, 40))
+    assert ahead.choose(backlog.upcoming, backlog.in_memory, 256) == list(range(1, 40))
     backlog.position = 40
     ahead.wanted.add(1)
-    assert ahead.choose(backlog.upcoming, backlog.cached, 256) == []
+    assert ahead.choose(backlog.upcoming, backlog.in_memory, 256) == []
     assert not ahead.passed(1, 41)
 
 
@@ -60,9 +58,9 @@ def test_subscribers_share_a_run() -> None:
     """Many slow subscribers do not make a run longer, and each gets something."""
     ahead, backlog = ReadAhead(), Backlog(5_000)
     ahead.wanted.update(range(300))
-    assert len(ahead.choose(backlog.upcoming, backlog.cached, 256)) == 300
+    assert len(ahead.choose(backlog.upcoming, backlog.in_memory, 256)) == 300
     ahead.wanted.update((1, 2))
-    assert len(ahead.choose(backlog.upcoming, backlog.cached, 256)) == 256
+    assert len(ahead.choose(backlog.upcoming, backlog.in_memory, 256)) == 256
     assert not ahead.wanted
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from syncbrok.delivery.consumers import Member
 from syncbrok.frontends import topics
 from syncbrok.frontends.over_tcp.conversation import PeerFault
-from syncbrok.frontends.topics import Answered, Codec, Published, Subscribe, Topics, Unwanted, encode_message
+from syncbrok.frontends.topics import Answered, Codec, Published, Subscribe, Topics, Unwanted, encode_begin
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Cancel
@@ -351,4 +351,5 @@ async def test_mistakes_are_told(tmp_path: Path) -> None:
 
 def test_a_message_is_encoded_as_recorded() -> None:
     """INTERFACES 4: byte for byte."""
-    assert encode_message("topic-a", b"message 1").hex() == "0007746f7069632d6100000000000000096d6573736167652031"
+    begin = encode_begin("topic-a", b"message 1")
+    assert (begin + b"message 1").hex() == "0007746f7069632d6100000000000000096d6573736167652031"

@@ -42,7 +42,8 @@ _Way = tuple[Destination, Handler]
 
 class Courier:
     """``handlers`` says who speaks to a subscriber; ``destination`` gives, for its number, where its messages go
-    (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``cached``: see ``Fetcher``. ``recorded``
+    (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``in_memory``: see ``Fetcher``; ``cached``
+    makes those that are in memory, asked for in ascending order. ``recorded``
     takes the rows to log. ``jitter`` is in -1..1. ``shares`` are those of the scheduler, which hands out by them."""
 
     def __init__(
@@ -51,6 +52,7 @@ class Courier:
         handlers: Callable[[Subscriber], Handler],
         read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
         cached: Callable[[Sequence[int]], list[Published | None]],
+        in_memory: Callable[[int], bool],
         recorded: Callable[[list[Row]], None],
         destination: Callable[[int], Destination],
         durable: Callable[[], int],
@@ -75,7 +77,7 @@ class Courier:
         self._shares = shares = shares or own_shares()
         self._room = ContentRoom(shares.content, shares.short)
         self._answers: deque[tuple[Attempt, Answer]] = deque()
-        self._fetcher = Fetcher(self, self._room, read, cached, scheduler.upcoming, destination)
+        self._fetcher = Fetcher(self, self._room, read, in_memory, scheduler.upcoming, destination)
         self.keep = self._fetcher.ahead.keep
         """puts by messages that others have read, for those who will ask for them"""
         self._loop: asyncio.AbstractEventLoop | None = None

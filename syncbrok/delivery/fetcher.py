@@ -45,21 +45,22 @@ class Receiver(Protocol):
 
 class Fetcher:
     """``read`` fetches messages from the log, only the first of those asked for where all would be too many bytes;
-    ``cached`` has those in memory, asked for in ascending order. ``upcoming`` and ``destination``: see ``courier``."""
+    ``in_memory`` says of one whether that is needless: it is there, and is not made for the question, which would copy
+    a megabyte for nothing. ``upcoming`` and ``destination``: see ``courier``."""
 
     def __init__(
         self,
         receiver: Receiver,
         room: ContentRoom,
         read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
-        cached: Callable[[Sequence[int]], list[Published | None]],
+        in_memory: Callable[[int], bool],
         upcoming: Callable[[int, int], Sequence[int]],
         destination: Callable[[int], Destination],
     ) -> None:
         self._receiver = receiver
         self._room = room
         self._read = read
-        self._cached = cached
+        self._in_memory = in_memory
         self._upcoming = upcoming
         self._unread: deque[Attempt] = deque()
         self._some = asyncio.Event()
@@ -139,7 +140,7 @@ class Fetcher:
                 ahead.wanted.update(attempt.subscriber for attempt in run)
                 wanted = {attempt.message for attempt in run}
             else:
-                wanted = set(ahead.choose(self._upcoming, self._cached, run_max))
+                wanted = set(ahead.choose(self._upcoming, self._in_memory, run_max))
             if not wanted:
                 continue
             asked = sorted(wanted)

@@ -53,7 +53,7 @@ class ReadAhead:
     def choose(
         self,
         upcoming: Callable[[int, int], Sequence[int]],
-        cached: Callable[[Sequence[int]], Sequence[Published | None]],
+        in_memory: Callable[[int], bool],
         count_max: int,
     ) -> list[int]:
         """The messages to read now: those expected, and some for the subscribers that want some; at most ``count_max``
@@ -66,9 +66,8 @@ class ReadAhead:
             self.marks.pop(subscriber, None)
             # Twice the share: half of that has been read, and stands before what is to be read now.
             following = [sequence for sequence in upcoming(subscriber, 2 * share) if sequence not in self.messages]
-            if following and cached(following[-1:])[0] is not None:
-                held = {message.sequence for message in cached(sorted(following)) if message is not None}
-                following = [sequence for sequence in following if sequence not in held]
+            if following and in_memory(following[-1]):
+                following = [sequence for sequence in following if not in_memory(sequence)]
             following = following[:share]
             if following:
                 self.marks[subscriber] = following[len(following) // 2]

@@ -5,17 +5,19 @@ an ``EPMessage`` publishes, and is what a stream receives. Every stream of a que
 wait while there is none: one durable subscriber stands for all streams of its queue.
 """
 
+import asyncio
 import base64
 import binascii
 import struct
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
+from syncbrok.frontends.bounds import Turns
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
@@ -134,10 +136,20 @@ def _published(message: dict[str, Any], stream: str, commands: list[Command]) ->
         commands.append(Published(route, stream, [content]))
 
 
-def encode_message(route: str, type_: str, content: bytes, stream: str) -> bytes:
-    """What a stream receives."""
-    body = base64.b64encode(content).decode()
-    return _framed({"MessageType": "EPMessage", "Route": route, "Body": body, "Type": type_, "StreamID": stream})
+class Encoded:
+    """A message as its streams receive it. What is the same for all of them is made once, and is in memory once."""
+
+    __slots__ = ("_begin", "_body")
+
+    def __init__(self, route: str, content: bytes) -> None:
+        self._begin = b'{"MessageType":"EPMessage","Route":%s,"Body":"' % orjson.dumps(route)
+        self._body = base64.b64encode(content)
+
+    def to(self, stream: str, type_: str) -> tuple[bytes, bytes, bytes]:
+        """The pieces of the frame."""
+        end = b'","Type":%s,"StreamID":%s}' % (orjson.dumps(type_), orjson.dumps(stream))
+        size_bytes = len(self._begin) + len(self._body) + len(end)
+        return _LENGTH.pack(size_bytes) + self._begin, self._body, end
 
 
 def encode_error(words: str, stream: str) -> bytes:
@@ -175,17 +187,38 @@ class Multiplexed(OnOnePort):
         name = await self._doors.queues.queue(queue)
         settings = named(ENDPOINT, NAME, timeout_s=_WRITE_S)
         number = await self._doors.queues.subscriber(name, settings, "beginning")
-        hub = self._hubs.setdefault(name, _Hub())
+        hub = self._hubs.setdefault(name, _Hub(self._doors.bounds.turns))
         if hub.member is None:
             hub.member = self._doors.consumers.join(number, hub, 0)
         return hub
 
 
+class _Round:
+    """Messages on their way to all streams of a queue. ``left``: the streams to which they are to be written yet."""
+
+    __slots__ = ("encoded", "left", "messages")
+
+    def __init__(self, deliveries: Sequence[Delivery], streams: Iterable[tuple["_Peer", str]]) -> None:
+        self.encoded = [Encoded(one.to.queue, one.message.content) for one in deliveries]
+        self.messages = [one.attempt.message for one in deliveries]
+        self.left = deque(streams)
+
+    def drop(self, messages: Collection[int]) -> None:
+        """These are not to be written to any more streams."""
+        kept = [place for place, one in enumerate(self.messages) if one not in messages]
+        self.encoded = [self.encoded[place] for place in kept]
+        self.messages = [self.messages[place] for place in kept]
+
+
 class _Hub:
     """A queue's streams; each of its messages goes to all of them, and is done when it has left for all."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
         self.member: Member | None = None
+        self._rounds: deque[_Round] = deque()
+        """not yet written to every stream; bounded by the window, as ``_leaving``"""
+        self._writing = False
         self._streams: dict[tuple[_Peer, str], str] = {}  # to the type it was asserted with
         self._typical_bytes = limits.content_bytes_max
         """of a content: that of those that came last"""
@@ -199,8 +232,10 @@ class _Hub:
     def remove(self, peer: "_Peer", stream: str) -> None:
         self._streams.pop((peer, stream), None)
         if not self._streams and self.member is not None:
-            while self._leaving:  # nobody has it for certain: it waits for the next stream
-                self.member.give_back(self._leaving.popleft())
+            rounds, self._rounds = self._rounds, deque()
+            for message in (*self._leaving, *(one for round_ in rounds for one in round_.messages)):
+                self.member.give_back(message)  # nobody has it for certain: it waits for the next stream
+            self._leaving.clear()
         self._open()
         self.settle()
 
@@ -209,12 +244,30 @@ class _Hub:
         self._typical_bytes = max(1, sum([len(one.message.content) for one in deliveries]) // len(deliveries))
         self._open()
         small = len(deliveries) * self._typical_bytes < limits.uncounted_bytes
-        for together in (deliveries,) if small else [(one,) for one in deliveries]:  # none is made that nobody takes
-            for (peer, stream), type_ in self._streams.items():
-                if not peer.over:
-                    made = [encode_message(one.to.queue, type_, one.message.content, stream) for one in together]
-                    peer.write(b"".join(made))
-        self._leaving.extend([delivery.attempt.message for delivery in deliveries])
+        for together in (deliveries,) if small else [(one,) for one in deliveries]:
+            self._rounds.append(_Round(together, self._streams))
+        if not self._writing:
+            self._write()
+
+    def _write(self, turn: "asyncio.Future[None] | None" = None) -> None:
+        """Each round to stream after stream, in turns: a megabyte to each of a thousand takes the better part of a
+        second."""
+        its_turn = turn is not None
+        self._writing = False
+        while self._rounds:
+            round_ = self._rounds[0]
+            while round_.left:
+                if not (its_turn or self._turns.now()):
+                    self._writing = True
+                    self._turns.later(self, goes_on=True).add_done_callback(self._write)
+                    return
+                its_turn = False
+                peer, stream = round_.left.popleft()
+                type_ = self._streams.get((peer, stream))
+                if type_ is not None and round_.encoded and not peer.over:
+                    peer.write(*[piece for one in round_.encoded for piece in one.to(stream, type_)])
+            self._rounds.popleft()
+            self._leaving.extend(round_.messages)
         self.settle()
 
     def settle(self) -> None:
@@ -230,10 +283,13 @@ class _Hub:
     def lapsed(self, messages: Sequence[int]) -> None:
         """See ``Consumer``."""
         self._leaving = deque(message for message in self._leaving if message not in messages)
+        for round_ in self._rounds:
+            round_.drop(messages)
 
     def dismissed(self) -> None:
         """See ``Consumer``."""
         self.member = None
+        self._rounds.clear()
         self._leaving.clear()
 
     def _open(self) -> None:

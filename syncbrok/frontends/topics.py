@@ -180,10 +180,10 @@ def _start(names: tuple[str, ...], data: bytes, at: int, commands: list[Command]
     return at + 4
 
 
-def encode_message(topic: str, content: bytes) -> bytes:
-    """What a subscriber receives."""
+def encode_begin(topic: str, content: bytes) -> bytes:
+    """What a subscriber receives before the content."""
     name = topic.encode()
-    return b"".join((_U16.pack(len(name)), name, _U64.pack(len(content)), content))
+    return b"".join((_U16.pack(len(name)), name, _U64.pack(len(content))))
 
 
 def encode_error(words: str) -> bytes:
@@ -199,7 +199,7 @@ class Topics(OnOnePort):
 
     def __init__(self, doors: Doors, host: str, port: int) -> None:
         self._guests = Passing(doors.channels.subscribers, doors.view, doors.number_of, NAME)
-        writes = Writes()
+        writes = Writes(doors.bounds.turns)
         self.listener = Listener(host, port, lambda owner: _Peer(owner, doors, self._guests, writes), doors.bounds)
 
     async def start(self) -> None:
@@ -316,7 +316,8 @@ class _Peer(Conversation):
         seat.member.begin(delivery.attempt.message)
         if not self._share:
             self._open()
-        self._writes.write(self, encode_message(delivery.to.queue, delivery.message.content))
+        content = delivery.message.content
+        self._writes.write(self, encode_begin(delivery.to.queue, content), content)
 
     def _answered(self, *, well: bool) -> None:
         if self._out is None:

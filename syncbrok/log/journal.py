@@ -2,7 +2,7 @@
 
 Who may call what:
 
-* the event loop: ``prepare``, ``cached``, ``cached_many`` and the numbers; no system call is made there;
+* the event loop: ``prepare``, ``cached``, ``cached_many``, ``in_memory`` and the numbers; no system call is made there;
 * **one** writer at a time: ``write``, ``sync``, ``roll``, ``close``. A second one meanwhile is a mistake of the program
   and raises at once, it is not made to wait;
 * any thread: everything that reads, ``drop_oldest``, ``sweep``, ``save_checkpoint``.
@@ -327,6 +327,10 @@ class Journal:
     def cached_many(self, sequences: Sequence[int]) -> list[Published | None]:
         """As ``cached`` for each of these, in ascending order."""
         return self._recent.messages(sequences)
+
+    def in_memory(self, sequence: int) -> bool:
+        """Whether ``cached`` has it, if it is a message."""
+        return self._recent.find(sequence) is not None
 
     def kind_of(self, sequence: int) -> KindName:
         """``message``, ``other``, ``dropped`` (by retention), ``lost`` (in a gap that salvage left) or ``unknown``

@@ -141,6 +141,7 @@ class Space:
             self._handler,
             self._read,
             journal.cached_many,
+            journal.in_memory,
             self._committer.record,
             registry.destination,
             lambda: journal.durable_sequence,

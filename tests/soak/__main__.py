@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument("--what", choices=(*ROUNDS, "disk"), default="crash", help=told)
     parser.add_argument("--seconds", type=float, default=3_600.0)
     parser.add_argument("--cycles", type=int, default=10, help="crash: ends of the broker in each round")
+    parser.add_argument("--only", default="", help="overload: attacks whose names have this in them")
     parser.add_argument("--seed", type=int, help="one round with this seed")
     asked = parser.parse_args()
     if asked.what == "disk":

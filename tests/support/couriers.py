@@ -141,6 +141,7 @@ class World:
             lambda _: self.post,
             self.read,
             lambda sequences: [message(one, self.content) if one < 100 else None for one in sequences],
+            lambda one: one < 100,
             self.rows.append,
             self.destination,
             lambda: 7,

@@ -4,23 +4,30 @@ The judge knows nothing of the broker but its address, its process and what it i
 is a function of ``Target`` and of how many of its kind there are; it returns when it has done its worst.
 """
 
-import http.client
+import asyncio
+import json
 import os
+import selectors
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from tests.support.process import BrokerProcess
+from tests.support.bystander import ADDRESS, Told
+from tests.support.name_server import A, NameServer
+from tests.support.neighbours import CASES, MEMORY_BYTES, NDJSON, Hung, Neighbours
+from tests.support.polling import eventually_blocking
+from tests.support.process import ROOT, BrokerProcess, free_port
 
 MIB: Final = 1 << 20
-NEIGHBOUR: Final = "127.0.0.2"
-"""the address from which the neighbour connects"""
+NAMED: Final = "bystander.test"
 
 
 class Target(NamedTuple):
@@ -34,90 +41,72 @@ class Target(NamedTuple):
 def attacked(
     storage: Path, *, config: str = "", descriptors: int | None = None, probed: bool = False
 ) -> Iterator[Target]:
-    """A broker with queues ``mine`` (the neighbour's) and ``theirs``, and every TCP frontend."""
-    tcp = {name: _free_port() for name in ("framed", "topics", "multiplexed")}
+    """A broker with queues ``mine`` (the bystander's) and ``theirs``, every TCP frontend, and a name server of its own
+    that knows the bystander as ``NAMED`` and says nothing of any other name."""
+    tcp = {name: free_port() for name in ("framed", "topics", "multiplexed")}
     frontends = ", ".join(f"{name}: {{port: {port}}}" for name, port in tcp.items())
-    config = f"{config}frontends: {{{frontends}}}\n"
-    with BrokerProcess(storage, config=config, descriptors=descriptors, probed=probed) as broker:
-        for queue in ("mine", "theirs", "warm"):
-            assert broker.request("POST", "/v1/queues", {"name": queue}).status == 201
-        yield Target(broker, tcp)
+    with _names() as names:
+        config = f"{config}frontends: {{{frontends}}}\nresolver: ['{names}']\n"
+        with BrokerProcess(storage, config=config, descriptors=descriptors, probed=probed) as broker:
+            for queue in ("mine", "theirs", "warm"):
+                assert broker.request("POST", "/v1/queues", {"name": queue}).status == 201
+            yield Target(broker, tcp)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextmanager
+def _names() -> Iterator[str]:
+    """The address of the name server, which is a thread."""
+    loop = asyncio.new_event_loop()
+    server = NameServer(lambda name, kind: [(name, kind, ADDRESS)] if (name, kind) == (NAMED, A) else _other(name))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
+    try:
+        yield server.address
+    finally:
+        asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def _other(name: str) -> list[Any] | None:
+    """No address of this kind; of other names not even that."""
+    return [] if name == NAMED else None
 
 
 # -- the judge --------------------------------------------------------------------------------------------------------
 
 
 class Watch:
-    """While it is open a neighbour publishes, and the broker's memory is looked at. ``answers``: status and seconds of
-    each of its requests, in order; ``grown_bytes``: how far memory has been above what it was before, at most."""
+    """While it is open a bystander publishes and is delivered to, and the broker's memory is looked at; what came of it
+    is ``told`` when it is closed. ``grown_bytes``: how far memory has been above what it was before, at most."""
 
-    def __init__(self, target: Target, every_s: float = 0.02) -> None:
-        self._target = target
-        self._every_s = every_s
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=work) for work in (self._publish, self._weigh)]
-        self.answers: list[tuple[int, float]] = []
-        self._before = resident_bytes(target)
-        self._most = self._before
+    def __init__(self, target: Target, host: str = ADDRESS, every_s: float = 0.02) -> None:
+        self._before_bytes = target.broker.resident_bytes()
+        asked = (str(target.broker.port), str(target.broker.process.pid), str(every_s), host)
+        command = [sys.executable, "-m", "tests.support.bystander", *asked]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.told = Told([], [], 0, 0)
 
     def __enter__(self) -> Self:
-        for one in self._threads:
-            one.start()
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
-        for one in self._threads:
-            one.join()
+        said, _ = self._process.communicate(timeout=90)
+        self.told = Told(**json.loads(said))
 
     @property
     def grown_bytes(self) -> int:
-        return self._most - self._before
+        return self.told.most_bytes - self._before_bytes
 
     @property
-    def refused(self) -> list[tuple[int, float]]:
-        return [one for one in self.answers if one[0] != 201]
-
-    def latency_s(self, share: float) -> float:
-        """Of its publishes: that of the quickest ``share``."""
-        took = sorted(seconds for _, seconds in self.answers)
-        return took[min(len(took) - 1, int(len(took) * share))]
-
-    def _publish(self) -> None:
-        connection: http.client.HTTPConnection | None = None
-        while not self._over.wait(self._every_s):
-            began = time.monotonic()
-            try:
-                if connection is None:
-                    port = self._target.broker.port
-                    connection = http.client.HTTPConnection("127.0.0.1", port, 30, source_address=(NEIGHBOUR, 0))
-                connection.request("POST", "/v1/queues/mine/messages", b"x")
-                answer = connection.getresponse()
-                answer.read()
-                self.answers.append((answer.status, time.monotonic() - began))
-            except (OSError, http.client.HTTPException):
-                self.answers.append((0, time.monotonic() - began))
-                connection = None
-        if connection is not None:
-            connection.close()
-
-    def _weigh(self) -> None:
-        while not self._over.wait(self._every_s):
-            self._most = max(self._most, resident_bytes(self._target))
-
-
-def resident_bytes(target: Target) -> int:
-    """Of the broker's process."""
-    status = Path(f"/proc/{target.broker.process.pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) * 1024
+    def refused(self) -> list[int]:
+        return [one for one in self.told.statuses if one != 201]
 
 
 # -- sockets ----------------------------------------------------------------------------------------------------------
@@ -324,22 +313,137 @@ def idle_sockets(target: Target, count: int) -> None:
             assert answer.status == 201, answer
 
 
-Attack = Callable[[Target, int], None]
+def healthy_subscribers(target: Target, count: int) -> None:
+    """All of one queue; each answers at once, and gets ten messages."""
+    with _Quick() as quick:
+        for number in range(count):
+            endpoint = f"http://127.0.0.1:{quick.port}/{number}"
+            settings = {"name": f"s{number}", "endpoint": endpoint}
+            assert target.broker.request("POST", "/v1/queues/theirs/subscribers", settings).status == 201
+        for _ in range(10):
+            assert target.broker.request("POST", "/v1/queues/theirs/messages", b"x").status == 201
+            last(0.3)
+        eventually_blocking(lambda: quick.answered == 10 * count, lambda: f"{quick.answered} delivered", 60)
 
-ATTACKS: Final[dict[str, tuple[Attack, int, int]]] = {
-    "a socket that never reads": (a_socket_that_never_reads, 4, 60),
-    "bodies that stop": (bodies_that_stop, 40, 300),
-    "half TCP frames": (half_frames, 150, 1_000),
-    "half heads": (half_heads, 200, 1_000),
-    "contents that nobody reads": (contents_that_nobody_reads, 150, 800),
-    "pulls that nobody reads": (pulls_that_nobody_reads, 40, 400),
-    "event streams that nobody reads": (event_streams_that_nobody_reads, 100, 400),
-    "a consumer that does not read": (a_consumer_that_does_not_read, 1_000, 10_000),
-    "streams that nobody reads": (streams_that_nobody_reads, 30, 40),
-    "topics that nobody reads": (topics_that_nobody_reads, 40, 400),
-    "idle sockets": (idle_sockets, 1_100, 2_000),
+
+class _Quick:
+    """Answers whatever comes, at once, on one thread."""
+
+    _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=4_096)
+        self.port = int(self._listener.getsockname()[1])
+        self.answered = 0
+        self._over = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as ready, Crowd() as crowd:
+            ready.register(self._listener, selectors.EVENT_READ)
+            while not self._over:
+                for key, _ in ready.select(0.05):
+                    one = key.fileobj
+                    assert isinstance(one, socket.socket)
+                    if one is self._listener:
+                        crowd.sockets.append(one.accept()[0])
+                        ready.register(crowd.sockets[-1], selectors.EVENT_READ)
+                    elif one.recv(65_536):  # a head and one byte, in one piece
+                        one.send(self._ANSWER)
+                        self.answered += 1
+                    else:
+                        ready.unregister(one)
+        self._listener.close()
+
+
+def lines_with_many_parents(target: Target, size_bytes: int) -> None:
+    """Two batches of so many bytes, each of whose lines waits for 64 messages; and many lines with keys."""
+    batch = "/v1/queues/theirs/messages:batch"
+    parents = target.broker.request("POST", batch, b'{"content":"x"}\n' * 64, NDJSON).json()["ids"]
+    line = json.dumps({"content": "c", "parents": parents}).encode() + b"\n"
+    for _ in range(2):
+        assert target.broker.request("POST", batch, line * (size_bytes // len(line)), NDJSON).status == 201
+    made = (
+        b'{"content":"x","key":"k%d","idempotency_key":"i%d","headers":{"x-a":"b"}}\n' % (n, n) for n in range(9_999)
+    )
+    lines = list(made)[: size_bytes // 1_500]
+    assert target.broker.request("POST", batch, b"".join(lines), NDJSON).status == 201
+
+
+def scrapes(target: Target, count: int) -> None:
+    """Of ``/metrics``, with so many subscribers, on fifty queues."""
+    for number in range(count):
+        queue = f"scraped{number % 50}"
+        target.broker.request("POST", "/v1/queues", {"name": queue})
+        settings = {"name": f"s{number}", "endpoint": "http://127.0.0.1:9/"}
+        path = f"/v1/queues/{queue}/subscribers"
+        assert target.broker.request("POST", path, settings).status == 201
+    for _ in range(10):
+        assert target.broker.request("GET", "/metrics").status == 200
+
+
+def names_that_do_not_answer(target: Target, count: int) -> None:
+    """Subscribers at as many names."""
+    for number in range(count):
+        settings = {"name": f"s{number}", "endpoint": f"http://slow{number}.test/"}
+        assert target.broker.request("POST", "/v1/queues/theirs/subscribers", settings).status == 201
+    for _ in range(100):
+        target.broker.request("POST", "/v1/queues/theirs/messages", b"x")
+        last(0.03)
+
+
+def _beside(case: Callable[[Neighbours], None]) -> Callable[[Target, int], None]:
+    def attack(target: Target, _: int) -> None:
+        with closing(Hung()) as hung:
+            street = Neighbours(target.broker, [], hung)
+            street.ask("/v1/queues", {"name": "bad", "timeout": "300s"})
+            case(street)
+            last(2.0)
+
+    return attack
+
+
+class Attack(NamedTuple):
+    """``few``: how many there are in a test of some seconds; ``many``: in the soak. ``host``: what the bystander is
+    called by."""
+
+    run: Callable[[Target, int], None]
+    few: int
+    many: int
+    host: str = ADDRESS
+    descriptors: int | None = None
+    grown_bytes_max: int = 64 * MIB
+
+
+ATTACKS: Final[dict[str, Attack]] = {
+    "a socket that never reads": Attack(a_socket_that_never_reads, 4, 60),
+    "bodies that stop": Attack(bodies_that_stop, 40, 150),
+    "half TCP frames": Attack(half_frames, 150, 1_000),
+    "half heads": Attack(half_heads, 200, 1_000),
+    "contents that nobody reads": Attack(contents_that_nobody_reads, 150, 800),
+    "pulls that nobody reads": Attack(pulls_that_nobody_reads, 40, 400),
+    "event streams that nobody reads": Attack(event_streams_that_nobody_reads, 100, 400),
+    "a consumer that does not read": Attack(a_consumer_that_does_not_read, 1_000, 10_000),
+    "streams that nobody reads": Attack(streams_that_nobody_reads, 60, 400),
+    "topics that nobody reads": Attack(topics_that_nobody_reads, 60, 400),
+    "idle sockets": Attack(idle_sockets, 1_100, 2_000),
+    "healthy subscribers": Attack(healthy_subscribers, 200, 1_000),
+    "healthy subscribers, 4,096 descriptors": Attack(healthy_subscribers, 200, 1_000, descriptors=4_096),
+    "lines with many parents": Attack(lines_with_many_parents, 4 * MIB, 15 * MIB),
+    "scrapes": Attack(scrapes, 300, 3_000),
+    "names that do not answer": Attack(names_that_do_not_answer, 2, 2, NAMED),
 }
-"""Each with how many there are in a test of some seconds, and how many in the soak."""
+
+BESIDE: Final = {name: Attack(_beside(case), 0, 0, grown_bytes_max=MEMORY_BYTES) for name, case in CASES.items()}
+"""The cases of ``neighbours``, whose tests are their own."""
 
 
 def budgets(target: Target) -> dict[str, Any]:

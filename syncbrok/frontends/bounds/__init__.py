@@ -1,13 +1,14 @@
-"""What a single client may take of the broker: descriptors, bytes it sends, bytes it does not read. Every frontend asks
-here before it serves; the budgets are those of the process (``space.budgets``)."""
+"""What a single client may take of the broker: descriptors, bytes it sends, bytes it does not read, time of the event
+loop. Every frontend asks here before it serves; the budgets are those of the process (``space.budgets``)."""
 
 from syncbrok.frontends.bounds.addresses import Addresses
 from syncbrok.frontends.bounds.connections import Connections, Holder
 from syncbrok.frontends.bounds.receiving import Receiving
 from syncbrok.frontends.bounds.sending import HIGH_WATER_BYTES, Sending
+from syncbrok.frontends.bounds.turns import Turns
 from syncbrok.space.budgets import Budgets
 
-__all__ = ["HIGH_WATER_BYTES", "Addresses", "Bounds", "Connections", "Holder", "Receiving", "Sending"]
+__all__ = ["HIGH_WATER_BYTES", "Addresses", "Bounds", "Connections", "Holder", "Receiving", "Sending", "Turns"]
 
 
 class Bounds:
@@ -19,6 +20,7 @@ class Bounds:
         self.descriptors = budgets.descriptors
         self.receiving = Receiving(budgets.receiving)
         self.sending = Sending(budgets.sending)
+        self.turns = Turns()
 
     def connections(self, connections_max: int, per_address_max: int) -> Connections:
         """For those that one frontend accepts."""

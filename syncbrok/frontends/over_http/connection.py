@@ -25,6 +25,7 @@ _ANSWERED_LOOK_S: Final = 0.05
 READ_BYTES: Final = 64 * limits.KIB
 """of a body, at once: twice as much is read ahead"""
 _HEAD_WEIGHT: Final = 6
+_HEAD_PIECE_BYTES: Final = 8 * limits.KIB
 _TRY_AGAIN_LATER: Final = b"\x88\x02\x03\xf5"
 """the close frame of a WebSocket with status 1013"""
 
@@ -122,6 +123,17 @@ class Connection(web.RequestHandler):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        if len(data) <= _HEAD_PIECE_BYTES or self._deadline is None:
+            self._received_piece(data)
+            return
+        # Of headers the next piece is read only once the one before was counted: what goes on and on is refused early.
+        for at in range(0, len(data), _HEAD_PIECE_BYTES):
+            if self._deadline is None or self._over:
+                self._received_piece(data[at:])
+                return
+            self._received_piece(data[at : at + _HEAD_PIECE_BYTES])
+
+    def _received_piece(self, data: bytes) -> None:
         super().data_received(data)
         if self._messages or self._current_request is not None:
             if self._deadline is not None:
@@ -229,6 +241,12 @@ class Connection(web.RequestHandler):
         addresses = self._limits.bounds.addresses
         self.payer = addresses.behind(self.address, forwarded) if token is None else f"token {token}"
 
+    async def turn(self, *, goes_on: bool = False) -> None:
+        """Before a piece of work: until it is this client's turn, see ``Turns``."""
+        turns = self._limits.bounds.turns
+        if not turns.now():
+            await turns.wait(self.payer, goes_on=goes_on)
+
     def may_ask(self) -> bool:
         """Whether so little of what its client was answered is unread that it may be answered more."""
         return self._limits.bounds.sending.budget.room(self.payer) > 0
@@ -257,6 +275,8 @@ class Connection(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Returns when nearly all of it has been read."""
         try:
+            if self.spoken_for:  # it takes as long to copy it into the socket as it took to make it
+                await self.turn(goes_on=True)
             return await super().finish_response(request, resp, start_time)
         finally:
             self.answered()

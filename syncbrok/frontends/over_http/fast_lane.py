@@ -43,7 +43,7 @@ class FastLane(asyncio.Protocol):
 
     __slots__ = (
         *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_queue", "_since", "_transport"),
-        *("_counted", "_unread", "address", "ended", "owner"),
+        *("_counted", "_turn", "_unread", "address", "ended", "owner"),
     )
 
     def __init__(self, lanes: Lanes) -> None:
@@ -57,8 +57,10 @@ class FastLane(asyncio.Protocol):
         self._head: Head | None = None
         """of the request whose content is still arriving"""
         self._answering = False
+        """the request that has come is under way: it is being answered, or waits for its turn to be handed over"""
+        self._turn: asyncio.Future[None] | None = None
         self._counted = 0
-        """of those, what was taken for them"""
+        """of what is held, how much was taken for it"""
         self._unread = False
         """the client does not read what it is answered"""
         self.ended = False
@@ -90,6 +92,8 @@ class FastLane(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
         self._held = b""
+        if self._turn is not None:
+            self._turn.cancel()
         if self._transport is not None:
             self._transport = None
             self._lanes.limits.connections.leave(self)
@@ -110,11 +114,11 @@ class FastLane(asyncio.Protocol):
             self._held += data
         else:
             if self._head is None:  # nearly always: a whole publish, in one piece, and its head is known
-                text, _, content = data.partition(b"\r\n\r\n")
-                head = self._lanes.kept_head(text)
-                if head is not None and len(content) == head.content_bytes:
+                end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
+                head = self._lanes.kept_head(data[:end]) if end > 0 else None
+                if head is not None and len(data) == end + 4 + head.content_bytes:
                     self._fresh = False
-                    self._publish(transport, head, content)
+                    self._publish(transport, head, data[end + 4 :])
                     return
             self._held = data
             self._since = self._since if self._fresh else self._loop.time()
@@ -346,7 +350,31 @@ class FastLane(asyncio.Protocol):
         return head.encode("ascii") + body
 
     def _leave(self, transport: asyncio.Transport) -> None:
-        """To aiohttp, for good."""
+        """To aiohttp, which takes long enough for it to be done in turns. A large beginning does not wait: it would be
+        kept as it is, and aiohttp's connection refuses most of it."""
+        turns = self._lanes.limits.bounds.turns
+        if len(self._held) > limits.uncounted_bytes or turns.now():
+            self._hand_over(transport)
+            return
+        self._answering = True
+        transport.pause_reading()
+        self._turn = turns.later(self.owner)
+        self._turn.add_done_callback(self._leave_now)
+
+    def _leave_now(self, turn: "asyncio.Future[None]") -> None:
+        self._turn = None
+        transport = self._transport
+        if transport is None or transport.is_closing() or turn.cancelled():
+            return
+        if self._lanes.stopping:
+            transport.close()
+            return
+        self._answering = False
+        transport.resume_reading()
+        self._hand_over(transport)
+
+    def _hand_over(self, transport: asyncio.Transport) -> None:
+        """For good."""
         held, self._held = self._held, b""
         self._transport = None
         self._count_held()

@@ -37,6 +37,8 @@ class Client(Protocol):
 
     def speaks_for(self, token: str | None, forwarded: str) -> None: ...
 
+    async def turn(self, *, goes_on: bool = False) -> None: ...
+
     def may_ask(self) -> bool: ...
 
     def may_answer(self, amount: int, *, refusable: bool) -> bool: ...
@@ -129,6 +131,7 @@ class Gate:
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         route = self._routes.get(request.match_info.handler)
         try:
+            await client_of(request).turn()
             self._check_source(request, route)
             if request.method == "OPTIONS" and self._is_preflight(request):
                 return _preflight(request)

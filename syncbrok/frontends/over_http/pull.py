@@ -52,7 +52,11 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
     elif not client_of(request).may_ask():  # others of its client have been answered too much meanwhile
         group.give_back(lent)
         raise unread()
-    answer = render.json({"messages": [_shown(one) for one in lent]})
+    shown = []
+    for one in lent:
+        await client_of(request).turn(goes_on=True)
+        shown.append(_shown(one))
+    answer = render.json({"messages": shown})
     group.written(lent)
     return answer
 

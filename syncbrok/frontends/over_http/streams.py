@@ -22,6 +22,7 @@ from syncbrok.frontends.over_http.surface import CONSUME, PUBLISH, Surface
 from syncbrok.frontends.passing import Guest, Passing
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError
+from syncbrok.model.facts import Published
 from syncbrok.model.names import SEQUENCE_MAX, QueueName, SubscriberId, parse_subscriber_id
 from syncbrok.space.channels import Accepted, Publish
 
@@ -37,8 +38,6 @@ _TAIL_TOGETHER: Final = 256
 _LAST_WORDS_S: Final = 5.0
 """how long what is left to say may take once a socket ends"""
 _WRITTEN_TOGETHER: Final = 32
-_HANDLED_TOGETHER: Final = 32
-"""frames of one socket; then others have their turn"""
 
 
 class Streams:
@@ -89,7 +88,6 @@ class _Socket:
         self._out: asyncio.Queue[bytes | Delivery | None] = asyncio.Queue()
         self._unsent_bytes = 0
         """of answers in it"""
-        self._handled = 0
         self._outstanding = 0
         self._room = asyncio.Event()
         self._guest: Guest | None = None
@@ -153,6 +151,7 @@ class _Socket:
 
     async def _frame(self, written: str | bytes) -> None:
         ref: Any = None
+        await client_of(self._request).turn()  # one who sends and sends is not the only one
         try:
             options = self._surface.options
             opened = socket_frames.open_frame(written)
@@ -163,9 +162,6 @@ class _Socket:
         while self._outstanding >= _OUTSTANDING_MAX or self._unsent_bytes > limits.stream_unsent_bytes_max:
             self._room.clear()
             await self._room.wait()
-        self._handled = (self._handled + 1) % _HANDLED_TOGETHER
-        if not self._handled:
-            await asyncio.sleep(0)  # one who sends and sends is not the only one
 
     def _do(self, ref: Any, frame: socket_frames.Frame) -> None:
         assert self._member is not None
@@ -229,10 +225,12 @@ class _Socket:
 
     async def _send_one(self, frame: bytes | Delivery) -> None:
         if not isinstance(frame, Delivery):
+            await client_of(self._request).turn(goes_on=True)
             await self._socket.send_str(frame.decode())
             self._unsent_bytes -= len(frame)
             self._room.set()
             return
+        await client_of(self._request).turn(goes_on=True)
         await self._socket.send_str(orjson.dumps({"type": "message", **render.received(frame)}).decode())
         if self._member is not None:
             self._member.written((frame.attempt.message,))
@@ -274,7 +272,7 @@ async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web
             messages = await surface.view.read(queue, after, _TAIL_TOGETHER, limits.tail_bytes_max)
             if messages:
                 after, idle_s = messages[-1].sequence, 0.0
-                text = b"".join([_event(render.stored(message, queue)) for message in messages])
+                text = await _text(request, queue, messages)
                 del messages  # it is held while it is not read, and once is enough
                 await events.write(request, response, text)
                 continue
@@ -289,6 +287,14 @@ async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web
     except ClientFault:
         pass  # the queue was deleted
     return response
+
+
+async def _text(request: web.Request, queue: QueueName, messages: Sequence[Published]) -> bytes:
+    texts = []
+    for message in messages:
+        await client_of(request).turn(goes_on=True)
+        texts.append(_event(render.stored(message, queue)))
+    return b"".join(texts)
 
 
 def _event(message: dict[str, Any]) -> bytes:

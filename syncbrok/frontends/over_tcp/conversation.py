@@ -224,16 +224,21 @@ class Conversation(asyncio.Protocol):
         else:
             self.transport.pause_reading()
 
-    def write(self, data: bytes) -> None:
-        """To the peer, unless it has gone. Where all peers together leave more unread than there may be, one that does
-        not take it at once is cut off before it is given more."""
+    def write(self, *pieces: bytes) -> None:
+        """To the peer, unless it has gone. What is large is not copied: pieces that many peers are sent are in memory
+        once, however many of them do not read. Where all peers together leave more unread than there may be, one that
+        does not take it at once is cut off before it is given more."""
         if self.transport is None or self.over:
             return
-        if len(data) > self._account.bounds.sending.budget.free and not self.flushed:
+        size_bytes = sum(map(len, pieces))
+        if size_bytes > self._account.bounds.sending.budget.free and not self.flushed:
             self.over = True
             self.transport.abort()
             return
-        self.transport.write(data)
+        if size_bytes > limits.uncounted_bytes:
+            self.transport.writelines(pieces)
+        else:
+            self.transport.write(b"".join(pieces))
 
     @property
     def flushed(self) -> bool:
