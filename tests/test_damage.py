@@ -3,8 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES
+from syncbrok.model.errors import LogCorrupt
+from syncbrok.model.facts import Gap
+from syncbrok.model.limits import MIB
 from syncbrok.space.scrub import scrub
+from tests.support.bad_sector import unreadable
 from tests.support.journals import open_journal, publish, roll
 from tests.support.polling import eventually
 
@@ -66,4 +72,35 @@ def test_a_damaged_record_is_the_only_one_that_cannot_be_read(tmp_path: Path) ->
     found = journal.read_many([message.sequence for message in wanted])
     assert found == [*first, None, *last]
     assert list(journal.damaged) == [sealed.path.name]
+    journal.close()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_what_the_disk_cannot_read_is_damage_and_costs_no_more(tmp_path: Path, large: bool) -> None:
+    """RULES 28: a page of a sealed segment that the disk cannot read is damage, as a turned bit is: it is named, its
+    records are lost and not those beside it, and nobody who asks is told that the log has failed."""
+    journal = open_journal(tmp_path, segment_bytes=4 * MIB)
+    size = 200_000 if large else 1_000
+    sent = [publish(journal, content=bytes([number]) * size)[0] for number in range(12)]
+    sealed = journal.segments()[0]
+    roll(journal)
+    journal.close()
+    at = sealed.path.read_bytes().index(sent[5].content) + 10
+    journal = open_journal(tmp_path, segment_bytes=4 * MIB)
+    with unreadable(sealed.path, at):
+        found = journal.read_many([one.sequence for one in sent])
+        lost = {one.sequence for one, read in zip(sent, found, strict=True) if read is None}
+        assert sent[5].sequence in lost
+        assert len(lost) <= (2 if large else 6)
+        assert [read for read in found if read] == [one for one in sent if one.sequence not in lost]
+        assert {journal.kind_of(one.sequence) for one in sent if one.sequence not in lost} == {"message"}
+        assert journal.kind_of(sent[5].sequence) == "lost"
+        journal.scrub(journal.segments()[0])
+        assert list(journal.damaged) == [sealed.path.name]
+        gaps = [fact for fact in journal.replay() if isinstance(fact, Gap)]
+        assert {sequence for gap in gaps for sequence in range(gap.first, gap.last + 1)} == lost
+        if not large:
+            with pytest.raises(LogCorrupt, match=sealed.path.name):
+                list(journal.replay_runs(0))
+        assert list(journal.replay_runs(sealed.last))
     journal.close()

@@ -95,14 +95,14 @@ def hop_block(descriptor: int, part: Part, block: Block, facts: list[Fact]) -> N
         for steps, sequence in zip(range(first_steps, first_steps + count), range(first, first + count), strict=True):
             header, at = hop_header(descriptor, part, at, steps - walked, sequence)
             walked = steps
-            data = files.read_at(descriptor, header.record_bytes, at)
+            data = files.read_around(descriptor, header.record_bytes, at)
             facts.append(_decoded(data, 0, at, part, sequence)[0])
 
 
 def hop_header(descriptor: int, part: Part, at: int, steps: int, sequence: int) -> tuple[Header, int]:
     """The header ``steps`` records after the one at ``at``, and its offset."""
     while True:
-        header = read_header(files.read_at(descriptor, HEADER_BYTES, at))
+        header = read_header(files.read_around(descriptor, HEADER_BYTES, at))
         if not isinstance(header, Header):
             why = getattr(header, "why", "the file ends")
             raise corrupt_error(part.info.path, at, part.info.base, sequence, why)

@@ -73,7 +73,7 @@ class Catalogue:
         where an index leads to nothing, it is the segment that says whether that is damage. Raises
         ``FileNotFoundError`` where it was dropped meanwhile."""
         with self._examining:
-            found = examine(segment.read_segment(info.path), info.base, info.last, self._id_key)
+            found = examine(segment.read_sealed(info.path), info.base, info.last, self._id_key)
             index = SegmentIndex.build(found.data, SEGMENT_HEADER_BYTES, len(found.data), info.base, found.offsets)
             with self._loading:
                 self._keep(info, index)
@@ -118,18 +118,11 @@ class Catalogue:
     def scrub(self, info: SegmentInfo) -> None:
         """Read all of a sealed segment against its seal; what is wrong is named."""
         try:
-            data = segment.read_segment(info.path)
+            data = segment.read_sealed(info.path)
             if segment.scrub_bytes(data) is not None or info.base in self.damages:
                 self.examine(info)
         except FileNotFoundError:
             return  # dropped meanwhile
-
-    def forget_index(self, info: SegmentInfo) -> None:
-        """What it says cannot be: build it again from the segment when it is asked for."""
-        log.warning("syncbrok.log.sidecar_damaged", extra={"file": info.path.name})
-        with self._loading:
-            self._indexes.pop(info.base, None)
-        sidecar.path_of(info.path.parent, info.base).unlink(missing_ok=True)
 
     @property
     def oldest(self) -> int:
@@ -188,7 +181,7 @@ class Catalogue:
             if index is not None:
                 return index
             log.info("syncbrok.log.sidecar_rebuilt", extra={"file": info.path.name})
-        data = segment.read_segment(info.path)
+        data = segment.read_sealed(info.path)
         if sealed is not None and segment.scrub_bytes(data) is None:
             index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, info.bytes, info.base)
             self._write_sidecar(info, index, sealed)

@@ -12,6 +12,8 @@ from syncbrok.model.errors import LogFailed, LogFull, LogLocked
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """What can be mended by making room. Every other error of a write or fsync leaves unknown what is on the disk."""
+_PAGE_BYTES = 4096
+"""what the system reads at once, and so what it says as a whole that it cannot read"""
 
 
 def write_problem(problem: OSError, path: Path) -> LogFull | LogFailed:
@@ -79,6 +81,26 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
             break
         pieces.append(data)
         got += len(data)
+    return b"".join(pieces)
+
+
+def read_around(descriptor: int, length: int, offset: int) -> bytes:
+    """As ``read_at``, for bytes that are compared with their checksum: where the disk cannot read a page zeros stand in
+    its place, so that what is beside it is not lost too. Never for the end of a log: zeros say there that nothing
+    follows."""
+    try:
+        return read_at(descriptor, length, offset)
+    except OSError as problem:
+        if problem.errno != errno.EIO:
+            raise
+        if offset // _PAGE_BYTES == (offset + length - 1) // _PAGE_BYTES:
+            return bytes(length)
+    pieces: list[bytes] = []
+    end = offset + length
+    while offset < end:
+        following = min(end, (offset // _PAGE_BYTES + 1) * _PAGE_BYTES)
+        pieces.append(read_around(descriptor, following - offset, offset))
+        offset = following
     return b"".join(pieces)
 
 

@@ -43,7 +43,12 @@ def _whole(
     where anything else is, from ``after`` on, nobody can tell how things stood."""
     data = memoryview(buffer)[:end]
     with reading(part.info.path) as file:
-        files.read_into(file.fileno(), data, 0)
+        try:
+            files.read_into(file.fileno(), data, 0)
+        except OSError:
+            if part.active is not None:
+                raise
+            data[:] = files.read_around(file.fileno(), end, 0)
     if part.active is None and segment.scrub_bytes(data) is not None:
         found = catalogue.examine(part.info)
         for damage in found.damages:

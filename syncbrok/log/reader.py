@@ -127,7 +127,8 @@ class Reader:
             if index.last <= after:
                 continue
             place, end = index.locate(after + 1), index.end
-            data = segment.read_segment(part.info.path, 0, end)
+            path = part.info.path
+            data = segment.read_segment(path, 0, end) if part.active is not None else segment.read_sealed(path)
             if part.active is None and (self._catalogue.is_damaged(part) or segment.scrub_bytes(data) is not None):
                 yield from self._replay_damaged(part, after)
                 continue

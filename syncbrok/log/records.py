@@ -68,7 +68,7 @@ class Records:
         with reading(part.info.path) as file:
             for record in records:
                 place = index.extent(record)
-                found = place and decode(files.read_at(file.fileno(), place[1] - place[0], place[0]))
+                found = place and decode(files.read_around(file.fileno(), place[1] - place[0], place[0]))
                 if isinstance(found, Decoded) and found.header.sequence == record:
                     facts.append(found.fact)
                 else:
@@ -100,7 +100,7 @@ class Records:
                 if len(run) == 1 and run[0].end - run[0].start > BLOCK_BYTES_MAX:
                     hop_block(descriptor, part, run[0], facts)
                     continue
-                data = files.read_at(descriptor, run[-1].end - run[0].start, run[0].start)
+                data = files.read_around(descriptor, run[-1].end - run[0].start, run[0].start)
                 for block in run:
                     walk_block(data, run[0].start, part, block, facts)
         finally:
@@ -155,7 +155,7 @@ class Records:
         if place is None:
             return None
         with reading(part.info.path) as file:
-            header = read_header(files.read_at(file.fileno(), HEADER_BYTES, place[0]))
+            header = read_header(files.read_around(file.fileno(), HEADER_BYTES, place[0]))
         return header if isinstance(header, Header) and header.sequence == sequence else None
 
 

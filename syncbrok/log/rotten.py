@@ -59,7 +59,7 @@ def sealed_info(path: Path, header: SegmentHeader, following: int) -> SegmentInf
 
 def _without_seal(path: Path, header: SegmentHeader, following: int) -> SegmentInfo | None:
     """Where all but the seal is accounted for, it is the seal that has rotted."""
-    data = segment.read_segment(path)
+    data = segment.read_sealed(path)
     found = examine(data, header.base, following - 1, header.id_key)
     if not _lacks_the_seal_alone(found, len(data), following - 1):
         return None

@@ -140,7 +140,7 @@ def read_seal(path: Path) -> tuple[Header, SegmentSealed] | None:
         size = os.fstat(file.fileno()).st_size
         if size < SEGMENT_HEADER_BYTES + SEAL_BYTES:
             return None
-        last = decode(files.read_at(file.fileno(), SEAL_BYTES, size - SEAL_BYTES))
+        last = decode(files.read_around(file.fileno(), SEAL_BYTES, size - SEAL_BYTES))
     if isinstance(last, Decoded) and isinstance(last.fact, SegmentSealed) and last.end == SEAL_BYTES:
         return last.header, last.fact
     return None
@@ -161,6 +161,12 @@ def read_segment(path: Path, start: int = 0, end: int | None = None) -> bytes:
     with reading(path) as file:
         length = (os.fstat(file.fileno()).st_size if end is None else end) - start
         return files.read_at(file.fileno(), length, start)
+
+
+def read_sealed(path: Path) -> bytes:
+    """All bytes of a sealed segment; what the disk cannot read is damage as any other (``files.read_around``)."""
+    with reading(path) as file:
+        return files.read_around(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
 class Place(NamedTuple):

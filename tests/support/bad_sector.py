@@ -1,0 +1,35 @@
+"""A page of a file that the disk cannot read: whoever asks for a byte of it is answered EIO, as by a worn-out disk."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PAGE_BYTES = 4096
+
+
+@contextmanager
+def unreadable(path: Path, offset: int) -> Iterator[None]:
+    """The page of ``offset`` cannot be read by this process meanwhile."""
+    inode, start = path.stat().st_ino, offset // PAGE_BYTES * PAGE_BYTES
+    real = {name: getattr(os, name) for name in ("pread", "preadv")}
+
+    def failing(name: str) -> Callable[..., Any]:
+        def call(descriptor: int, wanted: Any, at: int) -> Any:
+            length = wanted if name == "pread" else sum(map(len, wanted))
+            hit = at < start + PAGE_BYTES and at + length > start
+            if hit and length and os.fstat(descriptor).st_ino == inode:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real[name](descriptor, wanted, at)
+
+        return call
+
+    for name in real:
+        setattr(os, name, failing(name))
+    try:
+        yield
+    finally:
+        for name, function in real.items():
+            setattr(os, name, function)
