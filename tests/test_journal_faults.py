@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.log import codec
+from syncbrok.log.retention import archive_segment
 from syncbrok.model.errors import LogFull
 from syncbrok.model.facts import Outcomes, Published
 from syncbrok.model.limits import KIB
@@ -189,6 +190,30 @@ def test_a_roll_without_room_leaves_the_segment_as_it_was(small_disk: Path) -> N
     roll(journal)
     assert [info.sealed for info in journal.segments()] == [True, False]
     journal.close()
+
+
+def test_what_found_no_room_takes_none(small_disk: Path) -> None:
+    """RULES 27: a checkpoint, or a copy in the archive, for which there is no room does not fill the disk for
+    publishes; nor does what a killed process has left of a checkpoint and of a sidecar."""
+    journal = open_journal(small_disk, segment_bytes=64 * KIB)
+    publish(journal)
+    with pytest.raises(OSError, match="No space"):
+        journal.save_checkpoint(journal.durable_sequence, {"part": bytes(64 * 1024 * KIB)})
+    assert not list(small_disk.glob("checkpoint*"))
+    publish(journal, content=bytes(100 * KIB))
+    disk = os.statvfs(small_disk)
+    (small_disk / "filler").write_bytes(bytes(disk.f_bavail * disk.f_frsize - 40 * KIB))
+    with pytest.raises(OSError, match="No space"):
+        archive_segment(journal.segments()[0].path, small_disk / "archive")
+    assert not list((small_disk / "archive").iterdir())
+    (small_disk / "filler").unlink()
+    publish(journal)
+    journal.close()
+    left = [small_disk / "checkpoint.tmp", small_disk / f"{1:020d}.idx.tmp"]
+    for path in left:
+        path.write_bytes(b"half")
+    open_journal(small_disk, segment_bytes=64 * KIB).close()
+    assert not any(path.exists() for path in left)
 
 
 # -- a bad disk --------------------------------------------------------------------------------------------------------

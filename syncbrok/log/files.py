@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from syncbrok.log.descriptors import open_file
@@ -181,6 +181,18 @@ def replace_file(path: Path, data: bytes) -> None:
             temporary.rename(path)
         except OSError as problem:
             raise write_problem(problem, path) from problem
+
+
+@contextmanager
+def unfinished(path: Path) -> Iterator[None]:
+    """What is written to ``path`` inside and does not come to its end is taken away: on a full disk it would take the
+    room of others."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
 
 
 def give_room(descriptor: int, length: int) -> bool:

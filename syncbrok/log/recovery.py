@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from syncbrok.log import blank, files, rotten, segment, sidecar, stream, watermark
+from syncbrok.log import blank, checkpoint, files, rotten, segment, sidecar, stream, watermark
 from syncbrok.log.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, read_header, walk_verified
 from syncbrok.log.evidence import gather_evidence, known_through
 from syncbrok.log.index import SegmentIndex
@@ -26,7 +26,7 @@ from syncbrok.log.verdict import NO_SEAL, Signs, Verdict, judge
 from syncbrok.log.watermark import Mark
 from syncbrok.model.errors import LogCorrupt, LogFull
 
-_UNFINISHED = (blank.NAME, f"{watermark.NAME}.tmp", "*.broken.tmp")
+_UNFINISHED = (blank.NAME, f"{watermark.NAME}.tmp", f"{checkpoint.NAME}.tmp", "*.idx.tmp", "*.broken.tmp")
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 
 

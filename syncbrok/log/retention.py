@@ -146,16 +146,17 @@ def archive_segment(path: Path, archive: Path) -> Copy:
     except (LogFailed, LogFull) as problem:
         raise ArchiveFailed(problem.detail) from problem
     unfinished = archive / f"{path.name}.tmp"
-    with reading(path) as source, unfinished.open("wb") as target:
-        size, crc = _each_chunk(source.read, target.write)
-        target.flush()
-        os.fsync(target.fileno())
-        # Otherwise the copy would be read back from memory, which says nothing about the disk.
-        os.posix_fadvise(target.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    with reading(unfinished) as copied:
-        if _each_chunk(copied.read) != (size, crc):
-            raise ArchiveFailed(f"the copy {unfinished} differs from {path}; is the archive's disk sound?")
-    unfinished.replace(archive / path.name)
+    with files.unfinished(unfinished):
+        with reading(path) as source, unfinished.open("wb") as target:
+            size, crc = _each_chunk(source.read, target.write)
+            target.flush()
+            os.fsync(target.fileno())
+            # Otherwise the copy would be read back from memory, which says nothing about the disk.
+            os.posix_fadvise(target.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with reading(unfinished) as copied:
+            if _each_chunk(copied.read) != (size, crc):
+                raise ArchiveFailed(f"the copy {unfinished} differs from {path}; is the archive's disk sound?")
+        unfinished.replace(archive / path.name)
     try:
         files.sync_directory(archive)
     except (LogFailed, LogFull) as problem:

@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from syncbrok.log import files
 from syncbrok.log.codec import Buffer
 from syncbrok.log.columns import TABLES, Array, Columns
 from syncbrok.log.descriptors import reading
@@ -210,8 +211,9 @@ def write(directory: Path, index: SegmentIndex, sealed: Sealed) -> None:
     Not fsynced: a crash that spoils it costs only building it again. Raises ``OSError``: the log is whole without."""
     path = path_of(directory, sealed.base)
     unfinished = path.with_suffix(".idx.tmp")
-    unfinished.write_bytes(encode(index, sealed))
-    unfinished.replace(path)
+    with files.unfinished(unfinished):
+        unfinished.write_bytes(encode(index, sealed))
+        unfinished.replace(path)
     written = read(directory, sealed)
     if written is not None:
         index.become(written)

@@ -16,7 +16,7 @@ from typing import Final
 
 from syncbrok.delivery.signing import secret_key
 from syncbrok.log.descriptors import open_file
-from syncbrok.log.files import NO_ROOM
+from syncbrok.log.files import NO_ROOM, unfinished
 from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull
 from syncbrok.model.message import Subscriber
 from syncbrok.model.units import SECRET_BYTES_MIN
@@ -180,12 +180,13 @@ def _write(path: Path, data: bytes) -> None:
 def _replace(path: Path, data: bytes) -> None:
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
-    descriptor = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
+    with unfinished(new):
+        descriptor = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(path)
     directory = open_file(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
