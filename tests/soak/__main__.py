@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one round with this seed")
     asked = parser.parse_args()
     if asked.what == "disk":
-        return disk.every_call_fails()
+        return disk.every_call_fails(asked.seconds)
     with ROUNDS[asked.what](asked) as one_round:
         return for_as_long_as_asked(one_round, asked)
 

@@ -18,7 +18,7 @@ Kind = tuple[str, str, str]
 _SMALL_DISKS = 20
 
 
-def every_call_fails(seconds: float = 3_600.0) -> int:
+def every_call_fails(seconds: float) -> int:
     """A broker for each call, error and k, several side by side: the first call of each kind, then the second, until
     none makes so many, or the time is over. What is wrong is printed, and then the answer is 1."""
     kinds: list[Kind] = list(bad_disk.KINDS)
