@@ -9,7 +9,7 @@ from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, KEY_EDGE, ONLY, PER_
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState
 from syncbrok.model.facts import Carried, Outcome, Published, PublishedRun, Reason
 from syncbrok.model.message import Scope
-from syncbrok.model.names import sequence_of
+from syncbrok.model.names import MessageId, sequence_of
 
 
 class Entrance:
@@ -18,8 +18,14 @@ class Entrance:
     def __init__(self, books: Books, gates: Gates) -> None:
         self._books = books
         self._gates = gates
+        self._open_before: tuple[tuple[MessageId, ...], tuple[int, ...]] = ((), ())
+        """parents of the last message of ``published_all``, and which of them were not complete"""
 
     def published(self, fact: Published) -> None:
+        self._open_before = ((), ())
+        self._published(fact)
+
+    def _published(self, fact: Published) -> None:
         book = self._books.queues.get(fact.queue)
         ledger = self._books.ledger
         sequence = fact.sequence
@@ -44,6 +50,7 @@ class Entrance:
         """As ``published`` for each, in order. Plain messages, each to another of many queues, are most of what comes
         one by one, and none of them costs more than two calls."""
         queues, ledger, one_more = self._books.queues, self._books.ledger, self._books.one_more
+        self._open_before = ((), ())
         for fact in facts:
             sequence, number = fact[0], fact[3]
             book = queues.get(number)
@@ -53,7 +60,7 @@ class Entrance:
                 or sequence <= ledger.newest
                 or (fact.parents or fact.key or fact.due_us or fact.expires_us or fact.only)
             ):
-                self.published(fact)
+                self._published(fact)
                 continue
             cursors = book.cursors
             book.accepted += 1
@@ -118,16 +125,26 @@ class Entrance:
         gets keeps no other of its key back.)"""
         ledger = self._books.ledger
         flags = int(fact.parent_failure) << POLICY_SHIFT | (SAME if fact.scope is Scope.SAME else 0)
-        parents = dict.fromkeys(sequence_of(parent) for parent in fact.parents)
-        edges = [parent for parent in parents if ledger.state(parent) is not MessageState.COMPLETE]
+        edges = self._open_parents(fact.parents)
         if flags & SAME and any(ledger.queue(parent) == fact.queue for parent in edges):
             flags |= PER_SUBSCRIBER
         if has_key:
             chain = self._books.keys.add(fact.queue, fact.key, fact.sequence)
             if chain:
-                edges.append(chain | KEY_EDGE)
+                edges += (chain | KEY_EDGE,)
                 flags |= PER_SUBSCRIBER
-        return tuple(edges), flags
+        return edges, flags
+
+    def _open_parents(self, parents: tuple[MessageId, ...]) -> tuple[int, ...]:
+        """Those that are not complete. Lines of a batch often have all parents in common, so the next one looks only
+        at those that were open for the one before: what is complete stays so while messages are published."""
+        state, before = self._books.ledger.state, self._open_before
+        known = before[1]
+        if parents != before[0]:
+            known = tuple(dict.fromkeys([sequence_of(parent) for parent in parents]))
+        found = tuple([parent for parent in known if state(parent) is not MessageState.COMPLETE])
+        self._open_before = (parents, found)
+        return found
 
     def carried(self, fact: Carried) -> None:
         """A message whose own record is gone: its row as it stood. Known already while the record was there."""
@@ -135,6 +152,7 @@ class Entrance:
         book = self._books.queues.get(message.queue)
         if book is None or self._books.ledger.knows(message.sequence):
             return
+        self._open_before = ((), ())
         ended = dict(fact.ended)
         counted = [
             cursor

@@ -68,8 +68,8 @@ _new: Final[Callable[..., Any]] = tuple.__new__
 class _Unit:
     """One unit while it is being decided: what came of each line so far, and what must be read."""
 
-    __slots__ = ("fresh", "ids", "keys", "known", "messages", "new", "parents", "places", "sequences", "wanted_keys",
-                 "wanted_messages")  # fmt: skip
+    __slots__ = ("below", "fresh", "ids", "keys", "known", "messages", "new", "parents", "places", "sequences",
+                 "wanted_keys", "wanted_messages")  # fmt: skip
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
@@ -80,6 +80,8 @@ class _Unit:
         self.places: list[Place | None] = []
         self.known: dict[MessageId, Place] = {}
         """places of parents, which lines often have in common"""
+        self.below: tuple[tuple[MessageId, ...], Place] = ((), Place(0, 0))
+        """the last line's parents, which the next one often has as well, and the place below them"""
         self.fresh: list[Published] = []
         self.keys: dict[str, First] = {}
         self.wanted_messages: set[int] = set()
@@ -302,6 +304,11 @@ class Acceptor:
         position: int,
     ) -> Place:
         """Root and depth of a message with these parents. Raises ``UnknownParent``."""
+        if not parents:
+            return Place(sequence, 0)
+        before, below = work.below
+        if parents == before:
+            return below
         root, depth = sequence, 0
         for index, parent in enumerate(parents):
             place = work.known.get(parent)
@@ -312,7 +319,10 @@ class Acceptor:
             if index == 0:
                 root = place.root
             depth = max(depth, place.depth + 1)
-        return Place(root, depth)
+        below = Place(root, depth)
+        if not work.wanted_messages:
+            work.below = (parents, below)
+        return below
 
     def _place(self, parent: MessageId, work: _Unit, draft: Draft, found: Found, position: int) -> Place:
         sequence = sequence_of(parent)

@@ -6,7 +6,6 @@ number is given to it. Fractions are doubles, as JSON has them between programs 
 """
 
 import json
-import re
 from typing import Any, Final
 
 import numpy as np
@@ -14,11 +13,9 @@ import orjson
 
 from syncbrok.model.errors import Malformed
 
-_LONG: Final = re.compile(rb"[0-9]{19}")
-"""2**63 has as many digits"""
 _MARK: Final = b"\xef\xbb\xbf"
 _STRIDE: Final = 4
-"""nineteen digits in a row have four of these in a row"""
+"""2**63 has nineteen digits; as many in a row have four of these in a row"""
 _ZERO: Final = np.uint8(ord("0"))
 _TOO_DEEP: Final = "the JSON is nested too deeply"
 
@@ -27,7 +24,15 @@ def has_long_number(text: bytes) -> bool:
     """Whether there may be a number in it that orjson would change. Less than 1 ns a byte where there are few."""
     is_digit = np.frombuffer(text, np.uint8)[::_STRIDE] - _ZERO < 10
     together = is_digit[:-3] & is_digit[1:-2] & is_digit[2:-1] & is_digit[3:]
-    return bool(together.any()) and _LONG.search(text) is not None
+    return bool(together.any()) and _has_run(text)
+
+
+def _has_run(text: bytes) -> bool:
+    """Whether nineteen digits stand in a row: a regular expression takes ten times as long over a text full of ids."""
+    run = np.frombuffer(text, np.uint8) - _ZERO < 10
+    for further in (1, 2, 4, 8, 3):  # of two, four, eight, sixteen, nineteen
+        run = run[:-further] & run[further:]
+    return bool(run.any())
 
 
 def without_mark(body: bytes) -> bytes:
