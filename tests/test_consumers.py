@@ -180,6 +180,31 @@ async def test_what_is_in_hand_is_no_attempt_until_it_begins(tmp_path: Path) -> 
         assert await place.running.states(*ids) == ["complete", "complete"]
 
 
+async def test_nothing_goes_out_before_what_is_on_its_way_back() -> None:
+    """docs/frontends.md, order: what comes in the turn in which another is given back goes back with it, though there
+    is room for it again; and what there is no room for is overtaken by nothing."""
+    consumers = Consumers(lambda *_: None, lambda _: False, Budget("leases", 8), lambda _: None)
+    inbox = Inbox()
+    member = consumers.join(1, inbox, 2, 1.0)
+    back: list[int] = []
+
+    def deliver(*sequences: int) -> None:
+        given = [delivery(sequence) for sequence in sequences]
+        send(consumers, subscriber("consumer:test"), given, lambda one, _: back.append(one.attempt.message))
+
+    deliver(1, 2)
+    member.give_back(2)
+    deliver(3)
+    await eventually(lambda: back == [2, 3], "both are given back")
+    deliver(2, 3)
+    assert member.give_back(1)
+    deliver(4)
+    await eventually(lambda: back == [2, 3, 3, 1, 4], "again")
+    deliver(5)
+    assert inbox.messages == [1, 2, 2, 5]
+    await consumers.close()
+
+
 async def test_acknowledgements_are_settled_together_unless_somebody_waits() -> None:
     """RULES 24: rows that nobody waits for may linger some milliseconds for company; a child's way does not wait."""
     consumers = Consumers(lambda *_: None, lambda message: message == 3, Budget("leases", 8), lambda _: None)

@@ -180,6 +180,29 @@ async def test_consumers_get_what_is_read_in_the_order_taken(
         assert world.post.calls == first + calls
 
 
+async def test_nothing_goes_out_before_what_came_back() -> None:
+    """docs/frontends.md, order: a consumer had no room any more for a message that it was given, and has again by the
+    time at which a later one has been read. That is put back too, and comes after it."""
+    async with running(World(lambda _: None)) as world:
+        world.endpoint = "consumer:test"
+        await taken(world, 1)
+        world.reading.clear()
+        for sequence in (100, 2):  # the second is in memory, and waits for the first
+            await taken(world, sequence)
+        (delivery, done) = world.post.waiting.pop()
+        done(delivery, None)
+        assert world.schedule.back == [1]
+        world.reading.set()
+        await eventually(lambda: world.courier.in_flight == 0, "all are back")
+        assert (world.schedule.back, world.post.calls) == ([1, 100, 2], [[1]])
+        assert world.courier.bytes_in_flight == 0
+        world.post.answer = lambda _: OK
+        world.schedule.give(1, 2, 100)
+        world.courier.wake()
+        await eventually(lambda: len(world.recorded) == 3, "all of them")
+        assert world.post.calls[1:] == [[1, 2, 100]]
+
+
 async def test_what_waits_for_its_turn_at_the_end_was_never_begun() -> None:
     """RULES 9: it stays pending, and the courier does not wait for it."""
     async with running(World()) as world:

@@ -67,6 +67,22 @@ def test_what_is_lost_holds_up_nothing() -> None:
     assert not order.lines
 
 
+def test_what_is_behind_one_that_came_back_comes_back() -> None:
+    """docs/frontends.md, order: what was taken after a message that was not begun is not to go out before it, and what
+    is taken from then on may; one that is lost meanwhile is remembered no longer."""
+    order = InOrder(destination)
+    for sequence in (2, 3, 4):
+        order.read(attempt(sequence))
+    order.came_back(attempt(1))
+    order.read(attempt(5))
+    assert order.arrived(attempt(3), None) == []
+    pairs = [pair for one in (5, 4, 2) for pair in order.arrived(attempt(one), published(one))]
+    assert [pair[0].message for pair in pairs] == [2, 4, 5]
+    assert [pair[0].message for pair in order.early(pairs)] == [2, 4]
+    assert order.early(pairs) == []
+    assert not order._early
+
+
 def test_endpoints_that_are_called_do_not_wait() -> None:
     """DESIGN 1: order beyond parents and keys is for consumers; an endpoint takes many at once, and whoever is deleted
     waits for nothing."""

@@ -206,6 +206,8 @@ class Consumers:
         self.let_go = let_go
         self._members: dict[int, list[Member]] = {}
         self._answers: list[tuple[Lease, Answer | None]] = []
+        self._coming_back: set[int] = set()
+        """subscribers with one among those that was not begun: what was taken after it does not go out before it"""
         self._telling: asyncio.Handle | None = None
         self._telling_soon = False
         self._timer: asyncio.TimerHandle | None = None
@@ -227,7 +229,8 @@ class Consumers:
     def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
         """See ``Handler``."""
         for subscriber, its in groupby(deliveries, key=_SUBSCRIBER):
-            self._deliver(self._members.get(subscriber, []), list(its), done)
+            members = self._members.get(subscriber, []) if subscriber not in self._coming_back else []
+            self._deliver(members, list(its), done)
 
     def _deliver(self, members: list[Member], deliveries: list[Delivery], done: Done) -> None:
         """To the member that has waited longest first; what nobody has room for any more is given back."""
@@ -259,6 +262,8 @@ class Consumers:
         """Told at the end of the turn or, ``in_company``, a moment later; all of it together, and never from inside
         ``deliver``."""
         self._answers.append((lease, answer))
+        if answer is None:
+            self._coming_back.add(lease.delivery.attempt.subscriber)
         if self._telling_soon:
             return
         loop = asyncio.get_running_loop()
@@ -272,6 +277,7 @@ class Consumers:
 
     def _tell(self) -> None:
         answers, self._answers = self._answers, []
+        self._coming_back.clear()
         self._telling, self._telling_soon = None, False
         for lease, answer in answers:
             lease.done(lease.delivery, answer)

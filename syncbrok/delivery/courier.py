@@ -249,6 +249,7 @@ class Courier:
         if answer is None:
             self.in_flight -= 1
             self._scheduler.give_back((delivery.attempt,))
+            self._fetcher.order.came_back(delivery.attempt)
             self.wake()
             return
         self._answers.append((delivery.attempt, answer))
@@ -363,12 +364,16 @@ class Courier:
 
     def standing(self, pairs: list[Pair]) -> list[Pair]:
         """See ``fetcher.Receiver``."""
-        gone = {attempt for attempt, _ in pairs if not self._scheduler.stands(attempt)}
-        for attempt, message in pairs if gone else ():
-            if attempt in gone:
-                self._room.release(attempt.subscriber, message)
-        self.not_begun([*gone])
-        return [pair for pair in pairs if pair[0] not in gone]
+        gone = [pair for pair in pairs if not self._scheduler.stands(pair[0])]
+        self.put_back(gone)
+        back = {attempt for attempt, _ in gone}
+        return [pair for pair in pairs if pair[0] not in back]
+
+    def put_back(self, pairs: list[Pair]) -> None:
+        """See ``fetcher.Receiver``."""
+        for attempt, message in pairs:
+            self._room.release(attempt.subscriber, message)
+        self.not_begun([attempt for attempt, _ in pairs])
 
     def not_begun(self, attempts: list[Attempt]) -> None:
         """See ``fetcher.Receiver``."""

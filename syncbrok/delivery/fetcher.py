@@ -36,6 +36,9 @@ class Receiver(Protocol):
     def standing(self, pairs: list[Pair]) -> list[Pair]:
         """Those of them that may still begin; the others are out no more."""
 
+    def put_back(self, pairs: list[Pair]) -> None:
+        """These are not to go out now; they are taken again."""
+
     def not_begun(self, attempts: list[Attempt]) -> None:
         """These are out no more: they were withdrawn before they were read."""
 
@@ -112,7 +115,7 @@ class Fetcher:
         gone = self._room.withdraw(subscriber, messages)
         if gone:
             self._receiver.not_begun(gone)
-            self._receiver.fetched([pair for attempt in gone for pair in self.order.arrived(attempt, None)])
+            self._go_out([pair for attempt in gone for pair in self.order.arrived(attempt, None)])
 
     def clear(self) -> int:
         """Nothing is wanted any more: how many that are neither out nor being read waited here."""
@@ -190,4 +193,12 @@ class Fetcher:
         if self._doubtful:
             arrived = self._receiver.standing(arrived)
             self.doubt()
-        self._receiver.fetched(arrived)
+        self._go_out(arrived)
+
+    def _go_out(self, pairs: list[Pair]) -> None:
+        early = self.order.early(pairs)
+        if early:
+            self._receiver.put_back(early)
+            back = {attempt for attempt, _ in early}
+            pairs = [pair for pair in pairs if pair[0] not in back]
+        self._receiver.fetched(pairs)

@@ -26,6 +26,8 @@ class InOrder:
         """of those the ones that are being read"""
         self._here: dict[Attempt, Published] = {}
         """of those the ones that wait only for others"""
+        self._early: set[Attempt] = set()
+        """of those the ones behind one that came back: they would go out before it"""
 
     def read(self, attempt: Attempt) -> None:
         """Its message is to be read: what is taken later for the same consumers goes out after it."""
@@ -42,6 +44,19 @@ class InOrder:
         self.lines[attempt.subscriber].append(attempt)
         self._here[attempt] = message
 
+    def came_back(self, attempt: Attempt) -> None:
+        """It is not out any more and was not begun; what was taken after it for the same consumers, and is not out yet,
+        is to come back too (``early``)."""
+        line = self.lines.get(attempt.subscriber)
+        if line is not None:
+            self._early.update(line)
+
+    def early(self, ready: list[Pair]) -> list[Pair]:
+        """Of those that ``arrived`` lets out: the ones that are not to go out now."""
+        early = [pair for pair in ready if pair[0] in self._early] if self._early else []
+        self._early.difference_update(attempt for attempt, _ in early)
+        return early
+
     def arrived(self, attempt: Attempt, message: Published | None) -> list[Pair]:
         """It has been read, or (None) never will be: those that go out now."""
         if attempt not in self._expected:
@@ -50,6 +65,7 @@ class InOrder:
         line = self.lines[attempt.subscriber]
         if message is None:
             line.remove(attempt)
+            self._early.discard(attempt)
         else:
             self._here[attempt] = message
         ready: list[Pair] = []
@@ -72,4 +88,5 @@ class InOrder:
         self.lines.clear()
         self._expected.clear()
         self._here.clear()
+        self._early.clear()
         return count
