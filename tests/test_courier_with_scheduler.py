@@ -116,18 +116,25 @@ async def test_no_attempt_begins_once_a_message_has_expired(seed: int) -> None:
         for number in (1, 2):
             log.subscriber(number, 1)
             wiring.subscribers[number] = subscriber(endpoint.url, number=number)
-        expires_us = {}
-        for _ in range(MESSAGES):
-            sequence = log.publish(1, expires_s=chance.choice((1e-6, chance.uniform(0, 0.3))))
-            expires_us[sequence] = wiring.message(sequence).expires_us
         run = asyncio.create_task(wiring.courier.run())
-        await eventually(lambda: set(log.states().values()) == {"expired"}, "every message has expired", 30.0)
+        expires_us: dict[int, int] = {}
+        longest_s = 0.3
+        begun: list[Row] = []
+        async with asyncio.timeout(120.0):
+            # On a slow machine nearly all of them have expired before their turn comes: then they get more time.
+            while len({row.message for row in begun if row.attempt > 1}) < MESSAGES // 3:
+                log.now_us = time.time_ns() // 1_000
+                for _ in range(MESSAGES):
+                    sequence = log.publish(1, expires_s=chance.choice((1e-6, chance.uniform(0, longest_s))))
+                    expires_us[sequence] = wiring.message(sequence).expires_us
+                wiring.courier.wake()
+                await eventually(lambda: set(log.states().values()) == {"expired"}, "every message has expired", 60.0)
+                rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+                begun = [row for row in rows if row.attempt]
+                longest_s *= 2
         await wiring.courier.drain(5.0)
         await run
         await webhook.close()
-    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
-    begun = [row for row in rows if row.attempt]
-    assert len(begun) > MESSAGES, "some were tried in time, and tried again"
     assert [row for row in begun if row.time_us >= expires_us[row.message]] == []
 
 

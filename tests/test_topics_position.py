@@ -9,7 +9,7 @@ from pathlib import Path
 
 from syncbrok.frontends import topics
 from tests.support.process import BrokerProcess, free_port
-from tests.test_topics import ACK, next_message, subscribed, topics_on
+from tests.test_topics import Prompt, next_message, subscribed, topics_on
 
 
 async def test_where_a_subscription_starts(tmp_path: Path) -> None:
@@ -59,18 +59,18 @@ async def test_a_position_survives_a_crash(tmp_path: Path, seed: int) -> None:
         for first in (0, 400, 800):
             await publish(first, 400)
             client = await subscribed(port, "a", start=topics.FROM, position=position)
+            prompt = Prompt(client)
             enough = position + chance.randint(50, 350)
             while position < enough:
-                assert await next_message(client) == ("a", b"%d" % position)
+                assert await prompt.take() == ("a", b"%d" % position)
                 position += 1
-                await client.send(ACK)
             broker.kill()
             await client.close()
             broker.start()
         client = await subscribed(port, "a", start=topics.FROM, position=position)
         await publish(1_200, 100)
+        prompt = Prompt(client)
         while position < 1_300:
-            assert await next_message(client) == ("a", b"%d" % position)
+            assert await prompt.take() == ("a", b"%d" % position)
             position += 1
-            await client.send(ACK)
         await client.close()
