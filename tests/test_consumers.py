@@ -180,6 +180,23 @@ async def test_what_is_in_hand_is_no_attempt_until_it_begins(tmp_path: Path) -> 
         assert await place.running.states(*ids) == ["complete", "complete"]
 
 
+async def test_what_came_to_hand_later_goes_back_with_what_stayed_too_long() -> None:
+    """docs/frontends.md, order: it would be sent before what is taken back. What has been begun stays out."""
+    consumers = Consumers(lambda *_: None, lambda _: False, Budget("leases", 8), lambda _: None)
+    inbox = Inbox()
+    member = consumers.join(1, inbox, 4, 1.0)
+    given = [delivery(sequence) for sequence in range(1, 5)]
+    back: list[int] = []
+    send(consumers, subscriber("consumer:test"), given, lambda one, _: back.append(one.attempt.message))
+    member.begin(1)
+    for message in (3, 4):
+        member.leases[message].deadline_s += 60.0  # as if they had come later
+    member.expire(member.leases[2].deadline_s)
+    assert (inbox.late, list(member.leases)) == ([2, 3, 4], [1])
+    await eventually(lambda: back == [2, 3, 4], "they are given back")
+    await consumers.close()
+
+
 async def test_nothing_goes_out_before_what_is_on_its_way_back() -> None:
     """docs/frontends.md, order: what comes in the turn in which another is given back goes back with it, though there
     is room for it again; and what there is no room for is overtaken by nothing."""

@@ -179,8 +179,11 @@ class Member:
             self.consumer.lapsed(in_hand)
 
     def expire(self, now_s: float) -> None:
-        """What has not been answered in time has failed."""
+        """What has not been answered in time has failed. With what was in hand for too long goes all that is in hand:
+        what was put there later would otherwise be sent before it."""
         late = [message for message, lease in self.leases.items() if lease.deadline_s <= now_s]
+        if any(self.leases[message].started_s == _NOT_BEGUN for message in late):
+            late = [m for m, lease in self.leases.items() if lease.deadline_s <= now_s or lease.started_s == _NOT_BEGUN]
         for message in late:
             self._end(message, Reason.TIMEOUT, b"no answer in time")
         if late:
