@@ -193,6 +193,22 @@ def test_what_died_at_one_and_was_mended_there_is_complete_after_a_start() -> No
     assert log.scheduler.message_state(child) == "complete"
 
 
+def test_what_nobody_gets_and_was_cancelled_before_its_parent_ended_stays_cancelled() -> None:
+    """RULES 17 and 13: recovery knows of the parent's end before it hears of the message, and must not take that for
+    nothing being left to wait for."""
+    log = log_with(1, retry=LATER)
+    log.queue(2)
+    parent = log.publish(1)
+    opened = log.roll()
+    child = log.publish(2, parent, policy=ParentFailure.DELIVER)
+    log.end_all(child, Outcome.DROPPED, Reason.CANCELLED)
+    log.end_all(parent, Outcome.DROPPED, Reason.CANCELLED)
+    states = log.states()
+    drop(log, opened)
+    assert log.states() == states == {parent: "dropped", child: "dropped"}
+    assert not check(log.facts)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_nothing_is_early_and_nothing_forgotten(seed: int) -> None:
     """The same over random histories: each start knows how every message ended and which are on hold, and the facts,

@@ -116,7 +116,12 @@ class Entrance:
         elif event is MessageEvent.PARENT_BAD:
             self._gates.hold(fact.sequence)
         elif event is MessageEvent.RELEASED and left == 0:
-            self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
+            if edges:
+                # By a row, as where its parents end later: recovery may know already of a parent that had not ended
+                # when this was published, and by the row that is still to come this one was cancelled meanwhile.
+                self._gates.doom(fact.sequence, Outcome.SKIPPED, Reason.NONE)
+            else:
+                self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
         else:
             self._gates.wait_on_ended(fact.sequence)
 
