@@ -212,3 +212,32 @@ def test_who_catches_up_gets_what_nobody_else_was_to_get() -> None:
     log.scheduler.feed_history(3, [(child, (parent,))], finished=True)
     assert to(log.pump()) == [(parent, 1), (child, 3)]
     assert log.scheduler.message_state(child) == "complete"
+
+
+def test_a_queue_of_many_subscribers_does_not_go_before_another_queue() -> None:
+    """DESIGN 1, bounded: what comes for one subscriber of another queue is among the next that go out, not behind a
+    thousand of the first; and all go out."""
+    log = log_with(*range(1, 301))
+    log.queue(2)
+    log.subscriber(999, 2)
+    wide, other = log.publish(1), log.publish(2)
+    first = to(log.take(10))
+    assert (other, 999) in first
+    rest = to(log.take(1_000))
+    assert sorted([*first, *rest]) == [*[(wide, number) for number in range(1, 301)], (other, 999)]
+
+
+def test_who_leaves_the_line_leaves_the_others_in_it() -> None:
+    """RULES 16: subscribers that are deleted while they stand in line take nobody's place."""
+    log = log_with(1, 2, 3)
+    log.queue(2)
+    log.subscriber(9, 2)
+    first = log.publish(1)
+    log.publish(2)
+    for number in (9, 2):
+        log.unsubscribe(number)
+    assert sorted(to(log.pump())) == [(first, 1), (first, 3)]
+    log.subscriber(10, 2)
+    assert to(log.pump()) == []
+    third = log.publish(2)
+    assert to(log.pump()) == [(third, 10)]

@@ -10,6 +10,7 @@ from syncbrok.delivery.cursor import Backlog, Cursor, TriedState
 from syncbrok.delivery.keys import KeyChains
 from syncbrok.delivery.ledger import Ledger
 from syncbrok.delivery.lifecycle import MessageState
+from syncbrok.delivery.queues_in_turn import QueuesInTurn
 from syncbrok.delivery.wheel import Wheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Queue
@@ -146,7 +147,7 @@ class Books:
     abandoned: set[int] = field(default_factory=set)
     """subscribers disabled for so long that all that waits for them dies"""
     wheel: Wheel = field(default_factory=Wheel)
-    line: deque[Cursor] = field(default_factory=deque)
+    line: QueuesInTurn = field(default_factory=QueuesInTurn)
     """cursors that may have something to hand out, each once"""
     held_back: deque[Cursor] = field(default_factory=deque)
     """cursors that may have something, and hold their share of what all share (``shares``), each once"""

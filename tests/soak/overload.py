@@ -17,6 +17,8 @@ ALL = {**ATTACKS, **BESIDE}
 CALLBACK_MAX_S = 0.05
 LATER_MAX_S = 0.02
 QUIET_S = 3.0
+HOLD_S = 5.0
+"""so that the hundredth part of what a bystander asks for is more than its one unluckiest"""
 
 
 @contextmanager
@@ -64,7 +66,7 @@ def elsewhere(attack: Attack, target: Target) -> None:
 
     def run() -> None:
         os.nice(10)
-        attack.run(target, attack.many)
+        attack.run(target._replace(hold_s=HOLD_S), attack.many)
 
     process = multiprocessing.get_context("fork").Process(target=run)
     process.start()

@@ -35,6 +35,8 @@ class Target(NamedTuple):
 
     broker: BrokerProcess
     tcp: dict[str, int]
+    hold_s: float = 0.5
+    """how long an attack stays as it is once it has done its worst"""
 
 
 @contextmanager
@@ -216,6 +218,7 @@ def bodies_that_stop(target: Target, count: int) -> None:
             )
             sockets = [crowd.connect(target.broker.port) for _ in range(count // 2)]
             send_all_it_takes(sockets, head + bytes(size - 1_000), 3.0)
+        last(target.hold_s)
 
 
 def half_frames(target: Target, count: int) -> None:
@@ -231,6 +234,7 @@ def half_frames(target: Target, count: int) -> None:
                 with suppress(OSError):
                     sockets.append(crowd.connect(target.tcp[name]))
             send_all_it_takes(sockets, data, 3.0)
+        last(target.hold_s)
 
 
 def half_heads(target: Target, count: int) -> None:
@@ -239,6 +243,7 @@ def half_heads(target: Target, count: int) -> None:
     with Crowd() as crowd:
         sockets = [crowd.connect(target.broker.port) for _ in range(count)]
         send_all_it_takes(sockets, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + lines, 3.0)
+        last(target.hold_s)
 
 
 def contents_that_nobody_reads(target: Target, count: int) -> None:
@@ -267,7 +272,7 @@ def _ask_and_do_not_read(target: Target, ask: bytes, count: int) -> None:
     with Crowd() as crowd:
         for _ in range(count):
             crowd.connect(target.broker.port, small=True).sendall(ask)
-        last(1.0)
+        last(target.hold_s)
 
 
 def a_consumer_that_does_not_read(target: Target, window: int) -> None:
@@ -275,7 +280,7 @@ def a_consumer_that_does_not_read(target: Target, window: int) -> None:
     with Crowd() as crowd:
         web_socket(crowd, target, f"&window={window}")
         publish_large(target, 80)
-        last(0.5)
+        last(target.hold_s)
 
 
 def streams_that_nobody_reads(target: Target, count: int) -> None:
@@ -287,7 +292,7 @@ def streams_that_nobody_reads(target: Target, count: int) -> None:
         for _ in range(count):
             crowd.connect(target.tcp["multiplexed"], small=True).sendall(struct.pack("<I", len(stream)) + stream)
         publish_large(target, 40)
-        last(0.5)
+        last(target.hold_s)
 
 
 def topics_that_nobody_reads(target: Target, count: int) -> None:
@@ -298,7 +303,7 @@ def topics_that_nobody_reads(target: Target, count: int) -> None:
             asked = struct.pack(">HI", 1, len(topics)) + topics + struct.pack(">H", 1)
             crowd.connect(target.tcp["topics"], small=True).sendall(asked)
         publish_large(target, 20)
-        last(0.5)
+        last(target.hold_s)
 
 
 def idle_sockets(target: Target, count: int) -> None:
@@ -311,6 +316,7 @@ def idle_sockets(target: Target, count: int) -> None:
                     one.sendall(asked)
             answer = target.broker.request("POST", "/v1/queues/theirs/messages", b"x")
             assert answer.status == 201, answer
+        last(target.hold_s)
 
 
 def healthy_subscribers(target: Target, count: int) -> None:
@@ -365,17 +371,20 @@ class _Quick:
 
 
 def lines_with_many_parents(target: Target, size_bytes: int) -> None:
-    """Two batches of so many bytes, each of whose lines waits for 64 messages; and many lines with keys."""
+    """A batch of so many bytes, each of whose lines waits for 64 messages."""
     batch = "/v1/queues/theirs/messages:batch"
     parents = target.broker.request("POST", batch, b'{"content":"x"}\n' * 64, NDJSON).json()["ids"]
     line = json.dumps({"content": "c", "parents": parents}).encode() + b"\n"
-    for _ in range(2):
-        assert target.broker.request("POST", batch, line * (size_bytes // len(line)), NDJSON).status == 201
-    made = (
-        b'{"content":"x","key":"k%d","idempotency_key":"i%d","headers":{"x-a":"b"}}\n' % (n, n) for n in range(9_999)
-    )
-    lines = list(made)[: size_bytes // 1_500]
-    assert target.broker.request("POST", batch, b"".join(lines), NDJSON).status == 201
+    assert target.broker.request("POST", batch, line * (size_bytes // len(line)), NDJSON).status == 201
+    last(target.hold_s)
+
+
+def lines_with_keys(target: Target, count: int) -> None:
+    """A batch of so many lines, each with a key, an idempotency key and a header."""
+    line = b'{"content":"x","key":"k%d","idempotency_key":"i%d","headers":{"x-a":"b"}}\n'
+    lines = b"".join([line % (number, number) for number in range(count)])
+    assert target.broker.request("POST", "/v1/queues/theirs/messages:batch", lines, NDJSON).status == 201
+    last(target.hold_s)
 
 
 def scrapes(target: Target, count: int) -> None:
@@ -406,7 +415,7 @@ def _beside(case: Callable[[Neighbours], None]) -> Callable[[Target, int], None]
             street = Neighbours(target.broker, [], hung)
             street.ask("/v1/queues", {"name": "bad", "timeout": "300s"})
             case(street)
-            last(2.0)
+            last(target.hold_s)
 
     return attack
 
@@ -438,6 +447,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "healthy subscribers": Attack(healthy_subscribers, 200, 1_000),
     "healthy subscribers, 4,096 descriptors": Attack(healthy_subscribers, 200, 1_000, descriptors=4_096),
     "lines with many parents": Attack(lines_with_many_parents, 4 * MIB, 15 * MIB),
+    "lines with keys": Attack(lines_with_keys, 3_000, 10_000),
     "scrapes": Attack(scrapes, 300, 3_000),
     "names that do not answer": Attack(names_that_do_not_answer, 2, 2, NAMED),
 }
