@@ -26,9 +26,9 @@ def _room_for_sockets() -> Iterator[None]:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Iterator[Target]:
+def target(tmp_path: Path, name: str) -> Iterator[Target]:
     """A new one for each: memory that one attack has left behind would hide what the next takes."""
-    with attacked(tmp_path / "storage") as running:
+    with attacked(tmp_path / "storage", descriptors=ATTACKS[name].descriptors) as running:
         publish_large(running, 30, "warm")  # what was published last is kept in memory, and is no part of an attack
         yield running
 

@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Final, NamedTuple
+
+from tests.support.process import resident_bytes
 
 ADDRESS: Final = "127.0.0.2"
 """the address from which it connects, and at which it is delivered to"""
@@ -36,12 +37,6 @@ class Told(NamedTuple):
         """That of the quickest ``share``."""
         took = sorted(self.delivered_s)
         return took[min(len(took) - 1, int(len(took) * share))]
-
-
-def resident_bytes(pid: int) -> int:
-    """Memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 
 
 class _Endpoint(ThreadingHTTPServer):

@@ -20,10 +20,13 @@ MIB: Final = 1 << 20
 NDJSON: Final = {"Content-Type": "application/x-ndjson"}
 
 
-class Hung:
-    """An endpoint that reads everything and answers nothing."""
+class BareEndpoint:
+    """An endpoint on one thread that reads everything and answers each piece of it, a small request, with ``answer``:
+    with nothing, it hangs."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: bytes = b"") -> None:
+        self._answer = answer
+        self.answered = 0
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=4_096)
         self.port = int(self._listener.getsockname()[1])
         self._held: list[socket.socket] = []
@@ -47,6 +50,9 @@ class Hung:
                         ready.register(self._held[-1], selectors.EVENT_READ)
                     elif not _read(one):
                         ready.unregister(one)
+                    elif self._answer:
+                        one.send(self._answer)
+                        self.answered += 1
 
     def close(self) -> None:
         self._ending = True
@@ -66,7 +72,7 @@ def _read(one: socket.socket) -> bool:
 class Neighbours:
     """A broker with the queue ``good``, whose subscriber answers at once, and ``bad`` for the case."""
 
-    def __init__(self, broker: BrokerProcess, arrived: list[float], hung: Hung) -> None:
+    def __init__(self, broker: BrokerProcess, arrived: list[float], hung: BareEndpoint) -> None:
         self.broker = broker
         self._arrived = arrived
         self.hung = hung
@@ -172,7 +178,7 @@ def neighbours(directory: Path) -> Iterator[Neighbours]:
     with ExitStack() as stack:
         stack.callback(good.server_close)
         stack.callback(good.shutdown)
-        hung = stack.enter_context(closing(Hung()))
+        hung = stack.enter_context(closing(BareEndpoint()))
         broker = stack.enter_context(BrokerProcess(directory / "storage", probed=True))
         street = Neighbours(broker, arrived, hung)
         street.ask("/v1/queues", {"name": "good"})

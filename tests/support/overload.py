@@ -7,7 +7,6 @@ is a function of ``Target`` and of how many of its kind there are; it returns wh
 import asyncio
 import json
 import os
-import selectors
 import socket
 import struct
 import subprocess
@@ -22,7 +21,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from tests.support.bystander import ADDRESS, Told
 from tests.support.name_server import A, NameServer
-from tests.support.neighbours import CASES, MEMORY_BYTES, NDJSON, Hung, Neighbours
+from tests.support.neighbours import CASES, MEMORY_BYTES, NDJSON, BareEndpoint, Neighbours
 from tests.support.polling import eventually_blocking
 from tests.support.process import ROOT, BrokerProcess, free_port
 
@@ -321,7 +320,7 @@ def idle_sockets(target: Target, count: int) -> None:
 
 def healthy_subscribers(target: Target, count: int) -> None:
     """All of one queue; each answers at once, and gets every message."""
-    with _Quick() as quick:
+    with closing(BareEndpoint(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")) as quick:
         for number in range(count):
             endpoint = f"http://127.0.0.1:{quick.port}/{number}"
             settings = {"name": f"s{number}", "endpoint": endpoint}
@@ -331,44 +330,6 @@ def healthy_subscribers(target: Target, count: int) -> None:
             assert target.broker.request("POST", "/v1/queues/theirs/messages", b"x").status == 201
             last(0.3)
         eventually_blocking(lambda: quick.answered == messages * count, lambda: f"{quick.answered} delivered", 60)
-
-
-class _Quick:
-    """Answers whatever comes, at once, on one thread."""
-
-    _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=4_096)
-        self.port = int(self._listener.getsockname()[1])
-        self.answered = 0
-        self._over = False
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over = True
-        self._thread.join()
-
-    def _run(self) -> None:
-        with selectors.DefaultSelector() as ready, Crowd() as crowd:
-            ready.register(self._listener, selectors.EVENT_READ)
-            while not self._over:
-                for key, _ in ready.select(0.05):
-                    one = key.fileobj
-                    assert isinstance(one, socket.socket)
-                    if one is self._listener:
-                        crowd.sockets.append(one.accept()[0])
-                        ready.register(crowd.sockets[-1], selectors.EVENT_READ)
-                    elif one.recv(65_536):  # a head and one byte, in one piece
-                        one.send(self._ANSWER)
-                        self.answered += 1
-                    else:
-                        ready.unregister(one)
-        self._listener.close()
 
 
 def lines_with_many_parents(target: Target, size_bytes: int) -> None:
@@ -412,7 +373,7 @@ def names_that_do_not_answer(target: Target, count: int) -> None:
 
 def _beside(case: Callable[[Neighbours], None]) -> Callable[[Target, int], None]:
     def attack(target: Target, _: int) -> None:
-        with closing(Hung()) as hung:
+        with closing(BareEndpoint()) as hung:
             street = Neighbours(target.broker, [], hung)
             street.ask("/v1/queues", {"name": "bad", "timeout": "300s"})
             case(street)

@@ -32,6 +32,12 @@ def free_port() -> int:
             return port
 
 
+def resident_bytes(pid: int) -> int:
+    """How much memory a process has now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
 class Reply(NamedTuple):
     """An answer over HTTP, whatever its status."""
 
@@ -114,8 +120,7 @@ class BrokerProcess:
 
     def resident_bytes(self) -> int:
         """How much memory it has now."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+        return resident_bytes(self.process.pid)
 
     def _spawn(self) -> None:
         with self.log_path.open("ab") as out:
