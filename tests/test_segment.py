@@ -73,7 +73,7 @@ def test_a_seal_says_what_stands_before_it(active: ActiveSegment) -> None:
     seal = segment.read_seal(active.path)
     assert seal is not None
     assert seal[1] == SegmentSealed(3, START_US + 9, 2, seal[1].crc)
-    assert segment.info_of_sealed(active.path, seal) == info
+    assert segment.info_of_sealed(active.path, segment.read_first_header(active.path), seal) == info
     assert segment.scrub_bytes(segment.read_segment(active.path)) is None
     assert segment.read_segment_header(active.path) == HEADER
 

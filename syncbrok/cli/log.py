@@ -19,7 +19,7 @@ from syncbrok.log import verify as checks
 from syncbrok.log.order import OrderChecker
 from syncbrok.log.salvage import salvage as salvaged
 from syncbrok.log.scan import Damage, scan
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES, segment_bases, segment_path
+from syncbrok.log.segment import SEGMENT_HEADER_BYTES, read_sealed, segment_bases, segment_path
 from syncbrok.model.errors import ClientFault
 from syncbrok.model.facts import Fact, Published
 from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, sequence_of
@@ -208,7 +208,7 @@ def _records(storage: Path, *, content: bool) -> Iterator[Fact | Damage]:
     for base, following in zip(bases, [*bases[1:], SEQUENCE_MAX], strict=True):
         try:
             # Read, not mapped: a broker that seals it meanwhile cuts it, and to touch a page that is gone ends us.
-            view = memoryview(segment_path(storage, base).read_bytes())
+            view = memoryview(read_sealed(segment_path(storage, base)))
         except FileNotFoundError:
             continue  # retention took it meanwhile
         for met in scan(view, SEGMENT_HEADER_BYTES, last=base - 1, below=following, content=content):

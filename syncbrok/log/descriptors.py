@@ -9,7 +9,8 @@ import errno
 import logging
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
@@ -62,9 +63,23 @@ def open_file(path: Path | str, flags: int, mode: int = 0o600) -> int:
         time.sleep(_PAUSE_S)
 
 
-def reading(path: Path) -> BinaryIO:
-    """``path`` opened to be read; raises as ``open_file``."""
-    return os.fdopen(open_file(path, os.O_RDONLY), "rb")
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """``path`` opened to be read; raises as ``open_file``. An error of the system inside names ``path``: that of a read
+    says by itself only that some file could not be read."""
+    with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file, naming(path):
+        yield file
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """An error of the system inside that names no file is about ``path``."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno is not None and problem.filename is None:
+            problem.filename = str(path)
+        raise
 
 
 def _tell(path: Path | str) -> None:

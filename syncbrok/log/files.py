@@ -41,7 +41,17 @@ def opening_problem(problem: OSError, directory: Path) -> LogFull | LogFailed | 
         return problem
     if problem.errno in NO_ROOM:
         return LogFull(f"no room to open the log in {directory}: {problem.strerror}; make room on its disk")
-    return LogFailed(f"opening the log in {directory} failed: {problem}; look at the disk, then start again")
+    what = (
+        f"opening the log in {directory} failed: {problem}"
+        if problem.filename is None
+        else (
+            f"{problem.filename} cannot be read or written: {problem.strerror}. The log in {directory} is left as it is"
+        )
+    )
+    return LogFailed(
+        f"{what}; look at the disk, then start again; what can be read is kept with: syncbrok log salvage",
+        file=Path(problem.filename or directory).name,
+    )
 
 
 @contextmanager
@@ -85,21 +95,21 @@ def read_at(descriptor: int, length: int, offset: int) -> bytes:
 
 
 def read_around(descriptor: int, length: int, offset: int) -> bytes:
-    """As ``read_at``, for bytes that are compared with their checksum: where the disk cannot read a page zeros stand in
-    its place, so that what is beside it is not lost too. Never for the end of a log: zeros say there that nothing
-    follows."""
-    try:
+    """As ``read_at``, for bytes that are compared with their checksum: where the disk cannot read a page, asked twice,
+    zeros stand in its place, so that what is beside it is not lost too. Never for the end of a log: zeros say there
+    that nothing follows."""
+    with suppress(OSError):
         return read_at(descriptor, length, offset)
-    except OSError as problem:
-        if problem.errno != errno.EIO:
-            raise
-        if offset // _PAGE_BYTES == (offset + length - 1) // _PAGE_BYTES:
-            return bytes(length)
     pieces: list[bytes] = []
     end = offset + length
     while offset < end:
         following = min(end, (offset // _PAGE_BYTES + 1) * _PAGE_BYTES)
-        pieces.append(read_around(descriptor, following - offset, offset))
+        try:
+            pieces.append(read_at(descriptor, following - offset, offset))
+        except OSError as problem:
+            if problem.errno != errno.EIO:
+                raise
+            pieces.append(bytes(following - offset))
         offset = following
     return b"".join(pieces)
 

@@ -119,8 +119,9 @@ def _recover(directory: Path, progress: Progress | None) -> Recovered:
     if mark is None and int(paths[0].stem) > 1:
         why = "the watermark is gone, which alone says where the log begins: segments before this one may be missing"
         raise corrupt_error(paths[0], 0, 1, int(paths[0].stem) - 1, why)
-    sealed = _check_sealed(paths, oldest or None, progress)
-    data, scan, index = _scan_last(paths[-1], sealed, mark)
+    last = segment.read_segment_header(paths[-1])
+    sealed = _check_sealed(paths, last, oldest or None, progress)
+    data, scan, index = _scan_last(paths[-1], last, sealed, mark)
     row = judge(scan.signs)
     if row.verdict is Verdict.CORRUPT:
         raise corrupt_error(paths[-1], scan.bad, scan.last + 1, None, f"{row.why} ({scan.problem})")
@@ -164,30 +165,33 @@ def _check_empty(directory: Path, mark: Mark | None) -> None:
         raise LogCorrupt(f"{directory} has {known[0]} but no segment; restore the segments, or remove it all")
 
 
-def _check_sealed(paths: list[Path], oldest: int | None, progress: Progress | None) -> tuple[SegmentInfo, ...]:
-    """The sealed segments, all but the last of ``paths``, each of the same log and where the one before it ends."""
+def _check_sealed(
+    paths: list[Path], last: SegmentHeader, oldest: int | None, progress: Progress | None
+) -> tuple[SegmentInfo, ...]:
+    """The sealed segments, all but the last of ``paths`` (``last`` is its header), each of the same log and where the
+    one before it ends."""
     found: list[SegmentInfo] = []
     for number, path in enumerate(paths[:-1]):
-        header = rotten.segment_header(path)
+        header = rotten.segment_header(path, last)
         info = rotten.sealed_info(path, header, int(paths[number + 1].stem))
         if info is None:
             raise corrupt_error(path, path.stat().st_size, header.base, None, NO_SEAL.why)
         if number == 0 and oldest is not None and header.base != oldest:
             raise corrupt_error(path, 0, oldest, header.base - 1, "segments before this one are missing")
         if found:
-            _check_follows(path, header, found[-1])
+            _check_follows(path, header, found[-1], last)
         found.append(info)
         if progress:
             progress(number + 1, len(paths))
     return tuple(found)
 
 
-def _check_follows(path: Path, header: SegmentHeader, before: SegmentInfo) -> None:
+def _check_follows(path: Path, header: SegmentHeader, before: SegmentInfo, last: SegmentHeader) -> None:
     expected = before.last + 1
     if header.base != expected:
         why = "segments before this one are missing" if header.base > expected else "the segment overlaps another"
         raise corrupt_error(path, 0, min(expected, header.base), max(expected, header.base) - 1, why)
-    first = rotten.segment_header(before.path)
+    first = rotten.segment_header(before.path, last)
     if (first.uuid, first.id_key) != (header.uuid, header.id_key):
         raise corrupt_error(path, 0, header.base, None, "the segment belongs to another log")
 
@@ -196,12 +200,11 @@ def _check_follows(path: Path, header: SegmentHeader, before: SegmentInfo) -> No
 
 
 def _scan_last(
-    path: Path, sealed: tuple[SegmentInfo, ...], mark: Mark | None
+    path: Path, header: SegmentHeader, sealed: tuple[SegmentInfo, ...], mark: Mark | None
 ) -> tuple[bytes, Scan, SegmentIndex | None]:
     """Its bytes, what stands in them, and the index that was written beside it, where it is as it was closed."""
-    header = segment.read_segment_header(path)
     if sealed:
-        _check_follows(path, header, sealed[-1])
+        _check_follows(path, header, sealed[-1], header)
     elif mark and mark.oldest and header.base != mark.oldest:
         raise corrupt_error(path, 0, mark.oldest, header.base - 1, "segments before this one are missing")
     if mark and mark.uuid != header.uuid:

@@ -1,31 +1,35 @@
 """The ends of a sealed segment that has rotted there: what a start must know of it, from what else says the same.
 
 The segment's own header repeats what its name and its neighbours say, its seal what its records and the name of the
-next one do. So damage there costs nothing but a closer look. What is missing altogether is another matter: the caller
+next one do. So damage there costs nothing but a closer look, and what rotted beside them, or cannot be read with them,
+costs its own records: whoever reads those decides about them. What is missing altogether is another matter: the caller
 refuses it.
 """
 
-import os
 from pathlib import Path
 
 from syncbrok.log import files, segment
-from syncbrok.log.codec import Corrupt, Header, Kind, read_header
+from syncbrok.log.codec import Corrupt, gather
 from syncbrok.log.correction import corrected_whole
 from syncbrok.log.damage import Examined, examine
 from syncbrok.log.descriptors import reading
-from syncbrok.log.layout import HEADER_BYTES
 from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo
 from syncbrok.model.errors import LogCorrupt
 
 _CRC_AT = SEGMENT_HEADER_BYTES - 4
 
 
-def segment_header(path: Path) -> SegmentHeader:
-    """The header of the segment at ``path``, also where one byte of it has rotted. Raises ``LogCorrupt``."""
+def segment_header(path: Path, last: SegmentHeader) -> SegmentHeader:
+    """The header of the sealed segment at ``path``, also where one byte of it has rotted. Where nothing stands there
+    any more, or the disk cannot read it, it is what its name and ``last``, the header of the log's last segment, say;
+    ``created_us`` is too late then. Raises ``LogCorrupt``: what says something else may be another log's."""
+    with reading(path) as file:
+        data = files.read_around(file.fileno(), SEGMENT_HEADER_BYTES, 0)
+    if len(data) == SEGMENT_HEADER_BYTES and not any(data):
+        return last._replace(base=int(path.stem))
     try:
-        return segment.read_segment_header(path)
+        return segment.checked_header(path, data)
     except LogCorrupt:
-        data = segment.read_segment(path, 0, SEGMENT_HEADER_BYTES)
         found = _corrected(data)
         if found is None or found.base != int(path.stem):
             raise
@@ -42,38 +46,37 @@ def _corrected(data: bytes) -> SegmentHeader | None:
 
 def sealed_info(path: Path, header: SegmentHeader, following: int) -> SegmentInfo | None:
     """What others see of the sealed segment at ``path``; ``following`` is the first sequence of the next one. None
-    where it was never sealed, or records at its end are missing. Raises ``LogCorrupt`` where it is another's."""
-    seal = segment.read_seal(path)
-    if seal is None:
-        return _without_seal(path, header, following)
-    with reading(path) as file:
-        first = read_header(files.read_at(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES))
-        size = os.fstat(file.fileno()).st_size
-    if isinstance(first, Corrupt):
-        sealed, fact = seal
-        # The snapshot and the segment's header are of one moment.
-        times_us = header.created_us, sealed.time_us
-        return SegmentInfo(header.base, sealed.sequence, size, fact.records + 1, *times_us, True, path)
-    return segment.info_of_sealed(path, seal)
-
-
-def _without_seal(path: Path, header: SegmentHeader, following: int) -> SegmentInfo | None:
-    """Where all but the seal is accounted for, it is the seal that has rotted."""
+    where it was never sealed, or is shorter than it was. Raises ``LogCorrupt`` where it is another's."""
+    seal, first = segment.read_seal(path), segment.read_first_header(path)
+    if seal is not None and not isinstance(first, Corrupt):
+        return segment.info_of_sealed(path, first, seal)
     data = segment.read_sealed(path)
-    found = examine(data, header.base, following - 1, header.id_key)
-    if not _lacks_the_seal_alone(found, len(data), following - 1):
+    sequence = following - 1 if seal is None else seal[0].sequence
+    found = examine(data, header.base, sequence, header.id_key)
+    if seal is None and not _reaches_the_end(found, len(data), sequence):
         return None
-    last = found.damages[-1].header
-    if last is None and len(found.offsets):
-        before = read_header(found.data, int(found.offsets[-1]), verify=False)
-        last = before if isinstance(before, Header) else None
-    times_us = header.created_us, header.created_us if last is None else last.time_us
-    return SegmentInfo(header.base, following - 1, len(data), len(found.offsets) + 1, *times_us, True, path)
+    lost = sum(one.last - one.first + 1 for one in found.damages if one.fact is None)
+    heads = gather(found.data, found.offsets[[0, -1]]) if len(found.offsets) else None
+    # The snapshot and the segment's header are of one moment.
+    first_us = header.created_us if heads is None else min(header.created_us, int(heads["time_us"][0]))
+    last_us = first_us if heads is None else int(heads["time_us"][1])
+    hit = found.damages[-1].header if seal is None else None
+    return SegmentInfo(
+        header.base,
+        sequence,
+        len(data),
+        len(found.offsets) + lost,
+        first_us,
+        last_us if hit is None else hit.time_us,
+        True,
+        path,
+    )
 
 
-def _lacks_the_seal_alone(found: Examined, size: int, sequence: int) -> bool:
+def _reaches_the_end(found: Examined, size: int, sequence: int) -> bool:
+    """Whether what has rotted reaches over the place of the seal, of this sequence, and the file ends where it does: a
+    file that was cut ends in a record or behind one."""
     if not found.damages:
         return False
     last = found.damages[-1]
-    its_place = (last.first, last.last, last.offset, last.end) == (sequence, sequence, size - SEAL_BYTES, size)
-    return its_place and (last.header is None or last.header.kind == Kind.SEGMENT_SEALED)
+    return (last.last, last.end) == (sequence, size) and last.offset <= size - SEAL_BYTES

@@ -24,11 +24,13 @@ from crc32c import crc32c
 
 from syncbrok.log import files, watermark
 from syncbrok.log.codec import Corrupt, encode
+from syncbrok.log.descriptors import reading
 from syncbrok.log.scan import Damage, Found, scan, span_of
 from syncbrok.log.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     pack_segment_header,
+    read_sealed,
     segment_bases,
     segment_path,
     unpack_segment_header,
@@ -205,7 +207,7 @@ class _Salvager:
         output = _Output(self._target, SegmentHeader(self._uuid, self._id_key, base, self._created[base]))
         try:
             # Read, not mapped: should a broker cut the file after all, that must not end the process.
-            self._take(path.name, base, memoryview(path.read_bytes()), output)
+            self._take(path.name, base, memoryview(read_sealed(path)), output)
         finally:
             output.close()
         self._end = output.end
@@ -324,6 +326,6 @@ def _read_mark(directory: Path, report: SalvageReport) -> Mark | None:
 
 
 def _header(path: Path) -> SegmentHeader | None:
-    with path.open("rb") as file:
-        header = unpack_segment_header(file.read(SEGMENT_HEADER_BYTES))
+    with reading(path) as file:
+        header = unpack_segment_header(files.read_around(file.fileno(), SEGMENT_HEADER_BYTES, 0))
     return None if isinstance(header, Corrupt) else header

@@ -21,7 +21,7 @@ from syncbrok.log.codec import (
     read_header,
     walk_verified,
 )
-from syncbrok.log.descriptors import open_file, reading
+from syncbrok.log.descriptors import naming, open_file, reading
 from syncbrok.log.layout import HEADER_BYTES, SEALED_STRUCT
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
 from syncbrok.model.facts import SegmentOpened, SegmentSealed
@@ -123,9 +123,13 @@ def corrupt_error(path: Path, offset: int, first: int, last: int | None, why: st
 
 
 def read_segment_header(path: Path) -> SegmentHeader:
-    """The header of the segment at ``path``. Raises ``LogCorrupt``."""
-    with reading(path) as file:
-        header = unpack_segment_header(file.read(SEGMENT_HEADER_BYTES))
+    """The header of the segment at ``path``. Raises ``LogCorrupt``, and ``OSError`` where it cannot be read."""
+    return checked_header(path, read_segment(path, 0, SEGMENT_HEADER_BYTES))
+
+
+def checked_header(path: Path, data: Buffer) -> SegmentHeader:
+    """The header that ``data``, the first bytes of the segment at ``path``, holds. Raises ``LogCorrupt``."""
+    header = unpack_segment_header(data)
     base = int(path.stem)
     if isinstance(header, Corrupt):
         raise corrupt_error(path, 0, base, None, header.why)
@@ -147,13 +151,13 @@ def read_seal(path: Path) -> tuple[Header, SegmentSealed] | None:
 
 
 def read_first_record(path: Path) -> Decoded | Incomplete | Corrupt:
-    """The record that a segment begins with, verified, and no more of the file."""
+    """The record that a segment begins with, verified, and no more of the file; what cannot be read is damage."""
     with reading(path) as file:
-        data = files.read_at(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES)
+        data = files.read_around(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES)
         header = read_header(data)
         if not isinstance(header, Header):
             return header
-        return decode(files.read_at(file.fileno(), header.record_bytes, SEGMENT_HEADER_BYTES))
+        return decode(files.read_around(file.fileno(), header.record_bytes, SEGMENT_HEADER_BYTES))
 
 
 def read_segment(path: Path, start: int = 0, end: int | None = None) -> bytes:
@@ -164,7 +168,8 @@ def read_segment(path: Path, start: int = 0, end: int | None = None) -> bytes:
 
 
 def read_sealed(path: Path) -> bytes:
-    """All bytes of a sealed segment; what the disk cannot read is damage as any other (``files.read_around``)."""
+    """All bytes of a segment that is not being written; what the disk cannot read is damage as any other
+    (``files.read_around``)."""
     with reading(path) as file:
         return files.read_around(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
@@ -225,13 +230,16 @@ def scrub_bytes(data: Buffer) -> Corrupt | None:
     return Corrupt(SEGMENT_HEADER_BYTES, "the checksum of all records does not fit the seal, though each record's does")
 
 
-def info_of_sealed(path: Path, seal: tuple[Header, SegmentSealed]) -> SegmentInfo:
-    """What others see of a sealed segment, from its ends alone."""
-    header, fact = seal
+def read_first_header(path: Path) -> Header | Incomplete | Corrupt:
+    """That of the record that a sealed segment begins with."""
     with reading(path) as file:
-        first = read_header(files.read_at(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES))
-        size = os.fstat(file.fileno()).st_size
-    base = int(path.stem)
+        return read_header(files.read_around(file.fileno(), HEADER_BYTES, SEGMENT_HEADER_BYTES))
+
+
+def info_of_sealed(path: Path, first: Header | Incomplete | Corrupt, seal: tuple[Header, SegmentSealed]) -> SegmentInfo:
+    """What others see of a sealed segment, from its ends alone: the header of its first record, and its last one."""
+    header, fact = seal
+    base, size = int(path.stem), path.stat().st_size
     if not isinstance(first, Header) or first.kind != Kind.SEGMENT_OPENED or first.sequence != base:
         raise corrupt_error(path, SEGMENT_HEADER_BYTES, base, base, "the segment does not begin with its snapshot")
     return SegmentInfo(base, header.sequence, size, fact.records + 1, first.time_us, header.time_us, True, path)
@@ -289,7 +297,8 @@ class ActiveSegment:
         return cls(path, info, crc32c(first), every_write_synced=every_write_synced, descriptor=descriptor)
 
     def _first_record_bytes(self) -> int:
-        first = read_header(files.read_at(self._descriptor, HEADER_BYTES, SEGMENT_HEADER_BYTES))
+        with naming(self.path):
+            first = read_header(files.read_at(self._descriptor, HEADER_BYTES, SEGMENT_HEADER_BYTES))
         assert isinstance(first, Header), f"{self.path} was looked at before it was opened"
         return first.record_bytes
 

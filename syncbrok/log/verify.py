@@ -23,6 +23,8 @@ from syncbrok.log.segment import (
     SEAL_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
+    read_sealed,
+    read_segment,
     segment_bases,
     segment_path,
     unpack_segment_header,
@@ -128,9 +130,13 @@ class _Walk:
         path = segment_path(self._directory, base)
         try:
             # Read, not mapped: the broker may cut the file it writes to while it is looked at.
-            view = memoryview(path.read_bytes())
+            view = memoryview(read_segment(path))
         except FileNotFoundError:
             return  # retention took it while the ones before were looked at
+        except OSError as problem:
+            # Zeros stand in the place of what is missing; at the end of the log they would say that nothing follows.
+            yield Finding(path.name, 0, base, f"the disk cannot read all of it: {problem.strerror}")
+            view = memoryview(read_sealed(path))
         yield from self._header(path.name, base, view)
         yield from self._records(path.name, base, view)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from syncbrok.log import files
-from syncbrok.log.descriptors import open_file
+from syncbrok.log.descriptors import open_file, reading
 from syncbrok.model.errors import LogCorrupt
 
 NAME = "watermark"
@@ -64,7 +64,8 @@ def read(directory: Path) -> Mark | None:
 
 def _newest(path: Path) -> tuple[int, Mark] | None:
     try:
-        data = path.read_bytes()
+        with reading(path) as file:
+            data = file.read()
     except FileNotFoundError:
         return None
     slots = [unpack(data[at : at + SLOT_BYTES]) for at in (0, SLOT_STRIDE)]

@@ -106,7 +106,7 @@ def _look(directory: Path, bases: list[int], mark: Mark | None, before: Log | No
         one = known.get(base)
         if one is None:
             path = segment.segment_path(directory, base)
-            one = _sealed(path, rotten.segment_header(path), uuid, following)
+            one = _sealed(path, rotten.segment_header(path, last_header), uuid, following)
         _check_follows(one, found[-1] if found else None, mark)
         found.append(one)
     _check_log(last_path, last_header, uuid)

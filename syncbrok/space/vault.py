@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from syncbrok.delivery.signing import secret_key
-from syncbrok.log.descriptors import open_file
+from syncbrok.log.descriptors import open_file, reading
 from syncbrok.log.files import NO_ROOM, unfinished
 from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull
 from syncbrok.model.message import Subscriber
@@ -53,7 +53,8 @@ class Vault:
         of an older version, without a checksum, is written again soon (``tidied``)."""
         path = directory / FILE
         try:
-            data = path.read_bytes()
+            with reading(path) as file:
+                data = file.read()
             mode = stat.S_IMODE(path.stat().st_mode)
         except FileNotFoundError:
             return cls(directory, {}, clock_us)

@@ -19,6 +19,7 @@ from syncbrok.pipeline.decode.records import read
 from syncbrok.pipeline.decode.segment import OpenSegment
 from syncbrok.pipeline.log_files import Log, Slice
 from tests.support import expected_rows, rot
+from tests.support.bad_sector import unreadable
 from tests.support.expected_rows import Rows
 from tests.support.random_facts import random_story
 from tests.support.segment_files import flip, offsets, write_log
@@ -98,6 +99,23 @@ def test_a_segment_too_large_to_be_kept_in_memory_is_read_all_the_same(story_log
             OpenSegment(one, story_log.uuid, verify=True, read_bytes_max=bytes_max)
         said.append(str(refused.value))
     assert said[0] == said[1]
+
+
+def test_what_the_disk_cannot_read_is_damage(story_log: Log) -> None:
+    """RULES 28: a page that the disk cannot read is refused in the words for one that has rotted; what nobody compares
+    with a checksum is no zeros, but an error that names the file."""
+    one = story_log.segments[1]
+    path = Path(one.path)
+    with unreadable(path, 8_192):
+        with pytest.raises(LogCorrupt) as refused:
+            OpenSegment(one, story_log.uuid, verify=True)
+        with pytest.raises(OSError, match=path.name):
+            OpenSegment(one, story_log.uuid, verify=False)
+    data = path.read_bytes()
+    path.write_bytes(data[:8_192] + bytes(4_096) + data[12_288:])
+    with pytest.raises(LogCorrupt) as rotten:
+        OpenSegment(one, story_log.uuid, verify=True)
+    assert str(refused.value) == str(rotten.value)
 
 
 def _lie(path: Path, log: Log, *, sums: bool = False, backwards: bool = False) -> None:

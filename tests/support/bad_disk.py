@@ -5,7 +5,7 @@ start on the same directory, without a fault, answers afterwards (DESIGN 1, INTE
 
 * nothing is answered 201 that is not there afterwards, and nothing 507 that is;
 * no request waits for ever, and the process ends when it is told to, or by itself with a code of the table;
-* its last words name the storage, not an address or a defect;
+* its last words name the storage, not an address or a defect, and where the disk has failed the file;
 * the next start is ready, has everything, and the log verifies.
 """
 
@@ -32,7 +32,7 @@ READS = ("read", "pread64", "preadv")
 """calls that need no room, whatever the disk says"""
 KINDS = (*itertools.product(CALLS, ("EIO", "ENOSPC"), ("", "+")), *itertools.product(READS, ("EIO",), ("", "+")))
 """(call, error, and ``+`` where all later calls fail too)"""
-STOPPED, FULL, FAILED = 0, 73, 74
+STOPPED, DAMAGED, FULL, FAILED = 0, 65, 73, 74
 BODY = bytes(range(256)) * 36
 _NAMES = ("", "lock", "watermark", "watermark.tmp", "reserve", "next.tmp", "secrets.json", "secrets.new",
           "checkpoint", "checkpoint.tmp", "checkpoint.before")  # fmt: skip
@@ -51,7 +51,9 @@ class Fault(NamedTuple):
     @property
     def codes(self) -> tuple[int, ...]:
         """How the process may end: as it was told to, or at the start because the disk is full, or because it is bad.
-        A failed fsync is final whatever the reason."""
+        A failed fsync is final whatever the reason. What cannot be read of a sealed segment is damage."""
+        if self.call in READS:
+            return STOPPED, DAMAGED, FAILED
         return (STOPPED, FAILED) if self.error == "EIO" else (STOPPED, FULL, FAILED)[: 3 if "sync" in self.call else 2]
 
     def __str__(self) -> str:
@@ -214,6 +216,8 @@ def suffer(storage: Path, fault: Fault, published: list[Answered]) -> Iterator[s
         last_words = said[said.rfind("\nsyncbrok:") + 1 :] if code else ""
         if code not in fault.codes:
             yield f"ended with {code}: {last_words or said[-1_500:]}"
+        elif code in (DAMAGED, FAILED) and str(storage) not in last_words.replace(f"the log in {storage}", ""):
+            yield f"ended with {code} and does not name the file: {last_words}"
         elif code and str(storage) not in last_words and "the log" not in last_words:
             yield f"ended with {code} and does not say where: {last_words}"
         if "a defect" in said or "cannot listen" in said:

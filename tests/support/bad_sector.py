@@ -1,11 +1,17 @@
-"""A page of a file that the disk cannot read: whoever asks for a byte of it is answered EIO, as by a worn-out disk."""
+"""A page of a file that the disk cannot read: whoever asks for a byte of it is answered EIO, as by a worn-out disk.
+
+In the test's own process, or in a broker of its own: ``python -m tests.support.bad_sector FILE OFFSET serve ...``
+"""
 
 import errno
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from syncbrok.cli.main import main
 
 PAGE_BYTES = 4096
 
@@ -33,3 +39,10 @@ def unreadable(path: Path, offset: int) -> Iterator[None]:
     finally:
         for name, function in real.items():
             setattr(os, name, function)
+
+
+if __name__ == "__main__":
+    file, place, *arguments = sys.argv[1:]
+    sys.argv = ["syncbrok", *arguments]
+    with unreadable(Path(file), int(place)):
+        main()

@@ -65,6 +65,8 @@ class BrokerProcess:
         """``probed``: it tells of its longest callback, see ``longest_callback``. ``descriptors``: its limit of open
         files, soft and hard."""
         self.storage = storage
+        self.bad_sector: tuple[Path, int] | None = None
+        """a file and an offset in it whose page a start from now on cannot read"""
         self._probe = storage.parent / f"{storage.name}.longest" if probed else None
         limit = ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors))
         self._limited = () if descriptors is None else limit
@@ -104,6 +106,8 @@ class BrokerProcess:
 
     @property
     def _module(self) -> list[str]:
+        if self.bad_sector is not None:
+            return ["-m", "tests.support.bad_sector", *map(str, self.bad_sector)]
         return ["-m", "syncbrok"] if self._probe is None else ["-m", "tests.support.probed", str(self._probe)]
 
     def longest_callback(self) -> tuple[float, str]:

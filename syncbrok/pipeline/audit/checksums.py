@@ -18,6 +18,7 @@ from syncbrok.log.scan import Damage, scan, span_of
 from syncbrok.log.segment import (
     SEAL_BYTES,
     SEGMENT_HEADER_BYTES,
+    read_sealed,
     scrub_bytes,
     segment_bases,
     segment_path,
@@ -87,7 +88,7 @@ def look(task: Task) -> Seen:
     path = segment_path(Path(task.directory), task.base)
     try:
         # Read, not mapped: the broker may cut the file it writes to while it is looked at.
-        data = path.read_bytes()
+        data = read_sealed(path)
     except FileNotFoundError:
         return Seen(task.base, 0, 0, [])  # retention took it meanwhile
     header = unpack_segment_header(data)

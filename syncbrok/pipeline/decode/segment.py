@@ -250,7 +250,7 @@ class OpenSegment(Piece):
 
 
 class opened_file:  # noqa: N801  # a context manager of one use, named as what it does
-    """The descriptor of a segment's file, by the name that it has now."""
+    """The descriptor of a segment's file, by the name that it has now, which an error of the system inside names."""
 
     def __init__(self, one: Segment) -> None:
         self._segment = one
@@ -264,16 +264,26 @@ class opened_file:  # noqa: N801  # a context manager of one use, named as what 
             return self._descriptor
         raise gone(self._segment)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, problem: BaseException | None, *__: object) -> None:
         os.close(self._descriptor)
+        if isinstance(problem, OSError) and problem.filename is None:
+            problem.filename = self._segment.path
 
 
 def filled(descriptor: int, view: memoryview, start: int, summed: slice, crc: int = 0) -> tuple[int, int]:
     """Fill ``view`` with what stands in the file from ``start`` on: how many bytes there are, all of them or up to the
-    file's end; and ``crc`` gone on with over those that are ``summed``."""
+    file's end; and ``crc`` gone on with over those that are ``summed``. What the disk cannot read is damage: zeros
+    stand there, where a checksum will tell."""
     at = 0
     while at < len(view):
-        got = os.preadv(descriptor, [view[at : at + _READ_BYTES]], start + at)
+        piece = view[at : at + _READ_BYTES]
+        try:
+            got = os.preadv(descriptor, [piece], start + at)
+        except OSError:
+            if summed.stop <= summed.start:
+                raise
+            piece[:] = files.read_around(descriptor, len(piece), start + at)
+            got = len(piece)
         if not got:
             break
         crc = crc32c(view[max(at, summed.start) : min(at + got, summed.stop)], crc)
