@@ -12,6 +12,7 @@ from syncbrok.model.facts import Carried, Reason
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.space.channels import ChangeSubscriber, Replay
+from tests.support.bad_sector import unreadable
 from tests.support.journals import open_journal, publish, roll
 from tests.support.polling import eventually
 from tests.support.spaces import REFUSED, Clock, Consumer, Running, forget_checkpoints, running_space
@@ -113,6 +114,23 @@ def test_a_copy_nobody_noted_does_not_count(tmp_path: Path) -> None:
     retention.archive_segment(path, archive)
     assert [copy.name for copy in retention.copies(log)] == [path.name]
     assert retention.may_drop(path, archive)
+
+
+def test_an_error_says_which_side_it_was_on(tmp_path: Path) -> None:
+    """A page of the segment that cannot be read costs its bytes in the copy and no more (RULES 28), and is no page that
+    the pipeline has archived. Where the copy cannot be written the segment stays, and the error names the copy."""
+    log, archive = tmp_path / "log", tmp_path / "archive"
+    log.mkdir()
+    path = segment(log)
+    whole = path.read_bytes()
+    with unreadable(path, 0):
+        retention.archive_segment(path, archive)
+        assert retention.may_drop(path, archive)
+        assert not retention.may_drop(path, PIPELINE)
+    assert (archive / path.name).read_bytes() == bytes(4_096) + whole[4_096:]
+    (archive / f"{path.name}.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"{path.name}.tmp"):
+        retention.archive_segment(path, archive)
 
 
 def test_an_archive_that_cannot_be_written_keeps_the_segment(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from syncbrok.log.verify import Finding, verify
 from tests.support import rot, rotting
 from tests.support.bad_sector import PAGE_BYTES, unreadable
 from tests.support.journals import open_journal, publish, roll
+from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess
 from tests.support.recorder import Recorder
 from tests.support.rotting import Judge, Story
@@ -41,11 +42,11 @@ def hit_by(story: Story, page: int) -> list[rot.Record]:
     return [one for one in records if one.at < page + PAGE_BYTES and one.end > page]
 
 
-def broker_on(story: Story, storage: Path, page: int, how: str, *gone: str) -> BrokerProcess:
+def broker_on(story: Story, storage: Path, page: int, how: str, *gone: str, retention: str = "7d") -> BrokerProcess:
     """On a copy of the story's log of which this page cannot be had."""
     shutil.copytree(story.storage, storage)
     rotting.forget(storage, *gone)
-    broker = story.broker(storage)
+    broker = story.broker(storage, retention)
     path = rot.segments(storage)[0]
     if how == HOW[0]:
         broker.bad_sector = path, page
@@ -127,3 +128,27 @@ def test_verify_names_it_and_salvage_reads_around_it(tmp_path: Path, sealed: boo
     wanted = [one for one in (*sent, *more) if one.sequence not in lost]
     assert saved.read_many([one.sequence for one in wanted]) == wanted
     saved.close()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_retention_archives_what_can_be_read(story: Story, tmp_path: Path, how: str) -> None:
+    """RULES 28: a segment of which a page is lost goes as any other when it is old: what has not ended and is lost ends
+    by a row, the archive gets all that can be read, with zeros in the place of the page, and the log says so. Else it
+    would stay for ever, and all behind it."""
+    page = page_of(story, "messages")
+    hit = hit_by(story, page)
+    judge = Judge(story, [], dropped=True)
+    judge.lost = {one.own for one in hit if one.own}
+    archive = tmp_path / "archive"
+    broker = broker_on(story, tmp_path / "log", page, how, retention=f"{rotting.SHORT}, archive: {archive}")
+    path = rot.segments(broker.storage)[0]
+    whole = (story.storage / path.name).read_bytes()
+    with broker:
+        eventually_blocking(lambda: not path.exists(), "the first segment gone")
+        judge.released(broker)
+        said = [line for line in broker.output().splitlines() if "syncbrok.log.damage_archived" in line]
+    copy = (archive / path.name).read_bytes()
+    assert copy == whole[:page] + bytes(PAGE_BYTES) + whole[page + PAGE_BYTES :]
+    assert len(said) == 1
+    assert path.name in said[0]
+    assert not judge.wrong, "\n".join(judge.wrong[:20])

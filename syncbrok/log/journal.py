@@ -297,7 +297,9 @@ class Journal:
         assert len(parts) > 1, "the last segment stays"
         info = parts[0].info
         assert info.sealed, "only a sealed segment is dropped"
-        retention.archive_first(info.path, self._options.archive)
+        if retention.archive_first(info.path, self._options.archive) and info.base in self.damages:
+            what = {"file": info.path.name, "detail": self.damaged.get(info.path.name, "")}
+            log.warning("syncbrok.log.damage_archived", extra=what)
         with self._changing:
             # First the decision, then the deed: a start in between finishes it, and so does a sweep.
             self._save_mark(clean=False, oldest=parts[1].info.base)

@@ -15,6 +15,7 @@ second. It is never evidence of what is in the log, only of what was archived.
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import takewhile
 from operator import attrgetter
 from pathlib import Path
@@ -24,7 +25,7 @@ from urllib.parse import quote, unquote
 from crc32c import crc32c
 
 from syncbrok.log import files
-from syncbrok.log.descriptors import reading
+from syncbrok.log.descriptors import naming, reading
 from syncbrok.log.options import PIPELINE, Archive
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogFull
@@ -89,9 +90,8 @@ def may_drop(path: Path, archive: Archive) -> bool:
 
 
 def file_crc(path: Path) -> int:
-    """CRC-32C of a whole file."""
-    with reading(path) as file:
-        return _each_chunk(file.read)[1]
+    """CRC-32C of a whole segment; of other bytes where the disk cannot read all of it."""
+    return _each(_segment_chunks(path))[1]
 
 
 def copies(directory: Path) -> Iterator[Copy]:
@@ -128,33 +128,37 @@ def _line(copy: Copy) -> str:
     return f"{copy.name} {copy.size} {copy.crc:08x}{by_pipeline}\n"
 
 
-def archive_first(path: Path, archive: Archive) -> None:
-    """What must have been done before the segment goes. Raises ``OSError``, ``NotArchived`` where only the pipeline
-    can do it."""
+def archive_first(path: Path, archive: Archive) -> bool:
+    """What must have been done before the segment goes; whether it was copied now. Raises ``OSError``, ``NotArchived``
+    where only the pipeline can do it."""
     if may_drop(path, archive):
-        return
+        return False
     if not isinstance(archive, Path):
         raise NotArchived(f"{path} is not in the pipeline's archive")
     archive_segment(path, archive)
+    return True
 
 
 def archive_segment(path: Path, archive: Path) -> Copy:
-    """Copy the segment, fsync, read the copy back, note it in the marker file. Raises ``OSError`` (``ArchiveFailed``
-    where the copy differs); the segment and what was archived before are untouched then."""
+    """Copy the segment, fsync, read the copy back, note it in the marker file. Where the disk cannot read the segment
+    zeros stand in the copy (``files.read_around``): else it would stay for ever, and all behind it. Raises ``OSError``,
+    which names the file (``ArchiveFailed`` where the copy differs); the segment and what was archived before are
+    untouched then."""
     try:
         files.make_directory(archive)
     except (LogFailed, LogFull) as problem:
         raise ArchiveFailed(problem.detail) from problem
     unfinished = archive / f"{path.name}.tmp"
     with files.unfinished(unfinished):
-        with reading(path) as source, unfinished.open("wb") as target:
-            size, crc = _each_chunk(source.read, target.write)
+        chunks = _segment_chunks(path)
+        with naming(unfinished), unfinished.open("wb") as target:
+            size, crc = _each(chunks, target.write)
             target.flush()
             os.fsync(target.fileno())
             # Otherwise the copy would be read back from memory, which says nothing about the disk.
             os.posix_fadvise(target.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         with reading(unfinished) as copied:
-            if _each_chunk(copied.read) != (size, crc):
+            if _each(iter(partial(copied.read, _CHUNK_BYTES), b"")) != (size, crc):
                 raise ArchiveFailed(f"the copy {unfinished} differs from {path}; is the archive's disk sound?")
         unfinished.replace(archive / path.name)
     try:
@@ -208,10 +212,18 @@ def sweep(directory: Path, now_us: int, grace_s: float = limits.unlink_grace_s) 
     return gone
 
 
-def _each_chunk(read: Callable[[int], bytes], write: Callable[[bytes], object] = lambda _: None) -> tuple[int, int]:
-    """Size and CRC of all that ``read`` gives, handed on to ``write``."""
+def _segment_chunks(path: Path) -> Iterator[bytes]:
+    """All of a sealed segment, piece by piece, zeros where the disk cannot read it."""
+    with reading(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        for at in range(0, size, _CHUNK_BYTES):
+            yield files.read_around(file.fileno(), min(_CHUNK_BYTES, size - at), at)
+
+
+def _each(chunks: Iterator[bytes], write: Callable[[bytes], object] = lambda _: None) -> tuple[int, int]:
+    """Size and CRC of all ``chunks``, handed on to ``write``."""
     size = crc = 0
-    while chunk := read(_CHUNK_BYTES):
+    for chunk in chunks:
         write(chunk)
         crc = crc32c(chunk, crc)
         size += len(chunk)
