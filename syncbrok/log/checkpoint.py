@@ -28,7 +28,7 @@ from typing import BinaryIO, NamedTuple
 from crc32c import crc32c
 
 from syncbrok.log import files
-from syncbrok.log.descriptors import reading
+from syncbrok.log.descriptors import naming, reading
 
 _MAGIC = b"SYBRCKPT"
 _VERSION = 1
@@ -66,7 +66,7 @@ def save(directory: Path, uuid: bytes, through: int, record_crc: int, parts: Map
         size += len(part)
     head = _HEAD.pack(_MAGIC, _VERSION, len(parts), record_crc, uuid, through, size, 0, crc32c(entries), crc)
     unfinished = directory / f"{NAME}.tmp"
-    with files.unfinished(unfinished), unfinished.open("wb", buffering=0) as file:
+    with files.unfinished(unfinished), naming(unfinished), unfinished.open("wb", buffering=0) as file:
         for piece in (head + _CRC.pack(crc32c(head)), entries, *parts.values()):
             _write(file, piece)
         os.fsync(file.fileno())

@@ -393,7 +393,7 @@ class Committer:
 
     def _fail(self, problem: Exception) -> None:
         if isinstance(problem, OSError):  # of the file of secrets: no fact may be written without it
-            problem = LogFailed(f"cannot write beside the log: {problem}")
+            problem = LogFailed(f"cannot write beside the log: {problem}; look at the disk, then start again")
         self._meters.failed = True
         _log.critical("syncbrok.space.commit_failed", exc_info=problem, extra={"detail": str(problem)})
         if self._draft_out is not None:

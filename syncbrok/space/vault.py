@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from syncbrok.delivery.signing import secret_key
-from syncbrok.log.descriptors import open_file, reading
+from syncbrok.log.descriptors import naming, open_file, reading
 from syncbrok.log.files import NO_ROOM, unfinished
 from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull
 from syncbrok.model.message import Subscriber
@@ -171,7 +171,8 @@ def _write(path: Path, data: bytes) -> None:
     """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on. Raises
     ``LogFull`` and ``OSError``."""
     try:
-        _replace(path, data)
+        with naming(path):
+            _replace(path, data)
     except OSError as problem:
         if problem.errno in NO_ROOM:
             raise LogFull("no room on the disk for the file of secrets; nothing was kept") from problem

@@ -28,7 +28,7 @@ from tests.support.recorder import Recorder
 CONFIG = "storage: {segment: 64KiB, reserve: 256KiB, retention: 2s}\n"
 CALLS = ("openat", "pwrite64", "write", "fdatasync", "fsync", "rename", "unlink", "fallocate", "ftruncate", "utimensat",
          "flock")  # fmt: skip
-READS = ("read", "pread64", "preadv")
+READS = ("read", "pread64", "preadv2")
 """calls that need no room, whatever the disk says"""
 KINDS = (*itertools.product(CALLS, ("EIO", "ENOSPC"), ("", "+")), *itertools.product(READS, ("EIO",), ("", "+")))
 """(call, error, and ``+`` where all later calls fail too)"""
