@@ -117,14 +117,17 @@ def test_a_copy_nobody_noted_does_not_count(tmp_path: Path) -> None:
 
 
 def test_an_error_says_which_side_it_was_on(tmp_path: Path) -> None:
-    """A page of the segment that cannot be read costs its bytes in the copy and no more (RULES 28), and is no page that
-    the pipeline has archived. Where the copy cannot be written the segment stays, and the error names the copy."""
+    """A page of a segment that cannot be read costs its bytes in the copy and no more (RULES 28) once it is known to be
+    damaged, and is no page that the pipeline has archived. Where the copy cannot be written the segment stays, and the
+    error names the copy."""
     log, archive = tmp_path / "log", tmp_path / "archive"
     log.mkdir()
     path = segment(log)
     whole = path.read_bytes()
     with unreadable(path, 0):
-        retention.archive_segment(path, archive)
+        with pytest.raises(OSError, match=path.name):
+            retention.archive_segment(path, archive)
+        retention.archive_segment(path, archive, damaged=True)
         assert retention.may_drop(path, archive)
         assert not retention.may_drop(path, PIPELINE)
     assert (archive / path.name).read_bytes() == bytes(4_096) + whole[4_096:]

@@ -8,11 +8,12 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from syncbrok.log import segment, sidecar
+from syncbrok.log import files, segment, sidecar
 from syncbrok.log.damage import Damage, Examined, examine
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 from syncbrok.model import limits
+from syncbrok.model.errors import LogUnreadable
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +72,29 @@ class Catalogue:
     def examine(self, info: SegmentInfo) -> Examined:
         """Look at every byte of a sealed segment, name what is damaged, and go on with an index of what can be read:
         where an index leads to nothing, it is the segment that says whether that is damage. Raises
-        ``FileNotFoundError`` where it was dropped meanwhile."""
+        ``FileNotFoundError`` where it was dropped meanwhile, and ``LogUnreadable``."""
         with self._examining:
-            found = examine(segment.read_sealed(info.path), info.base, info.last, self._id_key)
+            found = self._look(info)
             index = SegmentIndex.build(found.data, SEGMENT_HEADER_BYTES, len(found.data), info.base, found.offsets)
             with self._loading:
                 self._keep(info, index)
             self._note(info, found.damages)
         return found
+
+    def _look(self, info: SegmentInfo) -> Examined:
+        found = examine(segment.read_sealed(info.path), info.base, info.last, self._id_key)
+        if found.damages:
+            self.check_disk()
+            # The disk may have come back only now: what is damaged is what a disk that reads cannot read.
+            found = examine(segment.read_sealed(info.path), info.base, info.last, self._id_key)
+        return found
+
+    def check_disk(self) -> None:
+        """Raises ``LogUnreadable`` where the disk reads the beginning of no segment: then it is not their records that
+        are damaged."""
+        if not any(files.can_read(part.info.path) for part in reversed(self.parts)):
+            directory = self.parts[-1].info.path.parent
+            raise LogUnreadable(f"the disk reads nothing of the log in {directory} (EIO); look at the disk")
 
     def _note(self, info: SegmentInfo, damages: tuple[Damage, ...]) -> None:
         if not damages:
@@ -181,14 +197,14 @@ class Catalogue:
             if index is not None:
                 return index
             log.info("syncbrok.log.sidecar_rebuilt", extra={"file": info.path.name})
-        data = segment.read_sealed(info.path)
+        data = b"" if sealed is None else segment.read_sealed(info.path)
         if sealed is not None and segment.scrub_bytes(data) is None:
             index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, info.bytes, info.base)
             self._write_sidecar(info, index, sealed)
             return index
-        found = examine(data, info.base, info.last, self._id_key)
+        found = self._look(info)
         self._note(info, found.damages)
-        return SegmentIndex.build(found.data, SEGMENT_HEADER_BYTES, len(data), info.base, found.offsets)
+        return SegmentIndex.build(found.data, SEGMENT_HEADER_BYTES, len(found.data), info.base, found.offsets)
 
     def _sealed(self, info: SegmentInfo) -> sidecar.Sealed:
         seal = segment.read_seal(info.path)

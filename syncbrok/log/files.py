@@ -114,6 +114,20 @@ def read_around(descriptor: int, length: int, offset: int) -> bytes:
     return b"".join(pieces)
 
 
+def can_read(path: Path) -> bool:
+    """Whether the disk reads the first page of ``path``: it is asked, not the memory that may have the page."""
+    try:
+        descriptor = open_file(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, _PAGE_BYTES, os.POSIX_FADV_DONTNEED)
+            read_at(descriptor, _PAGE_BYTES, 0)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        return problem.errno != errno.EIO
+    return True
+
+
 def read_into(descriptor: int, view: memoryview, offset: int) -> int:
     """Fill ``view`` from ``offset`` on; how many bytes there were, fewer than asked only at the end of the file."""
     got = 0

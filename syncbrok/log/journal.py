@@ -292,12 +292,15 @@ class Journal:
     def drop_oldest(self) -> None:
         """Take the oldest segment out of the log (what it still owes was carried along before). Where an archive is
         configured it is copied there first. Its file is unlinked by a later ``sweep``. Raises ``LogFailed``, and where
-        it stays: ``LogFull``, ``OSError`` from the archive or where it is ``held_back``."""
+        it stays: ``LogFull``, ``LogUnreadable``, ``OSError`` from the archive or where it is ``held_back``."""
         parts = self._catalogue.parts
         assert len(parts) > 1, "the last segment stays"
         info = parts[0].info
         assert info.sealed, "only a sealed segment is dropped"
-        if retention.archive_first(info.path, self._options.archive) and info.base in self.damages:
+        damaged = info.base in self.damages
+        if damaged:
+            self._catalogue.check_disk()
+        if retention.archive_first(info.path, self._options.archive, damaged=damaged) and damaged:
             what = {"file": info.path.name, "detail": self.damaged.get(info.path.name, "")}
             log.warning("syncbrok.log.damage_archived", extra=what)
         with self._changing:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from syncbrok.log import files
 from syncbrok.log.blocks import BLOCK_BYTES_MAX, Block, hop_block, hop_header, together, walk_block
 from syncbrok.log.catalogue import Catalogue, Part
-from syncbrok.log.codec import HEADER_BYTES, Decoded, Header, decode, read_header
+from syncbrok.log.codec import HEADER_BYTES, Buffer, Decoded, Header, decode, read_header
 from syncbrok.log.descriptors import open_file, reading
 from syncbrok.log.index import SegmentIndex
 from syncbrok.model.errors import LogCorrupt
@@ -54,21 +54,33 @@ class Records:
         the index that was wrong."""
         unread = self._each_of(part, records, facts)
         unread = [record for record in unread if self._catalogue.damage_of(record) is None]
-        if unread and part.active is None:
-            self._catalogue.examine(part.info)
-            before = len(facts)
-            self._each_of(part, unread, facts)
-            if len(facts) > before:
-                facts[:] = sorted(facts, key=lambda fact: fact.sequence)
+        if not unread:
+            return
+        data: Buffer | None = None
+        if part.active is None:
+            # Of the bytes that were looked at: the disk may read less of them when it is asked again.
+            data = self._catalogue.examine(part.info).data
+        else:
+            self._catalogue.check_disk()
+        before = len(facts)
+        self._each_of(part, unread, facts, data)
+        if len(facts) > before:
+            facts[:] = sorted(facts, key=lambda fact: fact.sequence)
 
-    def _each_of(self, part: Part, records: Sequence[int], facts: list[Fact]) -> list[int]:
-        """Put those that can be read into ``facts``; the others."""
+    def _each_of(self, part: Part, records: Sequence[int], facts: list[Fact], data: Buffer | None = None) -> list[int]:
+        """Put those that can be read into ``facts``; the others. ``data``: the segment's bytes, where they are here."""
         index = self._catalogue.index(part)
         unread: list[int] = []
         with reading(part.info.path) as file:
             for record in records:
                 place = index.extent(record)
-                found = place and decode(files.read_around(file.fileno(), place[1] - place[0], place[0]))
+                if place is None:
+                    unread.append(record)
+                    continue
+                start, end = place
+                found = decode(
+                    files.read_around(file.fileno(), end - start, start) if data is None else bytes(data[start:end])
+                )
                 if isinstance(found, Decoded) and found.header.sequence == record:
                     facts.append(found.fact)
                 else:

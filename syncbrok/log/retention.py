@@ -91,7 +91,7 @@ def may_drop(path: Path, archive: Archive) -> bool:
 
 def file_crc(path: Path) -> int:
     """CRC-32C of a whole segment; of other bytes where the disk cannot read all of it."""
-    return _each(_segment_chunks(path))[1]
+    return _each(_segment_chunks(path, files.read_around))[1]
 
 
 def copies(directory: Path) -> Iterator[Copy]:
@@ -113,7 +113,7 @@ def copies(directory: Path) -> Iterator[Copy]:
 def note(directory: Path, archived: Iterable[Copy]) -> None:
     """Add lines to the marker file; they are on the disk when this returns. Raises ``OSError`` or ``LogFailed``."""
     lines = "".join(map(_line, archived))
-    with (directory / MARKER).open("ab+") as marker:
+    with naming(directory / MARKER), (directory / MARKER).open("ab+") as marker:
         # A crash may have left half a line: what follows must not become part of it.
         if marker.tell() and os.pread(marker.fileno(), 1, marker.tell() - 1) != b"\n":
             lines = "\n" + lines
@@ -128,29 +128,29 @@ def _line(copy: Copy) -> str:
     return f"{copy.name} {copy.size} {copy.crc:08x}{by_pipeline}\n"
 
 
-def archive_first(path: Path, archive: Archive) -> bool:
+def archive_first(path: Path, archive: Archive, *, damaged: bool) -> bool:
     """What must have been done before the segment goes; whether it was copied now. Raises ``OSError``, ``NotArchived``
-    where only the pipeline can do it."""
+    where only the pipeline can do it. ``damaged``: it is known to be."""
     if may_drop(path, archive):
         return False
     if not isinstance(archive, Path):
         raise NotArchived(f"{path} is not in the pipeline's archive")
-    archive_segment(path, archive)
+    archive_segment(path, archive, damaged=damaged)
     return True
 
 
-def archive_segment(path: Path, archive: Path) -> Copy:
-    """Copy the segment, fsync, read the copy back, note it in the marker file. Where the disk cannot read the segment
-    zeros stand in the copy (``files.read_around``): else it would stay for ever, and all behind it. Raises ``OSError``,
-    which names the file (``ArchiveFailed`` where the copy differs); the segment and what was archived before are
-    untouched then."""
+def archive_segment(path: Path, archive: Path, *, damaged: bool = False) -> Copy:
+    """Copy the segment, fsync, read the copy back, note it in the marker file. Where the disk cannot read a segment
+    that is known to be damaged, zeros stand in the copy (``files.read_around``): else it would stay for ever, and all
+    behind it. Raises ``OSError``, which names the file (``ArchiveFailed`` where the copy differs); the segment and what
+    was archived before are untouched then."""
     try:
         files.make_directory(archive)
     except (LogFailed, LogFull) as problem:
         raise ArchiveFailed(problem.detail) from problem
     unfinished = archive / f"{path.name}.tmp"
     with files.unfinished(unfinished):
-        chunks = _segment_chunks(path)
+        chunks = _segment_chunks(path, files.read_around if damaged else files.read_at)
         with naming(unfinished), unfinished.open("wb") as target:
             size, crc = _each(chunks, target.write)
             target.flush()
@@ -212,12 +212,12 @@ def sweep(directory: Path, now_us: int, grace_s: float = limits.unlink_grace_s) 
     return gone
 
 
-def _segment_chunks(path: Path) -> Iterator[bytes]:
-    """All of a sealed segment, piece by piece, zeros where the disk cannot read it."""
+def _segment_chunks(path: Path, read: Callable[[int, int, int], bytes]) -> Iterator[bytes]:
+    """All of a sealed segment, piece by piece."""
     with reading(path) as file:
         size = os.fstat(file.fileno()).st_size
         for at in range(0, size, _CHUNK_BYTES):
-            yield files.read_around(file.fileno(), min(_CHUNK_BYTES, size - at), at)
+            yield read(file.fileno(), min(_CHUNK_BYTES, size - at), at)
 
 
 def _each(chunks: Iterator[bytes], write: Callable[[bytes], object] = lambda _: None) -> tuple[int, int]:

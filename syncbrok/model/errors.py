@@ -153,6 +153,12 @@ class NoDescriptors(LogFull):
     slug = "no-descriptors"
 
 
+class LogUnreadable(BrokerFault):
+    """The disk reads nothing of the log now: what is asked cannot be told. Nothing is known to be lost."""
+
+    slug = "log-unreadable"
+
+
 class LogUnavailable(BrokerFault):
     """The log has failed; the broker is stopping. Whether the message was kept is unknown: repeat with its key."""
 

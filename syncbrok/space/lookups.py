@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from syncbrok.log.journal import Journal
+from syncbrok.model.errors import LogUnreadable
 from syncbrok.model.facts import Published
 from syncbrok.space.acceptance import Found, Wanted, merge
 from syncbrok.space.channel import BoundedChannel, Waiting, stopped
@@ -15,7 +16,8 @@ _read_together = 64
 
 
 class Lookups:
-    """One look-up at a time for however many units gathered; while it runs, publishes that need none go on."""
+    """One look-up at a time for however many units gathered; while it runs, publishes that need none go on. Where the
+    disk reads nothing they are refused."""
 
     def __init__(self, look_up: Callable[[frozenset[Wanted]], Awaitable[Found]], channel: BoundedChannel) -> None:
         self._look_up = look_up
@@ -38,10 +40,15 @@ class Lookups:
                 await self._some.wait()
                 self._some.clear()
                 asked, self._asked = self._asked, []
-                found = await self._look_up(frozenset(wanted for _, wanted in asked))
-                for waiting, _ in asked:
-                    waiting.found = merge(waiting.found, found)
-                self._channel.put_back(waiting for waiting, _ in asked)
+                try:
+                    found = await self._look_up(frozenset(wanted for _, wanted in asked))
+                except LogUnreadable as fault:
+                    for waiting, _ in asked:
+                        waiting.refuse(LogUnreadable(fault.detail))
+                else:
+                    for waiting, _ in asked:
+                        waiting.found = merge(waiting.found, found)
+                    self._channel.put_back(waiting for waiting, _ in asked)
                 asked = []
                 if not self._asked:
                     self._none.set()

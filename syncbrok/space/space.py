@@ -26,7 +26,7 @@ from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log import files
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.model import limits
-from syncbrok.model.errors import Draining, Fatal, LogFailed
+from syncbrok.model.errors import Draining, Fatal, LogFailed, LogUnreadable
 from syncbrok.model.facts import FactOrRun, Published, Row, SegmentOpened
 from syncbrok.model.message import Subscriber
 from syncbrok.model.units import endpoint_scheme
@@ -44,6 +44,7 @@ from syncbrok.space.meters import Meters
 from syncbrok.space.nobody import Nobody
 from syncbrok.space.operations import Operations
 from syncbrok.space.queue import RegistryStatistics
+from syncbrok.space.reading import Patience
 from syncbrok.space.recovery import recover, roll_at_start
 from syncbrok.space.reports import StartReport
 from syncbrok.space.scrub import scrub
@@ -112,6 +113,7 @@ class Space:
         closing: set[int] = set()
         append = self._committer.append
         declarations = Declarations(registry, vault, self._handlers.keys(), self._owing, self._forget)
+        self._patience = Patience(self._run_blocking)
         self._lookups = Lookups(self._look_up, self._committer.messages)
         self._intake = Intake(
             registry,
@@ -132,6 +134,7 @@ class Space:
             self._committer.roll,
             self._committer.call,
             self._run_blocking,
+            self._patience,
             clock_us,
             options.journal.retention_s,
         )
@@ -149,8 +152,7 @@ class Space:
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
             self.budgets.shares,
         )
-        self._upkeep.wake = self.courier.wake
-        self._upkeep.read_ahead = self.courier.keep
+        self._upkeep.wake, self._upkeep.read_ahead = self.courier.wake, self.courier.keep
         state.behind = self._upkeep.history_wanted.set
         self._disable = declarations.disable
 
@@ -187,6 +189,9 @@ class Space:
         except OSError as problem:
             journal.close()
             raise files.opening_problem(problem, directory) from problem
+        except LogUnreadable as problem:
+            journal.close()
+            raise LogFailed(f"{problem.detail}, then start again") from problem
         except BaseException:
             journal.close()
             raise
@@ -247,7 +252,7 @@ class Space:
                 self._upkeep.keep(),
                 self._upkeep.feed(),
                 self._upkeep.retire_secrets(),
-                scrub(self._journal, self._run_blocking),
+                scrub(self._journal, self._patience),
                 watch_clock(self._clock_us, self._meters, self.courier.clock_stepped),
             )
         ]
@@ -347,7 +352,7 @@ class Space:
         return now.backlog + now.blocked + now.in_flight + now.retrying
 
     async def _read(self, sequences: Sequence[int]) -> list[Published | None]:
-        return await self._run_blocking(self._journal.read_many, sequences, READ_RUN_BYTES)
+        return await self._patience(self._journal.read_many, sequences, READ_RUN_BYTES)
 
     async def _look_up(self, wanted: frozenset[Wanted]) -> Found:
         return await self._run_blocking(look_up, self._journal, wanted)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from syncbrok.log import retention
 from syncbrok.log.journal import Journal, SegmentInfo
 from syncbrok.model import limits
-from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
+from syncbrok.model.errors import BrokerFault, LogCorrupt, LogFailed, LogFull, LogUnreadable
 from syncbrok.model.facts import Carried, Outcome, Published
 from syncbrok.model.names import sequence_of
 from syncbrok.space.declarations import Declarations
@@ -40,7 +40,8 @@ _checkpoint_records_min: Final = 10_000
 
 
 class Upkeep:
-    """``append``, ``roll`` and ``call`` are the committer's. ``wake`` is called when there is something to deliver."""
+    """``append``, ``roll`` and ``call`` are the committer's; ``patience`` is ``run_blocking`` that waits for the disk.
+    ``wake`` is called when there is something to deliver."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class Upkeep:
         roll: Callable[[], Awaitable[None]],
         call: Callable[[Callable[[], Any]], Awaitable[Any]],
         run_blocking: RunBlocking,
+        patience: RunBlocking,
         clock_us: Callable[[], int],
         retention_s: float,
     ) -> None:
@@ -63,6 +65,7 @@ class Upkeep:
         self._roll = roll
         self._call = call
         self._run_blocking = run_blocking
+        self._patience = patience
         self._clock_us = clock_us
         self._retention_us = int(retention_s * 1e6)
         self.wake: Callable[[], None] = lambda: None
@@ -116,7 +119,7 @@ class Upkeep:
             opened_us = await self._run_blocking(self._journal.ages.opened_us, segments[-1])
             if opened_us < before_us + self._retention_us * 7 // 8 and segments[-1].records > 1:
                 await self._roll()  # where little is written a segment would never be full, and so never expire
-        except BrokerFault as fault:  # no room; it is tried again in a minute
+        except BrokerFault as fault:  # no room, or the disk reads nothing; it is tried again in a minute
             _log.error("syncbrok.space.retention_stuck", extra={"detail": fault.detail})
         except OSError as problem:  # the archive
             _log.error("syncbrok.space.archive_failed", extra={"detail": str(problem)})
@@ -204,19 +207,20 @@ class Upkeep:
                 await self.save()
                 await asyncio.sleep(_checkpoint_pause_s)
 
-    async def save(self) -> None:
-        """One now. The parts are copied on the loop; writing them is a reader's work. Where there is no room for one
-        the next start takes longer, and that is all."""
+    async def save(self) -> bool:
+        """One now; whether it was. The parts are copied on the loop; writing them is a reader's work. Where there is no
+        room for one, or the record it would end with cannot be read, the next start takes longer, and that is all."""
         through, parts = self._state.through, self._state.save()
         try:
             await self._run_blocking(self._journal.save_checkpoint, through, parts)
-        except (OSError, LogFull) as problem:
+        except (OSError, LogFull, LogUnreadable, LogCorrupt) as problem:
             _log.warning("syncbrok.space.checkpoint_failed", extra={"through": through, "detail": str(problem)})
-            return
+            return False
         self._saved_through = through
         self._generations = (self._generations[1], through)
         _log.info("syncbrok.space.checkpoint_saved", extra={"through": through,
                                                             "bytes": sum(map(len, parts.values()))})  # fmt: skip
+        return True
 
     async def keep(self) -> None:
         """For ever: where outcomes or declarations have rotted a start needs a checkpoint that covers them, and the one
@@ -227,7 +231,8 @@ class Upkeep:
             )
             if needed > min(self._generations):
                 _log.warning("syncbrok.space.checkpoint_needed", extra={"covers": needed})
-                await self.save()
+                if not await self.save():
+                    await asyncio.sleep(_checkpoint_pause_s)
             await asyncio.sleep(DAMAGE_EVERY_S)
 
     # -- history --------------------------------------------------------------------------------------------------
@@ -244,7 +249,7 @@ class Upkeep:
                 await _either(self.history_wanted, _history_every_s if behind else None)
                 continue
             for subscriber, queue, after in hungry:
-                messages, finished = await self._run_blocking(_read_history, self._journal, queue, after)
+                messages, finished = await self._patience(_read_history, self._journal, queue, after)
                 self.read_ahead(messages)
                 edges = [(sequence, tuple(map(sequence_of, one.parents))) for sequence, one in messages.items()]
                 scheduler.feed_history(subscriber, edges, finished=finished)

@@ -110,6 +110,9 @@ TABLE: dict[type[errors.SyncbrokError], Row] = {
     errors.Crowded: Row(503, "There is no room for another connection", "try again after Retry-After seconds"),
     errors.BrokerFault: Row(503, "The broker cannot do it now", "send it again later"),
     errors.Draining: Row(503, "The broker is starting or stopping", "send it again when GET /readyz answers 200"),
+    errors.LogUnreadable: Row(
+        503, "The disk reads nothing of the log now", "ask again later; look at the disk of the broker"
+    ),
     errors.LogUnavailable: Row(
         503, "The log has failed", "whether it was kept is unknown: send it again later with the same Idempotency-Key"
     ),
