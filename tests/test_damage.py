@@ -1,6 +1,7 @@
 """A sealed segment rots on the disk while the broker runs: it is said aloud, and everything else goes on."""
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -103,4 +104,30 @@ def test_what_the_disk_cannot_read_is_damage_and_costs_no_more(tmp_path: Path, l
             with pytest.raises(LogCorrupt, match=sealed.path.name):
                 list(journal.replay_runs(0))
         assert list(journal.replay_runs(sealed.last))
+    journal.close()
+
+
+@pytest.mark.parametrize("how", ["rotten", "unreadable"])
+def test_damage_in_the_segment_that_is_written_to_ends_nobody(tmp_path: Path, how: str) -> None:
+    """RULES 28: whoever asks a running broker for a record that has rotted, or cannot be read, where the log is being
+    written is told that this one is lost, and all others are there: not that the log is damaged, which would end the
+    broker for all."""
+    journal = open_journal(tmp_path)
+    sent = [publish(journal, content=bytes([number]) * 1_000)[0] for number in range(12)]
+    path = journal.segments()[-1].path
+    journal.close()
+    journal = open_journal(tmp_path)
+    data = path.read_bytes()
+    at = data.index(sent[5].content) - 60
+    if how == "rotten":
+        path.write_bytes(data[:at] + b"???" + data[at + 3 :])
+    with unreadable(path, at) if how == "unreadable" else nullcontext():
+        found = journal.read_many([one.sequence for one in sent])
+        kinds = {one.sequence: journal.kind_of(one.sequence) for one in sent}
+        assert journal.place_of(sent[0].sequence) == (sent[0].id, sent[0].queue)
+    lost = {one.sequence for one, read in zip(sent, found, strict=True) if read is None}
+    assert sent[5].sequence in lost
+    assert len(lost) <= (1 if how == "rotten" else 6)
+    assert {sequence for sequence, kind in kinds.items() if kind != "message"} <= lost
+    assert list(journal.damaged) == [path.name]
     journal.close()

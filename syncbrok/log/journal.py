@@ -11,6 +11,7 @@ A commit is one system call: the segment is opened ``O_DSYNC``, and a writer thr
 interpreter once more between write and fsync was seen to wait for 100 ms (DESIGN section 5).
 """
 
+import errno
 import logging
 import os
 import uuid as uuids
@@ -350,9 +351,12 @@ class Journal:
     # -- checkpoints and the watermark --------------------------------------------------------------------------------
 
     def save_checkpoint(self, through: int, parts: Mapping[str, bytes]) -> None:
-        """Replace the checkpoint by one of the state after ``through``. Raises ``OSError`` or ``LogFailed``."""
+        """Replace the checkpoint by one of the state after ``through``. Raises ``OSError``, also where the record of
+        ``through`` cannot be read, ``LogUnreadable`` or ``LogFailed``."""
         record_crc = self._crc_of_record(through)
-        if record_crc is not None and through <= self.durable_sequence:
+        if record_crc is None:
+            raise OSError(errno.EIO, f"the record {through}, which it would end with, is damaged")
+        if through <= self.durable_sequence:
             with self._saving:  # two would write into the same unfinished file
                 checkpoint.save(self._directory, self.uuid, through, record_crc, parts)
 

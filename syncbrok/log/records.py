@@ -141,10 +141,12 @@ class Records:
             if not self._catalogue.is_damaged(part):
                 try:
                     return self._header(part, sequence)
-                except LogCorrupt:
-                    if part.active is not None:
-                        raise
-                    self._catalogue.examine(part.info)
+                except LogCorrupt as met:
+                    if part.active is None:
+                        self._catalogue.examine(part.info)
+                    else:
+                        self._catalogue.check_disk()
+                        self._catalogue.found_damage(part.info, met.detail)
             damage = self._catalogue.damage_of(sequence)
             return damage.header if damage is not None else self._header_at(part, sequence)
         except FileNotFoundError:
