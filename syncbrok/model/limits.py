@@ -66,6 +66,9 @@ receiving_bytes_max = 96 * MIB
 """of requests that are not whole yet; a single owner gets 42 MiB of it"""
 sending_bytes_max = 32 * MIB
 """of answers and streams that were not read yet; a single owner gets 14 MiB of it"""
+unsent_bytes_max = 128 * KIB
+"""of each connection, that the system holds beside what is on its way; left to itself it takes some MiB of each, and
+at a millisecond or more for each MiB. The rest stays with the broker, which counts it"""
 uncounted_bytes = 16 * KIB
 """of each connection, in either direction: counting less would cost every request more than it saves"""
 admission_timeout_s = 5.0

@@ -4,11 +4,21 @@ loop. Every frontend asks here before it serves; the budgets are those of the pr
 from syncbrok.frontends.bounds.addresses import Addresses
 from syncbrok.frontends.bounds.connections import Connections, Holder
 from syncbrok.frontends.bounds.receiving import Receiving
-from syncbrok.frontends.bounds.sending import HIGH_WATER_BYTES, Sending
+from syncbrok.frontends.bounds.sending import HIGH_WATER_BYTES, Sending, hold_little
 from syncbrok.frontends.bounds.turns import Turns
 from syncbrok.space.budgets import Budgets
 
-__all__ = ["HIGH_WATER_BYTES", "Addresses", "Bounds", "Connections", "Holder", "Receiving", "Sending", "Turns"]
+__all__ = [
+    "HIGH_WATER_BYTES",
+    "Addresses",
+    "Bounds",
+    "Connections",
+    "Holder",
+    "Receiving",
+    "Sending",
+    "Turns",
+    "hold_little",
+]
 
 
 class Bounds:

@@ -7,6 +7,7 @@ unread is more than there may be, the one that has just got more, at once. What 
 """
 
 import asyncio
+import socket
 from collections.abc import Hashable
 from typing import Final, Protocol
 
@@ -17,6 +18,12 @@ HIGH_WATER_BYTES: Final = limits.uncounted_bytes
 """of each socket's buffer: beyond it a socket counts as unread"""
 _STILL_S: Final = 1.0
 """so long a reader may be busy elsewhere where others of its owner leave too much unread"""
+
+
+def hold_little(listening: socket.socket) -> None:
+    """What it accepts from now on keeps ``limits.unsent_bytes_max`` in the system beside what is on its way. It is not
+    a bound of the whole buffer: a quick reader far away still has as much under way as the line takes."""
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.unsent_bytes_max)
 
 
 class Unread(Protocol):

@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from syncbrok.frontends.bounds import Bounds
+from syncbrok.frontends.bounds import Bounds, hold_little
 from syncbrok.frontends.over_http.app import SURFACE, make_app
 from syncbrok.frontends.over_http.connection import HEADERS_MAX, LINE_BYTES_MAX, READ_BYTES, Connection, Limits
 from syncbrok.frontends.over_http.fast_lane import FastLane
@@ -32,11 +32,16 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
         for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
             opened.append(socket.create_server(address, family=family, backlog=_BACKLOG))
             opened[-1].setblocking(False)
+            hold_little(opened[-1])
     except OSError:
         for one in opened:
             one.close()
         raise
     return opened
+
+
+def _ports(sockets: Sequence[socket.socket]) -> list[int]:
+    return [one.getsockname()[1] for one in sockets]
 
 
 class HttpServer:
@@ -54,6 +59,8 @@ class HttpServer:
     ) -> None:
         self._options = options
         self._sockets = list(sockets)
+        self.ports = _ports(sockets)
+        """those it listens on, or will once it has started"""
         app = make_app(channels, view, options, extra_routes)
         # The runner sees to start-up, shutdown and waiting for answers under way. It can only be made to build
         # aiohttp's own connections, so the listening socket is opened here. It waits twice: for the answer, and for a
@@ -75,12 +82,6 @@ class HttpServer:
         return int(self._listeners[0].sockets[0].getsockname()[1])
 
     @property
-    def ports(self) -> list[int]:
-        """Those it listens on, or will once it has started."""
-        opened = [*self._sockets, *(one for listener in self._listeners for one in listener.sockets)]
-        return [one.getsockname()[1] for one in opened if one.fileno() >= 0]
-
-    @property
     def url(self) -> str:
         host = self._options.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
@@ -100,6 +101,7 @@ class HttpServer:
         await self._runner.setup()
         self._sweep()
         sockets = self._sockets or open_sockets(self._options.host, self._options.port)
+        self.ports = _ports(sockets)
         loop = asyncio.get_running_loop()
         for one in sockets:
             backlog = min(_BACKLOG, max(_BACKLOG_MIN, self._bounds.descriptors.total // 4))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds
+from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds, hold_little
 from syncbrok.frontends.over_tcp.conversation import Conversation
 from syncbrok.model import limits
 
@@ -32,6 +32,8 @@ class Listener:
         """Listen. Raises ``OSError`` where the address cannot be had."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: self._converse(self), self._host, self.port)
+        for one in self._server.sockets:
+            hold_little(one)
         self.port = self._server.sockets[0].getsockname()[1]
         self._timer = loop.call_later(_CHECK_EVERY_S, self._check)
 
