@@ -7,6 +7,7 @@ attempt, and so none that failed.
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
 from math import inf
 from typing import Final, Protocol
 
@@ -14,6 +15,8 @@ from syncbrok.model.budget import Budget
 
 TOGETHER: Final = 64
 """routes that dial again, and idle connections that are closed, in one turn of the loop"""
+DIALS_PER_TURN: Final = 8
+"""begun in one turn of the loop, of all routes: each takes a fifth of a millisecond until it is open"""
 PAUSE_S: Final = 0.5
 """before another try where the system has none though the budget has"""
 
@@ -45,8 +48,23 @@ class DialRoom:
         self._serving: asyncio.Handle | None = None
         self._closed = 0
         """idle ones, in this turn"""
+        self._begun = 0
+        """dials, in this turn"""
+        self._later: dict[Dialling, None] = {}
+        """routes that dial in one of the next turns, the first one first; bounded by the subscribers"""
+        self._turning: asyncio.Handle | None = None
         budget.when_freed(self._freed)
         budget.when_short(self._close_one)
+
+    def has_time(self, route: Dialling, begun: int) -> bool:
+        """Whether another dial may begin in this turn of the loop; if not, the route dials again in one of the next.
+        ``begun``: how many it has begun just now; while others wait for time each begins one."""
+        if self._begun >= DIALS_PER_TURN or (begun and self._later):
+            self._later[route] = None
+            return False
+        self._begun += 1
+        self._see_to_next_turn()
+        return True
 
     def take(self, origin: Hashable, route: Dialling) -> bool:
         """One descriptor; where there is none now, the route dials again when there may be."""
@@ -68,12 +86,15 @@ class DialRoom:
     def forget(self, route: Dialling) -> None:
         """It wants none any more."""
         self._waiting.pop(route, None)
+        self._later.pop(route, None)
 
     def close(self) -> None:
         """Nobody dials any more."""
         self._waiting.clear()
-        if self._serving is not None:
-            self._serving.cancel()
+        self._later.clear()
+        for handle in (self._serving, self._turning):
+            if handle is not None:
+                handle.cancel()
 
     def _freed(self) -> None:
         if self._waiting and self._serving is None:
@@ -94,10 +115,19 @@ class DialRoom:
             return
         idlest = min(self._idle(), key=lambda pool: pool.idle_longest_s(), default=None)
         if idlest is not None and idlest.idle_longest_s() < inf:
-            if not self._closed:
-                asyncio.get_running_loop().call_soon(self._next_turn)
             self._closed += 1
+            self._see_to_next_turn()
             idlest.close_idlest()
 
+    def _see_to_next_turn(self) -> None:
+        if self._turning is None:
+            self._turning = asyncio.get_running_loop().call_soon(self._next_turn)
+
     def _next_turn(self) -> None:
-        self._closed = 0
+        self._turning = None
+        self._closed = self._begun = 0
+        for route in list(islice(self._later, DIALS_PER_TURN)):
+            del self._later[route]
+            route.dial()
+        if self._later:
+            self._see_to_next_turn()

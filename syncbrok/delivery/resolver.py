@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 import aiodns
@@ -118,15 +119,16 @@ class SystemResolver:
         """See ``Resolver``."""
 
 
-def numeric(host: str) -> list[Address]:
+@lru_cache(maxsize=1_024)
+def numeric(host: str) -> tuple[Address, ...]:
     """The address that ``host`` is, in whatever notation; none where it is a name. Asks nobody."""
     if ":" not in host and not _NUMBER_LAST.fullmatch(host):
-        return []
+        return ()
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
-        return []
-    return _addresses(found)
+        return ()
+    return tuple(_addresses(found))
 
 
 def _ask_system(host: str) -> list[Address] | LookUpFailed:

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from itertools import islice
 from math import inf
 from time import monotonic
 
@@ -218,7 +219,9 @@ class Route:
                 wanted += self._wanted(now_s)
             else:
                 pool.next_check_s = min(pool.next_check_s, self._dial_after_s)
-        for _ in range(min(wanted, DIALS_MAX) - len(self._dials)):
+        for begun in range(min(wanted, DIALS_MAX) - len(self._dials)):
+            if not pool.room.has_time(self, begun):
+                break
             if not pool.room.take(pool.origin, self):
                 self._short = True
                 break
@@ -230,7 +233,8 @@ class Route:
             dial.add_done_callback(self._dialled)
 
     def _wanted(self, now_s: float) -> int:
-        """For how many of those that wait it is time to open a connection."""
+        """For how many of those that wait it is time to open a connection; more than ``DIALS_MAX`` are not counted: a
+        hung window of ten thousand is asked for each connection that it gets."""
         pool = self.pool
         eager = EAGER_MAX - len(pool.open) - pool.dials + len(self._dials)
         if eager >= len(self.waiting):
@@ -238,7 +242,7 @@ class Route:
         pool.look_again()
         patient_since_s = now_s - PATIENCE_S
         overdue = 0
-        for exchange in self.waiting:
+        for exchange in islice(self.waiting, DIALS_MAX):
             if exchange.started_s > patient_since_s:
                 break
             overdue += 1
