@@ -13,8 +13,6 @@ stop       on SIGTERM or SIGINT, in this order:
 """
 
 import asyncio
-import ctypes
-import gc
 import logging
 import os
 import signal
@@ -22,12 +20,12 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
+from syncbrok.cli import heap
 from syncbrok.cli.reload import Reload, http_tokens
 from syncbrok.cli.waiting_room import WaitingRoom
 from syncbrok.config import Config
@@ -59,10 +57,6 @@ from syncbrok.space.space import Space, SpaceOptions
 
 _log: Final = logging.getLogger("syncbrok.broker")
 _SWITCH_INTERVAL_S: Final = 0.0005
-_COLLECT_AFTER: Final = 20_000
-"""objects more than at the last collection; Python's own 700 costs 3 us a message"""
-_M_MMAP_THRESHOLD: Final = -3
-_LARGE_BYTES: Final = 256 * limits.KIB
 _TELL_EVERY_S: Final = 2.0
 
 
@@ -108,16 +102,12 @@ async def serve(
     Raises ``Fatal`` errors, and ``OSError`` where an address cannot be had."""
     # The writer thread and the loop hand the interpreter to each other at every commit: make that quick.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    _let_go_of_large_blocks()
+    heap.keep_blocks()
     signals = _Signals(asyncio.get_running_loop())
     tcp = _tcp_frontends(config)
     async with WaitingRoom(config.http.host, config.http.port) as room:
         space = await asyncio.to_thread(_open, config, budgets)
-    # What recovery has built lives as long as the process: the collector need not go through it again and again.
-    gc.collect()
-    gc.freeze()
-    # A turn of the loop makes a few hundred tuples and lets go of them again: no reason to look for cycles each time.
-    gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
+    heap.collect_seldom()  # after recovery, which has built what stays
     frontends: list[Frontend] = []
     _deliver_to_webhooks(space, config, frontends)
     consumers = Consumers(space.offer, space.awaited, space.budgets.leases, space.courier.written)
@@ -133,6 +123,7 @@ async def serve(
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
+            trimming = tasks.create_task(heap.give_back(), name="syncbrok heap")
             signals.drain = lambda: tasks.create_task(space.drain())
             try:
                 if queues is not None:
@@ -150,6 +141,7 @@ async def serve(
                 await asyncio.wait((running,))
                 for frontend in reversed(frontends):
                     await frontend.stop()
+                trimming.cancel()
     except BaseExceptionGroup as failed:
         cause = _first(failed)
         if not (isinstance(cause, Draining) and signals.asked):  # asked to stop before it served
@@ -173,14 +165,6 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
 def _doors(space: Space, consumers: Consumers, bounds: Bounds) -> Doors:
     on_use = FirstUse(space.channels, space.consumed_by)
     return Doors(space.channels, space.view, on_use, consumers, space.consumed_by, bounds)
-
-
-def _let_go_of_large_blocks() -> None:
-    """The C library keeps what was freed for the next who asks, and after large messages it keeps larger and larger
-    blocks so: a burst of them left 500 MiB behind. Blocks from 256 KiB on go back to the system when they are freed,
-    which costs a message of 1 MiB 0.1 ms."""
-    with suppress(OSError, AttributeError):  # another C library has other ways
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def existing(space: Space) -> Iterator[tuple[str, Sequence[str]]]:
