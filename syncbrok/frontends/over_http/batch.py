@@ -45,16 +45,18 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
             expected=[NDJSON, CLOUD_EVENTS],
         )
     body = without_mark(await read_body(request, options.batch_bytes_max, options.body_timeout_s))
+    size_bytes = len(body)
     if media == NDJSON:
-        plain = await in_slices(plain_in_steps(body, options.batch_lines_max, options.content_bytes_max))
+        plain = await in_slices(request, plain_in_steps(body, options.batch_lines_max, options.content_bytes_max))
         if plain is not None:
-            return await _put_plain(surface, queue, plain, len(body))
+            return await _put_plain(surface, queue, plain, size_bytes)
         lines = lines_in_steps(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
-        messages = await in_slices(lines)
+        messages = await in_slices(request, lines)
+        del body, lines  # what is made of them for the log takes as much again
         content_type = messages[0].content_type
         if all(message[1:] == (content_type, *_NOTHING_MORE) for message in messages):
             plain = Plain(content_type, [message.content for message in messages])
-            return await _put_plain(surface, queue, plain, len(body))
+            return await _put_plain(surface, queue, plain, size_bytes)
     else:
         messages = await _events(body, surface)
         if not messages:  # of CloudEvents an empty batch is one (JSON format 4); nothing is new

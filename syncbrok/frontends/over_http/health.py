@@ -30,9 +30,9 @@ async def ready(surface: Surface, _request: web.Request) -> web.StreamResponse:
 def routes(gate: Gate) -> tuple[Route, ...]:
     """``gate`` counts the answers that ``/metrics`` shows."""
 
-    async def measured(surface: Surface, _request: web.Request) -> web.StreamResponse:
-        report = await in_slices(surface.view.statistics_in_steps())
-        text = await in_slices(metrics.exposition(report, gate.answers))
+    async def measured(surface: Surface, request: web.Request) -> web.StreamResponse:
+        report = await in_slices(request, surface.view.statistics_in_steps())
+        text = await in_slices(request, metrics.exposition(report, gate.answers))
         return web.Response(body=text, headers={"Content-Type": EXPOSITION})
 
     return (
