@@ -253,7 +253,9 @@ class Connection(web.RequestHandler):
 
     def may_answer(self, amount: int, *, refusable: bool) -> bool:
         """Whether an answer of so many bytes may be written; then they are counted until they have been read. One that
-        is not ``refusable`` always may: what it answers has been done."""
+        is not ``refusable`` always may: what it answers has been done. What was counted for this answer before, when
+        it was not known exactly, counts no more."""
+        self.answered()
         if amount > limits.uncounted_bytes:
             sending = self._limits.bounds.sending
             if not sending.try_take(self.payer, amount):

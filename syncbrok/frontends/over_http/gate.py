@@ -14,6 +14,7 @@ from syncbrok.frontends.over_http import problems, query
 from syncbrok.frontends.over_http.auth import Tokens
 from syncbrok.frontends.over_http.authorities import Authorities
 from syncbrok.frontends.over_http.body import refuse_no_json
+from syncbrok.frontends.over_http.pieces import Pieces
 from syncbrok.frontends.over_http.routes import JSON, Route
 from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, HttpOptions, Token
 from syncbrok.model.errors import Forbidden, Overloaded, SyncbrokError
@@ -99,9 +100,10 @@ class Gate:
         async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await self._answer(request, handler)
             body = None if response.prepared else getattr(response, "body", None)
-            if body.__class__ is bytes:
+            if body.__class__ is bytes or body.__class__ is Pieces:
                 refusable = request.method in _READING and request.path not in _ANY_HOST
-                if not client_of(request).may_answer(len(body), refusable=refusable):
+                amount = body.length if isinstance(body, Pieces) else len(body)
+                if not client_of(request).may_answer(amount, refusable=refusable):
                     response = problems.answer(unread())
             self.answers[response.status] += 1
             if not response.prepared:  # an event stream is under way already

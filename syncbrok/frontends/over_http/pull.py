@@ -1,9 +1,10 @@
 """Pulling over HTTP: for consumers that cannot be called. Messages are lent, and each lease is answered by its name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+import orjson
 from aiohttp import web
 
 from syncbrok.frontends.over_http import render
@@ -11,6 +12,7 @@ from syncbrok.frontends.over_http.body import read_object
 from syncbrok.frontends.over_http.gate import GATE, check_unread, client_of, unread
 from syncbrok.frontends.over_http.leases import Holder, LeaseOver, Leases, Lent, parse_lease
 from syncbrok.frontends.over_http.paths import queue_of
+from syncbrok.frontends.over_http.pieces import Pieces
 from syncbrok.frontends.over_http.queues import refuse_unknown
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import ADMIN, CONSUME, Surface
@@ -49,20 +51,21 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
         lent = []
     elif not lent:
         leases.check_room(group)
-    elif not client_of(request).may_ask():  # others of its client have been answered too much meanwhile
+    elif not client_of(request).may_answer(_about_bytes(lent), refusable=True):  # and so much is made of it
         group.give_back(lent)
         raise unread()
-    shown = []
-    for one in lent:
+    pieces = [b'{"messages":[']
+    for place, one in enumerate(lent):
         await client_of(request).turn(goes_on=True)
-        shown.append(_shown(one))
-    answer = render.json({"messages": shown})
+        pieces += (b"," if place else b"", orjson.dumps({"lease": one.lease, **render.received(one.delivery)}))
+    pieces.append(b"]}")
     group.written(lent)
-    return answer
+    return web.Response(body=Pieces(pieces, JSON))
 
 
-def _shown(one: Lent) -> dict[str, Any]:
-    return {"lease": one.lease, **render.received(one.delivery)}
+def _about_bytes(lent: Sequence[Lent]) -> int:
+    """Of an answer with all of these."""
+    return sum([len(one.delivery.message.content) for one in lent]) * 4 // 3
 
 
 def _holder(request: web.Request) -> Holder:
