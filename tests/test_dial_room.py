@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from syncbrok.delivery.dial_room import DIALS_PER_TURN, DialRoom
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Answer, Delivery
 from syncbrok.delivery.webhook import Webhook
@@ -107,12 +108,44 @@ async def test_who_waits_for_a_descriptor_has_not_failed() -> None:
         assert {request.headers["syncbrok-attempt"] for request in other.requests} == {"1"}
 
 
+async def test_a_turn_of_the_loop_begins_few_dials_and_each_route_some() -> None:
+    """INTERFACES 5, turns: subscribers that want a thousand connections begin eight in a turn of the loop, and one that
+    comes later begins its own in the next turn and not behind all of theirs."""
+    begun: list[list[str]] = [[]]
+
+    class Wants:
+        def __init__(self, name: str, count: int) -> None:
+            self.name, self.left = name, count
+
+        def dial(self) -> None:
+            count = 0
+            while self.left and room.has_time(self, count):
+                begun[-1].append(self.name)
+                count += 1
+                self.left -= 1
+
+    room = DialRoom(Budget("descriptors", 5_000), lambda: ())
+    greedy = [Wants(f"greedy {number}", 1_000) for number in range(3)]
+    for one in greedy:
+        one.dial()
+    late = Wants("late", 1)
+    late.dial()
+    for _ in range(6):
+        begun.append([])
+        await asyncio.sleep(0)
+    room.close()
+    assert {len(turn) for turn in begun if turn} == {DIALS_PER_TURN}
+    assert "late" in [name for turn in begun[:3] for name in turn]
+    assert all(set(turn) >= {one.name for one in greedy} for turn in begun[3:] if turn)
+
+
 def test_the_system_has_none(tmp_path: Path) -> None:
     """RULES 23: a connection that cannot be opened since the process has no descriptor left, whatever the budget says,
     is no failed attempt: it waits until there is one."""
     script = """
     import asyncio, os, resource
-    from syncbrok.delivery.guard import Guard
+    from syncbrok.delivery.dial_room import DIALS_PER_TURN, DialRoom
+from syncbrok.delivery.guard import Guard
     from syncbrok.delivery.webhook import Webhook
     from tests.support.endpoint import Answers, Endpoint, delivery, send, subscriber
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from syncbrok.model import limits
 from tests.support.overload import ATTACKS, MIB, Crowd, Target, Watch, attacked, budgets, publish_large
 from tests.support.polling import eventually_blocking
 
@@ -105,3 +106,30 @@ def _is_served(target: Target) -> bool:
         return target.broker.request("GET", "/healthz").status == 200
     except OSError:
         return False
+
+
+def test_what_nobody_reads_is_counted_and_not_with_the_system(tmp_path: Path) -> None:
+    """INTERFACES 5, unread: a client that reads nothing leaves its answer with the broker, whose budget refuses the
+    next ones; the system would have taken a MiB and more of each, as memory that nobody counts."""
+    with attacked(tmp_path / "storage") as target, Crowd() as crowd:
+        (one,) = publish_large(target, 1)
+        ask = f"GET /v1/messages/{one}/content HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        for _ in range(40):
+            crowd.connect(target.broker.port, small=True).sendall(ask)
+        said = [asked.recv(12) for asked in crowd.sockets]
+        assert set(said) == {b"HTTP/1.1 200", b"HTTP/1.1 429"}
+        assert budgets(target)["sending"] >= MIB * said.count(b"HTTP/1.1 200") > 4 * MIB
+
+
+def test_pulls_at_once_are_counted_before_they_are_made(tmp_path: Path) -> None:
+    """INTERFACES 5, unread: of twenty pulls for 4 MiB each, sent together and never read, so many are answered as one
+    client may leave unread; the others are told to come again, and what they were lent is for the next."""
+    body = b'{"max": 1000, "lease": "5m"}'
+    head = b"POST /v1/queues/theirs/pull HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with attacked(tmp_path / "storage") as target, Crowd() as crowd:
+        publish_large(target, 40)
+        for _ in range(20):
+            crowd.connect(target.broker.port, small=True).sendall(head + body)
+        said = [asked.recv(12) for asked in crowd.sockets]
+        assert set(said) == {b"HTTP/1.1 200", b"HTTP/1.1 429"}
+        assert budgets(target)["sending"] <= limits.sending_bytes_max // 2 + 2 * limits.pull_bytes_max

@@ -1,23 +1,53 @@
-"""A large answer that was made piece by piece, and is written so: never whole in memory beside its pieces."""
+"""A large answer that is made piece by piece, and is written so: never whole in memory beside its pieces."""
 
 from collections import deque
-from collections.abc import Iterable
+from typing import Final
 
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
+
+from syncbrok.model import limits
+
+_TOGETHER_BYTES: Final = 64 * limits.KIB
+"""smaller ones are written with their neighbours: each write is a call of the system"""
 
 
 class Pieces(Payload):
     """The body of a ``web.Response``; each piece is let go once it is written. ``length``: of all of them, bytes."""
 
-    def __init__(self, pieces: Iterable[bytes], content_type: str) -> None:
-        self._left = deque(pieces)
-        self.length = self._size = sum([len(piece) for piece in self._left])
+    def __init__(self, content_type: str) -> None:
         super().__init__(None, content_type=content_type)
+        self._left: deque[bytes] = deque()
+        self._small = bytearray()
+        self.length = 0
+
+    def add(self, piece: bytes) -> None:
+        """One more, before any is written."""
+        self.length += len(piece)
+        if len(piece) >= _TOGETHER_BYTES:
+            self._close_small()
+            self._left.append(piece)
+            return
+        self._small += piece
+        if len(self._small) >= _TOGETHER_BYTES:
+            self._close_small()
+
+    def _close_small(self) -> None:
+        if self._small:
+            self._left.append(bytes(self._small))
+            self._small.clear()
+
+    @property
+    def size(self) -> int:
+        """See ``Payload``: the length that the answer's headers say."""
+        return self.length
 
     async def write(self, writer: AbstractStreamWriter) -> None:
+        """See ``Payload``."""
+        self._close_small()
         while self._left:
             await writer.write(self._left.popleft())
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return b"".join(self._left).decode(encoding, errors)
+        """See ``Payload``."""
+        return b"".join((*self._left, self._small)).decode(encoding, errors)

@@ -54,13 +54,16 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
     elif not client_of(request).may_answer(_about_bytes(lent), refusable=True):  # and so much is made of it
         group.give_back(lent)
         raise unread()
-    pieces = [b'{"messages":[']
+    answer = Pieces(JSON)
+    answer.add(b'{"messages":[')
     for place, one in enumerate(lent):
         await client_of(request).turn(goes_on=True)
-        pieces += (b"," if place else b"", orjson.dumps({"lease": one.lease, **render.received(one.delivery)}))
-    pieces.append(b"]}")
+        if place:
+            answer.add(b",")
+        answer.add(orjson.dumps({"lease": one.lease, **render.received(one.delivery)}))
+    answer.add(b"]}")
     group.written(lent)
-    return web.Response(body=Pieces(pieces, JSON))
+    return web.Response(body=answer)
 
 
 def _about_bytes(lent: Sequence[Lent]) -> int:
