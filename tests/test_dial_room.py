@@ -144,8 +144,7 @@ def test_the_system_has_none(tmp_path: Path) -> None:
     is no failed attempt: it waits until there is one."""
     script = """
     import asyncio, os, resource
-    from syncbrok.delivery.dial_room import DIALS_PER_TURN, DialRoom
-from syncbrok.delivery.guard import Guard
+    from syncbrok.delivery.guard import Guard
     from syncbrok.delivery.webhook import Webhook
     from tests.support.endpoint import Answers, Endpoint, delivery, send, subscriber
 

@@ -124,7 +124,7 @@ def test_what_nobody_reads_is_counted_and_not_with_the_system(tmp_path: Path) ->
 def test_pulls_at_once_are_counted_before_they_are_made(tmp_path: Path) -> None:
     """INTERFACES 5, unread: of twenty pulls for 4 MiB each, sent together and never read, so many are answered as one
     client may leave unread; the others are told to come again, and what they were lent is for the next."""
-    body = b'{"max": 1000, "lease": "5m"}'
+    body = b'{"max": 1000, "wait": "1s", "lease": "5m"}'
     head = b"POST /v1/queues/theirs/pull HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n" % len(body)
     with attacked(tmp_path / "storage") as target, Crowd() as crowd:
         publish_large(target, 40)

@@ -7,7 +7,6 @@ attempt, and so none that failed.
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
-from itertools import islice
 from math import inf
 from typing import Final, Protocol
 
@@ -126,8 +125,9 @@ class DialRoom:
     def _next_turn(self) -> None:
         self._turning = None
         self._closed = self._begun = 0
-        for route in list(islice(self._later, DIALS_PER_TURN)):
+        while self._later and self._begun < DIALS_PER_TURN:
+            route = next(iter(self._later))
             del self._later[route]
-            route.dial()
+            route.dial()  # it has begun one, or wants none any more
         if self._later:
             self._see_to_next_turn()
