@@ -1,5 +1,6 @@
 """How a message comes into the books: its row, its edges, its first state."""
 
+from array import array
 from collections.abc import Iterable
 
 from syncbrok.delivery.books import DUE, EXPIRES, Books, QueueBook
@@ -51,24 +52,43 @@ class Entrance:
         one by one, and none of them costs more than two calls."""
         queues, ledger, one_more = self._books.queues, self._books.ledger, self._books.one_more
         self._open_before = ((), ())
+        neighbours: list[
+            int
+        ] = []  # queues of plain messages up to before ``following`` whose rows are still to be made
+        left: list[int] = []
+        following = ledger.newest + 1
         for fact in facts:
             sequence, number = fact[0], fact[3]
             book = queues.get(number)
             if (
                 book is None
                 or not book.cursors
-                or sequence <= ledger.newest
+                or sequence < following
                 or (fact.parents or fact.key or fact.due_us or fact.expires_us or fact.only)
             ):
+                self._accept_neighbours(neighbours, left, following)
                 self._published(fact)
+                following = ledger.newest + 1
                 continue
+            if sequence > following:
+                self._accept_neighbours(neighbours, left, following)
+            following = sequence + 1
             cursors = book.cursors
             book.accepted += 1
             book.waiting += 1
             book.last_sequence = sequence
             book.backlog.sequences.append(sequence)
-            ledger.accept_plain(sequence, number, len(cursors))
+            neighbours.append(number)
+            left.append(len(cursors))
             one_more(cursors)
+        self._accept_neighbours(neighbours, left, following)
+
+    def _accept_neighbours(self, queues: list[int], left: list[int], following: int) -> None:
+        """The rows of plain messages up to before ``following``; the lists are emptied."""
+        if queues:
+            self._books.ledger.accept_run(following - len(queues), array("I", queues), array("H", left))
+            queues.clear()
+            left.clear()
 
     def published_run(self, run: PublishedRun) -> None:
         """As ``published`` for each message of the run, in order."""
@@ -87,7 +107,7 @@ class Entrance:
             ledger.pass_by(run.last)
             return
         book.waiting += count
-        ledger.accept_run(run.sequence, count, run.queue, len(cursors))
+        ledger.accept_run(run.sequence, array("I", (run.queue,)) * count, array("H", (len(cursors),)) * count)
         book.backlog.extend(run.sequence, count)
         self._books.one_more(cursors)
 
@@ -121,7 +141,7 @@ class Entrance:
                 # when this was published, and by the row that is still to come this one was cancelled meanwhile.
                 self._gates.doom(fact.sequence, Outcome.SKIPPED, Reason.NONE)
             else:
-                self._gates.end(fact.sequence, MessageEvent.ENDED_WELL)
+                self._gates.end(fact.sequence, MessageEvent.SKIPPED)
         else:
             self._gates.wait_on_ended(fact.sequence)
 

@@ -15,13 +15,12 @@ from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.cursor import Cursor
 from syncbrok.delivery.keys import KeyChain
 from syncbrok.delivery.ledger import ENDING, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY, POLICY_SHIFT, SAME
-from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState, message_after
+from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState
 from syncbrok.delivery.stretches import WORTH_IT, lone_children
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
 _WAITING: Final = int(MessageState.WAITING)
-_RELEASED: Final = int(message_after(MessageState.WAITING, MessageEvent.RELEASED))
 _HOLD: Final = ParentFailure.HOLD << POLICY_SHIFT
 _FAIL: Final = ParentFailure.FAIL << POLICY_SHIFT
 _DELIVER: Final = ParentFailure.DELIVER << POLICY_SHIFT
@@ -152,14 +151,14 @@ class Gates:
                 break
             count = 1
             neighbours = neighbours + 1 if child == expected else 0
-            if neighbours >= WORTH_IT and isinstance(chunk.state, bytearray):
+            if neighbours >= WORTH_IT and not chunk.thin:
                 neighbours = 0
                 count = lone_children(chunk, child, parent, children_max)
                 at = chunk.edge_start[i + count - 1]
-                chunk.state[i : i + count] = bytes((_RELEASED,)) * count
+                chunk.change_run(i, i + count, MessageEvent.RELEASED)
                 self._unpark(chunk.queue[i], range(child, child + count))
             else:
-                chunk.state[i] = _RELEASED
+                chunk.change(i, MessageEvent.RELEASED)
                 released.setdefault(chunk.queue[i], []).append(child)
             expected = child + count
             child = chunk.links[at]

@@ -3,7 +3,7 @@
 Rows are found by sequence: chunks of 4,096 sequences, each a handful of arrays (8 bytes a message, 16 more an edge).
 A chunk goes when every message in it has ended; one that few stragglers hold is thinned to dictionaries, so that an
 endpoint that is down for days costs its own messages and not their neighbours' rows. A sequence without a chunk has
-ended: well, unless it stands in ``bad``.
+ended: well, unless it stands in ``bad``. States change by events, in ``Chunk`` alone; the ledger says which row.
 
 Edges run from a child to its parents (in the child's chunk, in one array) and are threaded the other way as linked
 lists: a parent's row holds its first and last child, each edge the next child. Nothing is allocated per edge.
@@ -14,15 +14,11 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from syncbrok.delivery.chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, Chunk, Sparse
-from syncbrok.delivery.lifecycle import MessageEvent, MessageState, message_after
+from syncbrok.delivery.lifecycle import ForbiddenTransition, MessageEvent, MessageState, message_after
 from syncbrok.model.facts import Reason
 
 _THIN_BELOW: Final = CHUNK // 64
 _STATES: Final = tuple(MessageState)  # by value: calling the enum costs ten times as much
-_ENDED_WELL: Final = int(message_after(MessageState.PENDING, MessageEvent.ENDED_WELL))
-"""what the table says of the plain end, which ``count_down`` writes for many at once"""
-_RELEASED: Final = int(message_after(MessageState.NONE, MessageEvent.RELEASED))
-"""and of the plain beginning"""
 
 KEY_EDGE: Final = 1 << 63
 """Marks the edge that names the chain of the message's key (RULES 6, ``keys``); it stands last."""
@@ -60,7 +56,8 @@ class Bad(NamedTuple):
 
 
 class Ledger:
-    """All rows. Owns the states of messages; ``change`` is the only way one changes, ``count_down`` its short form."""
+    """All rows, and what ended badly. ``accept`` begins a message's life, ``change`` goes on with it; ``accept_run``,
+    ``accept_each`` and ``count_down`` are the same for many."""
 
     def __init__(self) -> None:
         self.chunks: dict[int, Chunk] = {}
@@ -84,37 +81,28 @@ class Ledger:
         """A new row; ``edges`` are parents' sequences, and the chain of its key marked with ``KEY_EDGE``."""
         chunk = self.chunks.get(sequence >> CHUNK_SHIFT) or self._begin(sequence)
         i = sequence & CHUNK_MASK
-        chunk.queue[i] = queue
-        chunk.left[i] = left
-        chunk.flags[i] = flags
-        chunk.state[i] = message_after(MessageState.NONE, event)
-        chunk.open += 1
+        chunk.accept(i, queue, flags, left, event)
         self.open += 1
         self.newest = max(self.newest, sequence)
         if edges:
             self._link(chunk, i, sequence, edges)
 
-    def accept_plain(self, sequence: int, queue: int, left: int) -> None:
-        """As ``accept`` for a plain message newer than all that is applied."""
-        chunk = self.chunks.get(sequence >> CHUNK_SHIFT) or self._begin(sequence)
-        i = sequence & CHUNK_MASK
-        chunk.queue[i], chunk.left[i], chunk.state[i] = queue, left, _RELEASED
-        chunk.open += 1
-        self.open += 1
-        self.newest = sequence
-
-    def accept_run(self, first: int, count: int, queue: int, left: int) -> None:
-        """Rows of plain messages at ``count`` sequences from ``first`` on, newer than all that is applied."""
+    def accept_run(self, first: int, queues: "array[int]", left: "array[int]") -> None:
+        """Rows of plain messages at neighbouring sequences from ``first`` on, newer than all that is applied: the queue
+        of each, and how many it is for."""
         assert first > self.newest
-        end = first + count
-        while first < end:
-            chunk = self.chunks.get(first >> CHUNK_SHIFT) or self._begin(first)
-            start = first & CHUNK_MASK
-            stop = min(CHUNK, start + end - first)
-            chunk.accept(start, stop, queue, left, _RELEASED)
-            first += stop - start
-            self.newest = first - 1
+        at, count = 0, len(queues)
         self.open += count
+        while at < count:
+            chunk = self.chunks.get(first + at >> CHUNK_SHIFT) or self._begin(first + at)
+            start = first + at & CHUNK_MASK
+            stop = min(count, at + CHUNK - start)
+            if stop - at == count:
+                chunk.accept_run(start, queues, left, MessageEvent.RELEASED)
+            else:
+                chunk.accept_run(start, queues[at:stop], left[at:stop], MessageEvent.RELEASED)
+            at = stop
+            self.newest = first + at - 1
 
     def _begin(self, sequence: int) -> Chunk:
         """The chunk of a message that has none yet."""
@@ -162,7 +150,7 @@ class Ledger:
             return None if self.bad else MessageState.COMPLETE
         start, stop = first & CHUNK_MASK, (last & CHUNK_MASK) + 1
         states, flags = chunk.state, chunk.flags
-        if isinstance(states, Sparse) or isinstance(flags, Sparse) or flags.count(0, start, stop) != count:
+        if isinstance(flags, Sparse) or flags.count(0, start, stop) != count:
             return None
         state = _STATES[states[start]]
         if states.count(state, start, stop) != count:
@@ -201,24 +189,34 @@ class Ledger:
         return number
 
     def change(self, sequence: int, event: MessageEvent, reason: Reason = Reason.NONE) -> MessageState:
-        """The one place a message's state changes; returns the new one. Its chunk may be gone afterwards."""
+        """The event happens to a message that has been accepted; its state from now on. Its chunk may be gone
+        afterwards. Raises ``ForbiddenTransition``."""
         chunk = self.chunks.get(sequence >> CHUNK_SHIFT)
         i = sequence & CHUNK_MASK
-        value = chunk.state[i] if chunk is not None else 0
-        if chunk is None or not 0 < value < MessageState.COMPLETE:  # mended by a replay
-            after = message_after(self.state(sequence), event)
-            self.bad.pop(sequence, None)
-            if chunk is not None:
-                chunk.state[i] = after
-            return after
-        after = message_after(_STATES[value], event)
-        chunk.state[i] = after
+        if chunk is None or not 0 < chunk.state[i] < MessageState.COMPLETE:
+            return self._change_ended(sequence, event, chunk)
+        after = _STATES[chunk.change(i, event)]
         if after >= MessageState.COMPLETE:
             if after is not MessageState.COMPLETE:
                 self.bad[sequence] = Bad(after, reason, chunk.queue[i])
             self.only.pop(sequence, None)
             self._close_rows(sequence >> CHUNK_SHIFT, chunk, 1)
         return after
+
+    def _change_ended(self, sequence: int, event: MessageEvent, chunk: Chunk | None) -> MessageState:
+        """What ended badly stands in ``bad``, and in a row as well where its chunk is neither gone nor thin yet."""
+        bad = self.bad.get(sequence)
+        if bad is None:  # it has ended well, or is not known at all
+            raise ForbiddenTransition(self.state(sequence), event)
+        after = message_after(bad.state, event)
+        if chunk is not None and chunk.state[sequence & CHUNK_MASK] == bad.state:
+            chunk.change(sequence & CHUNK_MASK, event)
+        del self.bad[sequence]
+        return after
+
+    def restore_bad(self, sequence: int, bad: Bad) -> None:
+        """A message ended so, as a checkpoint or a segment's snapshot says."""
+        self.bad[sequence] = bad
 
     def lose(self, sequence: int, subscribers: Iterable[int]) -> None:
         """A message that ended badly expired or was dropped at these."""
@@ -235,19 +233,10 @@ class Ledger:
         self.bad[sequence] = self.bad[sequence]._replace(lost=self._alike_lost.setdefault(lost, lost))
 
     def count_down(self, number: int, places: list[int]) -> list[int]:
-        """For each place in the chunk of that number, a pending message: one of its counted deliveries has ended, and
-        none of them badly. Where it was the last one the message is complete. The queues of those, one number each;
-        the chunk may be gone afterwards."""
+        """As ``one_less`` for each place in the chunk of that number, where no delivery has ended badly, and ``change``
+        where it was the last. The queues of those, one number each. The chunk may be gone afterwards."""
         chunk = self.chunks[number]
-        left, state, queue = chunk.left, chunk.state, chunk.queue
-        ended: list[int] = []
-        for i in places:
-            waiting = left[i] - 1
-            assert waiting >= 0, f"more deliveries of {(number << CHUNK_SHIFT) + i} ended than were counted"
-            left[i] = waiting
-            if not waiting:
-                state[i] = _ENDED_WELL
-                ended.append(queue[i])
+        ended = chunk.count_down(places, MessageEvent.ENDED_WELL)
         if ended:
             self._close_rows(number, chunk, len(ended))
         return ended

@@ -107,7 +107,7 @@ DELIVERY_IMPOSSIBLE: Final[frozenset[tuple[DeliveryState, DeliveryEvent]]] = fro
 
 
 class MessageState(IntEnum):
-    """``NONE`` stands in the ledger where a sequence is not a message's."""
+    """``NONE`` stands in a chunk where a sequence is not a message's. All after ``PENDING`` have ended."""
 
     NONE = 0
     SCHEDULED = 1
@@ -135,7 +135,9 @@ class MessageEvent(IntEnum):
     ENDED_EXPIRED = 6
     ENDED_DROPPED = 7
     """an operator cancelled or purged it"""
-    MENDED = 8
+    SKIPPED = 8
+    """it counts no subscriber, and nothing keeps it any more (RULES 17)"""
+    MENDED = 9
     """a replay brought it to all subscribers after all"""
 
 
@@ -164,6 +166,8 @@ MESSAGE: Final[dict[tuple[MessageState, MessageEvent], MessageState]] = {
     **{(state, V.ENDED_DEAD): M.DEAD for state in _MESSAGE_OPEN},
     **{(state, V.ENDED_EXPIRED): M.EXPIRED for state in _MESSAGE_OPEN},
     **{(state, V.ENDED_DROPPED): M.DROPPED for state in _MESSAGE_OPEN},
+    # At a start its row may be applied before the ends of its parents have been carried to it, or its time has come.
+    **{(state, V.SKIPPED): M.COMPLETE for state in _MESSAGE_OPEN},
     # Every subscriber left before its time or its parents had come: all its deliveries count as acknowledged.
     (M.SCHEDULED, V.ENDED_WELL): M.COMPLETE,
     (M.WAITING, V.ENDED_WELL): M.COMPLETE,
@@ -177,7 +181,7 @@ MESSAGE_IMPOSSIBLE: Final[frozenset[tuple[MessageState, MessageEvent]]] = frozen
         *((M.COMPLETE, event) for event in V),
         *((state, V.MENDED) for state in (M.NONE, *_MESSAGE_OPEN)),
         # What was never accepted cannot end; what was accepted cannot be delayed anew.
-        *((M.NONE, event) for event in (V.ENDED_WELL, V.ENDED_DEAD, V.ENDED_EXPIRED, V.ENDED_DROPPED)),
+        *((M.NONE, event) for event in (V.ENDED_WELL, V.ENDED_DEAD, V.ENDED_EXPIRED, V.ENDED_DROPPED, V.SKIPPED)),
         *((state, V.DELAYED) for state in _MESSAGE_OPEN),
         # Parents do not become unfinished again, and a state is not entered twice.
         (M.WAITING, V.BLOCKED),
@@ -187,8 +191,23 @@ MESSAGE_IMPOSSIBLE: Final[frozenset[tuple[MessageState, MessageEvent]]] = frozen
     }
 )
 
+NEXT: Final[tuple[bytes, ...]] = tuple(
+    bytes(MESSAGE.get((state, event), M.NONE) for state in M).ljust(256, bytes(1)) for event in V
+)
+"""``MESSAGE`` as it is executed: ``NEXT[event][state]`` is the state that follows, 0 where the event is forbidden (no
+event leads to ``NONE``); ``states.translate(NEXT[event])`` are those that follow for a whole column. ``Chunk`` alone
+changes states by it."""
+
+
+class ForbiddenTransition(AssertionError):
+    """An event that cannot happen to a message in this state: a defect of the scheduler. Nothing has changed."""
+
+    def __init__(self, state: int, event: MessageEvent) -> None:
+        super().__init__(f"{event.name} cannot happen to a message that is {M(state).name}; see delivery/lifecycle.py")
+
+
 ENDING: Final[dict[Outcome, MessageEvent]] = {
-    Outcome.SKIPPED: V.ENDED_WELL,
+    Outcome.SKIPPED: V.SKIPPED,
     Outcome.DEAD: V.ENDED_DEAD,
     Outcome.EXPIRED: V.ENDED_EXPIRED,
     Outcome.DROPPED: V.ENDED_DROPPED,
@@ -217,9 +236,12 @@ def delivery_after(state: DeliveryState, event: DeliveryEvent) -> DeliveryState:
     return DELIVERY[state, event]
 
 
-def message_after(state: MessageState, event: MessageEvent) -> MessageState:
-    """The state that follows; an impossible pair is a defect of the caller (``KeyError``)."""
-    return MESSAGE[state, event]
+def message_after(state: int, event: MessageEvent) -> MessageState:
+    """The state that follows. Raises ``ForbiddenTransition``."""
+    after = NEXT[event][state]
+    if not after:
+        raise ForbiddenTransition(state, event)
+    return M(after)
 
 
 def diagram(table: dict[tuple[DeliveryState, DeliveryEvent], DeliveryState]) -> str:

@@ -265,7 +265,7 @@ class Scheduler(Standing):
         self._ended_before(fact.sequence)  # of those before the log's first segment
         for sequence, outcome in fact.bad:
             if sequence > self._inherited_through and not ledger.knows(sequence):
-                ledger.bad[sequence] = Bad(BAD_STATE[outcome], Reason.NONE, 0)
+                ledger.restore_bad(sequence, Bad(BAD_STATE[outcome], Reason.NONE, 0))
 
     def _ended_before(self, sequence: int) -> None:
         """A message up to there that the log does not tell of has ended: nobody waits for it."""

@@ -90,7 +90,7 @@ def _dump_bad(bad: dict[int, Bad]) -> bytes:
 def _load_bad(ledger: Ledger, data: bytes) -> None:
     words = iter(array("Q", data))
     for sequence, state, reason, queue, lost in zip(*[words] * 5, strict=True):
-        ledger.bad[sequence] = Bad(MessageState(state), Reason(reason), queue)
+        ledger.restore_bad(sequence, Bad(MessageState(state), Reason(reason), queue))
         if lost:
             ledger.lose(sequence, islice(words, lost))
 
@@ -241,7 +241,7 @@ class _Alike:
 
     def __call__(self, chunk: Chunk) -> bool:
         queue, state, left, flags = chunk.queue, chunk.state, chunk.left, chunk.flags
-        if not isinstance(state, bytearray) or chunk.edges or chunk.first_child is not None:
+        if chunk.thin or chunk.edges or chunk.first_child is not None:
             return False
         assert isinstance(queue, array)
         assert isinstance(left, array)
@@ -314,17 +314,19 @@ def _load_chunk(data: bytes) -> Chunk:
     if form == _THIN:
         places = array("I", column(4 * rows))
         values = (array("I", column(4 * rows)), column(rows), array("H", column(2 * rows)), column(rows))
-        for target, source in zip((chunk.queue, chunk.state, chunk.left, chunk.flags), values, strict=True):
+        columns = (_column("I", 0), bytearray(CHUNK), _column("H", 0), bytearray(CHUNK))
+        for target, source in zip(columns, values, strict=True):
             for place, value in zip(places, source, strict=True):
                 target[place] = value
+        chunk.restore(*columns)
         chunk.make_thin()
     elif form == _ALIKE:
         queue, state, left, flags = array("Q", column(32))
-        chunk.queue, chunk.left = _column("I", queue), _column("H", left)
-        chunk.state, chunk.flags = bytearray((state,)) * CHUNK, bytearray((flags,)) * CHUNK
+        states, flagged = bytearray((state,)) * CHUNK, bytearray((flags,)) * CHUNK
+        chunk.restore(_column("I", queue), states, _column("H", left), flagged)
     else:
-        chunk.queue, chunk.state = array("I", column(4 * CHUNK)), bytearray(column(CHUNK))
-        chunk.left, chunk.flags = array("H", column(2 * CHUNK)), bytearray(column(CHUNK))
+        whole = array("I", column(4 * CHUNK)), bytearray(column(CHUNK)), array("H", column(2 * CHUNK))
+        chunk.restore(*whole, bytearray(column(CHUNK)))
     if has_edges:
         chunk.edge_start, chunk.edge_count = array("I", column(4 * CHUNK)), bytearray(column(CHUNK))
         chunk.edges, chunk.links = array("Q", column(8 * edges)), array("Q", column(8 * edges))
