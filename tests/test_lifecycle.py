@@ -1,4 +1,4 @@
-"""The two tables by which states change."""
+"""The table by which the states of messages change, and the states of deliveries, which follow."""
 
 import ast
 from collections.abc import Callable
@@ -9,42 +9,26 @@ import pytest
 
 from syncbrok.delivery import lifecycle
 from syncbrok.delivery.chunk import CHUNK_SHIFT, Chunk
+from syncbrok.delivery.handler import Answer
 from syncbrok.delivery.ledger import Ledger
-from syncbrok.delivery.lifecycle import (
-    DELIVERY,
-    DELIVERY_IMPOSSIBLE,
-    MESSAGE,
-    MESSAGE_IMPOSSIBLE,
-    ForbiddenTransition,
-)
+from syncbrok.delivery.lifecycle import MESSAGE, MESSAGE_IMPOSSIBLE, ForbiddenTransition
+from syncbrok.delivery.lifecycle import DeliveryState as D
 from syncbrok.delivery.lifecycle import MessageEvent as V
 from syncbrok.delivery.lifecycle import MessageState as M
-
-
-def test_every_delivery_state_and_event_has_one_row_or_is_named_impossible() -> None:
-    """RULES 9: nothing can happen to a delivery that nobody has thought of."""
-    for pair in product(lifecycle.DeliveryState, lifecycle.DeliveryEvent):
-        assert (pair in DELIVERY) != (pair in DELIVERY_IMPOSSIBLE), pair
-
-
-def test_every_message_state_and_event_has_one_row_or_is_named_impossible() -> None:
-    """RULES 9: nothing can happen to a message that nobody has thought of."""
-    for pair in product(lifecycle.MessageState, lifecycle.MessageEvent):
-        assert (pair in MESSAGE) != (pair in MESSAGE_IMPOSSIBLE), pair
-
-
-@pytest.mark.parametrize("pair", sorted(DELIVERY_IMPOSSIBLE), ids=lambda pair: f"{pair[0].name}-{pair[1].name}")
-def test_an_impossible_change_of_a_delivery_is_refused(
-    pair: tuple[lifecycle.DeliveryState, lifecycle.DeliveryEvent],
-) -> None:
-    """RULES 9: a defect that would end a delivery twice stops there and does not reach the log."""
-    with pytest.raises(KeyError):
-        lifecycle.delivery_after(*pair)
-
+from syncbrok.model import limits
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
+from tests.support.factlog import BROKEN, FactLog, log_with
 
 MESSAGE_PAIRS = list(product(M, V))
 FIRST = 5 << CHUNK_SHIFT
 """sequence of the message that the tests look at"""
+
+
+def test_every_message_state_and_event_has_one_row_or_is_named_impossible() -> None:
+    """RULES 9: nothing can happen to a message that nobody has thought of."""
+    for pair in MESSAGE_PAIRS:
+        assert (pair in MESSAGE) != (pair in MESSAGE_IMPOSSIBLE), pair
 
 
 def way_to(state: M) -> list[V]:
@@ -151,22 +135,87 @@ def test_only_a_chunk_writes_states() -> None:
 
 def test_completion_never_goes_back() -> None:
     """RULES 21: for everyone outside a replay, complete stays complete."""
-    assert not [pair for pair in MESSAGE if pair[0] is lifecycle.MessageState.COMPLETE]
+    assert not [pair for pair in MESSAGE if pair[0] is M.COMPLETE]
 
 
-def test_the_diagram_in_the_docstring_is_the_table() -> None:
-    """Who reads the file's first page reads what the code does."""
-    drawn = set()
-    for line in (lifecycle.__doc__ or "").splitlines():
-        if "--" not in line or "-->" not in line:
-            continue
-        before, event, after = line.strip().replace("-->", "--").split("--")
-        for state, result in product(before.split("|"), after.split("|")):
-            drawn.add((state.strip(), event.strip(), result.strip()))
-    ending = {"parent_failed", "expired", "dropped", "filtered", "abandoned"}
-    for (state, event), after in DELIVERY.items():
-        name = event.name.lower()
-        if name in ending:
-            assert ("BLOCKED", "ended", after.name) in drawn
-        else:
-            assert (state.name, name, after.name) in drawn
+def test_what_is_on_hold_may_die() -> None:
+    """RULES 10, 12: with scope ``same`` an attempt may have failed before another subscriber's failure puts the message
+    on hold; when all the others are gone, it is dead."""
+    log = log_with(1, 2, scope=Scope.SAME)
+    parent = log.publish(1)
+    child = log.publish(1, parent, policy=ParentFailure.HOLD, scope=Scope.SAME)
+    first, second = log.take()
+    log.answer(first)
+    log.commit()
+    (out,) = log.take()
+    log.answer(second, BROKEN)
+    log.answer(out, BROKEN)
+    log.commit()
+    assert log.scheduler.message_state(child) == "held"
+    log.unsubscribe(2)
+    log.take()
+    assert log.scheduler.message_state(child) == "dead"
+
+
+def test_a_start_may_skip_what_still_waits() -> None:
+    """RULES 17: the end of a message that counts nobody may be applied before the end of its parent has been carried
+    to it, which for many children is done in slices."""
+    log = log_with(1)
+    log.queue(2)
+    parent = log.publish(1)
+    children = [log.publish(2, parent) for _ in range(limits.cascade_slice)]
+    log.pump()
+    log.restart()
+    assert {log.scheduler.message_state(child) for child in children} == {"complete"}
+    assert log.pump() == []
+
+
+def test_no_event_leads_to_nothing_and_none_stays() -> None:
+    """RULES 9: 0 can stand for what is forbidden, and every event that is allowed changes something."""
+    assert not [pair for pair, after in MESSAGE.items() if after in (M.NONE, pair[0])]
+
+
+def test_a_delivery_ends_once() -> None:
+    """RULES 10: more ends than deliveries that were counted are a defect, which stops where they are counted down."""
+    ledger = Ledger()
+    ledger.accept(FIRST, 1, 0, 1, V.RELEASED, ())
+    ledger.accept(FIRST + 1, 1, 0, 1, V.RELEASED, ())
+    assert ledger.count_down(FIRST >> CHUNK_SHIFT, [0]) == [1]
+    with pytest.raises(AssertionError, match="more deliveries"):
+        ledger.count_down(FIRST >> CHUNK_SHIFT, [0])
+    with pytest.raises(AssertionError, match="more deliveries"):
+        ledger.one_less(FIRST)
+    assert ledger.state(FIRST) is M.COMPLETE
+
+
+def test_every_state_of_a_delivery_is_answered() -> None:
+    """RULES 9: a delivery's state follows from where its cursor holds it and from what is known of its end; each that
+    has a name is reached, and nothing else is answered."""
+    log = log_with(1, retry=RetryPolicy((5.0,), 0.0))
+    delivered, dead, expired, dropped, retrying, out = (log.publish(1, expires_s=9 * (i == 2)) for i in range(6))
+    child = log.publish(1, out)
+    reached = [delivery_state(log, delivered)]
+    attempts = {attempt.message: attempt for attempt in log.take()}
+    reached += [delivery_state(log, out), delivery_state(log, child)]
+    log.answer(attempts[delivered])
+    log.answer(attempts[dead], Answer(Reason.GONE, 410))
+    log.answer(attempts[retrying], BROKEN)
+    log.commit()
+    log.end_all(dropped, Outcome.DROPPED, Reason.CANCELLED)
+    reached += [delivery_state(log, one) for one in (delivered, dead, dropped, retrying)]
+    log.scheduler.give_back([attempts[expired]])
+    log.subscriber(1, 1, paused=True)
+    reached.append(delivery_state(log, child))
+    log.later(9)
+    log.take()
+    log.rows += log.scheduler.owed(log.now_us, 100)
+    log.commit()
+    reached.append(delivery_state(log, expired))
+    assert reached == [
+        "pending", "in_flight", "blocked", "delivered", "dead", "dropped", "retrying", "paused", "expired"
+    ]  # fmt: skip
+    assert {state.name.lower() for state in D} == set(reached)
+
+
+def delivery_state(log: FactLog, message: int) -> str:
+    return log.scheduler.delivery_state(message, 1)

@@ -4,6 +4,8 @@ The oracle is ``log.order``, which proves the promises from the facts alone and 
 a few sentences that can be said about the end of every history.
 """
 
+from itertools import combinations
+
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -228,6 +230,19 @@ class History(RuleBasedStateMachine):
         """RULES 15: never more out than the window."""
         for cursor in self.log.scheduler.books.cursors.values():
             assert len(cursor.flight) <= cursor.window
+
+    @invariant()
+    def a_delivery_stands_in_one_place(self) -> None:
+        """RULES 9: from that place its state follows, so two of them would be two states."""
+        books = self.log.scheduler.books
+        for cursor in books.cursors.values():
+            for places in combinations((cursor.parked, cursor.ready, cursor.due), 2):
+                assert not set(places[0]) & set(places[1])
+            assert set(cursor.due) <= cursor.tried.keys()
+            assert not cursor.unconfirmed & cursor.flight.keys()
+            # One that was out when its message was cancelled may be out still while a replay sends it anew.
+            twice = cursor.flight.keys() & {*cursor.parked, *cursor.ready, *cursor.due}
+            assert all(sequence in books.replays for sequence in twice), twice
 
     @invariant()
     def the_books_count_right(self) -> None:

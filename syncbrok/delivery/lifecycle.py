@@ -1,25 +1,16 @@
-"""The states of deliveries and messages, and the two tables by which alone they change (RULES 9).
+"""The states of messages, the table by which alone they change, and the names of a delivery's states (RULES 9).
 
-A **delivery** is one message going to one subscriber. A **message** is all its counted deliveries together; its
-events come from its parents, from the clock, and from its deliveries ("the last one ended" is such an event).
+A **message** is all its counted deliveries together; its events come from its parents, from the clock, and from its
+deliveries ("the last one ended" is such an event). ``MESSAGE`` says which event leads from which state to which. It is
+executed: ``chunk.Chunk`` holds the states as a column and changes them by ``NEXT``, which is this table as bytes, and
+nothing else writes there. An event that the table does not know raises ``ForbiddenTransition`` and changes nothing.
 
-The rules of this file: every change of a state anywhere goes through ``delivery_after`` or ``message_after``; the
-file does not know who asks, and holds no state itself. A pair that is in neither a table nor its ``IMPOSSIBLE`` set
-is a defect that the tests find by trying all of them.
+What is no event: a message that nobody is to get is complete without ever having a row, and a checkpoint, or what a
+segment's snapshot says of messages that are gone, is taken over as it stands.
 
-What is *not* a state here: ``paused`` is how a blocked, pending or retrying delivery is shown while its subscriber is
-paused or disabled, since nothing about the delivery changes and it goes on where it was.
-
-Deliveries::
-
-    BLOCKED --released--> PENDING
-    BLOCKED --ended--> DELIVERED | SKIPPED | DEAD | EXPIRED | DROPPED
-    PENDING --taken--> IN_FLIGHT
-    IN_FLIGHT --acknowledged--> DELIVERED
-    IN_FLIGHT --failed--> RETRYING
-    IN_FLIGHT --exhausted--> DEAD
-    RETRYING --due--> PENDING
-    DEAD | DELIVERED | EXPIRED | DROPPED | SKIPPED --rearmed--> BLOCKED
+A **delivery** is one message going to one subscriber. It has no state of its own and so no table. While it has not
+ended, its state follows from where the subscriber's cursor holds it (``Cursor.state``), from its message, and from
+whether the subscriber is paused or disabled; afterwards from what is known of its end (``Standing.delivery_state``).
 """
 
 from enum import IntEnum
@@ -29,81 +20,24 @@ from syncbrok.model.facts import Outcome, Reason
 
 
 class DeliveryState(IntEnum):
+    """What ``Standing.delivery_state`` may answer. No delivery is skipped by itself: a message that counts nobody is,
+    as a whole."""
+
     BLOCKED = 0
+    """a gate keeps it: its message waits or is on hold, or an earlier one of its key has not ended there"""
     PENDING = 1
+    """it goes when the window has room"""
     IN_FLIGHT = 2
+    """handed to a handler"""
     RETRYING = 3
-    DELIVERED = 4
-    SKIPPED = 5
+    """an attempt has failed and the next one waits for its time"""
+    PAUSED = 4
+    """it has not ended and is not out, and its subscriber is paused or disabled: it goes on where it was"""
+    DELIVERED = 5
     DEAD = 6
     EXPIRED = 7
     DROPPED = 8
-
-
-class DeliveryEvent(IntEnum):
-    RELEASED = 0
-    """its gate is open: parents complete, key's predecessor ended, time come"""
-    TAKEN = 1
-    """handed to a handler"""
-    ACKNOWLEDGED = 2
-    FAILED = 3
-    """the attempt failed and another one will follow"""
-    EXHAUSTED = 4
-    """the attempt failed and none will follow"""
-    DUE = 5
-    """the wait before the next attempt is over"""
-    PARENT_FAILED = 6
-    EXPIRED = 7
-    DROPPED = 8
     """an operator cancelled or purged it, or its subscriber or queue is gone"""
-    FILTERED = 9
-    ABANDONED = 10
-    """its subscriber was disabled for too long"""
-    REARMED = 11
-    """an operator's replay"""
-
-
-D = DeliveryState
-E = DeliveryEvent
-
-_OPEN: Final = (D.BLOCKED, D.PENDING, D.IN_FLIGHT, D.RETRYING)
-_ENDED: Final = (D.DELIVERED, D.SKIPPED, D.DEAD, D.EXPIRED, D.DROPPED)
-
-DELIVERY: Final[dict[tuple[DeliveryState, DeliveryEvent], DeliveryState]] = {
-    (D.BLOCKED, E.RELEASED): D.PENDING,
-    (D.PENDING, E.TAKEN): D.IN_FLIGHT,
-    (D.IN_FLIGHT, E.ACKNOWLEDGED): D.DELIVERED,
-    (D.IN_FLIGHT, E.FAILED): D.RETRYING,
-    (D.IN_FLIGHT, E.EXHAUSTED): D.DEAD,
-    (D.RETRYING, E.DUE): D.PENDING,
-    **{(state, E.PARENT_FAILED): D.DEAD for state in _OPEN},
-    **{(state, E.EXPIRED): D.EXPIRED for state in _OPEN},
-    **{(state, E.DROPPED): D.DROPPED for state in _OPEN},
-    **{(state, E.ABANDONED): D.DEAD for state in _OPEN},
-    (D.BLOCKED, E.FILTERED): D.SKIPPED,
-    (D.PENDING, E.FILTERED): D.SKIPPED,
-    **{(state, E.REARMED): D.BLOCKED for state in _ENDED},
-}
-
-DELIVERY_IMPOSSIBLE: Final[frozenset[tuple[DeliveryState, DeliveryEvent]]] = frozenset(
-    {
-        # An ended delivery has no future but a replay: whoever reports to it is late (``Outcome.LATE``).
-        *((state, event) for state in _ENDED for event in E if event is not E.REARMED),
-        # Only what is out at a handler can be answered, and it can be answered only.
-        *(
-            (state, event)
-            for state in (D.BLOCKED, D.PENDING, D.RETRYING)
-            for event in (E.ACKNOWLEDGED, E.FAILED, E.EXHAUSTED)
-        ),
-        (D.IN_FLIGHT, E.FILTERED),
-        (D.RETRYING, E.FILTERED),
-        # A gate that has opened stays open, and what waits for its time is not blocked by a gate.
-        *((state, E.RELEASED) for state in (D.PENDING, D.IN_FLIGHT, D.RETRYING)),
-        *((state, E.TAKEN) for state in (D.BLOCKED, D.IN_FLIGHT, D.RETRYING)),
-        *((state, E.DUE) for state in (D.BLOCKED, D.PENDING, D.IN_FLIGHT)),
-        *((state, E.REARMED) for state in _OPEN),
-    }
-)
 
 
 class MessageState(IntEnum):
@@ -231,19 +165,9 @@ PARENT_REASON: Final[dict[MessageState, Reason]] = {
 OF_A_PARENT: Final = frozenset(PARENT_REASON.values())
 
 
-def delivery_after(state: DeliveryState, event: DeliveryEvent) -> DeliveryState:
-    """The state that follows; an impossible pair is a defect of the caller (``KeyError``)."""
-    return DELIVERY[state, event]
-
-
 def message_after(state: int, event: MessageEvent) -> MessageState:
     """The state that follows. Raises ``ForbiddenTransition``."""
     after = NEXT[event][state]
     if not after:
         raise ForbiddenTransition(state, event)
     return M(after)
-
-
-def diagram(table: dict[tuple[DeliveryState, DeliveryEvent], DeliveryState]) -> str:
-    """The table as lines ``STATE --event--> STATE``, for documents and for the test that holds them to the code."""
-    return "\n".join(f"{state.name} --{event.name.lower()}--> {after.name}" for (state, event), after in table.items())

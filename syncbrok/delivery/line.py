@@ -18,7 +18,7 @@ from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import NEVER, Answer, Attempt
 from syncbrok.delivery.ledger import ENDING, ONLY
-from syncbrok.delivery.lifecycle import DeliveryEvent, DeliveryState, MessageState, delivery_after
+from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.retry import wait_us
 from syncbrok.delivery.runs import NOT_PLAIN, Runs
 from syncbrok.delivery.shares import Shares
@@ -301,10 +301,7 @@ class Line:
         if self._ended_meanwhile(attempt, cursor):
             return _row(attempt, answer, Outcome.LATE)
         due_us = self._next_try_us(cursor, attempt, answer, now_us, jitter)
-        failed = DeliveryEvent.FAILED if due_us else DeliveryEvent.EXHAUSTED
-        event = DeliveryEvent.ACKNOWLEDGED if answer.reason is Reason.NONE else failed
-        state = delivery_after(DeliveryState.IN_FLIGHT, event)
-        if state is DeliveryState.RETRYING:
+        if due_us:
             before = self._tried_before(cursor, attempt)
             cursor.tried[attempt.message] = TriedState(attempt.number, due_us, before)
             self._books.wheel.add(due_us, attempt.subscriber, attempt.message)
@@ -312,7 +309,7 @@ class Line:
         cursor.tried.pop(attempt.message, None)
         cursor.unconfirmed.add(attempt.message)
         self.unconfirmed += 1
-        return _row(attempt, answer, Outcome.DELIVERED if state is DeliveryState.DELIVERED else Outcome.DEAD)
+        return _row(attempt, answer, Outcome.DELIVERED if answer.reason is _ACKNOWLEDGED else Outcome.DEAD)
 
     def _next_try_us(
         self, cursor: Cursor, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]

@@ -89,6 +89,9 @@ class Standing:
         cursor = self.books.cursors.get(subscriber)
         if cursor is None:
             return "dropped"
+        return self._delivery_state(sequence, cursor).name.lower()
+
+    def _delivery_state(self, sequence: int, cursor: Cursor) -> DeliveryState:
         state = cursor.state(sequence)
         if state is None:
             return self._ended_state(sequence, cursor)
@@ -99,23 +102,21 @@ class Standing:
                 return self._ended_state(sequence, cursor)
             if state is DeliveryState.PENDING and message is not MessageState.PENDING:
                 state = DeliveryState.BLOCKED
-        if cursor.stopped and state is not DeliveryState.IN_FLIGHT:
-            return "paused"
-        return state.name.lower()
+        return DeliveryState.PAUSED if cursor.stopped and state is not DeliveryState.IN_FLIGHT else state
 
-    def _ended_state(self, sequence: int, cursor: Cursor) -> str:
+    def _ended_state(self, sequence: int, cursor: Cursor) -> DeliveryState:
         number = cursor.subscriber.number
         entry = self.books.replays.get(sequence)
         if entry is not None and number in entry.left:
-            return "blocked" if entry.waiting else "in_flight"
+            return DeliveryState.BLOCKED if entry.waiting else DeliveryState.IN_FLIGHT
         if self.dead_letter(sequence, number) is not None:
-            return "dead"
+            return DeliveryState.DEAD
         bad = self.books.ledger.bad.get(sequence)
         if bad is None:
-            return "delivered"
+            return DeliveryState.DELIVERED
         if number in bad.lost or (not cursor.counts(sequence) and bad.state is not MessageState.DEAD):
-            return "expired" if bad.state is MessageState.EXPIRED else "dropped"
-        return "delivered"
+            return DeliveryState.EXPIRED if bad.state is MessageState.EXPIRED else DeliveryState.DROPPED
+        return DeliveryState.DELIVERED
 
     def delivery_tried(self, sequence: int, subscriber: int) -> tuple[int, int]:
         """(attempts that have failed since it was last sent anew, due at in Unix microseconds or 0) of a delivery that
