@@ -1,6 +1,7 @@
 """The table by which the states of messages change, and the states of deliveries, which follow."""
 
 import ast
+import random
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -78,6 +79,10 @@ def test_a_message_goes_by_the_table_alone(pair: tuple[M, V]) -> None:
     assert len({run.state[i] for i in range(3)}) == 1
     happens(pair, lambda: last.count_down([2], event), lambda: last.state[2])
     assert (last.state[0], last.state[1]) == (state, state)
+    many = rows(state, 40)
+    happens(pair, lambda: many.count_down(list(range(5, 35)), event), lambda: many.state[20])
+    assert {many.state[i] for i in range(5)} | {many.state[i] for i in range(35, 40)} == {state}
+    assert len({many.state[i] for i in range(5, 35)}) == 1
     if M.NONE < state < M.COMPLETE:  # all that a thin chunk keeps
         thin = rows(state, 3)
         thin.make_thin()
@@ -136,6 +141,26 @@ def test_only_a_chunk_writes_states() -> None:
 def test_completion_never_goes_back() -> None:
     """RULES 21: for everyone outside a replay, complete stays complete."""
     assert not [pair for pair in MESSAGE if pair[0] is M.COMPLETE]
+
+
+def test_neighbours_are_counted_down_as_single_ones_are() -> None:
+    """RULES 10: whatever stands beside each other, of each message one less is left, and it ends with the last."""
+    print("seed 3")
+    dice = random.Random(3)
+    for _ in range(200):
+        together, single = rows(M.PENDING, 60), rows(M.PENDING, 60)
+        for i in range(60):
+            together.queue[i] = single.queue[i] = i
+            together.left[i] = single.left[i] = dice.choice((1, 1, 1, 2)) if dice.random() < 0.05 else 1
+        first = dice.randrange(30)
+        places = list(range(first, first + dice.randrange(1, 30)))
+        if dice.random() < 0.3:
+            dice.shuffle(places)
+        assert together.count_down(places, V.ENDED_WELL) == [
+            queue for i in places for queue in single.count_down([i], V.ENDED_WELL)
+        ]
+        assert [*together.state] == [*single.state]
+        assert [*together.left] == [*single.left]
 
 
 def test_what_is_on_hold_may_die() -> None:

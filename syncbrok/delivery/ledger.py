@@ -19,6 +19,8 @@ from syncbrok.model.facts import Reason
 
 _THIN_BELOW: Final = CHUNK // 64
 _STATES: Final = tuple(MessageState)  # by value: calling the enum costs ten times as much
+_RELEASED: Final = MessageEvent.RELEASED  # so does asking it by name
+_ENDED_WELL: Final = MessageEvent.ENDED_WELL
 
 KEY_EDGE: Final = 1 << 63
 """Marks the edge that names the chain of the message's key (RULES 6, ``keys``); it stands last."""
@@ -98,9 +100,9 @@ class Ledger:
             start = first + at & CHUNK_MASK
             stop = min(count, at + CHUNK - start)
             if stop - at == count:
-                chunk.accept_run(start, queues, left, MessageEvent.RELEASED)
+                chunk.accept_run(start, queues, left, _RELEASED)
             else:
-                chunk.accept_run(start, queues[at:stop], left[at:stop], MessageEvent.RELEASED)
+                chunk.accept_run(start, queues[at:stop], left[at:stop], _RELEASED)
             at = stop
             self.newest = first + at - 1
 
@@ -236,7 +238,7 @@ class Ledger:
         """As ``one_less`` for each place in the chunk of that number, where no delivery has ended badly, and ``change``
         where it was the last. The queues of those, one number each. The chunk may be gone afterwards."""
         chunk = self.chunks[number]
-        ended = chunk.count_down(places, MessageEvent.ENDED_WELL)
+        ended = chunk.count_down(places, _ENDED_WELL)
         if ended:
             self._close_rows(number, chunk, len(ended))
         return ended
