@@ -52,9 +52,8 @@ class Entrance:
         one by one, and none of them costs more than two calls."""
         queues, ledger, one_more = self._books.queues, self._books.ledger, self._books.one_more
         self._open_before = ((), ())
-        neighbours: list[
-            int
-        ] = []  # queues of plain messages up to before ``following`` whose rows are still to be made
+        # Queues of plain messages up to before ``following`` whose rows are still to be made.
+        neighbours: list[int] = []
         left: list[int] = []
         following = ledger.newest + 1
         for fact in facts:
