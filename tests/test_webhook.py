@@ -19,6 +19,7 @@ from tests.support.endpoint import (
     Answers,
     Endpoint,
     Reply,
+    Request,
     delivery,
     message,
     reply,
@@ -185,6 +186,25 @@ async def test_garbage_is_a_protocol_failure(webhook: Webhook, endpoint: Endpoin
     (answer,) = await ask(webhook, endpoint.url)
     assert answer.reason is Reason.PROTOCOL
     assert answer.detail
+
+
+async def test_a_body_behind_an_answer_that_has_none_begins_no_other(webhook: Webhook, endpoint: Endpoint) -> None:
+    """DESIGN 1, at least once: an endpoint that writes ``true`` behind a 204 (RFC 9112, 6.3: it has no body) is not
+    sent a second copy because that was taken for the beginning of the next answer."""
+    met: set[int] = set()
+
+    def late(request: Request) -> Reply:
+        """The body comes when the next request is there already."""
+        body = b"true" if request.connection in met else b""
+        met.add(request.connection)
+        return Reply((body + b"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n",))
+
+    endpoint.answer = late
+    for sequence in range(3):
+        answers = Answers()
+        send(webhook, subscriber(endpoint.url), [delivery(sequence)], answers.done)
+        (answer,) = await answers.wait_for(1)
+        assert (answer.reason, answer.status) == (Reason.NONE, 204), answer
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import httptools
 import orjson
 
 from syncbrok.delivery.handler import NEVER, Answer
-from syncbrok.delivery.odd_answer import GarbledAnswer, OddAnswer
+from syncbrok.delivery.odd_answer import BODILESS, GarbledAnswer, OddAnswer
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
@@ -30,6 +30,7 @@ class AnswerReader:
     ``status``, ``body``, ``retry_after``, then ``clear`` before the next request."""
 
     __slots__ = (
+        "_announces_body",
         "_bounded",
         "_chunked",
         "_head_done",
@@ -67,6 +68,7 @@ class AnswerReader:
         self._head_done = False
         self._bounded = False
         self._chunked = False
+        self._announces_body = False
         self.status = 0
         self.retry_after = b""
         self.body = bytearray()
@@ -132,7 +134,9 @@ class AnswerReader:
         lowered = name.lower()
         if lowered == b"content-length":
             self._bounded = True
+            self._announces_body = value.strip() != b"0"
         elif lowered == b"transfer-encoding":
+            self._announces_body = True
             self._chunked = value.rpartition(b",")[2].strip().lower() == b"chunked"
         elif lowered == b"retry-after":
             self.retry_after = value
@@ -152,7 +156,10 @@ class AnswerReader:
     def on_message_complete(self) -> None:
         if self._head_done and not self.complete:
             self.complete = True
-            self.keep_alive = self._parser.should_keep_alive()
+            # Some endpoints send a body with an answer that has none, perhaps in a moment: it would be taken for the
+            # beginning of the next answer.
+            lies = self.status in BODILESS and self._announces_body
+            self.keep_alive = self._parser.should_keep_alive() and not lies
 
 
 def judge(reader: AnswerReader, kind: Format, latency_us: int, now_s: float) -> Answer:

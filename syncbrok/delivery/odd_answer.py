@@ -20,7 +20,7 @@ _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _CHUNK_SIZE: Final = re.compile(rb"[0-9a-fA-F]{1,15}")
 _BLANKS: Final = b" \t"
-_BODILESS: Final = frozenset((204, 304))
+BODILESS: Final = frozenset((204, 304))
 
 
 class GarbledAnswer(Exception):
@@ -153,7 +153,7 @@ class OddAnswer:
         self.retry_after = next((value for name, value in self._headers if name == b"retry-after"), b"")
         codings = [coding for coding in self._values(b"transfer-encoding") if coding not in (b"", b"identity")]
         lengths = self._values(b"content-length")
-        if self._status in _BODILESS:
+        if self._status in BODILESS:
             self._at = _At.END
         elif codings:
             if codings.count(b"chunked") > 1:

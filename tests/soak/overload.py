@@ -56,7 +56,10 @@ def judged(directory: Path, name: str) -> list[str]:
     if longest_s > CALLBACK_MAX_S:
         wrong.append(f"a callback took {1e3 * longest_s:.0f} ms: {which}")
     was, is_ = (1e3 * one.told.delay_s(0.99) for one in (quiet, watch))
-    more = f"p99 {was:.1f} -> {is_:.1f} ms of {len(watch.told.delivered_s)}, longest callback {1e3 * longest_s:.0f} ms"
+    more = (
+        f"p99 {was:.1f} -> {is_:.1f} ms of {len(watch.told.delivered_s)} (disk "
+        f"{1e3 * watch.told.disk_delay_s(0.99):.1f}), longest callback {1e3 * longest_s:.0f} ms"
+    )
     print(f"  {name}: {watch.grown_bytes / MIB:.0f} MiB, {more}", flush=True)
     return [f"{name}: {what}" for what in wrong]
 
@@ -84,6 +87,11 @@ def _costs(watch: Watch, attack: Attack) -> Iterator[str]:
 
 
 def _delays(quiet: Watch, watch: Watch) -> Iterator[str]:
-    was_s, is_s = quiet.told.delay_s(0.99), watch.told.delay_s(0.99)
-    if is_s > max(2 * was_s, was_s + LATER_MAX_S):
-        yield f"a bystander's 99th percentile was {1e3 * was_s:.1f} ms and is {1e3 * is_s:.1f}"
+    """A message is written once, synchronously, before it is delivered; so where the disk itself takes longer, under
+    what the attack publishes or others do, that is what may be added."""
+    was_s, is_s, disk_s = quiet.told.delay_s(0.99), watch.told.delay_s(0.99), watch.told.disk_delay_s(0.99)
+    if is_s > max(2 * was_s, was_s + max(LATER_MAX_S, disk_s)):
+        yield (
+            f"a bystander's 99th percentile was {1e3 * was_s:.1f} ms and is {1e3 * is_s:.1f}; of the disk alone it is "
+            f"{1e3 * disk_s:.1f}"
+        )

@@ -1,9 +1,10 @@
 """A neighbour of those who take all they can get: it publishes one message after the other, and is delivered to.
 
-``python -m tests.support.bystander PORT PID EVERY_S HOST``: a process of its own, so that nothing the attack does in
-Python counts as time of the broker. It subscribes itself to the queue ``mine`` of the broker on ``PORT``, says
-``ready``, goes on until its standard input ends, and writes one line of JSON: see ``Told``. ``HOST`` is what the
-broker is to call it by: a name it has to look up for each delivery, since then the connection does not stay.
+``python -m tests.support.bystander PORT PID EVERY_S HOST DIRECTORY``: a process of its own, so that nothing the attack
+does in Python counts as time of the broker. It subscribes itself to the queue ``mine`` of the broker on ``PORT``, says
+``ready``, goes on until its standard input ends, and writes one line of JSON: see ``Told``. ``HOST`` is what the broker
+is to call it by: a name it has to look up for each delivery, since then the connection does not stay. In ``DIRECTORY``,
+on the broker's disk, it writes a little now and then: what that takes nobody can be quicker than.
 """
 
 import http.client
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.support.process import resident_bytes
@@ -26,17 +28,25 @@ _LATE_S: Final = 30.0
 class Told(NamedTuple):
     """``statuses``: of each publish, 0 where there was no answer. ``delivered_s``: seconds from before each accepted
     publish until its delivery began, of what has arrived; ``missing``: how many have not, though waited for.
-    ``most_bytes``: the most memory the broker has had."""
+    ``most_bytes``: the most memory the broker has had. ``disk_s``: what each synchronous write of 100 bytes took."""
 
     statuses: list[int]
     delivered_s: list[float]
     missing: int
     most_bytes: int
+    disk_s: list[float]
 
     def delay_s(self, share: float) -> float:
         """That of the quickest ``share``."""
-        took = sorted(self.delivered_s)
-        return took[min(len(took) - 1, int(len(took) * share))]
+        return _of_share(self.delivered_s, share)
+
+    def disk_delay_s(self, share: float) -> float:
+        """The same of the disk alone."""
+        return _of_share(self.disk_s, share)
+
+
+def _of_share(took: list[float], share: float) -> float:
+    return sorted(took)[min(len(took) - 1, int(len(took) * share))]
 
 
 class _Endpoint(ThreadingHTTPServer):
@@ -96,7 +106,18 @@ def _weigh(pid: int, every_s: float, over: threading.Event, most: list[int]) -> 
         most[0] = max(most[0], resident_bytes(pid))
 
 
-def main(port: int, pid: int, every_s: float, host: str) -> None:
+def _write(directory: Path, every_s: float, over: threading.Event, took_s: list[float]) -> None:
+    file = os.open(directory / f"bystander-{os.getpid()}", os.O_CREAT | os.O_WRONLY | os.O_DSYNC)
+    try:
+        while not over.wait(every_s):
+            began_s = time.monotonic()
+            os.pwrite(file, bytes(100), 0)
+            took_s.append(time.monotonic() - began_s)
+    finally:
+        os.close(file)
+
+
+def main(port: int, pid: int, every_s: float, host: str, directory: Path) -> None:
     endpoint = _Endpoint(stays=host == ADDRESS)
     threading.Thread(target=endpoint.serve_forever, daemon=True).start()
     publisher = _Publisher(port)
@@ -104,8 +125,11 @@ def main(port: int, pid: int, every_s: float, host: str) -> None:
     status = publisher.ask("POST", "/v1/queues/mine/subscribers", json.dumps(subscriber).encode())
     assert status == 201, status
     over, most = threading.Event(), [resident_bytes(pid)]
+    disk_s: list[float] = []
     weighing = threading.Thread(target=_weigh, args=(pid, every_s / 2, over, most))
+    writing = threading.Thread(target=_write, args=(directory, every_s, over, disk_s))
     weighing.start()
+    writing.start()
     print("ready", flush=True)
     statuses: list[int] = []
     began_s: dict[int, float] = {}
@@ -119,11 +143,13 @@ def main(port: int, pid: int, every_s: float, host: str) -> None:
         over.wait(0.01)
     over.set()
     weighing.join()
+    writing.join()
     publisher.ask("DELETE", f"/v1/queues/mine/subscribers/{subscriber['name']}", b"")
     arrived_s = endpoint.arrived_s
     delivered_s = [arrived_s[number] - since_s for number, since_s in began_s.items() if number in arrived_s]
-    print(json.dumps(Told(statuses, delivered_s, len(began_s) - len(delivered_s), most[0])._asdict()), flush=True)
+    told = Told(statuses, delivered_s, len(began_s) - len(delivered_s), most[0], disk_s)
+    print(json.dumps(told._asdict()), flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4], Path(sys.argv[5]))

@@ -85,10 +85,11 @@ class Watch:
 
     def __init__(self, target: Target, host: str = ADDRESS, every_s: float = 0.02) -> None:
         self._before_bytes = target.broker.resident_bytes()
-        asked = (str(target.broker.port), str(target.broker.process.pid), str(every_s), host)
+        broker = target.broker
+        asked = (str(broker.port), str(broker.process.pid), str(every_s), host, str(broker.storage.parent))
         command = [sys.executable, "-m", "tests.support.bystander", *asked]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.told = Told([], [], 0, 0)
+        self.told = Told([], [], 0, 0, [])
 
     def __enter__(self) -> Self:
         assert self._process.stdout is not None

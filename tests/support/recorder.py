@@ -37,10 +37,13 @@ class Recorder:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 request = Received(headers, self.rfile.read(length))
                 recorder.requests.append(request)
-                self.send_response(recorder.answer(request))
-                self.send_header("Content-Length", str(len(recorder.body)))
+                status = recorder.answer(request)
+                self.send_response(status)
+                if status != 204:  # which has no body and no length of one (RFC 9110, 8.6)
+                    self.send_header("Content-Length", str(len(recorder.body)))
                 self.end_headers()
-                self.wfile.write(recorder.body)
+                if status != 204:
+                    self.wfile.write(recorder.body)
 
             def log_message(self, *_: object) -> None:
                 pass
