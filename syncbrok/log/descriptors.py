@@ -67,17 +67,17 @@ def open_file(path: Path | str, flags: int, mode: int = 0o600) -> int:
 def reading(path: Path) -> Iterator[BinaryIO]:
     """``path`` opened to be read; raises as ``open_file``. An error of the system inside names ``path``: that of a read
     says by itself only that some file could not be read."""
-    with os.fdopen(open_file(path, os.O_RDONLY), "rb") as file, naming(path):
+    with naming(path), os.fdopen(open_file(path, os.O_RDONLY), "rb") as file:
         yield file
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """An error of the system inside that names no file is about ``path``."""
+    """An error of the system inside that names no file, or a descriptor only, is about ``path``."""
     try:
         yield
     except OSError as problem:
-        if problem.errno is not None and problem.filename is None:
+        if problem.errno is not None and (problem.filename is None or isinstance(problem.filename, int)):
             problem.filename = str(path)
         raise
 
