@@ -209,6 +209,25 @@ def test_what_nobody_gets_and_was_cancelled_before_its_parent_ended_stays_cancel
     assert not check(log.facts)
 
 
+def test_what_nobody_gets_and_was_cancelled_after_it_was_carried_stays_cancelled() -> None:
+    """RULES 17 and 13: the same where its own record is gone. That it was carried says that it had not ended; that its
+    parent has ended before says nothing, since the row of its own end may still come."""
+    log = log_with(1, retry=LATER)
+    log.queue(2)
+    parent = log.publish(1)
+    child = log.publish(2, parent)
+    log.answer(*log.take())
+    log.commit()  # the parent is complete, and the row that ends the child is not written yet
+    opened = log.roll()
+    log.drop_before(opened)
+    log.end_all(child, Outcome.DROPPED, Reason.CANCELLED)
+    states = log.states()
+    assert states[child] == "dropped"
+    log.restart()
+    assert log.states() == states
+    assert not check(log.facts)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_nothing_is_early_and_nothing_forgotten(seed: int) -> None:
     """The same over random histories: each start knows how every message ended and which are on hold, and the facts,

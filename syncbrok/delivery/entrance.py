@@ -110,8 +110,9 @@ class Entrance:
         book.backlog.extend(run.sequence, count)
         self._books.one_more(cursors)
 
-    def _enter(self, fact: Published, book: QueueBook, left: int) -> None:
-        """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone."""
+    def _enter(self, fact: Published, book: QueueBook, left: int, *, carried: bool = False) -> None:
+        """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone. ``carried``:
+        it had not ended when its record went."""
         ledger = self._books.ledger
         edges, flags = self._edges(fact, has_key=bool(fact.key and left))
         if left == 0:
@@ -135,9 +136,9 @@ class Entrance:
         elif event is MessageEvent.PARENT_BAD:
             self._gates.hold(fact.sequence)
         elif event is MessageEvent.RELEASED and left == 0:
-            if edges:
+            if edges or carried:
                 # By a row, as where its parents end later: recovery may know already of a parent that had not ended
-                # when this was published, and by the row that is still to come this one was cancelled meanwhile.
+                # when this was published or carried, and by the row that is still to come this one was cancelled.
                 self._gates.doom(fact.sequence, Outcome.SKIPPED, Reason.NONE)
             else:
                 self._gates.end(fact.sequence, MessageEvent.SKIPPED)
@@ -185,7 +186,7 @@ class Entrance:
         ]
         open_at = [cursor for cursor in counted if cursor.subscriber.number not in ended]
         # A delay that is over is so as soon as the scheduler is told the time.
-        self._enter(message, book, len(open_at))
+        self._enter(message, book, len(open_at), carried=True)
         for cursor in counted:
             cursor.remember(message.sequence)
         for cursor in open_at:
