@@ -58,8 +58,8 @@ class Bad(NamedTuple):
 
 
 class Ledger:
-    """All rows, and what ended badly. ``accept`` begins a message's life, ``change`` goes on with it; ``accept_run``,
-    ``accept_each`` and ``count_down`` are the same for many."""
+    """All rows, and what ended badly. ``accept`` begins a message's life, ``change`` goes on with it; ``accept_run``
+    and ``count_down`` are the same for many."""
 
     def __init__(self) -> None:
         self.chunks: dict[int, Chunk] = {}

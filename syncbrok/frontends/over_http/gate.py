@@ -100,10 +100,9 @@ class Gate:
         async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await self._answer(request, handler)
             body = None if response.prepared else getattr(response, "body", None)
-            if body.__class__ is bytes or body.__class__ is Pieces:
+            if isinstance(body, bytes | Pieces):
                 refusable = request.method in _READING and request.path not in _ANY_HOST
-                amount = body.length if isinstance(body, Pieces) else len(body)
-                if not client_of(request).may_answer(amount, refusable=refusable):
+                if not client_of(request).may_answer(len(body), refusable=refusable):
                     response = problems.answer(unread())
             self.answers[response.status] += 1
             if not response.prepared:  # an event stream is under way already

@@ -13,17 +13,17 @@ _TOGETHER_BYTES: Final = 64 * limits.KIB
 
 
 class Pieces(Payload):
-    """The body of a ``web.Response``; each piece is let go once it is written. ``length``: of all of them, bytes."""
+    """The body of a ``web.Response``; each piece is let go once it is written. ``len`` of it: of all of them, bytes."""
 
     def __init__(self, content_type: str) -> None:
         super().__init__(None, content_type=content_type)
         self._left: deque[bytes] = deque()
         self._small = bytearray()
-        self.length = 0
+        self._length = 0
 
     def add(self, piece: bytes) -> None:
         """One more, before any is written."""
-        self.length += len(piece)
+        self._length += len(piece)
         if len(piece) >= _TOGETHER_BYTES:
             self._close_small()
             self._left.append(piece)
@@ -37,10 +37,13 @@ class Pieces(Payload):
             self._left.append(bytes(self._small))
             self._small.clear()
 
+    def __len__(self) -> int:
+        return self._length
+
     @property
     def size(self) -> int:
         """See ``Payload``: the length that the answer's headers say."""
-        return self.length
+        return self._length
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         """See ``Payload``."""
