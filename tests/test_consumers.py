@@ -294,6 +294,26 @@ async def test_who_leaves_is_offered_nothing_more(tmp_path: Path) -> None:
         assert len(gone.deliveries) == 1
 
 
+async def test_who_wants_nothing_more_is_offered_nothing_once_it_has_nothing() -> None:
+    """DESIGN 1, bounded: room for what a consumer still had when it closed its window goes with that. Left open, it
+    would be taken and given back in every turn of the loop, and whoever publishes would wait behind it."""
+    offered: list[int] = []
+    consumers = Consumers(lambda _, room: offered.append(room), lambda _: False, Budget("leases", 8), lambda _: None)
+    inbox = Inbox()
+    closing, open_ = consumers.join(1, inbox, 2), consumers.join(1, inbox, 1)
+    send(consumers, subscriber("consumer:test"), [delivery(sequence) for sequence in (1, 2, 3)], lambda *_: None)
+    closing.open(0)
+    assert offered[-1] == 3, "what is out counts, or the other one would have no room"
+    closing.acknowledge((1,))
+    assert offered[-1] == 2
+    closing.expire(closing.leases[2].deadline_s)
+    assert offered[-1] == 1
+    before = len(offered)
+    open_.acknowledge((3,))
+    assert len(offered) == before, "a window that is open stays as it is"
+    await consumers.close()
+
+
 async def test_a_deleted_subscriber_dismisses_its_consumers(tmp_path: Path) -> None:
     """RULES 14: its pending deliveries end dropped, and whoever consumed for it hears of it."""
     async with shop(tmp_path) as place:

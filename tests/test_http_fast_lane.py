@@ -13,12 +13,15 @@ from aiohttp.http_parser import HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_http.fast_lane import HEAD_BYTES_MAX
 from syncbrok.frontends.over_http.heads import Head, parse_head
 from syncbrok.frontends.over_http.lanes import BODY_BYTES_MAX
 from syncbrok.model import errors
+from syncbrok.model.limits import KIB
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName
+from syncbrok.space.budgets import Budgets
 from syncbrok.space.channels import Publish
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, reset, served
@@ -144,6 +147,24 @@ async def test_tokens_are_asked_for_on_both_ways(connect: Connect, space: FakeSp
             assert not space.put_items
             assert (await wire.ask(publish(b"x", "authorization: bearer secret of a", *more)))[0] == 201
             space.put_items.clear()
+
+
+async def test_a_body_that_stops_is_its_tokens_and_not_its_addresss(connect: Connect, space: FakeSpace) -> None:
+    """INTERFACES 5, bytes being received: who shares an address with a greedy client, but not its token, keeps its
+    own share; on the short way too."""
+    budgets = Budgets.of()
+    tokens = (token("a", "publish"), token("b", "publish"))
+    async with served(space.channels, space, tokens=tokens, bounds=Bounds(budgets)) as api:
+        space.settings[ORDERS] = QueueSettings()
+        wire = await connect(api)
+        for name in "ab":
+            whole = publish(bytes(60 * KIB), f"Authorization: Bearer secret of {name}")
+            wire.writer.write(whole[: 40 * KIB])
+            await eventually(lambda name=name: budgets.receiving.held(f"token {name}") > 39 * KIB, str(budgets))
+            assert budgets.receiving.owners == 1, budgets.receiving
+            assert (await wire.ask(whole[40 * KIB :]))[0] == 201
+            assert not budgets.receiving.owners
+        assert api.server.fast_lanes == 1
 
 
 async def test_a_conversation_may_be_cut_anywhere(connect: Connect, api: Api, space: FakeSpace) -> None:

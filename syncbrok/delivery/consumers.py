@@ -160,6 +160,8 @@ class Member:
         lease = self.leases.pop(message, None)
         if lease is not None:
             self._consumers.budget.used -= 1
+            if len(self.leases) >= self.window:  # it was one more than it wants
+                self._consumers.offer(self.subscriber)
         return lease
 
     def _answer(self, message: int, reason: Reason, words: bytes, retry_after_s: float | None = None) -> bool:

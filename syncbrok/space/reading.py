@@ -1,28 +1,18 @@
 """Messages by sequence, read off the event loop, and a small memory of which id and queue a sequence is.
 
 Rows and waiting children name messages by sequence; people name them by id. Content is read along and thrown away,
-so whoever wants many messages goes through here: slices keep what is in memory at once to a few MiB. Who reads without
-being asked, and would end what it cannot read, reads with ``Patience``.
+so whoever wants many messages goes through here: slices keep what is in memory at once to a few MiB.
 """
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.errors import LogUnreadable
 from syncbrok.model.facts import Published, Row
 from syncbrok.model.names import MessageId
 from syncbrok.space.finding import find_message
 from syncbrok.space.sources import LogReads, Sources
 
-T = TypeVar("T")
-
-_log = logging.getLogger(__name__)
-
-PAUSE_S: Final = 1.0
-"""between two tries of a disk that reads nothing"""
 SLICE = 64
 """messages per read, some KiB in practice"""
 _FIRST_TOGETHER: Final = 1
@@ -136,37 +126,3 @@ def read_in_pieces(journal: LogReads, sequences: Sequence[int]) -> Iterator[list
         size = sum([len(message.content) for message in some if message is not None])
         together = SLICE if size < _SMALL_BYTES * len(some) else _FIRST_TOGETHER
         yield some
-
-
-class RunBlocking(Protocol):
-    """Runs a blocking call in a reader's thread."""
-
-    def __call__(self, work: Callable[..., T], *arguments: Any) -> Awaitable[T]: ...
-
-
-class Patience:
-    """Runs what reads the log, again and again while the disk reads nothing of it at all (RULES 28).
-
-    A page that cannot be read costs its records. A disk that is cut off costs none, though none can be read: whoever
-    has to go on without being asked waits for it, and the log says so. What is in memory goes on, and so does what is
-    written. Who asks is answered that it cannot be told now."""
-
-    def __init__(self, run_blocking: RunBlocking) -> None:
-        self._run_blocking = run_blocking
-        self._waits = False
-
-    async def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What ``work`` answers, in a reader's thread."""
-        while True:
-            try:
-                found = await self._run_blocking(work, *arguments)
-            except LogUnreadable as problem:
-                if not self._waits:
-                    self._waits = True
-                    _log.critical("syncbrok.space.disk_unreadable", extra={"detail": problem.detail})
-                await asyncio.sleep(PAUSE_S)
-                continue
-            if self._waits:
-                self._waits = False
-                _log.warning("syncbrok.space.disk_readable")
-            return found

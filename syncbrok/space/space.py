@@ -43,8 +43,8 @@ from syncbrok.space.lookups import Lookups, look_up
 from syncbrok.space.meters import Meters
 from syncbrok.space.nobody import Nobody
 from syncbrok.space.operations import Operations
+from syncbrok.space.patience import Patience
 from syncbrok.space.queue import RegistryStatistics
-from syncbrok.space.reading import Patience
 from syncbrok.space.recovery import recover, roll_at_start
 from syncbrok.space.reports import StartReport
 from syncbrok.space.scrub import scrub

@@ -12,6 +12,7 @@ import orjson
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_http.routes import Route
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_http.surface import HttpOptions
@@ -79,10 +80,13 @@ class Api:
 
 
 @asynccontextmanager
-async def served(channels: Any, view: Any, *extra_routes: Route, **options: Any) -> AsyncIterator[Api]:
+async def served(
+    channels: Any, view: Any, *extra_routes: Route, bounds: Bounds | None = None, **options: Any
+) -> AsyncIterator[Api]:
     """A running frontend; ``options`` are fields of ``HttpOptions``."""
     # Requests that a test writes by hand say ``Host: x``.
-    server = HttpServer(channels, view, HttpOptions(port=0, **{"machine_names": ("x",)} | options), extra_routes)
+    options = {"machine_names": ("x",)} | options
+    server = HttpServer(channels, view, HttpOptions(port=0, **options), extra_routes, bounds=bounds)
     await server.start()
     try:
         async with aiohttp.ClientSession(auto_decompress=False) as session:

@@ -48,6 +48,10 @@ class Addresses:
                 break
         return self.owner(address)
 
+    def payer(self, token: str | None, address: str, forwarded: str) -> str:
+        """Who answers for the bytes of a request: the token of this name, else who is ``behind`` it."""
+        return self.behind(address, forwarded) if token is None else f"token {token}"
+
     def _trusts(self, address: str) -> bool:
         try:
             found = ip_address(address)

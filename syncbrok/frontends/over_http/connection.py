@@ -238,8 +238,7 @@ class Connection(web.RequestHandler):
     def speaks_for(self, token: str | None, forwarded: str) -> None:
         """Whose request is handled now: of the token of this name, else of the address that ``forwarded`` (its
         ``X-Forwarded-For``) names."""
-        addresses = self._limits.bounds.addresses
-        self.payer = addresses.behind(self.address, forwarded) if token is None else f"token {token}"
+        self.payer = self._limits.bounds.addresses.payer(token, self.address, forwarded)
 
     async def turn(self, *, goes_on: bool = False) -> None:
         """Before a piece of work: until it is this client's turn, see ``Turns``."""

@@ -43,7 +43,7 @@ class FastLane(asyncio.Protocol):
 
     __slots__ = (
         *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_queue", "_since", "_transport"),
-        *("_counted", "_turn", "_unread", "address", "ended", "owner"),
+        *("_counted", "_turn", "_unread", "address", "ended", "owner", "payer"),
     )
 
     def __init__(self, lanes: Lanes) -> None:
@@ -52,6 +52,8 @@ class FastLane(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.address = ""
         self.owner = ""
+        self.payer = ""
+        """who answers for what is held: the token of the request whose content is still arriving, else its address"""
         self._held = b""
         """received, not worked on"""
         self._head: Head | None = None
@@ -78,7 +80,7 @@ class FastLane(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         limits_ = self._lanes.limits
         self.address = str(peer[0]) if peer else ""
-        self.owner = limits_.bounds.addresses.owner(self.address)
+        self.owner = self.payer = limits_.bounds.addresses.owner(self.address)
         if self._lanes.stopping:
             transport.close()
         elif not limits_.connections.enter(self):
@@ -124,7 +126,7 @@ class FastLane(asyncio.Protocol):
             self._since = self._since if self._fresh else self._loop.time()
         self._advance(transport)
         if not self._count_held() and self._transport is not None:
-            self._refuse(transport, too_much(self.owner))
+            self._refuse(transport, too_much(self.payer))
             transport.close()
 
     def _count_held(self) -> bool:
@@ -134,7 +136,21 @@ class FastLane(asyncio.Protocol):
         if not more:
             return True
         self._counted += more
-        return self._lanes.limits.bounds.receiving.hold(self.owner, more)
+        return self._lanes.limits.bounds.receiving.hold(self.payer, more)
+
+    def _speaks_for(self, head: Head) -> None:
+        """What is held from now on is of this request. Where it will not be let in, it hears so once it is whole."""
+        try:
+            token = self._lanes.gate.check(head.authorization, PUBLISH)
+        except SyncbrokError:
+            token = None
+        forwarded = next((value for name, value in head.headers if name == "x-forwarded-for"), "")
+        bounds, counted = self._lanes.limits.bounds, self._counted
+        if counted:
+            bounds.receiving.give_back(self.payer, counted)
+        self.payer = bounds.addresses.payer(token and token.name, self.address, forwarded)
+        if counted:
+            bounds.receiving.budget.take(self.payer, counted)
 
     def eof_received(self) -> bool:
         """As ``Connection``'s: True keeps the connection open for the answer that is owed."""
@@ -159,11 +175,6 @@ class FastLane(asyncio.Protocol):
     def transport(self) -> asyncio.Transport | None:
         """See ``Unread``."""
         return self._transport
-
-    @property
-    def payer(self) -> str:
-        """See ``Unread``."""
-        return self.owner
 
     @property
     def unproven(self) -> bool:
@@ -272,6 +283,7 @@ class FastLane(asyncio.Protocol):
         self._held = held[end + 4 :]
         if len(self._held) < head.content_bytes:
             self._since = self._loop.time()
+            self._speaks_for(head)
         return True
 
     def _publish(self, transport: asyncio.Transport, head: Head, content: bytes) -> None:

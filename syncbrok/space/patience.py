@@ -1,0 +1,52 @@
+"""Reading a disk that for the time being reads nothing.
+
+Who reads without being asked, and would end what it cannot read, reads with ``Patience``.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol, TypeVar
+
+from syncbrok.model.errors import LogUnreadable
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_S: Final = 1.0
+"""between two tries"""
+
+
+class RunBlocking(Protocol):
+    """Runs a blocking call in a reader's thread."""
+
+    def __call__(self, work: Callable[..., T], *arguments: Any) -> Awaitable[T]: ...
+
+
+class Patience:
+    """Runs what reads the log, again and again while the disk reads nothing of it at all (RULES 28).
+
+    A page that cannot be read costs its records. A disk that is cut off costs none, though none can be read: whoever
+    has to go on without being asked waits for it, and the log says so. What is in memory goes on, and so does what is
+    written. Who asks is answered that it cannot be told now."""
+
+    def __init__(self, run_blocking: RunBlocking) -> None:
+        self._run_blocking = run_blocking
+        self._waits = False
+
+    async def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
+        """What ``work`` answers, in a reader's thread."""
+        while True:
+            try:
+                found = await self._run_blocking(work, *arguments)
+            except LogUnreadable as problem:
+                if not self._waits:
+                    self._waits = True
+                    _log.critical("syncbrok.space.disk_unreadable", extra={"detail": problem.detail})
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            if self._waits:
+                self._waits = False
+                _log.warning("syncbrok.space.disk_readable")
+            return found
