@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from syncbrok.frontends.over_http.batch import ids_document
 from syncbrok.frontends.over_http.lines import BYTES, JSON, TEXT, Plain, parse_lines, parse_plain
 from syncbrok.model import limits
+from syncbrok.model.errors import TooLarge
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, id_text
 
@@ -71,6 +72,21 @@ def test_the_short_way_reads_what_the_parser_does(body: bytes, cut: bool) -> Non
             for content, key in zip(plain.contents, keys, strict=True)
         ]
         assert parse_lines(body, 4, 40, 1) == tuple(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([0, 1, 300, 60_000, 262_100, 262_120, 262_130, 600_000]), min_size=1, max_size=8),
+    st.booleans(),
+)
+def test_a_long_body_is_cut_at_its_lines(lengths: list[int], ends_with_newline: bool) -> None:
+    """Bodies are cut apart piece by piece; wherever a piece ends, no line is lost, cut in two or read twice."""
+    contents = [b"%d" % number + b"x" * length for number, length in enumerate(lengths)]
+    body = b"\n".join(b'{"content": "%s", "key": "k"}' % content for content in contents)
+    messages = parse_lines(body + b"\n" * ends_with_newline, len(contents), limits.MIB, 1)
+    assert [message.content for message in messages] == contents
+    with pytest.raises(TooLarge):
+        parse_lines(body, len(contents) - 1, limits.MIB, 1)
 
 
 def test_the_short_way_is_taken() -> None:
