@@ -245,6 +245,13 @@ class History(RuleBasedStateMachine):
             assert all(sequence in books.replays for sequence in twice), twice
 
     @invariant()
+    def outcomes_under_way_are_counted(self) -> None:
+        """RULES 24: attempts stop while too many outcomes are not durable; one that is counted for ever would be one
+        step towards that."""
+        books = self.log.scheduler.books
+        assert books.unconfirmed == sum(len(cursor.unconfirmed) for cursor in books.cursors.values())
+
+    @invariant()
     def the_books_count_right(self) -> None:
         """The number of messages waiting is the number of messages that have not ended."""
         books = self.log.scheduler.books

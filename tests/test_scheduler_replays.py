@@ -51,6 +51,21 @@ def test_what_was_out_when_it_was_cancelled_and_is_replayed_has_numbers_that_go_
         assert check(log.facts) == []
 
 
+def test_an_answer_that_a_cancel_of_its_replay_overtakes_is_not_waited_for() -> None:
+    """RULES 22 and 24: its row is late and tells of no end, so it is none of the outcomes under way, of which many stop
+    all attempts."""
+    log = log_with(1)
+    message = log.publish(1)
+    log.pump()
+    log.rearm(1, RearmedEntry(message, 1, (1,), (), (1,)))
+    row = log.answer(log.take()[0])
+    log.rows.clear()
+    log.end_all(message, Outcome.DROPPED, Reason.CANCELLED)
+    log.rows.append(row._replace(outcome=Outcome.LATE))  # what ``Outbox.written`` makes of it
+    log.commit()
+    assert log.scheduler.books.unconfirmed == 0
+
+
 def test_a_delayed_child_whose_time_comes_while_its_dead_parent_is_replayed_goes_after_it() -> None:
     """RULES 7 and 12: it waits for the end of the replay as one that was accepted without a delay, also where it is not
     the first one."""

@@ -174,6 +174,8 @@ class Books:
     keys: KeyChains = field(init=False)
     watched: set[int] = field(default_factory=set)
     watched_ended: list[int] = field(default_factory=list)
+    unconfirmed: int = 0
+    """outcomes whose rows are not durable yet, over all cursors"""
     time_us: int = 0
     """of the newest fact applied"""
     now_us: int = 0
@@ -222,6 +224,17 @@ class Books:
             for message in messages:
                 self.dying.extend(self.still_out.pop(message, ()))
 
+    def ended(self, cursor: Cursor, message: int) -> None:
+        """A delivery has ended, and its row is under way."""
+        cursor.ended(message)
+        self.unconfirmed += 1
+
+    def confirm(self, cursor: Cursor, message: int) -> bool:
+        """A delivery has ended, durably; whether its row was waited for."""
+        was_waited_for = cursor.confirm(message)
+        self.unconfirmed -= was_waited_for
+        return was_waited_for
+
     def wake_at(self, due_us: int, kind: int, message: int) -> None:
         """Into the wheel; and out of it, now and then, goes what has been settled without it."""
         self.wheel.add(due_us, kind, message)
@@ -234,7 +247,7 @@ class Books:
         return 0 < self.ledger.state(value) < MessageState.COMPLETE
 
     def try_again(self, cursor: Cursor, sequence: int, tried: TriedState) -> None:
-        """A failed attempt, learned from the log: the delivery is due again at its time."""
+        """An attempt has failed: the delivery is due again at its time."""
         cursor.trying_again(sequence, tried)
         self.wheel.add(tried.due_us, cursor.subscriber.number, sequence)
 

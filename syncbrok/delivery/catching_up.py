@@ -31,11 +31,11 @@ class CatchingUp:
             return
         leader = self._leader(cursor, sequence, parents)
         if leader:
-            cursor.parked.add(sequence)
+            cursor.block(sequence)
             cursor.behind.setdefault(leader, []).append((sequence, parents))
             self._follow(cursor, leader)
         else:
-            cursor.ready.add(sequence)
+            cursor.admit((sequence,))
 
     def _leader(self, cursor: Cursor, sequence: int, parents: tuple[int, ...]) -> int:
         """Whose end a message waits for at this subscriber, 0 for nobody's: that of a parent there; its own, while it

@@ -9,11 +9,13 @@ beyond has not. A hung endpoint therefore costs its window and its retries, not 
     IN_FLIGHT      ``flight``       handed to a handler
     RETRYING       ``tried``, in none of the above
     ended          ``unconfirmed`` until its row is durable, then nowhere
+
+A delivery is moved from one to another by the methods of ``Cursor`` alone, one for each thing that can happen to it.
 """
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -75,7 +77,8 @@ class Backlog:
 
 
 class Cursor:
-    """The mutable bookkeeping of one subscriber. Owned by the scheduler; nobody else changes it."""
+    """The mutable bookkeeping of one subscriber. Owned by the scheduler; nobody else changes it. Of its sets the others
+    only read, but for ``Line.settle``, which says why."""
 
     __slots__ = (
         "ahead", "backlog", "behind", "cascaded", "dead", "delivered", "doomed", "due", "failed", "failing_since_us",
@@ -184,6 +187,45 @@ class Cursor:
             return DeliveryState.PENDING
         return None
 
+    # -- what happens to deliveries -----------------------------------------------------------------------------------
+
+    def block(self, sequence: int) -> None:
+        """Its gate is closed: it waits until it is released."""
+        self.parked.add(sequence)
+
+    def release(self, sequences: Collection[int]) -> bool:
+        """The gates of these have opened. Those that were blocked may go; the others the cursor has yet to come to, or
+        they have gone or ended. Whether there were any."""
+        return bool(self.parked.move(sequences, self.ready))
+
+    def admit(self, sequences: Iterable[int]) -> None:
+        """These may go, which are not among what it has yet to come to: a replay sends them again, or they are from
+        before its time."""
+        self.ready.update(sequences)
+
+    def give_back(self, sequence: int) -> None:
+        """It was taken and not begun: it can be taken again."""
+        del self.flight[sequence]
+        (self.due if sequence in self.tried else self.ready).add(sequence)
+
+    def attempt_over(self, sequence: int) -> None:
+        """Its attempt has been answered: the slot of the window is free."""
+        del self.flight[sequence]
+
+    def ended(self, sequence: int) -> None:
+        """It has ended, by an answer or without one; its row is to be durable before anybody may rely on that."""
+        self.tried.pop(sequence, None)
+        self.unconfirmed.add(sequence)
+
+    def pop_waiting(self) -> int:
+        """Take out one that the cursor has looked at and that is not out; 0 where there is none."""
+        for waiting in (self.parked, self.due, self.ready):
+            if waiting:
+                return waiting.pop_first()
+        sequence = next((sequence for sequence in self.tried if sequence not in self.flight), 0)
+        self.tried.pop(sequence, None)
+        return sequence
+
     def make_due(self, sequence: int) -> bool:
         """Let a delivery that waits for another attempt have it next, however long it was to wait. False where none
         does: it is out, due already, or waits for a gate, and goes when that opens."""
@@ -216,8 +258,10 @@ class Cursor:
         self.flight.clear()
         self.all_due()
 
-    def settle(self, sequence: int) -> None:
-        """The delivery has ended for good: forget it wherever it stands (but not while it is out at a handler)."""
+    def confirm(self, sequence: int) -> bool:
+        """The delivery has ended, durably: forget it wherever it stands (but not while it is out at a handler). Whether
+        its row was waited for."""
+        was_waited_for = sequence in self.unconfirmed
         if self.parked:
             self.parked.discard(sequence)
         if self.ready:
@@ -226,9 +270,10 @@ class Cursor:
             self.due.discard(sequence)
         self.unconfirmed.discard(sequence)
         self.remember(sequence)
+        return was_waited_for
 
     def trying_again(self, sequence: int, tried: TriedState) -> None:
-        """A failed attempt, learned from the log at a restart."""
+        """An attempt has failed, just now or, as the log says, before a restart; another follows."""
         self.tried[sequence] = tried
         self.ready.discard(sequence)
         self.parked.discard(sequence)

@@ -190,7 +190,7 @@ class Entrance:
         for cursor in counted:
             cursor.remember(message.sequence)
         for cursor in open_at:
-            cursor.parked.add(message.sequence)
+            cursor.block(message.sequence)
         for number, outcome in fact.ended:
             self._ended_before(message.sequence, number, outcome, book)
         for tried in fact.tried:

@@ -7,7 +7,7 @@ slices, so that a parent of a million children does not stop the broker.
 
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from syncbrok.delivery.books import HOLD_OVER, Books, Doomed
@@ -168,11 +168,11 @@ class Gates:
             self._unpark(queue, sequences)
         return child, children_max
 
-    def _unpark(self, queue: int, sequences: Iterable[int]) -> None:
+    def _unpark(self, queue: int, sequences: Collection[int]) -> None:
         """Those cursors that had passed them may have them now."""
         book = self._books.queues.get(queue)
         for cursor in book.cursors if book is not None else ():
-            if cursor.parked.move(sequences, cursor.ready):
+            if cursor.release(sequences):
                 self._books.activate(cursor)
 
     def reconsider(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
@@ -267,8 +267,7 @@ class Gates:
                 self._open(sequence, cursor)
 
     def _open(self, sequence: int, cursor: Cursor) -> None:
-        if cursor.parked.discard(sequence):
-            cursor.ready.add(sequence)
+        if cursor.release((sequence,)):
             self._books.activate(cursor)
 
     def _cursors_of(self, sequence: int) -> Iterable[Cursor]:

@@ -47,8 +47,6 @@ class Line:
         self._gates = gates
         self._shares = shares
         self._runs = Runs(books)
-        self.unconfirmed = 0
-        """outcomes whose rows are not durable yet, over all cursors"""
 
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
         """At most ``limit`` attempts to make now, and of no subscriber more than its share. ``durable`` is the last
@@ -61,7 +59,7 @@ class Line:
         turns = len(line) + limit
         take_last = self._runs.take_last
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
-        while line and len(attempts) < limit and self.unconfirmed < limits.outcomes_waiting_max and turns:
+        while line and len(attempts) < limit and self._books.unconfirmed < limits.outcomes_waiting_max and turns:
             turns -= 1
             cursor = line.popleft()
             cursor.queued = False
@@ -122,7 +120,7 @@ class Line:
             if sequence in cursor.tried and self._may_go(sequence, cursor):
                 if sequence in self._books.replays or self._gates.key_open_at(sequence, cursor):
                     return sequence
-                cursor.parked.add(sequence)  # tried too early by a broker that kept less of an order
+                cursor.block(sequence)  # tried too early by a broker that kept less of an order
         if cursor.retries_room <= 0:
             return None
         while cursor.ready:
@@ -142,7 +140,7 @@ class Line:
         if state >= MessageState.COMPLETE:
             return not cursor.counts(sequence)
         if state is not MessageState.PENDING or ledger.flags(sequence) & ENDING:
-            cursor.parked.add(sequence)
+            cursor.block(sequence)
             return False
         return True
 
@@ -201,7 +199,7 @@ class Line:
             return False
         if state == _PENDING and self._gates.open_at(sequence, cursor):
             return True
-        cursor.parked.add(sequence)
+        cursor.block(sequence)
         return False
 
     def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
@@ -236,6 +234,7 @@ class Line:
                 acknowledged = 0
                 rows.append(self._settle_one(attempt, answer, now_us, jitter))
                 continue
+            # ``Cursor.attempt_over`` and ``ended``: their calls would be a thirtieth of what a drained backlog takes.
             del flight[message]
             cursor.unconfirmed.add(message)
             acknowledged += 1
@@ -253,9 +252,8 @@ class Line:
             cursor = self._books.cursors.get(attempt.subscriber)
             if cursor is None or cursor.flight.get(attempt.message) != attempt.number:
                 continue  # deleted, or given up when the endpoint changed
-            del cursor.flight[attempt.message]
+            cursor.give_back(attempt.message)
             self._books.no_longer_out((attempt.message,))
-            (cursor.due if attempt.message in cursor.tried else cursor.ready).add(attempt.message)
             self._books.activate(cursor)
 
     def retry_now(self, subscriber: int, message: int | None = None) -> int:
@@ -282,7 +280,7 @@ class Line:
         """So many first attempts of a cursor were acknowledged, the last one with this status."""
         if not count or cursor is None:
             return
-        self.unconfirmed += count
+        self._books.unconfirmed += count
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, _ACKNOWLEDGED, now_us
         cursor.failing_since_us = 0
         # One that had room stands in the line, or has nothing to hand out: no need to look.
@@ -295,20 +293,17 @@ class Line:
             return _row(attempt, answer, Outcome.LATE)
         if cursor.flight.get(attempt.message) != attempt.number:
             return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
-        del cursor.flight[attempt.message]
+        cursor.attempt_over(attempt.message)
         self._note(cursor, answer.reason, answer.status, now_us)
         self._books.activate(cursor)
         if self._ended_meanwhile(attempt, cursor):
             return _row(attempt, answer, Outcome.LATE)
         due_us = self._next_try_us(cursor, attempt, answer, now_us, jitter)
         if due_us:
-            before = self._tried_before(cursor, attempt)
-            cursor.tried[attempt.message] = TriedState(attempt.number, due_us, before)
-            self._books.wheel.add(due_us, attempt.subscriber, attempt.message)
+            tried = TriedState(attempt.number, due_us, self._tried_before(cursor, attempt))
+            self._books.try_again(cursor, attempt.message, tried)
             return _row(attempt, answer, Outcome.FAILED, due_us)
-        cursor.tried.pop(attempt.message, None)
-        cursor.unconfirmed.add(attempt.message)
-        self.unconfirmed += 1
+        self._books.ended(cursor, attempt.message)
         return _row(attempt, answer, Outcome.DELIVERED if answer.reason is _ACKNOWLEDGED else Outcome.DEAD)
 
     def _next_try_us(
@@ -351,21 +346,14 @@ class Line:
             sequence = self._next_abandoned(cursor)
             if not sequence:
                 break
-            cursor.tried.pop(sequence, None)
-            cursor.unconfirmed.add(sequence)
-            self.unconfirmed += 1
+            self._books.ended(cursor, sequence)
             number = cursor.subscriber.number
             rows.append(Row(sequence, number, 0, Outcome.DEAD, Reason.SUBSCRIBER_DISABLED, 0, now_us, 0, 0, 0))
         return rows
 
     def _next_abandoned(self, cursor: Cursor) -> int | None:
-        for waiting in (cursor.parked, cursor.due, cursor.ready):
-            while waiting:
-                sequence = waiting.pop_first()
-                if self._books.ledger.state(sequence) < MessageState.COMPLETE or sequence in self._books.replays:
-                    return sequence
-        for sequence in cursor.tried:
-            if sequence not in cursor.flight:
+        while sequence := cursor.pop_waiting():
+            if self._books.ledger.state(sequence) < MessageState.COMPLETE or sequence in self._books.replays:
                 return sequence
         return self._advance(cursor)
 

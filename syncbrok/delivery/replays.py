@@ -95,7 +95,7 @@ class Replays:
                 before = entry.attempts.get(row.subscriber, 0)
                 self._books.try_again(cursor, row.message, TriedState(row.attempt, row.due_us, before))
             return
-        cursor.settle(row.message)
+        self._books.confirm(cursor, row.message)
         entry.left.discard(row.subscriber)
         if row.outcome is Outcome.DEAD:
             entry.failed.add(row.subscriber)
@@ -108,7 +108,7 @@ class Replays:
         for number in entry.left:
             cursor = self._books.cursors.get(number)
             if cursor is not None:
-                cursor.settle(row.message)
+                self._books.confirm(cursor, row.message)
         entry.failed |= entry.left
         book = self._books.queues.get(entry.queue)
         if book is not None and row.outcome is Outcome.DEAD:
@@ -192,7 +192,7 @@ class Replays:
         for number in entry.left:
             cursor = self._books.cursors.get(number)
             if cursor is not None:
-                cursor.ready.add(sequence)
+                cursor.admit((sequence,))
                 self._books.activate(cursor)
 
     def _still_bad(self, sequence: int, queue: int) -> set[int]:

@@ -227,7 +227,7 @@ class Scheduler(Standing):
     def _remove(self, cursor: Cursor, sequence: int) -> None:
         number = cursor.subscriber.number
         book = self.books.queues[cursor.subscriber.queue]
-        self._line.unconfirmed -= len(cursor.unconfirmed)
+        self.books.unconfirmed -= len(cursor.unconfirmed)
         book.cursors.remove(cursor)
         if cursor.queued:
             self.books.line.remove(cursor)
@@ -398,6 +398,6 @@ class Scheduler(Standing):
                 self._catching_up.take_up(cursor, sequence, parents)
             else:
                 plain.append(sequence)
-        cursor.ready.update(plain)
+        cursor.admit(plain)
         cursor.history_done = finished
         self.books.activate(cursor)

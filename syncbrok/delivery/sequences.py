@@ -5,12 +5,14 @@ bitmap (about 550 bytes when touched). A ``set`` was rejected for its 60 bytes a
 insertions; the integers cost 0.2 us an operation, which is little beside an attempt.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 _SHIFT = 12
 _MASK = (1 << _SHIFT) - 1
 _WORD = (1 << 64) - 1
+_FEW = 4
+"""sequences that sooner move one by one than as bitmaps"""
 
 
 class SequenceSet:
@@ -118,9 +120,15 @@ class SequenceSet:
             del self._blocks[number]
         return found
 
-    def move(self, sequences: Iterable[int], other: "SequenceSet") -> int:
+    def move(self, sequences: Collection[int], other: "SequenceSet") -> int:
         """Those of ``sequences`` that are in here go to ``other``; how many they are."""
         moved = 0
+        if len(sequences) < _FEW:
+            for sequence in sequences:
+                if self.discard(sequence):
+                    other.add(sequence)
+                    moved += 1
+            return moved
         for number, bits in _blocks_of(sequences).items():
             block = self._blocks.get(number, 0)
             both = block & bits

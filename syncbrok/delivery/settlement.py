@@ -84,7 +84,7 @@ class Settlement:
             if plain and cursor is not None:
                 if message <= seen:
                     unconfirmed.remove(message)
-                    self._line.unconfirmed -= 1
+                    books.unconfirmed -= 1
                 else:
                     cursor.ahead.add(message)
                 places.append(i)
@@ -108,9 +108,7 @@ class Settlement:
             or self._books.ledger.first_child(message)
         ):
             return False
-        cursor.unconfirmed.remove(message)
-        self._line.unconfirmed -= 1
-        cursor.remember(message)
+        self._books.confirm(cursor, message)
         return True
 
     def _count_down(self, number: int, places: list[int]) -> None:
@@ -145,16 +143,13 @@ class Settlement:
         if cursor is None:
             return  # its deliveries ended with the fact that removed the subscriber
         self._attempted(row, cursor)
-        live = row.outcome is not Outcome.FAILED and row.message in cursor.unconfirmed
-        if live:
-            self._line.unconfirmed -= 1
         entry = self._books.replays.get(row.message) if self._books.replays else None
         if entry is not None and row.subscriber in entry.left:
             self._replays.row(row, cursor, entry)
         elif row.outcome is Outcome.FAILED:
             self._failed(row, cursor)
-        elif live or cursor.outstanding(row.message) or not cursor.counts(row.message):
-            cursor.settle(row.message)
+        elif not cursor.finished(row.message) or not cursor.counts(row.message):
+            self._books.confirm(cursor, row.message)
             self._ended_at(row, cursor)
         elif row.outcome is Outcome.DEAD and row.message in cursor.dead:
             cursor.dead[row.message] = row.reason  # known from the record that carries it, which does not say why
@@ -235,14 +230,11 @@ class Settlement:
         elif row.outcome is not Outcome.SKIPPED:
             lost = self._still_open(row.message, book)
         for cursor in book.cursors:
-            if row.message in cursor.unconfirmed:
-                self._line.unconfirmed -= 1
             if row.message in cursor.flight and cursor.counts(row.message):
                 self._books.give_up(cursor, (row.message,))
             if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):
-                cursor.settle(row.message)
-            elif cursor.parked.discard(row.message):  # it waited for nobody's sake but this one's, which catches up
-                cursor.ready.add(row.message)
+                self._books.confirm(cursor, row.message)
+            elif cursor.release((row.message,)):  # it waited for nobody's sake but this one's, which catches up
                 self._books.activate(cursor)
         return lost
 
