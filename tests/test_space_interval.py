@@ -1,6 +1,7 @@
 """The policy ``interval``: what may wait for the fsync, and what may not."""
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,19 @@ async def test_under_an_interval_children_wait_for_the_fsync(tmp_path: Path):
         children = [await running.publish("q", b"c", one) for one in (parent, alone)]
         await running.ended(*children)
         assert running.consumer.contents == [b"p", b"c", b"p", b"c", b"c"]
+        assert check(list(running.space._journal.replay(0))) == []
+
+
+async def test_under_an_interval_the_next_of_a_key_waits_for_the_fsync(tmp_path: Path):
+    """RULES 6: it goes out when the end of the one before it is on the disk, also where that had ended before this one
+    was accepted. The log alone proves it."""
+    async with running_space(tmp_path, sync="interval", interval_ms=60_000) as running:
+        await running.queue("q", subscribers=["a"])
+        for content in (b"1", b"2", b"3"):
+            accepted = await running.publish_all("q", Message(content, key="k"))
+            ended = partial(running.space._state.scheduler.ended, accepted.sequences[0])  # nobody waits for its end
+            await eventually(ended, "the end of the one before")
+        assert running.consumer.contents == [b"1", b"2", b"3"]
         assert check(list(running.space._journal.replay(0))) == []
 
 

@@ -192,15 +192,16 @@ class Draft:
             self._facts.append(run)
 
     def opens_gates(self, urgent: Callable[[Sequence[Row]], bool]) -> bool:
-        """Whether a message may go out for what it says, whose parents must be done on the disk before (RULES 13):
-        an end that somebody waits for, a child whose parents may have ended a moment ago, anything declared. Plain
-        messages, and what became of those that nobody waits for, open none. ``urgent``: see ``Followers``."""
+        """Whether a message may go out for what it says, for which others must be done on the disk before (RULES 6 and
+        13): an end that somebody waits for; a message of which the parents, or the one of its key before it, may have
+        ended a moment ago; anything declared. Plain messages, and what became of those that nobody waits for, open
+        none. ``urgent``: see ``Followers``."""
         for fact in self.facts:
             match fact:
                 case PublishedRun():
                     continue
                 case Published():
-                    opens = bool(fact.parents)
+                    opens = bool(fact.parents or fact.key)
                 case Outcomes():
                     opens = urgent(fact.rows)
                 case _:
