@@ -134,7 +134,7 @@ def test_every_form_of_a_backlog_comes_back(declared: list[QueueSet | Subscriber
         scheduler.apply(run_of(sequence, count, dice.choice((1, 2))))
         sequence += count
         out = scheduler.take(START_US, 100_000, dice.choice((0, 0, 64, 3_000)))
-        rows = scheduler.settle([(one, Answer(Reason.NONE, 200)) for one in out], START_US, lambda: 0.0)
+        rows, _ = scheduler.settle([(one, Answer(Reason.NONE, 200)) for one in out], START_US, lambda: 0.0)
         if rows:
             scheduler.apply(Outcomes(sequence, START_US, tuple(rows)))
             sequence += 1

@@ -51,7 +51,7 @@ class Wiring:
         await asyncio.sleep(0)
         return [self.message(sequence) for sequence in sequences]
 
-    def recorded(self, rows: list[Row]) -> None:
+    def recorded(self, rows: list[Row], urgent: bool) -> None:
         self.log.rows.extend(rows)
         asyncio.get_running_loop().call_soon(self.commit)
 

@@ -38,8 +38,8 @@ def test_a_child_waits_for_the_fsync_of_its_parents_outcome() -> None:
     parent = log.publish(1)
     child = log.publish(1, parent)
     (attempt,) = log.take()
-    row = log.answer(attempt)
-    assert log.scheduler.urgent([row])
+    log.answer(attempt)
+    assert log.urgent
     assert log.take() == []
     log.commit()
     assert to(log.take()) == [(child, 1)]
@@ -52,7 +52,8 @@ def test_the_slot_is_free_before_the_fsync() -> None:
     (attempt,) = log.take()
     assert attempt.message == first
     assert log.take() == []
-    assert not log.scheduler.urgent([log.answer(attempt)])
+    log.answer(attempt)
+    assert not log.urgent
     assert to(log.take()) == [(second, 1)]
 
 

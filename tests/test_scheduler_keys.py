@@ -255,9 +255,11 @@ def test_the_next_of_a_key_is_waited_for() -> None:
     log = log_with(1)
     log.publish(1, key="k")
     log.publish(1, key="k")
-    assert log.scheduler.urgent([log.answer(log.take()[0], OK)])
+    log.answer(log.take()[0], OK)
+    assert log.urgent
     log.commit()
-    assert not log.scheduler.urgent([log.answer(log.take()[0], OK)])
+    log.answer(log.take()[0], OK)
+    assert not log.urgent
 
 
 def test_late_starters_have_no_order_of_keys() -> None:

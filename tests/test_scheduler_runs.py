@@ -121,7 +121,7 @@ def test_answers_of_many_subscribers_are_counted_each_where_it_belongs() -> None
     answers = [
         (attempt, Answer(Reason.NONE, 202) if attempt.message % 5 else Answer(Reason.STATUS, 500)) for attempt in out
     ]
-    rows = log.scheduler.settle(answers, log.now_us, lambda: 0.0)
+    rows, _ = log.scheduler.settle(answers, log.now_us, lambda: 0.0)
     assert [(row.message, row.subscriber, row.status) for row in rows] == [
         (attempt.message, attempt.subscriber, answer.status) for attempt, answer in answers
     ]
@@ -243,11 +243,14 @@ def test_somebody_who_watches_waits_for_the_end_and_not_for_an_attempt() -> None
     log.scheduler.watch(watched)
     mine, its = log.take()
     assert (mine.message, its.message) == (watched, other)
-    assert not log.scheduler.urgent([log.answer(mine, BROKEN)])
+    log.answer(mine, BROKEN)
+    assert not log.urgent
     log.later(2)
     (again,) = log.take()
-    assert not log.scheduler.urgent([log.answer(its)])
-    assert log.scheduler.urgent([log.answer(again)])
+    log.answer(its)
+    assert not log.urgent
+    log.answer(again)
+    assert log.urgent
 
 
 def test_confirmed_outcomes_make_room_for_others() -> None:

@@ -105,7 +105,7 @@ def test_a_deleted_subscriber_counts_as_acknowledged() -> None:
     log.unsubscribe(2)
     assert log.scheduler.message_state(parent) == "complete"
     assert to(log.pump()) == [(child, 1)]
-    (late,) = log.scheduler.settle([(log.out[0], OK)], log.now_us, lambda: 0.0)
+    (late,), _ = log.scheduler.settle([(log.out[0], OK)], log.now_us, lambda: 0.0)
     assert late.outcome is Outcome.LATE
 
 

@@ -55,7 +55,8 @@ class Town:
     def answer(self, number: int, count: int) -> None:
         """So many of what is out at a subscriber are acknowledged."""
         answered, self.out[number] = self.out[number][:count], self.out[number][count:]
-        self.log.rows += self.log.scheduler.settle([(one, OK) for one in answered], self.log.now_us, lambda: 0.0)
+        rows, _ = self.log.scheduler.settle([(one, OK) for one in answered], self.log.now_us, lambda: 0.0)
+        self.log.rows += rows
         self.log.commit()
 
     def held(self, number: int) -> int:

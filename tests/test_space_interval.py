@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from syncbrok.log.order import check
+from syncbrok.model.facts import Outcome, Reason, Row
 from syncbrok.model.message import Message
+from syncbrok.space.outbox import Outbox
 from tests.support.polling import eventually
 from tests.support.spaces import FaultyJournal, running_space
 
@@ -51,6 +53,18 @@ async def test_under_an_interval_the_next_of_a_key_waits_for_the_fsync(tmp_path:
             await eventually(ended, "the end of the one before")
         assert running.consumer.contents == [b"1", b"2", b"3"]
         assert check(list(running.space._journal.replay(0))) == []
+
+
+def test_who_comes_to_wait_for_an_outcome_under_way_is_known_when_it_is_written() -> None:
+    """RULES 13: nobody waited for it when it came, and then a child was accepted; its commit is synced all the same."""
+    rows = Outbox()
+    rows.put([Row(1, 1, 1, Outcome.DELIVERED, Reason.NONE, 200, 0, 0, 0, 0)] * 2, urgent=False)
+    assert not rows.urgent
+    rows.written(0, (), opened=True)
+    assert rows.urgent
+    rows.put(rows.first(1), urgent=False)
+    rows.written(2, (), opened=False)
+    assert not rows.urgent
 
 
 async def test_a_sync_that_ends_with_the_space_begins_no_other(tmp_path: Path):

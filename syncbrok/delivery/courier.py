@@ -43,8 +43,9 @@ _Way = tuple[Destination, Handler]
 class Courier:
     """``handlers`` says who speaks to a subscriber; ``destination`` gives, for its number, where its messages go
     (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``in_memory``: see ``Fetcher``; ``cached``
-    makes those that are in memory, asked for in ascending order. ``recorded``
-    takes the rows to log. ``jitter`` is in -1..1. ``shares`` are those of the scheduler, which hands out by them."""
+    makes those that are in memory, asked for in ascending order. ``recorded`` takes the rows to log, and whether
+    somebody waits for one of them. ``jitter`` is in -1..1. ``shares`` are those of the scheduler, which hands out by
+    them."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Courier:
         read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
         cached: Callable[[Sequence[int]], list[Published | None]],
         in_memory: Callable[[int], bool],
-        recorded: Callable[[list[Row]], None],
+        recorded: Callable[[list[Row], bool], None],
         destination: Callable[[int], Destination],
         durable: Callable[[], int],
         clock_us: Callable[[], int],
@@ -170,9 +171,8 @@ class Courier:
 
     def _pump(self) -> None:
         now_us = self._clock_us()
-        rows = self._settle(now_us, ANSWERS_PER_TURN)
-        if rows:
-            self._recorded(rows)  # before taking: what is durable on the spot has its children taken in this turn
+        # Before taking: of what is durable on the spot the children are taken in this turn.
+        settled = self._settle(now_us, ANSWERS_PER_TURN)
         self._pumping = False
         self._withdraw()  # before taking: a child may go once its parent has ended, and then no attempt of that begins
         taken = 0
@@ -185,11 +185,11 @@ class Courier:
         owed = self._scheduler.owed(now_us, limits.cascade_slice)
         self._withdraw()
         if owed:
-            self._recorded(owed)
+            self._recorded(owed, True)
         if self._answers or taken == ATTEMPTS_PER_TURN or len(owed) == limits.cascade_slice:
             self.wake()
         elif not self._draining:
-            self._set_timer(now_us, progress=bool(taken or rows or owed))
+            self._set_timer(now_us, progress=bool(taken or settled or owed))
 
     def _withdraw(self) -> None:
         """What has not begun and should not any more does not."""
@@ -267,19 +267,19 @@ class Courier:
             self._room.release(delivery.attempt.subscriber, delivery.message)
             self.wake()
 
-    def _settle(self, now_us: int, answers_max: int) -> list[Row]:
+    def _settle(self, now_us: int, answers_max: int) -> int:
+        """Record what has come back, at most so many; how many that were."""
         answers = self._answers
         count = min(len(answers), answers_max)
-        if not count:
-            return []
-        self.in_flight -= count
-        return self._scheduler.settle([answers.popleft() for _ in range(count)], now_us, self._jitter)
+        if count:
+            self.in_flight -= count
+            came = [answers.popleft() for _ in range(count)]
+            self._recorded(*self._scheduler.settle(came, now_us, self._jitter))
+        return count
 
     def _settle_all(self) -> None:
-        """Record what has come back; nothing that was answered is left behind."""
-        rows = self._settle(self._clock_us(), len(self._answers))
-        if rows:
-            self._recorded(rows)
+        """Nothing that was answered is left behind."""
+        self._settle(self._clock_us(), len(self._answers))
 
     # -- attempts -----------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,11 @@ class SchedulerLike(Protocol):
     def children(self, message: int, limit: int) -> Sequence[int]:
         """At most ``limit`` messages that wait for this one, oldest first."""
 
-    def settle(self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
-        """What came of these, a row each; frees their slots."""
+    def settle(
+        self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]
+    ) -> tuple[list[Row], bool]:
+        """What came of these, a row each, and whether somebody waits for one of the rows to be durable; frees their
+        slots."""
 
     def give_back(self, attempts: Sequence[Attempt]) -> None:
         """These were not begun: they are to be made again, with the same numbers."""

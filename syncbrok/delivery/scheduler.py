@@ -301,9 +301,14 @@ class Scheduler(Standing):
         following = self.books.keys.after(chain, message) if chain is not None and len(found) < limit else 0
         return [*found, following] if following else found
 
-    def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
-        """The rows to log for these answers, one each; the window's slots are free at once. ``jitter`` is in -1..1."""
-        return self._line.settle(answers, now_us, jitter)
+    def settle(
+        self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]
+    ) -> tuple[list[Row], bool]:
+        """The rows to log for these answers, one each, and whether somebody waits for one of them to be durable:
+        children, the next of its key, or a publisher (RULES 24). The window's slots are free at once. ``jitter`` is in
+        -1..1."""
+        rows = self._line.settle(answers, now_us, jitter)
+        return rows, self._urgent(rows)
 
     def give_back(self, attempts: Iterable[Attempt]) -> None:
         """These were taken and not begun: they go out again as if they had never been taken."""
@@ -336,7 +341,7 @@ class Scheduler(Standing):
 
     def owed(self, now_us: int, limit: int) -> list[Row]:
         """At most ``limit`` rows that end deliveries without an attempt; each is asked for once and takes effect when
-        it is applied."""
+        it is applied. Children mostly wait for these."""
         return self._ends.owed(now_us, limit)
 
     def next_due_us(self) -> int | None:
@@ -345,9 +350,7 @@ class Scheduler(Standing):
             return 0
         return self.books.wheel.next_due_us()
 
-    def urgent(self, rows: Iterable[Row]) -> bool:
-        """Whether somebody waits for one of these rows to be durable: children, the next of its key, or a publisher
-        (RULES 24)."""
+    def _urgent(self, rows: Iterable[Row]) -> bool:
         books = self.books
         chunks = books.ledger.chunks
         others = books.watched or books.followers or books.held_on or books.keys.several

@@ -287,7 +287,7 @@ class Standing:
         )
 
     def awaited(self, message: int) -> bool:
-        """Whether somebody waits for the message's end, as in ``urgent``."""
+        """Whether somebody waits for the message's end, as in ``Scheduler.settle``."""
         return bool(self.books.ledger.first_child(message)) or self._is_awaited_by_others(message)
 
     def _is_awaited_by_others(self, message: int) -> bool:

@@ -95,9 +95,9 @@ class Committer:
 
     # -- in -------------------------------------------------------------------------------------------------------
 
-    def record(self, rows: Sequence[Row]) -> None:
+    def record(self, rows: Sequence[Row], urgent: bool) -> None:
         """Outcomes of deliveries, to be written soon; at once where children or publishers wait for one."""
-        self._rows.put(rows, self._followers.urgent)
+        self._rows.put(rows, urgent)
         if self._rows.hurry:
             if not self._busy and not self._scheduled and self._loop is not None:
                 self._guarded(self._begin)  # a child waits: a turn of the loop is a part of its way
@@ -218,7 +218,7 @@ class Committer:
         assert self._writer is not None
         self._busy = True
         written = partial(self._guarded, self._written, draft, time.perf_counter())
-        draft.synced = self._is_lazy and draft.opens_gates(self._followers.urgent)
+        draft.synced = self._is_lazy and draft.opens_gates()
         if len(draft.facts) > _prepared_at_once:  # its encoding, too, is for the thread
             self._writer.submit(partial(self._prepare_and_write, draft), written)
             return
@@ -272,7 +272,7 @@ class Committer:
                 self._followers.apply(facts[done : done + _applied_at_once])
                 done += _applied_at_once
         self._busy = False
-        self._rows.written(draft.rows, draft.facts)
+        self._rows.written(draft.rows, draft.facts, opened=draft.synced)
         for follow in draft.after:
             follow()
         draft.settle()
@@ -321,7 +321,7 @@ class Committer:
 
     def _outcomes(self, draft: Draft) -> None:
         rows = self._rows.first(_records_wanted)
-        draft.rows = len(rows)
+        draft.rows, draft.urgent = len(rows), self._rows.urgent
         draft.add(Outcomes(draft.sequence, draft.time_us, rows))
         for row in rows if Reason.GONE in map(_REASON, rows) else ():
             if row.reason is Reason.GONE:

@@ -85,7 +85,7 @@ class Draft:
 
     __slots__ = ("_alike", "_contents", "_facts", "after", "before", "essential", "first", "ids", "keys", "later",
                  "now_us", "rows", "sequence", "settled", "size_bytes", "slow", "synced", "time_us", "touched", "undo",
-                 "unit_ends")  # fmt: skip
+                 "unit_ends", "urgent")  # fmt: skip
 
     def __init__(
         self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1, now_us: int | None = None
@@ -102,7 +102,9 @@ class Draft:
         self.unit_ends: list[int] = []
         """positions of the records that end a unit"""
         self.rows = 0
-        """how many outcome rows it takes off the waiting ones"""
+        """how many outcome rows it takes off the waiting ones, in its first fact"""
+        self.urgent = False
+        """somebody may wait for one of those"""
         self.size_bytes = 0
         self.settled: list[tuple[Waiting, Any]] = []
         self.slow: tuple[Waiting, Generator[None, None, Any]] | None = None
@@ -191,19 +193,19 @@ class Draft:
         else:
             self._facts.append(run)
 
-    def opens_gates(self, urgent: Callable[[Sequence[Row]], bool]) -> bool:
+    def opens_gates(self) -> bool:
         """Whether a message may go out for what it says, for which others must be done on the disk before (RULES 6 and
         13): an end that somebody waits for; a message of which the parents, or the one of its key before it, may have
         ended a moment ago; anything declared. Plain messages, and what became of those that nobody waits for, open
-        none. ``urgent``: see ``Followers``."""
+        none."""
         for fact in self.facts:
             match fact:
                 case PublishedRun():
                     continue
                 case Published():
                     opens = bool(fact.parents or fact.key)
-                case Outcomes():
-                    opens = urgent(fact.rows)
+                case Outcomes() if self.rows and fact.sequence == self.first:
+                    opens = self.urgent
                 case _:
                     opens = True
             if opens:
@@ -277,9 +279,6 @@ class Followers(Protocol):
     def rolled(self, opened: SegmentOpened) -> None: ...
 
     def snapshot(self, sequence: int, time_us: int) -> SegmentOpened: ...
-
-    def urgent(self, rows: Sequence[Row]) -> bool:
-        """Whether somebody waits for one of them to be durable."""
 
     def suspend(self, suspended: bool) -> None: ...
 

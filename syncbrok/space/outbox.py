@@ -1,6 +1,6 @@
 """Outcomes of deliveries on their way to the log: who waits for them, and what overtakes them. No clock, no I/O."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -14,19 +14,29 @@ _together: Final = 256
 class Outbox:
     """Rows that wait to be written, in order. Not bounded here: the committer stops attempts where there are many."""
 
-    __slots__ = ("_rows", "hurry")
+    __slots__ = ("_rows", "_urgent", "hurry")
 
     def __init__(self) -> None:
         self._rows: list[Row] = []
+        self._urgent = 0
+        """up to this place somebody may wait for one of them"""
         self.hurry = False
         """somebody waits for one of them, or they have lingered long enough"""
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def put(self, rows: Sequence[Row], urgent: Callable[[Sequence[Row]], bool]) -> None:
+    @property
+    def urgent(self) -> bool:
+        """Whether somebody may wait for one of the oldest to be durable."""
+        return self._urgent > 0
+
+    def put(self, rows: Sequence[Row], urgent: bool) -> None:
+        """``urgent``: somebody waits for one of them."""
         self._rows.extend(rows)
-        self.hurry = self.hurry or len(self._rows) >= _together or urgent(rows)
+        self.hurry = self.hurry or urgent or len(self._rows) >= _together
+        if urgent:
+            self._urgent = len(self._rows)
 
     def first(self, count: int) -> tuple[Row, ...]:
         """The oldest, at most ``count``, to be written now; they stay until they are ``written``."""
@@ -34,10 +44,11 @@ class Outbox:
         self.hurry = len(rows) < len(self._rows)
         return rows
 
-    def written(self, count: int, facts: Iterable[FactOrRun]) -> None:
-        """The oldest ``count`` are durable, in ``facts``. Answers that came while a row that ends their message as a
-        whole was being written are ``LATE``."""
+    def written(self, count: int, facts: Iterable[FactOrRun], *, opened: bool) -> None:
+        """The oldest ``count`` are durable, in ``facts``; ``opened``: and among those may be what waits for one of the
+        others. Answers that came while a row that ends their message as a whole was being written are ``LATE``."""
         del self._rows[:count]
+        self._urgent = len(self._rows) if opened else max(0, self._urgent - count)
         if not self._rows:
             return
         ended = {

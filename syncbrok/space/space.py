@@ -326,9 +326,6 @@ class Space:
         bad = self._state.scheduler.bad_messages(self._upkeep.dropped_through)
         return self._state.snapshot(sequence, time_us, self._clock_us(), bad)
 
-    def urgent(self, rows: Sequence[Row]) -> bool:
-        return self._state.scheduler.urgent(rows)
-
     def suspend(self, suspended: bool) -> None:
         self._state.scheduler.suspended = suspended
         self.courier.wake()

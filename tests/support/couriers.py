@@ -44,8 +44,10 @@ class Schedule:
         self.out |= set(taken)
         return [Attempt(sequence, number, 1, durable, now_us, 0) for sequence, number in taken]
 
-    def settle(self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
-        return [self.settle_one(attempt, answer, now_us, jitter) for attempt, answer in answers]
+    def settle(
+        self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]
+    ) -> tuple[list[Row], bool]:
+        return [self.settle_one(attempt, answer, now_us, jitter) for attempt, answer in answers], False
 
     def settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
         self.out.remove((attempt.message, attempt.subscriber))
@@ -142,7 +144,7 @@ class World:
             self.read,
             lambda sequences: [message(one, self.content) if one < 100 else None for one in sequences],
             lambda one: one < 100,
-            self.rows.append,
+            lambda rows, _: self.rows.append(rows),
             self.destination,
             lambda: 7,
             lambda: self.now_us,

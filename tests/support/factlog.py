@@ -45,6 +45,8 @@ class FactLog:
         self.now_us = 1_700_000_000 * SECOND
         self.scheduler = Scheduler()
         self.rows: list[Row] = []
+        self.urgent = False
+        """whether somebody waits for the row of the newest answer"""
         self.out: list[Attempt] = []
         self.attempts: list[Attempt] = []
         self.ids: dict[int, bytes] = {}
@@ -152,7 +154,7 @@ class FactLog:
     def answer(self, attempt: Attempt, answer: Answer = OK) -> Row:
         """Settle it; its row waits for ``commit``."""
         self.out.remove(attempt)
-        (row,) = self.scheduler.settle([(attempt, answer)], self.now_us, lambda: 0.0)
+        (row,), self.urgent = self.scheduler.settle([(attempt, answer)], self.now_us, lambda: 0.0)
         self.rows.append(row)
         return row
 
