@@ -78,7 +78,8 @@ class Backlog:
 
 class Cursor:
     """The mutable bookkeeping of one subscriber. Owned by the scheduler; nobody else changes it. Of its sets the others
-    only read, but for ``Line.settle``, which says why."""
+    only read, but for ``Line.settle`` and ``Settlement.apply``: of a drained backlog, a call for each delivery would be
+    a thirtieth there."""
 
     __slots__ = (
         "ahead", "backlog", "behind", "cascaded", "dead", "delivered", "doomed", "due", "failed", "failing_since_us",

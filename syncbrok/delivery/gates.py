@@ -14,7 +14,7 @@ from syncbrok.delivery.books import HOLD_OVER, Books, Doomed
 from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.cursor import Cursor
 from syncbrok.delivery.keys import KeyChain
-from syncbrok.delivery.ledger import ENDING, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY, POLICY_SHIFT, SAME
+from syncbrok.delivery.ledger import ENDING, KEY_EDGE, ONE_BY_ONE, ONLY, PER_SUBSCRIBER, POLICY, POLICY_SHIFT, SAME
 from syncbrok.delivery.lifecycle import PARENT_REASON, MessageEvent, MessageState
 from syncbrok.delivery.stretches import WORTH_IT, lone_children
 from syncbrok.model.facts import Outcome, Reason
@@ -145,7 +145,12 @@ class Gates:
             if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
                 break
             i = child & CHUNK_MASK
-            if chunk.state[i] != _WAITING or chunk.flags[i] & ~POLICY or chunk.edge_count[i] != 1 or not chunk.left[i]:
+            if (
+                chunk.state[i] != _WAITING
+                or chunk.flags[i] & ONE_BY_ONE
+                or chunk.edge_count[i] != 1
+                or not chunk.left[i]
+            ):
                 break
             at = chunk.edge_start[i]
             if chunk.edges[at] != parent:

@@ -25,7 +25,7 @@ _ENDED_WELL: Final = MessageEvent.ENDED_WELL
 KEY_EDGE: Final = 1 << 63
 """Marks the edge that names the chain of the message's key (RULES 6, ``keys``); it stands last."""
 
-# Flags of a message, one byte. ``0`` is the plain message that the hot path looks for.
+# Flags of a message, one byte.
 SAME: Final = 0x01
 """scope ``same``"""
 PER_SUBSCRIBER: Final = 0x02
@@ -39,6 +39,10 @@ ENDING: Final = 0x20
 """a row that ends it has been asked for: nothing goes out any more"""
 HAS_DEAD: Final = 0x40
 HAS_EXPIRED: Final = 0x80
+ONE_BY_ONE: Final = PER_SUBSCRIBER | ONLY | ENDING | HAS_DEAD | HAS_EXPIRED
+"""Of a message with one of these each delivery is looked at by itself: whether it may go, and what its end means. A
+message without them is to every subscriber what its state says, and many of those are gone through together. (Scope
+and policy say how its parents are judged, and no more.)"""
 
 
 class Bad(NamedTuple):

@@ -17,10 +17,10 @@ from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import NEVER, Answer, Attempt
-from syncbrok.delivery.ledger import ENDING, ONLY
+from syncbrok.delivery.ledger import ENDING, ONE_BY_ONE, ONLY
 from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.retry import wait_us
-from syncbrok.delivery.runs import NOT_PLAIN, Runs
+from syncbrok.delivery.runs import Runs
 from syncbrok.delivery.shares import Shares
 from syncbrok.delivery.stretches import WORTH_IT, waiting_neighbours
 from syncbrok.model import limits
@@ -164,7 +164,7 @@ class Line:
             state = chunk.state[i]
             if state >= _COMPLETE:
                 continue
-            if state == _WAITING and not chunk.flags[i] & NOT_PLAIN:
+            if state == _WAITING and not chunk.flags[i] & ONE_BY_ONE:
                 parking.append(sequence)
                 if len(parking) == WORTH_IT and not cursor.ahead:
                     at += self._park(cursor, chunk, sequence, sequences[at:stop])
@@ -172,7 +172,7 @@ class Line:
             if parking and chunk.flags[i]:  # it may ask whether one of these is finished here: they must be parked
                 cursor.parked.update(parking)
                 parking.clear()
-            if (state == _PENDING and not chunk.flags[i] & NOT_PLAIN) or self._special(sequence, state, cursor):
+            if (state == _PENDING and not chunk.flags[i] & ONE_BY_ONE) or self._special(sequence, state, cursor):
                 found = sequence
                 break
         if parking:
@@ -185,7 +185,7 @@ class Line:
     @staticmethod
     def _park(cursor: Cursor, chunk: Chunk, sequence: int, following: "array[int]") -> int:
         """Many wait, up to ``sequence``: of those that follow it park all at once that wait as well. How many."""
-        count = waiting_neighbours(chunk, sequence >> CHUNK_SHIFT, np.frombuffer(following, np.uint64), NOT_PLAIN)
+        count = waiting_neighbours(chunk, sequence >> CHUNK_SHIFT, np.frombuffer(following, np.uint64))
         if count:
             first, cursor.seen = following[0], following[count - 1]
             together = cursor.seen - first == count - 1
@@ -234,9 +234,8 @@ class Line:
                 acknowledged = 0
                 rows.append(self._settle_one(attempt, answer, now_us, jitter))
                 continue
-            # ``Cursor.attempt_over`` and ``ended``: their calls would be a thirtieth of what a drained backlog takes.
-            del flight[message]
-            cursor.unconfirmed.add(message)
+            del flight[message]  # ``Cursor.attempt_over``
+            cursor.unconfirmed.add(message)  # and ``ended``
             acknowledged += 1
             _, status, _, latency_us, detail = answer
             fields = (message, number, 1, _DELIVERED, _ACKNOWLEDGED, status, started_us, 0, after, latency_us, detail)

@@ -10,10 +10,9 @@ from typing import Final
 from syncbrok.delivery.books import Books
 from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.cursor import Cursor
-from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.ledger import ONE_BY_ONE
 from syncbrok.delivery.lifecycle import MessageState
 
-NOT_PLAIN: Final = PER_SUBSCRIBER | ONLY | ENDING
 _PENDING: Final = int(MessageState.PENDING)
 _COMPLETE: Final = int(MessageState.COMPLETE)
 _TRIM_SHIFT: Final = 12
@@ -54,7 +53,7 @@ class Runs:
         sequence = sequences[-1]
         chunk = self._books.ledger.chunks.get(sequence >> CHUNK_SHIFT)
         i = sequence & CHUNK_MASK
-        if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & NOT_PLAIN:
+        if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & ONE_BY_ONE:
             return 0
         cursor.seen = sequence
         position += 1
@@ -97,7 +96,7 @@ class Runs:
                 number = sequence >> CHUNK_SHIFT
                 chunk = chunks.get(number)
             i = sequence & CHUNK_MASK
-            if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & NOT_PLAIN:
+            if chunk is None or chunk.state[i] != _PENDING or chunk.flags[i] & ONE_BY_ONE:
                 ended = chunk is None or chunk.state[i] >= _COMPLETE or not chunk.state[i]  # see ``Ledger.state``
                 if sequence > since or not ended:
                     break

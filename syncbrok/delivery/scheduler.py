@@ -124,7 +124,7 @@ class Scheduler(Standing):
             case PublishedRun():
                 self._entrance.published_run(fact)
             case Outcomes():
-                self._settlement.apply_all(fact.rows)
+                self._settlement.apply(fact.rows)
             case QueueSet():
                 self._queue_set(fact)
             case QueueDeleted():

@@ -13,15 +13,13 @@ from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.keys import KeyChain
-from syncbrok.delivery.ledger import ENDING as ENDING_ASKED
-from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, ONE_BY_ONE, PER_SUBSCRIBER
 from syncbrok.delivery.lifecycle import ENDING, MessageEvent, MessageState
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 
 _PENDING: Final = int(MessageState.PENDING)
-_NOT_PLAIN: Final = ONLY | ENDING_ASKED | HAS_DEAD | HAS_EXPIRED
 _DELIVERED: Final = Outcome.DELIVERED
 
 
@@ -35,18 +33,20 @@ class Settlement:
         self._replays = replays
         self._catching_up = catching_up
 
-    def apply_all(self, rows: Iterable[Row]) -> None:
-        """The rows of one fact, in log order. Most are alike: an attempt of this process was acknowledged, or at a
-        restart one of those before it, and that concerns nobody but the message and its children. Neighbours of that
-        kind are counted down together; all others go one by one."""
+    def apply(self, rows: Iterable[Row]) -> None:
+        """The rows of one fact, in log order.
+
+        Most say that a delivery has ended well, and that concerns nobody but its message and the children: it was out
+        in this process, or at a restart the cursor has yet to come to it. Neighbours of that kind are gone through
+        together; all others go one by one."""
         books, cursors, chunks = self._books, self._books.cursors, self._books.ledger.chunks
         others = books.others
-        not_plain = _NOT_PLAIN | PER_SUBSCRIBER if books.keys.several else _NOT_PLAIN
+        # A message with parents of its own queue may wait at each subscriber; its end does not, but for its key's sake.
+        one_by_one = ONE_BY_ONE if books.keys.several else ONE_BY_ONE & ~PER_SUBSCRIBER
         subscriber = number = -1
-        delivered = 0
         cursor: Cursor | None = None
         unconfirmed: set[int] = set()
-        since = seen = 0
+        since = seen = delivered = 0
         chunk: Chunk | None = None
         places: list[int] = []
         for row in rows:
@@ -55,61 +55,47 @@ class Settlement:
                 self._delivered(cursor, delivered)
                 subscriber, delivered = row[1], 0
                 cursor = cursors.get(subscriber)
-                if cursor is None or cursor.behind:
-                    unconfirmed, cursor = set(), None
-                else:
+                if cursor is not None:
                     unconfirmed, since, seen = cursor.unconfirmed, cursor.since, cursor.seen
             if message >> CHUNK_SHIFT != number:
                 self._count_down(number, places)
                 number = message >> CHUNK_SHIFT
                 chunk = chunks.get(number)
-            if message <= since and cursor is not None and self._of_the_past(row, cursor):
-                delivered += 1
-                continue
             i = message & CHUNK_MASK
-            plain = (
+            first_child = chunk.first_child[i] if chunk is not None and chunk.first_child else 0
+            if (
                 row[3] is _DELIVERED
                 and cursor is not None
-                and since < message
+                and not cursor.behind
                 and (message in unconfirmed if message <= seen else cursor.untouched(message))
-                and chunk is not None
-                and chunk.state[i] == _PENDING
-                and not chunk.flags[i] & not_plain
-                and not (others and books.concerns_others(message))
-            )
-            if plain and chunk is not None and chunk.first_child and chunk.first_child[i]:
-                plain = chunk.left[i] == 1  # before the last one has ended, only children of scope ``same`` may go
-                if plain:
-                    self._gates.parent_ended(message, chunk.first_child[i])
-            if plain and cursor is not None:
+                and (
+                    chunk is not None
+                    and chunk.state[i] == _PENDING
+                    and not chunk.flags[i] & one_by_one
+                    and not (others and books.concerns_others(message))
+                    # Before the last one has ended, only children of scope ``same`` may go.
+                    and (not first_child or chunk.left[i] == 1)
+                    if message > since
+                    else not first_child and not books.replays  # from before its time: nobody counts it
+                )
+            ):
                 if message <= seen:
-                    unconfirmed.remove(message)
+                    unconfirmed.remove(message)  # ``Books.confirm``
                     books.unconfirmed -= 1
                 else:
-                    cursor.ahead.add(message)
-                places.append(i)
+                    cursor.remember(message)
                 delivered += 1
+                if message > since:
+                    places.append(i)
+                    if first_child:
+                        self._gates.parent_ended(message, first_child)
             else:
                 self._count_down(number, places)
-                self.apply(row)
+                self._apply_one(row)
                 others = books.others
                 chunk = chunks.get(number)
         self._count_down(number, places)
         self._delivered(cursor, delivered)
-
-    def _of_the_past(self, row: Row, cursor: Cursor) -> bool:
-        """A message from before the subscriber's time does not count it: where an attempt of this process was
-        acknowledged, and nobody waits for that, the delivery has ended and that is all. Whether it is so."""
-        message = row.message
-        if (
-            row.outcome is not _DELIVERED
-            or message not in cursor.unconfirmed
-            or self._books.replays
-            or self._books.ledger.first_child(message)
-        ):
-            return False
-        self._books.confirm(cursor, message)
-        return True
 
     def _count_down(self, number: int, places: list[int]) -> None:
         """Deliveries of these messages (places in the chunk of that number) have ended well; ``places`` is emptied."""
@@ -132,7 +118,7 @@ class Settlement:
             cursor.failed += 1
             self._books.queues[cursor.queue].failed += 1
 
-    def apply(self, row: Row) -> None:
+    def _apply_one(self, row: Row) -> None:
         """One row, whatever it says."""
         if row.outcome is Outcome.LATE:
             return

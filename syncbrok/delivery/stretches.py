@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from syncbrok.delivery.chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, Chunk
-from syncbrok.delivery.ledger import POLICY
+from syncbrok.delivery.ledger import ONE_BY_ONE
 from syncbrok.delivery.lifecycle import MessageState
 
 WORTH_IT: Final = 64
 
 _WAITING: Final = int(MessageState.WAITING)
-_MORE: Final = 0xFF & ~POLICY
 _Rows = npt.NDArray[Any]
 
 
@@ -28,7 +27,7 @@ def lone_children(chunk: Chunk, child: int, parent: int, most: int) -> int:
     start = child & CHUNK_MASK
     stop = min(CHUNK, start + most)
     alike = _column(chunk.state, np.uint8)[start:stop] == _WAITING
-    alike &= _column(chunk.flags, np.uint8)[start:stop] & _MORE == 0
+    alike &= _column(chunk.flags, np.uint8)[start:stop] & ONE_BY_ONE == 0
     alike &= _column(chunk.edge_count, np.uint8)[start:stop] == 1
     alike &= _column(chunk.left, np.uint16)[start:stop] != 0
     queues = _column(chunk.queue, np.uint32)[start:stop]
@@ -41,15 +40,15 @@ def lone_children(chunk: Chunk, child: int, parent: int, most: int) -> int:
     return _leading(alike)
 
 
-def waiting_neighbours(chunk: Chunk, number: int, sequences: _Rows, not_plain: int) -> int:
-    """How many of ``sequences``, from the first on, are in the chunk of that number and wait, with none of the flags
-    ``not_plain``; none where the chunk is thin."""
+def waiting_neighbours(chunk: Chunk, number: int, sequences: _Rows) -> int:
+    """How many of ``sequences``, from the first on, are in the chunk of that number and wait, for all alike; none
+    where the chunk is thin."""
     if chunk.thin:
         return 0
     sequences = sequences[: _leading(sequences >> CHUNK_SHIFT == number)]
     places = sequences & CHUNK_MASK
     flags = _column(chunk.flags, np.uint8)[places]
-    return _leading((_column(chunk.state, np.uint8)[places] == _WAITING) & (flags & not_plain == 0))
+    return _leading((_column(chunk.state, np.uint8)[places] == _WAITING) & (flags & ONE_BY_ONE == 0))
 
 
 def _column(column: Any, kind: type) -> _Rows:
