@@ -207,6 +207,7 @@ class Bench:
 
     def check(self) -> list[FactOrRun]:
         """What is drafted is what was answered, in order and one by one."""
+        self.draft.close()
         drafted = self.draft.facts
         single = one_by_one(drafted)
         assert [fact.sequence for fact in single] == list(range(3, 3 + len(self.expected)))

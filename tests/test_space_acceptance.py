@@ -38,6 +38,7 @@ class Bench:
 
     def commit(self, draft: Draft) -> None:
         """As the Space does once it is durable."""
+        draft.close()
         for fact in draft.facts:
             assert isinstance(fact, Published | PublishedRun)
             if isinstance(fact, PublishedRun):

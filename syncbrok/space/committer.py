@@ -207,6 +207,7 @@ class Committer:
             self.wake()  # nothing came of it, and it had stopped the look at the others
 
     def _drafted(self, draft: Draft) -> None:
+        draft.close()
         if draft.facts:
             self._submit(draft)
         else:

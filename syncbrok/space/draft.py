@@ -18,6 +18,7 @@ from syncbrok.model.facts import (
     PublishedRun,
     Row,
     SegmentOpened,
+    last_sequence,
 )
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import MessageId
@@ -83,7 +84,7 @@ class Draft:
     publishes cost the rest of the way what a batch does.
     """
 
-    __slots__ = ("_alike", "_contents", "_facts", "after", "before", "essential", "first", "ids", "keys", "later",
+    __slots__ = ("_alike", "_contents", "after", "before", "essential", "facts", "first", "ids", "keys", "later",
                  "now_us", "rows", "sequence", "settled", "size_bytes", "slow", "synced", "time_us", "touched", "undo",
                  "unit_ends", "urgent")  # fmt: skip
 
@@ -96,7 +97,8 @@ class Draft:
         self.time_us = time_us
         self.now_us = time_us if now_us is None else now_us
         self.ids = Identities(time_us // 1_000, id_key, messages)
-        self._facts: list[FactOrRun] = []
+        self.facts: list[FactOrRun] = []
+        """in order; a run that still grows stands in here once it has ended, with ``close`` at the latest"""
         self._alike: Alike | None = None
         self._contents: list[bytes] = []  # of the run that still grows
         self.unit_ends: list[int] = []
@@ -126,13 +128,6 @@ class Draft:
         """must be on the disk before it is applied, though the policy would let it wait"""
 
     @property
-    def facts(self) -> list[FactOrRun]:
-        """What is drafted so far, in order."""
-        if self._contents:
-            self._end_run()
-        return self._facts
-
-    @property
     def records(self) -> int:
         """How many records that will be."""
         return self.sequence - self.first
@@ -144,6 +139,7 @@ class Draft:
 
     def extend(self, facts: Collection[Fact]) -> None:
         """As ``add``, for many."""
+        self._end_run()
         self.facts.extend(facts)
         self.sequence += len(facts)
         self.unit_ends.append(self.records - 1)
@@ -152,6 +148,7 @@ class Draft:
         """As ``add``, for messages that are units of their own."""
         if messages:
             before = self.records
+            self._end_run()
             self.facts.extend(messages)
             self.sequence += len(messages)
             self.unit_ends.extend(range(before, self.records))
@@ -159,7 +156,7 @@ class Draft:
     def add_plain(self, alike: Alike, contents: Sequence[bytes], *, one_unit: bool) -> None:
         """Plain messages, as one unit or each as its own. They bear the sequences from ``sequence`` on and the ids
         that ``ids`` gives for those."""
-        if alike != self._alike and self._contents:
+        if alike != self._alike:
             self._end_run()
         self._alike = alike
         self._contents += contents
@@ -172,6 +169,7 @@ class Draft:
 
     def add_keyed(self, alike: Alike, contents: Sequence[bytes], keys: Keyed) -> None:
         """As ``add_plain`` for one unit of messages that have an idempotency key each."""
+        self._end_run()
         facts, first = self.facts, self.sequence
         run = PublishedRun(first, self.time_us, self.ids.joined(first, len(contents)), *alike, contents, *keys)
         if len(contents) < RUN_MIN:
@@ -181,17 +179,24 @@ class Draft:
         self.sequence += len(contents)
         self.unit_ends.append(self.records - 1)
 
+    def close(self) -> None:
+        """Nothing more comes: ``facts`` has all of it."""
+        self._end_run()
+        assert not self.facts or last_sequence(self.facts[-1]) == self.sequence - 1, "facts stand in order"
+
     def _end_run(self) -> None:
         contents, alike = self._contents, self._alike
+        if not contents:
+            return
         assert alike is not None
         first = self.sequence - len(contents)
         ids = self.ids.joined(first, len(contents))
         run = PublishedRun(first, self.time_us, ids, *alike, contents)
         self._contents = []
         if len(contents) < RUN_MIN:
-            self._facts.extend(run.messages())
+            self.facts.extend(run.messages())
         else:
-            self._facts.append(run)
+            self.facts.append(run)
 
     def opens_gates(self) -> bool:
         """Whether a message may go out for what it says, for which others must be done on the disk before (RULES 6 and
