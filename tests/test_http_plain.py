@@ -12,7 +12,7 @@ from syncbrok.frontends.over_http.plain_answer import answers, status_of
 from syncbrok.model import errors
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName, id_text, make_message_id
-from syncbrok.space.channels import AcceptedPlain, PlainKind
+from syncbrok.space.channels import Accepted, PlainKind
 from tests.support.fake_space import KEY, FakeSpace
 from tests.support.http_api import Api, raw, served
 from tests.support.polling import eventually
@@ -188,7 +188,7 @@ async def test_both_ways_answer_with_the_same_bytes(sync: str) -> None:
 def test_each_answer_names_its_own_message() -> None:
     """Ids and sequences of one commit are told apart, in the order of the messages."""
     ids = [make_message_id(1_700_000_000_000, sequence, KEY) for sequence in range(98, 103)]
-    receipt = AcceptedPlain(98, b"".join(ids), "always")
+    receipt = Accepted(98, b"".join(ids), "always")
     states = ["pending", "complete", "waiting", "pending", "dead"]
     told = list(answers("201 Created", [PlainKind(QueueName("q"), "")] * 5, receipt, states, "now"))
     assert (len(told), status_of(receipt)) == (5, 201)
@@ -223,6 +223,6 @@ async def test_one_answer_that_fails_takes_nobody_with_it(connect: Connect, api:
 
     transport, second._transport = second._transport, Broken()  # type: ignore[attr-defined]
     known = next(iter(space.reports.values()))
-    lanes.accepted([kind] * 3, [first, second, third], AcceptedPlain(known.sequence, known.id * 3, "always"))
+    lanes.accepted([kind] * 3, [first, second, third], Accepted(known.sequence, known.id * 3, "always"))
     assert [(await wires[at].answer())[2]["sequence"] for at in (0, 2)] == [1, 3]
     assert await wires[1].reader.read() == b""

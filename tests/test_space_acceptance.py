@@ -121,7 +121,7 @@ def test_root_and_depth_follow_the_parents():
         (lone.sequences[0], 3),
         (lone.sequences[0], 4),
     ]
-    assert accepted.parents == ((lone.ids[0], b), (accepted.ids[0],), (accepted.ids[1], a))
+    assert accepted.parents == {0: (lone.ids[0], b), 1: (accepted.ids[0],), 2: (accepted.ids[1], a)}
 
 
 def test_a_parent_that_was_never_accepted_is_named():

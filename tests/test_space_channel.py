@@ -14,7 +14,7 @@ from syncbrok.model.message import Message, QueueSettings
 from syncbrok.model.names import MessageId, QueueName
 from syncbrok.space import channel as channels
 from syncbrok.space.channel import BoundedChannel, no_room, stopping
-from syncbrok.space.channels import AcceptedPlain, ChangeQueue, PlainKind, Publish
+from syncbrok.space.channels import Accepted, ChangeQueue, PlainKind, Publish
 from syncbrok.space.reports import Content
 from tests.support.polling import eventually
 from tests.support.spaces import journal_of, running_space
@@ -31,11 +31,11 @@ class Heard:
         self.calls = 0
         self.breaks = False
 
-    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence[Any], receipt: AcceptedPlain) -> None:
+    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence[Any], receipt: Accepted) -> None:
         self._broken()
-        assert len(receipt.ids) == 16 * len(whose) == 16 * len(kinds)
+        assert len(receipt.id_bytes) == 16 * len(whose) == 16 * len(kinds)
         for at, one in enumerate(whose):
-            self.told.append((one, (receipt.first + at, MessageId(receipt.ids[16 * at : 16 * at + 16]))))
+            self.told.append((one, (receipt.first + at, MessageId(receipt.id_bytes[16 * at : 16 * at + 16]))))
 
     def refused(self, whose: Sequence[Any], why: BaseException) -> None:
         self._broken()
@@ -65,7 +65,7 @@ async def test_neighbours_of_one_listener_are_one_item() -> None:
     assert [getattr(one.item, "contents", None) for one in items] == [[b"a", b"b", b"c"], [b"d"], None, [b"g"]]
     assert items[0].item.kinds == [KIND, KIND, PlainKind(Q, "")]
     assert channel.statistics()[:2] == (0, 0)
-    items[0].settle(AcceptedPlain(7, bytes(48), "always"))
+    items[0].settle(Accepted(7, bytes(48), "always"))
     items[1].refuse(LogFull("full"))
     items[0].refuse(LogFull("told already"))
     assert ([one for one, _ in heard.told], other.told) == ([1, 2, 3], []), "accepted: at once; refused: a turn later"

@@ -59,8 +59,6 @@ class Found:
 
 
 _nothing: Final = Found()
-_one_new: Final = (True,)
-_one_parentless: Final = ((),)
 _new: Final[Callable[..., Any]] = tuple.__new__
 """makes a named tuple from its fields in order, in a third of the time"""
 
@@ -68,16 +66,14 @@ _new: Final[Callable[..., Any]] = tuple.__new__
 class _Unit:
     """One unit while it is being decided: what came of each line so far, and what must be read."""
 
-    __slots__ = ("below", "fresh", "ids", "keys", "known", "messages", "new", "parents", "places", "sequences",
-                 "wanted_keys", "wanted_messages")  # fmt: skip
+    __slots__ = ("below", "fresh", "ids", "keys", "known", "known_lines", "messages", "parents", "wanted_keys",
+                 "wanted_messages")  # fmt: skip
 
     def __init__(self, messages: tuple[Message, ...]) -> None:
         self.messages = messages
         self.ids: list[MessageId] = []
-        self.sequences: list[int] = []
-        self.new: list[bool] = []
-        self.parents: list[tuple[MessageId, ...]] = []
-        self.places: list[Place | None] = []
+        self.known_lines: dict[int, int] = {}
+        self.parents: dict[int, tuple[MessageId, ...]] = {}
         self.known: dict[MessageId, Place] = {}
         """places of parents, which lines often have in common"""
         self.below: tuple[tuple[MessageId, ...], Place] = ((), Place(0, 0))
@@ -86,14 +82,6 @@ class _Unit:
         self.keys: dict[str, First] = {}
         self.wanted_messages: set[int] = set()
         self.wanted_keys: set[OldKey] = set()
-
-    def add(self, id_: MessageId, sequence: int, parents: tuple[MessageId, ...], place: Place | None) -> None:
-        """A line's outcome; ``place`` None: an earlier message, whose place is looked for when a line refers to it."""
-        self.ids.append(id_)
-        self.sequences.append(sequence)
-        self.new.append(place is not None)
-        self.parents.append(parents)
-        self.places.append(place)
 
 
 class Acceptor:
@@ -143,7 +131,8 @@ class Acceptor:
         """As ``accept``, a step for each line: ten thousand lines with 64 parents each take half a second. Nothing but
         this may be put into the draft meanwhile."""
         queue = self._queue(unit.queue)
-        ids = draft.ids.take(draft.sequence, len(unit.messages))
+        first = draft.sequence
+        ids = draft.ids.take(first, len(unit.messages))
         work = _Unit(unit.messages)
         for message in unit.messages:
             self._decide(message, queue, work, draft, ids, found or _nothing, only)
@@ -152,10 +141,10 @@ class Acceptor:
             since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
             return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
         if work.fresh:
-            for key, first in work.keys.items():
-                draft.keys[queue.number, key] = first
+            for key, owner in work.keys.items():
+                draft.keys[queue.number, key] = owner
             _put(draft, work.fresh)
-        return Accepted(tuple(work.ids), tuple(work.sequences), tuple(work.new), tuple(work.parents), self._sync)
+        return Accepted(first, b"".join(work.ids), self._sync, work.known_lines, work.parents)
 
     def _queue(self, name: QueueName) -> Queue:
         queue = self._registry.queue(name)
@@ -168,8 +157,9 @@ class Acceptor:
         count, first = len(messages), draft.sequence
         time_us, number, settings = draft.time_us, queue.number, queue.settings
         scope, failure = settings.scope, settings.parent_failure
-        ids = draft.ids.take(first, count)
+        ids = draft.ids.joined(first, count)
         sequence = first
+        at = 0
         size_bytes = 0
         fresh = []
         for message in messages:
@@ -184,7 +174,7 @@ class Acceptor:
                     (
                         sequence,
                         time_us,
-                        ids[sequence - first],
+                        ids[at : at + 16],
                         number,
                         sequence,
                         0,
@@ -204,14 +194,11 @@ class Acceptor:
                 )
             )
             sequence += 1
+            at += 16
             size_bytes += len(content)
         draft.extend(fresh)
         draft.size_bytes += size_bytes
-        if count == 1:
-            accepted: Accepted = _new(Accepted, (tuple(ids), (first,), _one_new, _one_parentless, self._sync))
-            return accepted
-        sequences = tuple(range(first, sequence))
-        return Accepted(tuple(ids), sequences, _one_new * count, _one_parentless * count, self._sync)
+        return Accepted(first, ids, self._sync)
 
     def _decide(
         self,
@@ -225,7 +212,9 @@ class Acceptor:
     ) -> None:
         """One line: a known message, a new one, or something to be read."""
         position = len(work.ids)
-        parents = self._resolve(message, work, position) if message.parents else ()
+        parents: tuple[MessageId, ...] = ()
+        if message.parents:
+            parents = work.parents[position] = self._resolve(message, work, position)
         print_ = b""
         if message.idempotency_key:  # before the parents are looked at (RULES 4)
             first = self._first(message.idempotency_key, queue, work, draft, found, position)
@@ -233,12 +222,13 @@ class Acceptor:
             if first is not None:
                 if first.fingerprint != print_:
                     raise differs(message.idempotency_key, first, position)
-                work.add(first.id, first.sequence, parents, None)
+                work.known_lines[position] = first.sequence
+                work.ids.append(first.id)
                 return
         sequence = draft.sequence + len(work.fresh)
         id_ = ids[len(work.fresh)]
         place = self._place_below(sequence, parents, work, draft, found, position)
-        work.add(id_, sequence, parents, place)
+        work.ids.append(id_)
         work.fresh.append(_published(message, queue, draft, sequence, id_, parents, place, print_, only))
         if message.idempotency_key:
             work.keys[message.idempotency_key] = First(print_, id_, sequence)

@@ -26,14 +26,39 @@ class Publish(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The receipt of a ``Publish``, one entry per message in its order. ``new[i]`` is false for a message whose
-    idempotency key was known: its id and sequence are the first one's. ``sync`` is ``always`` or ``interval:<ms>``."""
+    """The receipt of whatever publishes: of a unit, or of messages that were put one by one and are durable together.
+    New messages have the sequences from ``first`` on; one whose idempotency key was known has the id and the sequence
+    of the first with that key."""
 
-    ids: tuple[MessageId, ...]
-    sequences: tuple[int, ...]
-    new: tuple[bool, ...]
-    parents: tuple[tuple[MessageId, ...], ...]
+    first: int
+    id_bytes: bytes
+    """16 bytes a message, in their order"""
     sync: str
+    """``always`` or ``interval:<ms>``"""
+    known: Mapping[int, int] = {}
+    """by position: the sequence of a message that is not new"""
+    parents: Mapping[int, tuple[MessageId, ...]] = {}
+    """by position: ids of the parents, where a message has any"""
+
+    @property
+    def ids(self) -> tuple[MessageId, ...]:
+        """One for each message."""
+        ids = self.id_bytes
+        return tuple([MessageId(ids[at : at + 16]) for at in range(0, len(ids), 16)])
+
+    @property
+    def sequences(self) -> tuple[int, ...]:
+        """One for each message."""
+        count, known = len(self.id_bytes) // 16, self.known
+        if not known:
+            return tuple(range(self.first, self.first + count))
+        new = iter(range(self.first, self.first + count))
+        return tuple([known[at] if at in known else next(new) for at in range(count)])
+
+    @property
+    def new(self) -> tuple[bool, ...]:
+        """One for each message: whether it was accepted now."""
+        return tuple([at not in self.known for at in range(len(self.id_bytes) // 16)])
 
 
 class PlainKind(NamedTuple):
@@ -45,23 +70,14 @@ class PlainKind(NamedTuple):
 
 class PublishPlain(NamedTuple):
     """Plain messages that were put one after the other, each a unit of its own and of its own kind. Receipt:
-    ``AcceptedPlain``, of those that were not refused."""
+    ``Accepted``, of those that were not refused."""
 
     kinds: list[PlainKind]
     contents: list[bytes]
 
 
-class AcceptedPlain(NamedTuple):
-    """The receipt of plain messages: the sequence of the first, the others follow it; ``ids`` has 16 bytes a message.
-    ``sync`` as in ``Accepted``."""
-
-    first: int
-    ids: bytes
-    sync: str
-
-
 class PublishBatch(NamedTuple):
-    """Plain messages as one unit: all of them are accepted or none. Receipt: ``AcceptedPlain``."""
+    """Plain messages as one unit: all of them are accepted or none. Receipt: ``Accepted``."""
 
     kind: PlainKind
     contents: Sequence[bytes]
@@ -252,7 +268,7 @@ class Listener(Protocol):
     and ``kinds`` what those are. What became durable together is told together where it was put by one listener.
     Both are called on the event loop, never from within ``put_plain``; what they raise is logged and hurts nobody."""
 
-    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence[Any], receipt: AcceptedPlain) -> None: ...
+    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence[Any], receipt: Accepted) -> None: ...
 
     def refused(self, whose: Sequence[Any], why: BaseException) -> None:
         """``why`` is what the future of any other item would raise."""

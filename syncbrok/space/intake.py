@@ -14,7 +14,7 @@ from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
 from syncbrok.space.acceptance import Acceptor, Slowly, Wanted
 from syncbrok.space.channel import Waiting, WaitingPlain, stopped
 from syncbrok.space.channels import (
-    AcceptedPlain,
+    Accepted,
     Cancel,
     ChangeQueue,
     ChangeSubscriber,
@@ -118,7 +118,7 @@ class Intake:
             return ELSEWHERE
         return result
 
-    def _publish_batch(self, draft: Draft, waiting: Waiting) -> AcceptedPlain:
+    def _publish_batch(self, draft: Draft, waiting: Waiting) -> Accepted:
         item: PublishBatch = waiting.item
         if item.kind.queue in draft.touched:
             raise Later

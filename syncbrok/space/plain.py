@@ -12,7 +12,7 @@ from syncbrok.model.errors import Malformed, SyncbrokError
 from syncbrok.model.facts import Published
 from syncbrok.model.message import Queue
 from syncbrok.model.names import QueueName
-from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, PublishBatch, PublishKeyed, PublishPlain
+from syncbrok.space.channels import Accepted, PlainKind, PublishBatch, PublishKeyed, PublishPlain
 from syncbrok.space.draft import RUN_MIN, Alike, Draft, First, Keyed
 from syncbrok.space.idempotency import KeyIndex, key_hashes, plain_fingerprints
 
@@ -28,7 +28,7 @@ class PlainAcceptor:
         self._keys = keys
         self._sync = sync
 
-    def accept_batch(self, item: PublishBatch, draft: Draft) -> AcceptedPlain:
+    def accept_batch(self, item: PublishBatch, draft: Draft) -> Accepted:
         """All of them or none."""
         queue = self._queue(item.kind.queue)
         contents = item.contents
@@ -38,7 +38,7 @@ class PlainAcceptor:
         ids = draft.ids.joined(first, len(contents))
         draft.add_plain(_alike(queue, item.kind), contents, one_unit=True)
         draft.size_bytes += sum(map(len, contents))
-        return AcceptedPlain(first, ids, self._sync)
+        return Accepted(first, ids, self._sync)
 
     def accept_keyed(self, item: PublishKeyed, draft: Draft) -> Accepted | None:
         """All of them, where each key is new and memory knows that it is. None, with nothing changed, where they must
@@ -50,13 +50,13 @@ class PlainAcceptor:
             return None
         first, count = draft.sequence, len(contents)
         prints = plain_fingerprints(item.kind.content_type, contents)
-        ids = draft.ids.take(first, count)
-        sequences = tuple(range(first, first + count))
+        ids = draft.ids.joined(first, count)
         draft.add_keyed(_alike(queue, item.kind), contents, Keyed(keys, prints, hashes))
         draft.size_bytes += sum(map(len, contents))
-        made = map(_new, repeat(First), zip(prints, ids, sequences, strict=True))
+        each = [ids[at : at + 16] for at in range(0, 16 * count, 16)]
+        made = map(_new, repeat(First), zip(prints, each, range(first, first + count), strict=True))
         draft.keys.update(zip(zip(repeat(queue.number), keys), made, strict=True))
-        return Accepted(tuple(ids), sequences, (True,) * count, ((),) * count, self._sync)
+        return Accepted(first, ids, self._sync)
 
     def _all_new(self, queue: Queue, keys: Sequence[str], hashes: Sequence[int], draft: Draft) -> bool:
         since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
@@ -83,7 +83,7 @@ class PlainAcceptor:
             queues.append(queue)
         return queues, refused
 
-    def accept_each(self, item: PublishPlain, queues: Sequence[Queue], draft: Draft) -> AcceptedPlain:
+    def accept_each(self, item: PublishPlain, queues: Sequence[Queue], draft: Draft) -> Accepted:
         """As ``accept_batch`` for messages that are units of their own; ``queues`` has the queue of each. Neighbours
         that are alike become runs."""
         kinds, contents = item
@@ -105,7 +105,7 @@ class PlainAcceptor:
             at = end
         draft.add_singles(singles)
         draft.size_bytes += sum(map(len, contents))
-        return AcceptedPlain(first, ids, self._sync)
+        return Accepted(first, ids, self._sync)
 
 
 def _alike(queue: Queue, kind: PlainKind) -> Alike:

@@ -22,7 +22,6 @@ from syncbrok.model.message import Message, QueueSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text, make_message_id
 from syncbrok.space.channels import (
     Accepted,
-    AcceptedPlain,
     Cancel,
     Channels,
     Declared,
@@ -107,9 +106,7 @@ class FakeSpace:
             elif (why := settled.exception()) is not None:
                 listener.refused([whose], why)
             else:
-                accepted = settled.result()
-                told = AcceptedPlain(accepted.sequences[0], accepted.ids[0], accepted.sync)
-                listener.accepted([kind], [whose], told)
+                listener.accepted([kind], [whose], settled.result())
 
         receipt.add_done_callback(tell)
 
@@ -119,8 +116,7 @@ class FakeSpace:
                 return self._publish(item)
             case PublishBatch(kind, contents):
                 messages = tuple(Message(content, kind.content_type) for content in contents)
-                accepted = self._publish(Publish(kind.queue, messages))
-                return AcceptedPlain(accepted.sequences[0], b"".join(accepted.ids), accepted.sync)
+                return self._publish(Publish(kind.queue, messages))
             case PublishKeyed():
                 return self._publish(item.unit())
             case SendTest():
@@ -140,28 +136,33 @@ class FakeSpace:
 
     def _publish(self, unit: Publish) -> Accepted:
         self.queue(unit.queue)
-        accepted: list[tuple[MessageId, int, bool, tuple[MessageId, ...]]] = []
+        ids: list[MessageId] = []
+        known: dict[int, int] = {}
+        parents_of: dict[int, tuple[MessageId, ...]] = {}
+        begin = len(self.reports) + 1
         fresh: dict[MessageId, tuple[Message, tuple[MessageId, ...]]] = {}
         for position, message in enumerate(unit.messages):
-            parents = tuple(accepted[one][0] if isinstance(one, int) else one for one in message.parents)
+            parents = tuple(ids[one] if isinstance(one, int) else one for one in message.parents)
+            if parents:
+                parents_of[position] = parents
             first = self._known(unit.queue, message)
             if first is not None:
                 if self.contents[first].content != message.content:
                     raise IdempotencyConflict("used before", line=position)
-                accepted.append((first, self.reports[first].sequence, False, parents))
+                known[position] = self.reports[first].sequence
+                ids.append(first)
                 continue
             for parent in parents:
                 if parent not in self.reports and parent not in fresh:
                     raise UnknownParent(f"parent {id_text(parent)} was never accepted", line=position)
-            sequence = len(self.reports) + len(fresh) + 1
+            sequence = begin + len(fresh)
             id_ = make_message_id(time.time_ns() // 1_000_000, sequence, KEY)
             fresh[id_] = message, parents
-            accepted.append((id_, sequence, True, parents))
+            ids.append(id_)
         for id_, (message, parents) in fresh.items():
             self.contents[id_] = message
             self.reports[id_] = _report(id_, len(self.reports) + 1, unit.queue, message, parents)
-        ids, sequences, new, all_parents = zip(*accepted, strict=True)
-        return Accepted(ids, sequences, new, all_parents, self.sync)
+        return Accepted(begin, b"".join(ids), self.sync, known, parents_of)
 
     def _known(self, queue: QueueName, message: Message) -> MessageId | None:
         for id_, report in self.reports.items():

@@ -20,7 +20,7 @@ from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName
-from syncbrok.space.channels import Accepted, AcceptedPlain, PlainKind, Publish, PublishBatch, PublishKeyed
+from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishKeyed
 
 NDJSON: Final = "application/x-ndjson"
 CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
@@ -62,20 +62,14 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
         if not messages:  # of CloudEvents an empty batch is one (JSON format 4); nothing is new
             surface.view.queue(queue)
             return _told(200, b"", options.sync)
-    return _told_each(await _put(surface, Publish(queue, messages)))
+    return await _put(surface, Publish(queue, messages))
 
 
 async def _put_plain(surface: Surface, queue: QueueName, plain: Plain, size_bytes: int) -> web.Response:
     kind = PlainKind(queue, plain.content_type)
     if plain.keys:
-        return _told_each(await _put(surface, PublishKeyed(kind, plain.contents, plain.keys, size_bytes)))
-    unit = PublishBatch(kind, plain.contents, size_bytes)
-    accepted: AcceptedPlain = await surface.channels.messages.put(unit)
-    return _told(201, accepted.ids, accepted.sync)
-
-
-def _told_each(accepted: Accepted) -> web.Response:
-    return _told(201 if True in accepted.new else 200, b"".join(accepted.ids), accepted.sync)
+        return await _put(surface, PublishKeyed(kind, plain.contents, plain.keys, size_bytes))
+    return await _put(surface, PublishBatch(kind, plain.contents, size_bytes))
 
 
 def _told(status: int, ids: bytes, sync: str) -> web.Response:
@@ -105,8 +99,8 @@ def _refuse_headers(request: web.Request) -> None:
             raise Malformed(f"{name[:80]} is for one message; in a batch each line says it", header=name[:80])
 
 
-async def _put(surface: Surface, unit: Publish | PublishKeyed) -> Accepted:
-    """Publish; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
+async def _put(surface: Surface, unit: Publish | PublishBatch | PublishKeyed) -> web.Response:
+    """Publish and answer; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
     try:
         accepted: Accepted = await surface.channels.messages.put(unit)
     except ClientFault as error:
@@ -114,7 +108,8 @@ async def _put(surface: Surface, unit: Publish | PublishKeyed) -> Accepted:
         if not isinstance(position, int):
             raise
         raise _at_line(error, position) from None
-    return accepted
+    is_new = len(accepted.known) < len(accepted.id_bytes) // 16
+    return _told(201 if is_new else 200, accepted.id_bytes, accepted.sync)
 
 
 def _at_line(error: ClientFault, position: int) -> ClientFault:

@@ -13,7 +13,7 @@ from syncbrok.frontends.over_http.plain_answer import answers, status_of
 from syncbrok.frontends.over_http.surface import Surface
 from syncbrok.frontends.over_http.turned_away import TurnedAway
 from syncbrok.model import limits
-from syncbrok.space.channels import AcceptedPlain, PlainKind
+from syncbrok.space.channels import Accepted, PlainKind
 
 BODY_BYTES_MAX: Final = 64 * limits.KIB
 """longer ones arrive in many pieces, and what they cost is not the handling of the request"""
@@ -78,7 +78,7 @@ class Lanes:
         for lane in list(self.open):
             lane.abort()
 
-    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence["Lane"], receipt: AcceptedPlain) -> None:
+    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence["Lane"], receipt: Accepted) -> None:
         """Answer everybody whose message became durable in one commit; see ``channels.Listener``. All answers are made
         before the first is written: with Python between two writes the clients fall asleep, and waking them is dear."""
         states = self.surface.view.message_states(receipt.first, len(whose))

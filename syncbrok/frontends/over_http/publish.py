@@ -73,9 +73,9 @@ def told(surface: Surface, queue: QueueName, accepted: Accepted) -> tuple[int, s
         "queue": queue,
         "sequence": sequence,
         "state": surface.view.message_state(sequence),
-        "parents": [id_text(parent) for parent in accepted.parents[0]],
+        "parents": [id_text(parent) for parent in accepted.parents.get(0, ())],
     }
-    status = 200 if not accepted.new[0] else 201 if accepted.sync == ALWAYS else 202
+    status = 200 if accepted.known else 201 if accepted.sync == ALWAYS else 202
     return status, f"/v1/messages/{message_id}", answer
 
 

@@ -119,7 +119,7 @@ def published(ref: Any, receipt: Accepted) -> dict[str, Any]:
         "ref": ref,
         "id": id_text(receipt.ids[0]),
         "sequence": receipt.sequences[0],
-        "new": receipt.new[0],
+        "new": not receipt.known,
     }
 
 
