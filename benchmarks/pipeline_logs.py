@@ -19,10 +19,11 @@ import numpy as np
 
 from syncbrok.log.journal import Journal, JournalOptions
 from syncbrok.model.facts import (
+    Attributes,
+    Messages,
     Outcome,
     Outcomes,
     Published,
-    PublishedRun,
     QueueSet,
     Reason,
     Row,
@@ -69,7 +70,7 @@ class Writer:
     def ids(self, count: int) -> bytes:
         return make_message_ids(self.now_us // 1_000, self.journal.next_sequence, count, self.journal.id_key)
 
-    def write(self, facts: "list[Published] | list[PublishedRun] | list[Outcomes]") -> None:
+    def write(self, facts: "list[Published] | list[Messages] | list[Outcomes]") -> None:
         self.journal.write(self.journal.prepare(facts))
         if self.journal.needs_roll:
             self.roll()
@@ -109,14 +110,11 @@ def plain(folder: Path, messages: int) -> None:
             count = min(_RUN, messages)
             queue = 1 + writer.journal.next_sequence // _RUN % len(_QUEUES)
             sequence = writer.journal.next_sequence
-            run = PublishedRun(
+            run = Messages(
                 sequence,
                 writer.now_us,
                 writer.ids(count),
-                queue,
-                Scope.ALL,
-                ParentFailure.FAIL,
-                "application/octet-stream",
+                ((count, Attributes(queue, Scope.ALL, ParentFailure.FAIL, "application/octet-stream")),),
                 writer.contents(count),
             )
             writer.now_us += count * _MESSAGE_US

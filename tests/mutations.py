@@ -161,7 +161,7 @@ MUTATIONS = (
         "a delay is not kept",
         "at least once",
         "syncbrok/delivery/entrance.py",
-        "        if fact.due_us:  #",
+        "        if extras.due_us:  #",
         "        if False:  #",
         ("tests/test_scheduler.py",),
     ),

@@ -13,7 +13,7 @@ from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.delivery.shares import Shares
 from syncbrok.log import checkpoint
 from syncbrok.model.budget import Budget
-from syncbrok.model.facts import Outcomes, PublishedRun, QueueSet, Reason, SubscriberSet
+from syncbrok.model.facts import Attributes, Messages, Outcomes, QueueSet, Reason, SubscriberSet
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from tests.support.journals import START_US, open_journal, publish
@@ -83,8 +83,9 @@ def test_every_byte_counts(tmp_path: Path) -> None:
 # -- the scheduler's books -------------------------------------------------------------------------------------------
 
 
-def run_of(first: int, count: int, queue: int) -> PublishedRun:
-    return PublishedRun(first, START_US, bytes(16 * count), queue, Scope.ALL, ParentFailure.FAIL, "")
+def run_of(first: int, count: int, queue: int) -> Messages:
+    attributes = Attributes(queue, Scope.ALL, ParentFailure.FAIL, "")
+    return Messages(first, START_US, bytes(16 * count), ((count, attributes),))
 
 
 def taken(scheduler: Scheduler, limit: int) -> list[tuple[int, int]]:

@@ -22,10 +22,10 @@ from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import (
     Fact,
     FactOrRun,
+    Messages,
     Outcome,
     Outcomes,
     Published,
-    PublishedRun,
     QueueSet,
     Reason,
     Row,
@@ -42,7 +42,7 @@ from tests.support.journals import START_US, message, open_journal, publish, rol
 
 def one_by_one(facts: Iterable[FactOrRun]) -> Iterator[Fact]:
     for fact in facts:
-        if isinstance(fact, PublishedRun):
+        if isinstance(fact, Messages):
             yield from fact.messages()
         else:
             yield fact
@@ -149,7 +149,7 @@ def test_by_columns_is_what_record_by_record_is(journal: Journal, seed: int) -> 
         )
         for together in (1, 16, 100):
             assert told(whole(stream.facts_or_runs(data, offsets, 0, together))) == expected
-    runs = [fact for fact in journal.replay_runs() if isinstance(fact, PublishedRun)]
+    runs = [fact for fact in journal.replay_runs() if isinstance(fact, Messages)]
     assert sum(run.size for run in runs) > last // 2, "most of it is plain"
     assert min(run.size for run in runs) >= 16
     assert all(run.contents == () for run in runs)

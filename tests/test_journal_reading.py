@@ -19,7 +19,7 @@ from syncbrok.log.codec import encode_batch
 from syncbrok.log.journal import Journal
 from syncbrok.log.reader import Reader
 from syncbrok.log.recent import Batch, Recent
-from syncbrok.model.facts import Carried, FactOrRun, Gap, Outcome, Outcomes, Published, Reason, Row, Tried
+from syncbrok.model.facts import Carried, FactOrRun, Gap, Messages, Outcome, Outcomes, Published, Reason, Row, Tried
 from syncbrok.model.limits import KIB, MIB
 from syncbrok.model.names import make_message_id
 from tests.support.journals import (
@@ -61,13 +61,17 @@ def test_memory_has_what_the_log_has(journal: Journal) -> None:
     """Before it is written a message is nowhere; the newest batches, kept as they were, and older ones, decoded, are
     the same messages."""
     fact = message(journal.id_key, journal.next_sequence)
-    batch = journal.prepare([fact])
+    batch = journal.prepare([Messages.of(fact)])
     assert journal.cached(fact.sequence) is None
     journal.write(batch)
-    assert journal.cached(fact.sequence) is fact
+    kept = journal.cached(fact.sequence)
+    assert kept == fact
+    assert kept.content is fact.content
     written = [fact, *(publish(journal, 1)[0] for _ in range(4))]
     assert [journal.cached(one.sequence) for one in written] == written
-    assert journal.cached(fact.sequence) is not fact
+    decoded = journal.cached(fact.sequence)
+    assert decoded is not None
+    assert decoded.content is not fact.content
     assert journal.read_many([one.sequence for one in written]) == written
 
 
@@ -88,9 +92,9 @@ def test_memory_tells_of_many_what_it_tells_of_each(seed: int) -> None:
                 fact = message(b"k" * 16, sequence)
                 facts.append(fact._replace(parents=parents if kind == 2 else (), due_us=9 if kind == 3 else 0))
             sequence += 1
-        singles = {fact.sequence: fact for fact in facts if isinstance(fact, Published) and dice.random() < 0.5}
+        kept = [Messages.of(fact) for fact in facts if isinstance(fact, Published) and dice.random() < 0.5]
         encoded = encode_batch(facts, batch=1, synced_through=1)
-        recent.add(Batch(1, facts[0].sequence, sequence - 1, 5, encoded.data, encoded.ends, (), singles))
+        recent.add(Batch(1, facts[0].sequence, sequence - 1, 5, encoded.data, encoded.ends, (), kept))
     everything = list(range(sequence + 3))
     for _ in range(300):
         asked = sorted(dice.sample(everything, dice.randrange(1, len(everything))))
@@ -105,14 +109,14 @@ def test_memory_tells_of_many_what_it_tells_of_each(seed: int) -> None:
 
 def test_only_the_newest_batches_hold_on_to_messages(journal: Journal) -> None:
     """A message takes three times the memory of its record: of 16 MiB of records only the bytes are kept."""
-    fact = message(journal.id_key, journal.next_sequence)
+    fact = Messages.of(message(journal.id_key, journal.next_sequence))
     alone = sys.getrefcount(fact)
     journal.write(journal.prepare([fact]))
     assert sys.getrefcount(fact) > alone
     publish(journal, 1)
     publish(journal, 1)
     assert sys.getrefcount(fact) == alone
-    assert journal.cached(fact.sequence) == fact
+    assert journal.cached(fact.sequence) == fact.at(0)
 
 
 def test_any_selection_of_messages_is_read(tmp_path: Path, seed: int) -> None:

@@ -19,7 +19,18 @@ from syncbrok.log.columns import TABLES
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import IdempotencyConflict
-from syncbrok.model.facts import Fact, FactOrRun, Published, PublishedRun, QueueSet, SubscriberSet, last_sequence
+from syncbrok.model.facts import (
+    Attributes,
+    Extras,
+    Fact,
+    FactOrRun,
+    Keyed,
+    Messages,
+    Published,
+    QueueSet,
+    SubscriberSet,
+    last_sequence,
+)
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
 from syncbrok.space.acceptance import Acceptor
@@ -38,39 +49,64 @@ NOW_US = 1_700_000_000_000_000
 Q, OTHER = QueueName("q"), QueueName("other")
 
 
-def run_of(count: int, first: int = 1, queue: int = 1, contents: list[bytes] | None = None) -> PublishedRun:
+def run_of(count: int, first: int = 1, queue: int = 1, contents: list[bytes] | None = None) -> Messages:
     ids = b"".join(make_message_id(NOW_US // 1_000, sequence, KEY) for sequence in range(first, first + count))
     contents = contents or [b"content %d" % sequence for sequence in range(first, first + count)]
-    return PublishedRun(first, NOW_US, ids, queue, Scope.ALL, ParentFailure.FAIL, "text/plain", contents)
+    return Messages(
+        first, NOW_US, ids, ((count, Attributes(queue, Scope.ALL, ParentFailure.FAIL, "text/plain")),), contents
+    )
 
 
-def keyed(run: PublishedRun) -> PublishedRun:
+def keyed(run: Messages) -> Messages:
     """The same with idempotency keys, each of its own length."""
     keys = [f"key {sequence}" * (sequence % 3 + 1) for sequence in range(run.sequence, run.sequence + run.size)]
-    prints = plain_fingerprints(run.content_type, run.contents)
-    return run._replace(idempotency_keys=keys, fingerprints=prints, key_hashes=key_hashes(run.queue, keys))
+    queue, _, _, content_type = run.attributes_at(0)
+    prints = plain_fingerprints(content_type, run.contents)
+    return run._replace(keyed=Keyed(keys, prints, key_hashes(queue, keys)))
 
 
 def one_by_one(many: list[FactOrRun]) -> list[Fact]:
-    return [one for fact in many for one in (fact.messages() if isinstance(fact, PublishedRun) else (fact,))]
+    return [one for fact in many for one in (fact.messages() if isinstance(fact, Messages) else (fact,))]
 
 
 # -- written ----------------------------------------------------------------------------------------------------------
 
 runs = st.builds(
-    lambda run, contents, content_type, scope, failure: run_of(len(contents), run, 7, contents)._replace(
-        content_type=content_type, scope=scope, parent_failure=failure
+    lambda first, contents, attributes: run_of(len(contents), first, 7, contents)._replace(
+        stretches=((len(contents), attributes),)
     ),
     st.integers(1, 2**41),
     st.lists(st.binary(max_size=30), min_size=1, max_size=40),
-    texts,
-    st.sampled_from(Scope),
-    st.sampled_from(ParentFailure),
+    st.builds(Attributes, st.just(7), st.sampled_from(Scope), st.sampled_from(ParentFailure), texts),
+)
+
+
+def mixed(first: int, stretches: list[tuple[int, int, str, list[int]]]) -> Messages:
+    """Of each stretch how many, the queue, the content type, and which of them have extras."""
+    ends, extras, count = [], {}, 0
+    for size, queue, content_type, places in stretches:
+        for place in places:
+            parents = (run_of(1, first).ids,) * (place % 3)
+            more = Extras(first + 1, 2, parents, "key" * (place % 2), "", b"", place, 9 * (place % 5), (("a", "b"),))
+            extras[count + place % size] = more if place % 4 else Extras(first + 1, 1, parents)
+        count += size
+        ends.append((count, Attributes(queue, Scope.SAME, ParentFailure.HOLD, content_type)))
+    return run_of(count, first)._replace(stretches=ends, extras=extras)
+
+
+mixtures = st.builds(
+    mixed,
+    st.integers(1, 2**41),
+    st.lists(
+        st.tuples(st.integers(1, 30), st.integers(1, 3), st.sampled_from(("", "t/p")), st.lists(st.integers(0, 29))),
+        min_size=1,
+        max_size=6,
+    ),
 )
 
 
 @settings(max_examples=200)
-@given(st.lists(runs | runs.map(keyed) | facts, min_size=1, max_size=4), st.data())
+@given(st.lists(runs | runs.map(keyed) | mixtures | facts, min_size=1, max_size=4), st.data())
 def test_a_run_is_written_as_its_records(many: list[FactOrRun], data: st.DataObject) -> None:
     """The log knows no runs: byte for byte its records are those of the messages alone, wherever units end."""
     single = one_by_one(many)
@@ -91,7 +127,7 @@ def test_half_a_run_goes_with_its_unit_and_no_further(tmp_path: Path) -> None:
     start = journal.next_sequence
     contents = [b"message %d" % (start + at) for at in range(60)]
     ids = b"".join(make_message_id(NOW_US // 1_000, start + at, journal.id_key) for at in range(60))
-    run = PublishedRun(start, NOW_US, ids, 1, Scope.ALL, ParentFailure.FAIL, "text/plain", contents)
+    run = run_of(60, start, 1, contents)._replace(ids=ids)
     # Twenty publishes of one message, a batch of thirty, and ten of one message: one run, one write.
     journal.write(journal.prepare([run], [*range(20), 49, *range(50, 60)]))
     assert journal.cached(start + 33) == list(run.messages())[33]
@@ -124,6 +160,9 @@ def told(kinds: list[tuple[str, int, int]]) -> list[FactOrRun]:
         run = run_of(size, sequence, queue)
         if kind == "run":
             made.append(run)
+        elif kind == "mixed":
+            made.append(mixed(sequence, [(size, queue, "t/p", [size // 2]), (size, 9, "", []), (1, 8, "", [])]))
+            sequence += size + 1
         elif kind == "keyed run":
             made.append(keyed(run))
         else:
@@ -137,7 +176,9 @@ def told(kinds: list[tuple[str, int, int]]) -> list[FactOrRun]:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["run", "run", "keyed run", "keyed", "child"]), st.integers(1, 300), st.integers(1, 3)
+            st.sampled_from(["run", "run", "keyed run", "keyed", "child", "mixed"]),
+            st.integers(1, 300),
+            st.integers(1, 3),
         ),
         min_size=1,
         max_size=12,
@@ -188,9 +229,9 @@ class Bench:
             accepted = self.acceptor.plain.accept_batch(batch, self.draft)
         else:
             item = PublishPlain([kind] * len(contents), contents)
-            queues, refused = self.acceptor.plain.queues_of(item.kinds)
+            stretches, refused = self.acceptor.plain.stretches_of(item.kinds)
             assert not refused
-            accepted = self.acceptor.plain.accept_each(item, queues, self.draft)
+            accepted = self.acceptor.plain.accept_each(item.contents, stretches, self.draft)
         assert accepted.first == 3 + len(self.expected)
         before = len(self.expected)
         self.expected += [(id_, one, content_type, queue) for id_, one in zip(accepted.ids, contents, strict=True)]
@@ -208,6 +249,7 @@ class Bench:
         """What is drafted is what was answered, in order and one by one."""
         self.draft.close()
         drafted = self.draft.facts
+        assert all(isinstance(fact, Messages) for fact in drafted)
         single = one_by_one(drafted)
         assert [fact.sequence for fact in single] == list(range(3, 3 + len(self.expected)))
         numbers = {Q: 1, OTHER: 2}
@@ -227,19 +269,20 @@ def many(count: int) -> list[bytes]:
     return [b"%d" % number * (number % 7) for number in range(count)]
 
 
-def test_neighbours_that_are_alike_become_one_run() -> None:
-    """Batches and single publishes of one kind share a run, each still a unit of its own."""
+def test_neighbours_are_drafted_together() -> None:
+    """Batches and single publishes share their columns, each still a unit of its own."""
     bench = Bench()
     bench.plain(many(3), one_unit=False)
     bench.plain(many(40), one_unit=True)
     bench.plain(many(1), one_unit=False)
     (run,) = bench.check()
-    assert isinstance(run, PublishedRun)
+    assert isinstance(run, Messages)
+    assert len(run.stretches) == 1
     assert bench.draft.unit_ends == [0, 1, 2, 42, 43]
 
 
-def test_what_differs_ends_a_run() -> None:
-    """A run holds neighbours of one queue and one content type, and nothing that is more than its content."""
+def test_what_differs_is_told_by_position() -> None:
+    """Stretches hold neighbours of one queue and one content type; extras only those that have any."""
     bench = Bench()
     bench.plain(many(20), one_unit=True)
     bench.plain(many(20), one_unit=True, queue=OTHER)
@@ -248,8 +291,25 @@ def test_what_differs_ends_a_run() -> None:
     bench.plain(many(20), one_unit=True)
     bench.publish(Message(b"c", "t/p", idempotency_key="once"))
     bench.plain(many(2), one_unit=False)
-    kinds = [type(fact) for fact in bench.check()]
-    assert kinds == [*[PublishedRun] * 3, Published, Published, PublishedRun, Published, Published, Published]
+    (drafted,) = bench.check()
+    assert isinstance(drafted, Messages)
+    assert [end for end, _ in drafted.stretches] == [20, 40, 60, 85]
+    assert [(at, more.key, more.idempotency_key) for at, more in drafted.extras.items()] == [
+        (60, "k", ""),
+        (61, "", ""),
+        (82, "", "once"),
+    ]
+
+
+def test_many_with_extras_are_applied_in_pieces() -> None:
+    """DESIGN 5: what is looked at one by one is drafted in pieces, so that the loop has its turn between two; they are
+    the same messages."""
+    bench = Bench()
+    bench.publish(*[Message(b"%d" % at, "t/p", key="k" * (at % 2)) for at in range(700)])
+    bench.plain(many(5), one_unit=True, queue=OTHER)
+    pieces = bench.check()
+    assert len(pieces) > 2
+    assert all(isinstance(one, Messages) and len(one.extras) <= 128 for one in pieces)
 
 
 @given(
@@ -312,7 +372,7 @@ def test_lineage_remembers_a_run(first: int, count: int) -> None:
     """Parents among the newest messages are found without a read, however the run lies in the ring."""
     lineage = Lineage(64)
     run = run_of(count, first)
-    lineage.note_run(run)
+    lineage.note(run)
     for at, fact in enumerate(run.messages()):
         place = lineage.place(MessageId(fact.id), fact.sequence)
         assert place == ((fact.sequence, 0) if count - at <= 64 else None)

@@ -1,14 +1,13 @@
 """How a message comes into the books: its row, its edges, its first state."""
 
 from array import array
-from collections.abc import Iterable
 
 from syncbrok.delivery.books import DUE, EXPIRES, Books, QueueBook
 from syncbrok.delivery.cursor import TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.ledger import HAS_DEAD, HAS_EXPIRED, KEY_EDGE, ONLY, PER_SUBSCRIBER, POLICY_SHIFT, SAME
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState
-from syncbrok.model.facts import Carried, Outcome, Published, PublishedRun, Reason
+from syncbrok.model.facts import Attributes, Carried, Extras, Messages, Outcome, Reason
 from syncbrok.model.message import Scope
 from syncbrok.model.names import MessageId, sequence_of
 
@@ -19,142 +18,136 @@ class Entrance:
     def __init__(self, books: Books, gates: Gates) -> None:
         self._books = books
         self._gates = gates
+        self._queues, self._left = array("I"), array("H")
+        """rows of messages without extras that are still to be made: they end before the next message looked at"""
         self._open_before: tuple[tuple[MessageId, ...], tuple[int, ...]] = ((), ())
-        """parents of the last message of ``published_all``, and which of them were not complete"""
+        """parents of the last message that had any, and which of them were not complete"""
 
-    def published(self, fact: Published) -> None:
+    def published(self, messages: Messages) -> None:
+        """Messages that are durable, in order."""
         self._open_before = ((), ())
-        self._published(fact)
-
-    def _published(self, fact: Published) -> None:
-        book = self._books.queues.get(fact.queue)
         ledger = self._books.ledger
-        sequence = fact.sequence
-        if book is None or (sequence <= ledger.newest and ledger.knows(sequence)):
+        if messages.sequence > ledger.newest:
+            self._take_in(messages)
             return
-        cursors = book.cursors
-        book.accepted += 1
-        book.last_sequence = sequence
-        if fact.parents or fact.key or fact.due_us or fact.expires_us or fact.only:
-            left = 1 if fact.only else len(cursors)
-            self._enter(fact, book, left)
-        elif cursors:
-            book.waiting += 1
-            ledger.accept(sequence, fact.queue, 0, len(cursors), MessageEvent.RELEASED, ())
-        else:
-            ledger.pass_by(sequence)
-        if cursors:
-            book.backlog.sequences.append(sequence)
-            self._books.one_more(cursors)
+        for one in messages.messages():  # recovery may tell what is known, in whole or in part
+            if one.sequence > ledger.newest or not ledger.knows(one.sequence):
+                self._take_in(Messages.of(one))
 
-    def published_all(self, facts: Iterable[Published]) -> None:
-        """As ``published`` for each, in order. Plain messages, each to another of many queues, are most of what comes
-        one by one, and none of them costs more than two calls."""
-        queues, ledger, one_more = self._books.queues, self._books.ledger, self._books.one_more
-        self._open_before = ((), ())
-        # Queues of plain messages up to before ``following`` whose rows are still to be made.
-        neighbours: list[int] = []
-        left: list[int] = []
-        following = ledger.newest + 1
-        for fact in facts:
-            sequence, number = fact[0], fact[3]
-            book = queues.get(number)
-            if (
-                book is None
-                or not book.cursors
-                or sequence < following
-                or (fact.parents or fact.key or fact.due_us or fact.expires_us or fact.only)
-            ):
-                self._accept_neighbours(neighbours, left, following)
-                self._published(fact)
-                following = ledger.newest + 1
+    def _take_in(self, messages: Messages) -> None:
+        first, extras = messages.sequence, messages.extras
+        queues, following = self._books.queues, first
+        for end, attributes in messages.stretches:
+            start, following = following, first + end
+            book = queues.get(attributes.queue)
+            if book is None:
+                self._make_rows(start)
                 continue
-            if sequence > following:
-                self._accept_neighbours(neighbours, left, following)
-            following = sequence + 1
-            cursors = book.cursors
-            book.accepted += 1
-            book.waiting += 1
-            book.last_sequence = sequence
-            book.backlog.sequences.append(sequence)
-            neighbours.append(number)
-            left.append(len(cursors))
-            one_more(cursors)
-        self._accept_neighbours(neighbours, left, following)
+            cursors, count = book.cursors, following - start
+            book.accepted += count
+            book.last_sequence = following - 1
+            done = start
+            for sequence in range(start, following) if extras else ():
+                more = extras.get(sequence - first)
+                if more is not None and (more.parents or more.key or more.due_us or more.expires_us or more.only):
+                    if done < sequence:
+                        self._add_rows(book, done, sequence - done)
+                    self._make_rows(sequence)
+                    self._enter(sequence, attributes, more, book, 1 if more.only else len(cursors))
+                    done = sequence + 1
+            if done < following:
+                self._add_rows(book, done, following - done)
+            if cursors:
+                if count == 1:
+                    book.backlog.sequences.append(start)
+                else:
+                    book.backlog.extend(start, count)
+                self._books.one_more(cursors)
+        self._make_rows(following)
 
-    def _accept_neighbours(self, queues: list[int], left: list[int], following: int) -> None:
-        """The rows of plain messages up to before ``following``; the lists are emptied."""
-        if queues:
-            self._books.ledger.accept_run(following - len(queues), array("I", queues), array("H", left))
-            queues.clear()
-            left.clear()
-
-    def published_run(self, run: PublishedRun) -> None:
-        """As ``published`` for each message of the run, in order."""
-        book = self._books.queues.get(run.queue)
-        ledger = self._books.ledger
-        if book is None:
-            return
-        if run.sequence <= ledger.newest:  # recovery may tell what is known, in whole or in part
-            for message in run.messages():
-                self.published(message)
-            return
-        cursors, count = book.cursors, run.size
-        book.accepted += count
-        book.last_sequence = run.last
-        if not cursors:
-            ledger.pass_by(run.last)
+    def _add_rows(self, book: QueueBook, first: int, count: int) -> None:
+        """Rows for messages without extras. (What has no subscriber needs none: it is complete.)"""
+        if not book.cursors:
+            self._make_rows(first)
+            self._books.ledger.pass_by(first + count - 1)
             return
         book.waiting += count
-        ledger.accept_run(run.sequence, array("I", (run.queue,)) * count, array("H", (len(cursors),)) * count)
-        book.backlog.extend(run.sequence, count)
-        self._books.one_more(cursors)
+        number, left = book.queue.number, len(book.cursors)
+        if count == 1:
+            self._queues.append(number)
+            self._left.append(left)
+        else:
+            self._queues.extend(array("I", (number,)) * count)
+            self._left.extend(array("H", (left,)) * count)
 
-    def _enter(self, fact: Published, book: QueueBook, left: int, *, carried: bool = False) -> None:
-        """A row for a message that is not plain: with parents, a key, a time, or for one subscriber alone. ``carried``:
-        it had not ended when its record went."""
-        ledger = self._books.ledger
-        edges, flags = self._edges(fact, has_key=bool(fact.key and left))
+    def _make_rows(self, following: int) -> None:
+        """Those that are still to be made, up to before ``following``."""
+        queues, left = self._queues, self._left
+        if not queues:
+            return
+        ledger, first = self._books.ledger, following - len(queues)
+        if first > ledger.newest:
+            ledger.accept_run(first, queues, left)
+        else:
+            ledger.accept(first, queues[0], 0, left[0], MessageEvent.RELEASED, ())
+        self._queues, self._left = array("I"), array("H")
+
+    def _enter(
+        self,
+        sequence: int,
+        attributes: Attributes,
+        extras: Extras,
+        book: QueueBook,
+        left: int,
+        *,
+        carried: bool = False,
+    ) -> None:
+        """A row for a message with parents, a key, a time, or for one subscriber alone. ``carried``: it had not ended
+        when its record went."""
+        ledger, queue = self._books.ledger, attributes.queue
+        edges, flags = self._edges(sequence, attributes, extras, has_key=bool(extras.key and left))
         if left == 0:
             flags &= ~SAME  # with no subscriber to judge a parent at, it is judged by all, or a chain would break here
-        if fact.only:
+        if extras.only:
             flags |= ONLY
-            ledger.only[fact.sequence] = fact.only
-        event, reason = self._gates.judge(fact.queue, flags, edges)
+            ledger.only[sequence] = extras.only
+        event, reason = self._gates.judge(queue, flags, edges)
         dies = event is MessageEvent.ENDED_DEAD
         if dies:
             event = MessageEvent.BLOCKED
-        if fact.due_us:  # whether it is over the clock alone says, never the record's time (RULES 25)
+        if extras.due_us:  # whether it is over the clock alone says, never the record's time (RULES 25)
             event = MessageEvent.DELAYED
-            self._books.wheel.add(fact.due_us, DUE, fact.sequence)
+            self._books.wheel.add(extras.due_us, DUE, sequence)
         book.waiting += 1
-        ledger.accept(fact.sequence, fact.queue, flags, left, event, edges)
-        if fact.expires_us:
-            self._books.wake_at(fact.expires_us, EXPIRES, fact.sequence)
+        ledger.accept(sequence, queue, flags, left, event, edges)
+        if extras.expires_us:
+            self._books.wake_at(extras.expires_us, EXPIRES, sequence)
         if dies:
-            self._gates.doom(fact.sequence, Outcome.DEAD, reason)
+            self._gates.doom(sequence, Outcome.DEAD, reason)
         elif event is MessageEvent.PARENT_BAD:
-            self._gates.hold(fact.sequence)
+            self._gates.hold(sequence)
         elif event is MessageEvent.RELEASED and left == 0:
             if edges or carried:
                 # By a row, as where its parents end later: recovery may know already of a parent that had not ended
                 # when this was published or carried, and by the row that is still to come this one was cancelled.
-                self._gates.doom(fact.sequence, Outcome.SKIPPED, Reason.NONE)
+                self._gates.doom(sequence, Outcome.SKIPPED, Reason.NONE)
             else:
-                self._gates.end(fact.sequence, MessageEvent.SKIPPED)
+                self._gates.end(sequence, MessageEvent.SKIPPED)
         else:
-            self._gates.wait_on_ended(fact.sequence)
+            self._gates.wait_on_ended(sequence)
 
-    def _edges(self, fact: Published, *, has_key: bool) -> tuple[tuple[int, ...], int]:
+    def _edges(
+        self, sequence: int, attributes: Attributes, extras: Extras, *, has_key: bool
+    ) -> tuple[tuple[int, ...], int]:
         """Parents that are not complete, and the chain of its key; the flags that go with them. (A message that nobody
         gets keeps no other of its key back.)"""
         ledger = self._books.ledger
-        flags = int(fact.parent_failure) << POLICY_SHIFT | (SAME if fact.scope is Scope.SAME else 0)
-        edges = self._open_parents(fact.parents)
-        if flags & SAME and any(ledger.queue(parent) == fact.queue for parent in edges):
+        flags = int(attributes.parent_failure) << POLICY_SHIFT | (SAME if attributes.scope is Scope.SAME else 0)
+        edges = self._open_parents(extras.parents)
+        if flags & SAME and any(ledger.queue(parent) == attributes.queue for parent in edges):
             flags |= PER_SUBSCRIBER
         if has_key:
-            chain = self._books.keys.add(fact.queue, fact.key, fact.sequence)
+            chain = self._books.keys.add(attributes.queue, extras.key, sequence)
             if chain:
                 edges += (chain | KEY_EDGE,)
                 flags |= PER_SUBSCRIBER
@@ -186,7 +179,8 @@ class Entrance:
         ]
         open_at = [cursor for cursor in counted if cursor.subscriber.number not in ended]
         # A delay that is over is so as soon as the scheduler is told the time.
-        self._enter(message, book, len(open_at), carried=True)
+        one = Messages.of(message)
+        self._enter(message.sequence, one.attributes_at(0), one.extras_at(0), book, len(open_at), carried=True)
         for cursor in counted:
             cursor.remember(message.sequence)
         for cursor in open_at:

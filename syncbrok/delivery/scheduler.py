@@ -10,8 +10,7 @@ owed are owed again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, islice
-from typing import cast
+from itertools import islice
 
 from syncbrok.delivery import snapshot
 from syncbrok.delivery.books import DISABLED_OVER, Books, QueueBook
@@ -34,10 +33,10 @@ from syncbrok.model.facts import (
     Carried,
     FactOrRun,
     Gap,
+    Messages,
     Outcome,
     Outcomes,
     Published,
-    PublishedRun,
     QueueDeleted,
     QueueSet,
     Rearmed,
@@ -103,26 +102,19 @@ class Scheduler(Standing):
         self.books.now_us = now_us
 
     def apply_all(self, facts: Iterable[FactOrRun]) -> None:
-        """As ``apply`` for each. Single messages that follow each other are taken in together."""
-        for kind, alike in groupby(facts, key=type):
-            if kind is Published:
-                messages = cast("list[Published]", list(alike))
-                self.books.time_us = max(self.books.time_us, messages[-1].time_us)
-                self._entrance.published_all(messages)
-                self._applied()
-            else:
-                for fact in alike:
-                    self.apply(fact)
+        """As ``apply`` for each."""
+        for fact in facts:
+            self.apply(fact)
 
     def apply(self, fact: FactOrRun) -> None:  # noqa: C901 - one case for each kind of fact
-        """A fact that is durable, or a run of messages (its contents are not looked at). Facts come in log order; what
+        """A fact that is durable, or many messages (their contents are not looked at). Facts come in log order; what
         recovery applies twice changes nothing."""
         self.books.time_us = max(self.books.time_us, fact.time_us)
         match fact:
-            case Published():
+            case Messages():
                 self._entrance.published(fact)
-            case PublishedRun():
-                self._entrance.published_run(fact)
+            case Published():
+                self._entrance.published(Messages.of(fact))
             case Outcomes():
                 self._settlement.apply(fact.rows)
             case QueueSet():

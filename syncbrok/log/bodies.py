@@ -10,7 +10,7 @@ import orjson
 
 from syncbrok.log import layout
 from syncbrok.log.layout import FAILURE_SHIFT, SCOPE_SHIFT, Header
-from syncbrok.model.facts import Carried, Outcome, Outcomes, Published, Reason, Row, Tried
+from syncbrok.model.facts import Carried, Extras, Messages, Outcome, Outcomes, Published, Reason, Row, Tried
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import MessageId
 
@@ -25,7 +25,7 @@ _UINT16_MAX = 0xFFFF
 
 
 class Meta(NamedTuple):
-    """The header's flags that the fact asks for, and what stands before the content."""
+    """Flags of the header, and bytes that stand before the content."""
 
     flags: int
     data: bytes
@@ -43,37 +43,25 @@ def _text_in(value: bytes) -> str:
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def message_meta(message: Published, deliveries: bytes = b"") -> Meta:
-    """Parents, extras where there are any, ``deliveries`` (of a carried message), content type."""
-    flags = message.parent_failure << layout.FAILURE_SHIFT | message.scope << layout.SCOPE_SHIFT
-    more, extras = _extras(message)
-    return Meta(flags | more, b"".join((*message.parents, extras, deliveries, text(message.content_type))))
-
-
-def _extras(message: Published) -> Meta:
-    """The block of what most messages do not have; empty where this one has nothing of it."""
+def extra_meta(extras: Extras) -> Meta:
+    """Parents, and the block of what most messages do not have where this one has anything of it."""
+    _, _, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = extras
+    if not (key or idempotency_key or fingerprint or due_us or expires_us or headers or only):
+        return Meta(0, b"".join(parents))
     flags = (
-        (layout.HAS_KEY if message.key else 0)
-        | (layout.HAS_IDEMPOTENCY if message.idempotency_key or message.fingerprint else 0)
-        | (layout.HAS_DUE if message.due_us else 0)
-        | (layout.HAS_EXPIRES if message.expires_us else 0)
-        | (layout.HAS_HEADERS if message.headers else 0)
-        | (layout.HAS_ONLY if message.only else 0)
+        (layout.HAS_KEY if key else 0)
+        | (layout.HAS_IDEMPOTENCY if idempotency_key or fingerprint else 0)
+        | (layout.HAS_DUE if due_us else 0)
+        | (layout.HAS_EXPIRES if expires_us else 0)
+        | (layout.HAS_HEADERS if headers else 0)
+        | (layout.HAS_ONLY if only else 0)
     )
-    if not flags:
-        return Meta(0, b"")
-    key, idempotency_key = text(message.key), text(message.idempotency_key)
-    headers = _headers_out(message.headers) if message.headers else b""
+    texts = (fingerprint, text(key), text(idempotency_key), _headers_out(headers) if headers else b"")
+    fingerprint_bytes, key_bytes, idempotency_key_bytes, headers_bytes = map(len, texts)
     block = layout.EXTRA_STRUCT.pack(
-        message.due_us,
-        message.expires_us,
-        message.only,
-        len(headers),
-        len(key),
-        len(idempotency_key),
-        len(message.fingerprint),
+        due_us, expires_us, only, headers_bytes, key_bytes, idempotency_key_bytes, fingerprint_bytes
     )
-    return Meta(flags, b"".join((block, message.fingerprint, key, idempotency_key, headers)))
+    return Meta(flags, b"".join((*parents, block, *texts)))
 
 
 def _headers_out(headers: tuple[tuple[str, str], ...]) -> bytes:
@@ -91,21 +79,13 @@ def _headers_in(data: bytes) -> tuple[tuple[str, str], ...]:
     return tuple([(str(name), str(value)) for name, value in pairs])
 
 
-class _Extras(NamedTuple):
-    key: str = ""
-    idempotency_key: str = ""
-    fingerprint: bytes = b""
-    due_us: int = 0
-    expires_us: int = 0
-    headers: tuple[tuple[str, str], ...] = ()
-    only: int = 0
-
-
-_NO_EXTRAS = _Extras()
-
-
-def _extras_in(body: bytes, at: int, limit: int) -> tuple[_Extras, int]:
-    """The block at ``at``, and where it ends (at most ``limit``)."""
+def _extras_in(header: Header, body: bytes) -> tuple[Extras, int]:
+    """What ``extra_meta`` wrote, and where it ends."""
+    _, _, _, flags, _, meta_bytes, _, _, _, _, _, root, _, depth, items, _, _ = header
+    at = items * layout.ID_BYTES
+    parents = tuple([MessageId(body[one : one + layout.ID_BYTES]) for one in range(0, at, layout.ID_BYTES)])
+    if not flags & layout.EXTRAS:
+        return Extras(root, depth, parents), at
     (due_us, expires_us, only, headers_bytes, key_bytes, idempotency_key_bytes, fingerprint_bytes) = (
         layout.EXTRA_STRUCT.unpack_from(body, at)
     )
@@ -114,9 +94,12 @@ def _extras_in(body: bytes, at: int, limit: int) -> tuple[_Extras, int]:
     idempotency_key_at = key_at + key_bytes
     headers_at = idempotency_key_at + idempotency_key_bytes
     end = headers_at + headers_bytes
-    if end > limit:
+    if end > meta_bytes:
         raise ValueError("texts longer than the meta")
-    extras = _Extras(
+    extras = Extras(
+        root,
+        depth,
+        parents,
         _text_in(body[key_at:idempotency_key_at]),
         _text_in(body[idempotency_key_at:headers_at]),
         body[fingerprint_at:key_at],
@@ -130,17 +113,14 @@ def _extras_in(body: bytes, at: int, limit: int) -> tuple[_Extras, int]:
 
 def published(header: Header, body: bytes, *, content: bool) -> Published:
     """The message of a record of kind ``MESSAGE``."""
-    at = header.items * 16
-    extras = _NO_EXTRAS
-    if header.flags & layout.EXTRAS:
-        extras, at = _extras_in(body, at, header.meta_bytes)
+    extras, at = _extras_in(header, body)
     return _message(header, body, header.sequence, header.time_us, extras, at, content)
 
 
 def _message(
-    header: Header, body: bytes, sequence: int, time_us: int, extras: _Extras, type_at: int, content: bool
+    header: Header, body: bytes, sequence: int, time_us: int, extras: Extras, type_at: int, content: bool
 ) -> Published:
-    _, _, _, flags, _, meta_bytes, _, _, _, _, message_id, root, queue, depth, items, _, _ = header
+    _, _, _, flags, _, meta_bytes, _, _, _, _, message_id, root, queue, depth, _, _, _ = header
     if type_at > meta_bytes:
         raise ValueError("parts longer than the meta")
     return Published(
@@ -152,7 +132,7 @@ def _message(
         depth,
         _SCOPES[flags >> SCOPE_SHIFT & 1],
         _FAILURES[flags >> FAILURE_SHIFT & 3],
-        tuple([MessageId(body[at : at + 16]) for at in range(0, items * 16, 16)]) if items else (),
+        extras.parents,
         extras.key,
         extras.idempotency_key,
         extras.fingerprint,
@@ -169,25 +149,21 @@ def _message(
 
 
 def carried_meta(fact: Carried) -> Meta:
+    """The header's flags that the fact asks for, and what stands before the content."""
     message = fact.message
-    return message_meta(
-        message,
-        b"".join(
-            (
-                layout.CARRIED_STRUCT.pack(message.sequence, message.time_us, len(fact.ended), len(fact.tried)),
-                *[layout.ENDED_STRUCT.pack(subscriber, outcome) for subscriber, outcome in fact.ended],
-                *[layout.TRIED_STRUCT.pack(*tried) for tried in fact.tried],
-            )
-        ),
+    flags, block = extra_meta(Messages.of(message).extras_at(0))
+    flags |= message.parent_failure << FAILURE_SHIFT | message.scope << SCOPE_SHIFT
+    deliveries = (
+        layout.CARRIED_STRUCT.pack(message.sequence, message.time_us, len(fact.ended), len(fact.tried)),
+        *[layout.ENDED_STRUCT.pack(subscriber, outcome) for subscriber, outcome in fact.ended],
+        *[layout.TRIED_STRUCT.pack(*tried) for tried in fact.tried],
     )
+    return Meta(flags, b"".join((block, *deliveries, text(message.content_type))))
 
 
 def carried(header: Header, body: bytes, *, content: bool) -> Carried:
     """The fact of a record of kind ``CARRIED``."""
-    at = header.items * layout.ID_BYTES
-    extras = _NO_EXTRAS
-    if header.flags & layout.EXTRAS:
-        extras, at = _extras_in(body, at, header.meta_bytes)
+    extras, at = _extras_in(header, body)
     sequence, time_us, ended_count, tried_count = layout.CARRIED_STRUCT.unpack_from(body, at)
     ended_at = at + layout.CARRIED_STRUCT.size
     tried_at = ended_at + ended_count * layout.ENDED_STRUCT.size

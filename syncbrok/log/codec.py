@@ -57,16 +57,16 @@ from syncbrok.log.layout import (
     Stretch,
     read_header,
 )
-from syncbrok.log.runs import encode_run
+from syncbrok.log.runs import Records, encode_messages
 from syncbrok.model.facts import (
     Carried,
     Fact,
     FactOrRun,
     FileApplied,
     Gap,
+    Messages,
     Outcomes,
     Published,
-    PublishedRun,
     QueueDeleted,
     QueueSet,
     Rearmed,
@@ -130,7 +130,8 @@ _DECLARED: dict[int, type] = {int(kind): fact for fact, kind in _KIND_OF.items()
 
 
 class Encoded(NamedTuple):
-    """Records one after the other; record ``i`` is ``data[ends[i - 1]:ends[i]]``. ``stretches`` are the plain runs."""
+    """Records one after the other; record ``i`` is ``data[ends[i - 1]:ends[i]]``. ``stretches`` are those of messages
+    without extras."""
 
     data: bytes
     ends: list[int]
@@ -139,95 +140,37 @@ class Encoded(NamedTuple):
 
 def encode(fact: Fact, *, batch: int = 0, synced_through: int = 0, ends_unit: bool = True) -> bytes:
     """One record. Raises ``struct.error`` where a number of the fact does not fit its field: a programmer's error."""
-    flags = UNIT_END if ends_unit else 0
-    if type(fact) is Published:
-        return _message(fact, flags, batch, synced_through)
-    return _other(fact, flags, batch, synced_through)
+    return encode_batch((fact,), batch=batch, synced_through=synced_through, unit_ends=(0,) if ends_unit else ()).data
 
 
 def encode_batch(
     facts: Sequence[FactOrRun], *, batch: int, synced_through: int, unit_ends: Iterable[int] | None = None
 ) -> Encoded:
-    """The records of one write, of a run as many as messages. ``unit_ends``: positions of those that end a unit, None:
-    all of them."""
-    pieces: list[bytes] = []
-    sizes: list[int] = []
-    stretches: list[Stretch] = []
+    """The records of one write. ``unit_ends``: positions of those that end a unit, None: all of them."""
+    records = Records([], [], [])
+    pieces, sizes_bytes, stretches = records
     marks = _marks(facts, unit_ends)
     for fact in facts:
-        at = len(sizes)
-        if isinstance(fact, PublishedRun):
-            records = encode_run(fact, marks[at : at + fact.size], batch, synced_through)
-            pieces += records.pieces
-            sizes += records.sizes_bytes
-            stretches += [] if fact.idempotency_keys else [Stretch(at, fact.sequence, fact.size, fact.queue)]
-            continue
-        encode_one: Any = _message if isinstance(fact, Published) else _other
-        pieces.append(encode_one(fact, marks[at], batch, synced_through))
-        sizes.append(len(pieces[-1]))
-    return Encoded(b"".join(pieces), list(accumulate(sizes)), tuple(stretches))
+        at = len(sizes_bytes)
+        if isinstance(fact, Published):
+            fact = Messages.of(fact)
+        if isinstance(fact, Messages):
+            encode_messages(fact, records, marks[at : at + fact.size], batch, synced_through)
+        else:
+            pieces.append(_other(fact, marks[at], batch, synced_through))
+            sizes_bytes.append(len(pieces[-1]))
+    return Encoded(b"".join(pieces), list(accumulate(sizes_bytes)), tuple(stretches))
 
 
 def _marks(facts: Sequence[FactOrRun], unit_ends: Iterable[int] | None) -> bytearray:
     """A byte for each record: ``UNIT_END`` where a unit ends."""
-    count = sum([fact.size if isinstance(fact, PublishedRun) else 1 for fact in facts])
+    count = sum([fact.size if isinstance(fact, Messages) else 1 for fact in facts])
     if unit_ends is None:
         return bytearray((UNIT_END,)) * count
     marks = bytearray(count)
     for position in unit_ends:
         marks[position] = UNIT_END
     return marks
-
-
-def _message(fact: Published, flags: int, batch: int, synced_through: int) -> bytes:
-    # The hot path of publishing. A message without extras is spared the look into a body of its own.
-    (
-        sequence,
-        time_us,
-        message_id,
-        queue,
-        root,
-        depth,
-        scope,
-        failure,
-        parents,
-        key,
-        idempotency_key,
-        fingerprint,
-        due_us,
-        expires_us,
-        content_type,
-        headers,
-        content,
-        only,
-    ) = fact
-    if key or idempotency_key or headers or due_us or expires_us or only or fingerprint:
-        more, meta = bodies.message_meta(fact)
-        flags |= more
-    else:
-        flags |= failure << FAILURE_SHIFT | scope << SCOPE_SHIFT
-        meta = content_type.encode("utf-8", "surrogatepass")
-        if parents:
-            meta = b"".join(parents) + meta
-    head = HEAD_STRUCT.pack(
-        MAGIC,
-        VERSION,
-        _MESSAGE,
-        flags,
-        len(meta) + len(content),
-        len(meta),
-        sequence,
-        batch,
-        synced_through,
-        time_us,
-        message_id,
-        root,
-        queue,
-        depth,
-        len(parents),
-        crc32c(content, crc32c(meta)),
-    )
-    return b"".join((head, CRC_STRUCT.pack(crc32c(head)), meta, content))
 
 
 def _other(fact: Fact, flags: int, batch: int, synced_through: int) -> bytes:

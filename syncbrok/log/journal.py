@@ -39,7 +39,7 @@ from syncbrok.log.turnstile import Turnstile
 from syncbrok.log.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogFull
-from syncbrok.model.facts import FactOrRun, Published, SegmentOpened, last_sequence
+from syncbrok.model.facts import FactOrRun, Messages, Published, SegmentOpened, last_sequence
 
 __all__ = ["Batch", "Journal", "JournalOptions", "RecoveryReport", "SegmentInfo"]
 
@@ -170,8 +170,8 @@ class Journal:
         encoded = encode_batch(facts, batch=self._prepared, synced_through=synced_through, unit_ends=unit_ends)
         assert last - first == len(encoded.ends) - 1, "sequences follow each other"
         assert unit_ends is None or last - first in unit_ends, "a unit does not reach over batches"
-        singles = {fact.sequence: fact for fact in facts if type(fact) is Published}
-        return Batch(self._prepared, first, last, facts[-1].time_us, *encoded, singles)
+        messages = tuple([fact for fact in facts if type(fact) is Messages])
+        return Batch(self._prepared, first, last, facts[-1].time_us, *encoded, messages)
 
     def write(self, batch: Batch, *, essential: bool = False) -> None:
         """Append a batch whose first sequence is ``next_sequence``. Raises ``LogFull``: nothing was written and its

@@ -1,17 +1,20 @@
 """The bytes of the last batches, so that what was just published is delivered without being read back. Pure."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from threading import Lock
 from typing import NamedTuple
 
 from syncbrok.log.codec import Decoded, decode
 from syncbrok.log.layout import Stretch
 from syncbrok.log.neighbours import plain_neighbours
-from syncbrok.model.facts import Published
+from syncbrok.model.facts import Messages, Published
 
 BYTES_MAX = 16 * 1024 * 1024
 BATCHES_MAX = 65_536
+_UNDECODED_BYTES_MAX = 1024 * 1024
+_FEW = 8
+"""so many neighbours and more are sooner decoded in one pass"""
 
 
 class Batch(NamedTuple):
@@ -25,8 +28,8 @@ class Batch(NamedTuple):
     data: bytes
     ends: list[int]
     stretches: tuple[Stretch, ...] = ()
-    singles: Mapping[int, Published] = {}
-    """messages, by sequence, that are facts of their own: nobody need decode what was encoded a moment ago"""
+    messages: Sequence[Messages] = ()
+    """what of it was handed over as messages: nobody need decode what was encoded a moment ago"""
 
 
 class Recent:
@@ -37,16 +40,17 @@ class Recent:
         self._firsts: list[int] = []
         self._batches: list[Batch] = []
         self._bytes = 0
-        self._singles: tuple[Mapping[int, Published], Mapping[int, Published]] = ({}, {})
-        """of the last batch and of the one before, which may have been written before they are delivered; of no more,
-        since a message takes three times the memory of its record"""
+        self._undecoded: tuple[Sequence[Messages], Sequence[Messages]] = ((), ())
+        """of the last batch and of the one before, which may have been written before they are delivered; of no more
+        and of no large ones, since a message takes three times the memory of its record"""
         self._lock = Lock()
 
     def add(self, batch: Batch) -> None:
-        self._singles = (batch.singles, self._singles[0])
+        messages = batch.messages if len(batch.data) < _UNDECODED_BYTES_MAX else ()
+        self._undecoded = (messages, self._undecoded[0])
         with self._lock:
             self._firsts.append(batch.first)
-            self._batches.append(batch._replace(singles={}))
+            self._batches.append(batch._replace(messages=()))
             self._bytes += len(batch.data)
             if self._bytes > self._bytes_max or len(self._batches) > BATCHES_MAX:
                 self._forget()
@@ -68,19 +72,25 @@ class Recent:
         """As ``message`` for each of these, in ascending order. Those that stand one after the other are decoded in
         one pass, and children of the same parents then share the tuple of them."""
         found: list[Published | None] = []
-        newest, before = self._singles
         while len(found) < len(sequences):
-            at = len(found)
-            sequence = sequences[at]
-            message = newest.get(sequence) or before.get(sequence)
+            sequence, count = sequences[len(found)], _together(sequences, len(found))
+            message = self._as_handed_over(sequence) if count < _FEW else None
             place = None if message is not None else self.find(sequence)
             if place is None:
                 found.append(message)
                 continue
             run: list[Published] = []
-            plain_neighbours(*place, sequence, _together(sequences, at), run, verify=False)
+            plain_neighbours(*place, sequence, count, run, verify=False)
             found += run or (_other_at(*place),)
         return found
+
+    def _as_handed_over(self, sequence: int) -> Published | None:
+        for batch in self._undecoded:
+            for messages in batch:
+                position = sequence - messages.sequence
+                if 0 <= position < len(messages.contents):
+                    return messages.at(position)
+        return None
 
     def find(self, sequence: int) -> tuple[bytes, int] | None:
         """The bytes that hold the record, and where in them it begins; None where it is not here (any more)."""

@@ -1,16 +1,18 @@
-"""A run of messages that are alike -> the bytes of its records, all at once. Pure.
+"""Messages -> the bytes of their records. Pure.
 
-The bytes are those that ``codec`` makes of each message alone (a test holds that). What differs from record to record
-is written into a column of all headers; what is left for each is two checksums. 0.5 us a message, where one after the
-other costs 2.
+Neighbours that have their attributes in common are encoded as columns: what differs from record to record is written
+into an array of all headers, and what is left for each is two checksums; 0.5 us a message, where one after the other
+costs 1.1. The array itself costs as much as ten messages, so fewer are encoded one after the other.
 """
 
 from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
+from syncbrok.log.bodies import extra_meta, text
 from syncbrok.log.layout import (
     CRC_STRUCT,
     EXTRA,
@@ -24,10 +26,12 @@ from syncbrok.log.layout import (
     VERSION,
     Buffer,
     Kind,
+    Stretch,
 )
-from syncbrok.model.facts import PublishedRun
+from syncbrok.model.facts import Attributes, Extras, Keyed, Messages
 
 _MESSAGE: Final = int(Kind.MESSAGE)
+_MANY: Final = 12
 
 
 class Records(NamedTuple):
@@ -35,49 +39,141 @@ class Records(NamedTuple):
 
     pieces: list[bytes]
     sizes_bytes: list[int]
+    stretches: list[Stretch]
+    """of messages without extras, where there are many; positions are those of records"""
 
 
-def encode_run(run: PublishedRun, unit_ends: Buffer, batch: int, synced_through: int) -> Records:
-    """``unit_ends``: a byte for each message, 1 for those that end a client's unit (``UNIT_END``), else 0."""
-    count, contents = run.size, run.contents
-    assert len(unit_ends) == len(contents) == count, "a run is written with its contents"
-    metas = _keyed_metas(run) if run.idempotency_keys else None
+def encode_messages(messages: Messages, records: Records, unit_ends: Buffer, batch: int, synced_through: int) -> None:
+    """Add their records to ``records``. ``unit_ends``: a byte for each message, 1 for those that end a client's unit
+    (``UNIT_END``), else 0."""
+    first, time_us, ids, stretches, contents, extras, keyed = messages
+    assert 16 * len(contents) == len(ids), "messages are written with their contents"
+    pieces, sizes_bytes, _ = records
+    start, last_type, shared, shared_crc = 0, "", b"", 0
+    for end, attributes in stretches:
+        if end - start >= _MANY:
+            _as_columns(messages, start, end, attributes, records, unit_ends, batch, synced_through)
+            start = end
+            continue
+        queue, scope, failure, content_type = attributes
+        if content_type is not last_type:
+            last_type, shared = content_type, text(content_type)
+            shared_crc = crc32c(shared)
+        alike = failure << FAILURE_SHIFT | scope << SCOPE_SHIFT
+        for at in range(start, end):
+            content, sequence = contents[at], first + at
+            flags, meta, meta_crc, root, depth, items = alike | unit_ends[at], shared, shared_crc, sequence, 0, 0
+            more = extras.get(at) if keyed is None else messages.extras_at(at)
+            if more is not None:
+                root, depth, items = more.root, more.depth, len(more.parents)
+                more_flags, block = extra_meta(more)
+                flags |= more_flags
+                meta = block + shared
+                meta_crc = crc32c(meta)
+            head = HEAD_STRUCT.pack(
+                MAGIC,
+                VERSION,
+                _MESSAGE,
+                flags,
+                len(meta) + len(content),
+                len(meta),
+                sequence,
+                batch,
+                synced_through,
+                time_us,
+                ids[16 * at : 16 * at + 16],
+                root,
+                queue,
+                depth,
+                items,
+                crc32c(content, meta_crc),
+            )
+            pieces.append(b"".join((head, CRC_STRUCT.pack(crc32c(head)), meta, content)))
+            sizes_bytes.append(len(pieces[-1]))
+        start = end
+
+
+def _as_columns(
+    messages: Messages,
+    start: int,
+    end: int,
+    attributes: Attributes,
+    records: Records,
+    unit_ends: Buffer,
+    batch: int,
+    synced_through: int,
+) -> None:
+    first, count, contents = messages.sequence + start, end - start, messages.contents
+    if count < len(contents):
+        contents = contents[start:end]
+    queue, scope, failure, content_type = attributes
+    written = text(content_type)
+    extras = {at - start: messages.extras[at] for at in range(start, end) if at in messages.extras}
+    metas = _metas(messages.keyed, extras, start, end, written)
     # What all have in common stands behind each header already.
-    shared = run.content_type.encode("utf-8", "surrogatepass") if metas is None else b""
-    flags = run.parent_failure << FAILURE_SHIFT | run.scope << SCOPE_SHIFT
-    if metas is not None:
-        flags |= HAS_IDEMPOTENCY
+    shared = written if metas is None else b""
+    flags = failure << FAILURE_SHIFT | scope << SCOPE_SHIFT
     alike = HEAD_STRUCT.pack(
-        MAGIC, VERSION, _MESSAGE, flags, 0, 0, 0, batch, synced_through, run.time_us, b"", 0, run.queue, 0, 0, 0
+        MAGIC, VERSION, _MESSAGE, flags, 0, 0, 0, batch, synced_through, messages.time_us, b"", 0, queue, 0, 0, 0
     )
     before_bytes = HEADER_BYTES + len(shared)
     raw = bytearray((alike + bytes(CRC_STRUCT.size) + shared) * count)
     heads = np.ndarray(count, HEADER, raw, strides=(before_bytes,))
-    meta_sizes = len(shared) if metas is None else np.fromiter(map(len, metas), np.int64, count)
+    meta_sizes = len(shared) if metas is None else np.fromiter(map(len, metas.data), np.int64, count)
     sizes = np.fromiter(map(len, contents), np.int64, count) + meta_sizes
-    heads["flags"] |= np.frombuffer(unit_ends, np.uint8)
+    heads["flags"] |= np.frombuffer(unit_ends, np.uint8)[start:end]
     heads["meta_bytes"] = meta_sizes
     heads["body_bytes"] = sizes
-    heads["sequence"] = heads["root"] = np.arange(run.sequence, run.sequence + count, dtype=np.uint64)
-    heads["id"] = np.frombuffer(run.ids, "V16")
-    heads["body_crc"] = list(map(crc32c, contents, repeat(crc32c(shared)) if metas is None else map(crc32c, metas)))
+    heads["sequence"] = heads["root"] = np.arange(first, first + count, dtype=np.uint64)
+    heads["id"] = np.frombuffer(messages.ids, "V16")[start:end]
+    if metas is not None:
+        heads["flags"] |= metas.flags
+    if extras:
+        places, others = list(extras), extras.values()
+        heads["root"][places] = [more.root for more in others]
+        heads["depth"][places] = [more.depth for more in others]
+        heads["items"][places] = [len(more.parents) for more in others]
+    meta_crcs = repeat(crc32c(shared)) if metas is None else map(crc32c, metas.data)
+    heads["body_crc"] = list(map(crc32c, contents, meta_crcs))
     checked = np.ndarray(count, f"V{HEAD_STRUCT.size}", raw, strides=(before_bytes,))
     heads["header_crc"] = list(map(crc32c, checked.tolist()))
     columns = [np.ndarray(count, f"V{before_bytes}", raw).tolist(), contents]
-    if metas is not None:
-        columns.insert(1, metas)
+    if metas is None:
+        records.stretches.append(Stretch(len(records.sizes_bytes), first, count, queue))
+    else:
+        columns.insert(1, metas.data)
     pieces = [b""] * (len(columns) * count)
     for at, column in enumerate(columns):
         pieces[at :: len(columns)] = column
-    return Records(pieces, (sizes + HEADER_BYTES).tolist())
+    records.pieces.extend(pieces)
+    records.sizes_bytes.extend((sizes + HEADER_BYTES).tolist())
 
 
-def _keyed_metas(run: PublishedRun) -> list[bytes]:
-    """What stands between header and content: the extras, of which these have key and fingerprint, and the type."""
-    keys = [key.encode("utf-8", "surrogatepass") for key in run.idempotency_keys]
-    blocks = np.zeros(run.size, EXTRA)
+class _Metas(NamedTuple):
+    """What stands between header and content of each, and the flags that say so."""
+
+    data: list[bytes]
+    flags: "npt.NDArray[np.uint16] | int"
+
+
+def _metas(keyed: Keyed | None, extras: dict[int, Extras], start: int, end: int, written_type: bytes) -> _Metas | None:
+    """None where it is the content type alone for all of them."""
+    if keyed is not None:
+        return _Metas(_keyed_metas(keyed, start, end, written_type), HAS_IDEMPOTENCY)
+    if not extras:
+        return None
+    data, flags = [written_type] * (end - start), [0] * (end - start)
+    for at, more in extras.items():
+        flags[at], block = extra_meta(more)
+        data[at] = block + written_type
+    return _Metas(data, np.array(flags, np.uint16))
+
+
+def _keyed_metas(keyed: Keyed, start: int, end: int, written_type: bytes) -> list[bytes]:
+    """The extras, of which these have key and fingerprint, and the type."""
+    keys, fingerprints = list(map(text, keyed.keys[start:end])), keyed.fingerprints[start:end]
+    blocks = np.zeros(len(keys), EXTRA)
     blocks["idempotency_key_bytes"] = list(map(len, keys))
-    blocks["fingerprint_bytes"] = list(map(len, run.fingerprints))
-    content_type = run.content_type.encode("utf-8", "surrogatepass")
-    columns = (blocks.view(f"V{EXTRA.itemsize}").tolist(), run.fingerprints, keys, repeat(content_type, run.size))
+    blocks["fingerprint_bytes"] = list(map(len, fingerprints))
+    columns = (blocks.view(f"V{EXTRA.itemsize}").tolist(), fingerprints, keys, repeat(written_type, len(keys)))
     return list(map(b"".join, zip(*columns, strict=True)))

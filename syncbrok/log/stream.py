@@ -25,7 +25,7 @@ from syncbrok.log.layout import (
     Buffer,
 )
 from syncbrok.log.neighbours import content_type
-from syncbrok.model.facts import Fact, FactOrRun, Published, PublishedRun
+from syncbrok.model.facts import Attributes, Fact, FactOrRun, Messages, Published
 from syncbrok.model.limits import offsets_every
 from syncbrok.model.message import ParentFailure, Scope
 
@@ -140,18 +140,13 @@ def _runs(heads: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.bool_], npt.NDArr
     return plain, breaks
 
 
-def _run(heads: npt.NDArray[np.void]) -> PublishedRun:
+def _run(heads: npt.NDArray[np.void]) -> Messages:
     first, last = heads[0], heads[-1]
     flags = int(first["flags"])
-    return PublishedRun(
-        int(first["sequence"]),
-        int(last["time_us"]),
-        heads["id"].tobytes(),
-        int(first["queue"]),
-        _SCOPES[flags >> SCOPE_SHIFT & 1],
-        _FAILURES[flags >> FAILURE_SHIFT & 3],
-        "",
+    attributes = Attributes(
+        int(first["queue"]), _SCOPES[flags >> SCOPE_SHIFT & 1], _FAILURES[flags >> FAILURE_SHIFT & 3], ""
     )
+    return Messages(int(first["sequence"]), int(last["time_us"]), heads["id"].tobytes(), ((len(heads), attributes),))
 
 
 def _fact(record: bytes, offset: int) -> Fact | Corrupt:

@@ -4,8 +4,10 @@ The same facts drive live traffic and recovery: whoever keeps state has an ``app
 changes it. Sequences number all facts of a log from 1, without gaps; times are Unix microseconds.
 """
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
@@ -146,14 +148,45 @@ class Published(NamedTuple):
     """number of the one subscriber it is for (a test message), 0 for all"""
 
 
-class PublishedRun(NamedTuple):
-    """Messages accepted one after the other at one time, as columns: nothing tells them apart but id, content and the
-    idempotency key, which all of them have or none. Else they are plain: no parents, no key to order by, no times of
-    their own, no headers, for every subscriber; root and depth are those of a message without parents.
+class Attributes(NamedTuple):
+    """What messages that stand together have in common. ``content_type`` is ``""`` where it was not read."""
 
-    A run is no record. It stands for as many ``Published`` facts in memory, from acceptance until it is applied, and
-    is written as their records, byte for byte; who reads the log meets those. ``contents`` is empty where only facts
-    are read. Whoever applies facts gives a run the meaning of its messages, one at a time and in order.
+    queue: int
+    scope: Scope
+    parent_failure: ParentFailure
+    content_type: str
+
+
+class Extras(NamedTuple):
+    """What few messages have; the fields are those of ``Published``."""
+
+    root: int
+    depth: int = 0
+    parents: tuple[MessageId, ...] = ()
+    key: str = ""
+    idempotency_key: str = ""
+    fingerprint: bytes = b""
+    due_us: int = 0
+    expires_us: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
+    only: int = 0
+
+
+class Keyed(NamedTuple):
+    """The idempotency keys of messages that have one each, and what goes with them, as columns."""
+
+    keys: Sequence[str]
+    fingerprints: Sequence[bytes]
+    hashes: Sequence[int]
+    """of queue and key, as whoever looks for them later wants them: made once, at acceptance"""
+
+
+class Messages(NamedTuple):
+    """Messages accepted one after the other at one time, as columns; one message is a batch of one.
+
+    They are no record. They stand for as many ``Published`` facts in memory, from acceptance until they are applied,
+    and are written as their records; ``messages`` and ``at`` show them as those. Whoever applies facts gives them the
+    meaning of their messages, one at a time and in order.
     """
 
     sequence: int
@@ -161,16 +194,14 @@ class PublishedRun(NamedTuple):
     time_us: int
     ids: bytes
     """16 bytes a message; how many there are follows from it"""
-    queue: int
-    scope: Scope
-    parent_failure: ParentFailure
-    content_type: str
+    stretches: Sequence[tuple[int, Attributes]]
+    """neighbours that have their attributes in common: the position at which they end, and those"""
     contents: Sequence[bytes] = ()
-    idempotency_keys: Sequence[str] = ()
-    """one for each message, or none at all; so too the next two"""
-    fingerprints: Sequence[bytes] = ()
-    key_hashes: Sequence[int] = ()
-    """of queue and idempotency key, as whoever looks for them later wants them: made once, at acceptance"""
+    """empty where only facts are read"""
+    extras: Mapping[int, Extras] = {}
+    """by position, of those that have any; one without has no parents, so it is its own root, at depth 0"""
+    keyed: Keyed | None = None
+    """where each has an idempotency key, and no message anything else"""
 
     @property
     def size(self) -> int:
@@ -182,29 +213,82 @@ class PublishedRun(NamedTuple):
         """Sequence of the last message."""
         return self.sequence + len(self.ids) // 16 - 1
 
+    def extras_at(self, position: int) -> Extras:
+        """What the message there has besides its attributes."""
+        extras = self.extras.get(position)
+        if extras is None:
+            extras = Extras(self.sequence + position)
+            if self.keyed is not None:
+                keys, fingerprints, _ = self.keyed
+                extras = extras._replace(idempotency_key=keys[position], fingerprint=fingerprints[position])
+        return extras
+
+    def attributes_at(self, position: int) -> Attributes:
+        """Of the message there."""
+        return self.stretches[bisect_right(self.stretches, position, key=_END)][1]
+
+    def at(self, position: int) -> Published:
+        """The message there, as a fact of its own."""
+        return self._view(position, self.attributes_at(position))
+
     def messages(self) -> Iterator[Published]:
         """Each message as a fact of its own."""
-        for at in range(self.size):
-            sequence = self.sequence + at
-            yield Published(
-                sequence,
+        start = 0
+        for end, attributes in self.stretches:
+            for position in range(start, end):
+                yield self._view(position, attributes)
+            start = end
+
+    def parts(self, most: int) -> Iterator["Messages"]:
+        """The same in pieces of at most ``most``, for those that must be looked at one by one."""
+        assert self.keyed is None, "those are alike"
+        for start in range(0, self.size, most):
+            end = min(start + most, self.size)
+            among = slice(bisect_right(self.stretches, start, key=_END), bisect_left(self.stretches, end, key=_END) + 1)
+            yield Messages(
+                self.sequence + start,
                 self.time_us,
-                MessageId(self.ids[16 * at : 16 * at + 16]),
-                self.queue,
-                sequence,
-                0,
-                self.scope,
-                self.parent_failure,
-                (),
-                "",
-                self.idempotency_keys[at] if self.idempotency_keys else "",
-                self.fingerprints[at] if self.fingerprints else b"",
-                0,
-                0,
-                self.content_type,
-                (),
-                self.contents[at] if self.contents else b"",
+                self.ids[16 * start : 16 * end],
+                [(min(stop, end) - start, attributes) for stop, attributes in self.stretches[among]],
+                self.contents[start:end],
+                {at - start: self.extras[at] for at in range(start, end) if at in self.extras},
             )
+
+    def _view(self, position: int, attributes: Attributes) -> Published:
+        # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
+        first, time_us, ids, _, contents, extras, keyed = self
+        queue, scope, parent_failure, content_type = attributes
+        sequence, id_ = first + position, ids[16 * position : 16 * position + 16]
+        content = contents[position] if contents else b""
+        if keyed is None and position not in extras:
+            placed = (sequence, time_us, id_, queue, sequence, 0, scope, parent_failure)
+            return tuple.__new__(Published, (*placed, (), "", "", b"", 0, 0, content_type, (), content, 0))
+        root, depth, *more, headers, only = self.extras_at(position)
+        placed = (sequence, time_us, id_, queue, root, depth, scope, parent_failure)
+        return tuple.__new__(Published, (*placed, *more, content_type, headers, content, only))
+
+    @classmethod
+    def of(cls, message: Published) -> "Messages":
+        """One message, as a batch of one."""
+        extras = Extras(
+            message.root,
+            message.depth,
+            message.parents,
+            message.key,
+            message.idempotency_key,
+            message.fingerprint,
+            message.due_us,
+            message.expires_us,
+            message.headers,
+            message.only,
+        )
+        attributes = Attributes(message.queue, message.scope, message.parent_failure, message.content_type)
+        sparse = {} if extras == (message.sequence, *_BARE) else {0: extras}
+        return cls(message.sequence, message.time_us, message.id, ((1, attributes),), (message.content,), sparse)
+
+
+_END: Final = itemgetter(0)
+_BARE: Final = Extras(0)[1:]
 
 
 class Row(NamedTuple):
@@ -336,10 +420,10 @@ Fact = (
     | Gap
 )
 
-FactOrRun = Fact | PublishedRun
+FactOrRun = Fact | Messages
 """What is drafted, written and applied."""
 
 
 def last_sequence(fact: FactOrRun) -> int:
-    """Of the fact, or of the last message of a run."""
-    return fact.last if isinstance(fact, PublishedRun) else fact.sequence
+    """Of the fact, or of the last of the messages."""
+    return fact.last if isinstance(fact, Messages) else fact.sequence

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed, TooLarge
-from syncbrok.model.facts import Published
+from syncbrok.model.facts import Attributes, Extras, Published
 from syncbrok.model.message import Message, Queue
 from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of
 from syncbrok.space.channels import Accepted, Publish
@@ -63,14 +63,58 @@ _new: Final[Callable[..., Any]] = tuple.__new__
 """makes a named tuple from its fields in order, in a third of the time"""
 
 
+class _Fresh:
+    """New messages on their way into the draft, as columns of ``Messages``. ``only``: number of the one subscriber they
+    are for."""
+
+    __slots__ = ("_attributes", "_draft", "_only", "_queue", "_starts", "contents", "extras")
+
+    def __init__(self, queue: Queue, draft: Draft, only: int) -> None:
+        self._queue = queue
+        self._draft = draft
+        self._only = only
+        self._starts: list[int] = []
+        self._attributes: list[Attributes] = []
+        self.contents: list[bytes] = []
+        self.extras: dict[int, Extras] = {}
+
+    def add(
+        self, message: Message, parents: tuple[MessageId, ...] = (), below: Place | None = None, print_: bytes = b""
+    ) -> None:
+        """``below``: its place, where it has parents. What the queue says is frozen now (RULES 3)."""
+        content, content_type, _, key, idempotency_key, failure, due_us, delay_us, expires_us, headers = message
+        at, draft, only = len(self.contents), self._draft, self._only
+        if delay_us:  # counted from acceptance (RULES 7), by the wall clock (RULES 25)
+            due_us = max(due_us, draft.now_us + delay_us)
+        if parents or key or idempotency_key or due_us or expires_us or headers or only:
+            root, depth = below or (draft.sequence + at, 0)
+            fields = (root, depth, parents, key, idempotency_key, print_, due_us, expires_us, headers, only)
+            self.extras[at] = _new(Extras, fields)
+        if failure is None:
+            failure = self._queue.settings.parent_failure
+        last = self._attributes[-1] if at else None
+        if last is None or last.content_type != content_type or last.parent_failure is not failure:
+            self._starts.append(at)
+            self._attributes.append(Attributes(self._queue.number, self._queue.settings.scope, failure, content_type))
+        self.contents.append(content)
+
+    def put(self) -> None:
+        """Into the draft, as one unit."""
+        stretches = zip((*self._starts[1:], len(self.contents)), self._attributes, strict=True)
+        self._draft.publish(stretches, self.contents, self.extras)
+
+
 class _Unit:
     """One unit while it is being decided: what came of each line so far, and what must be read."""
 
-    __slots__ = ("below", "fresh", "ids", "keys", "known", "known_lines", "messages", "parents", "wanted_keys",
-                 "wanted_messages")  # fmt: skip
+    __slots__ = ("below", "fresh", "ids", "keys", "known", "known_lines", "messages", "new_ids", "parents",
+                 "wanted_keys", "wanted_messages")  # fmt: skip
 
-    def __init__(self, messages: tuple[Message, ...]) -> None:
+    def __init__(self, messages: tuple[Message, ...], new_ids: list[MessageId], fresh: _Fresh) -> None:
         self.messages = messages
+        self.new_ids = new_ids
+        """of new lines, in their order"""
+        self.fresh = fresh
         self.ids: list[MessageId] = []
         self.known_lines: dict[int, int] = {}
         self.parents: dict[int, tuple[MessageId, ...]] = {}
@@ -78,7 +122,6 @@ class _Unit:
         """places of parents, which lines often have in common"""
         self.below: tuple[tuple[MessageId, ...], Place] = ((), Place(0, 0))
         """the last line's parents, which the next one often has as well, and the place below them"""
-        self.fresh: list[Published] = []
         self.keys: dict[str, First] = {}
         self.wanted_messages: set[int] = set()
         self.wanted_keys: set[OldKey] = set()
@@ -133,17 +176,17 @@ class Acceptor:
         queue = self._queue(unit.queue)
         first = draft.sequence
         ids = draft.ids.take(first, len(unit.messages))
-        work = _Unit(unit.messages)
+        work = _Unit(unit.messages, ids, _Fresh(queue, draft, only))
         for message in unit.messages:
-            self._decide(message, queue, work, draft, ids, found or _nothing, only)
+            self._decide(message, queue, work, draft, found or _nothing)
             yield
         if work.wanted_messages or work.wanted_keys:
             since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
             return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
-        if work.fresh:
+        if work.fresh.contents:
             for key, owner in work.keys.items():
                 draft.keys[queue.number, key] = owner
-            _put(draft, work.fresh)
+            work.fresh.put()
         return Accepted(first, b"".join(work.ids), self._sync, work.known_lines, work.parents)
 
     def _queue(self, name: QueueName) -> Queue:
@@ -153,52 +196,12 @@ class Acceptor:
         return queue
 
     def _plain(self, messages: tuple[Message, ...], queue: Queue, draft: Draft, only: int) -> Accepted:
-        """Units without parents and keys, by far the most: nothing to look at, so no line costs a call of its own."""
-        count, first = len(messages), draft.sequence
-        time_us, number, settings = draft.time_us, queue.number, queue.settings
-        scope, failure = settings.scope, settings.parent_failure
-        ids = draft.ids.joined(first, count)
-        sequence = first
-        at = 0
-        size_bytes = 0
-        fresh = []
+        """Units without parents and keys, by far the most: there is nothing to look at."""
+        first, fresh = draft.sequence, _Fresh(queue, draft, only)
         for message in messages:
-            content, content_type, _, key, _, own_failure, due_us, delay_us, expires_us, headers = message
-            if delay_us:
-                due_us = max(due_us, draft.now_us + delay_us)
-            if own_failure is None:
-                own_failure = failure
-            fresh.append(
-                _new(
-                    Published,
-                    (
-                        sequence,
-                        time_us,
-                        ids[at : at + 16],
-                        number,
-                        sequence,
-                        0,
-                        scope,
-                        own_failure,
-                        (),
-                        key,
-                        "",
-                        b"",
-                        due_us,
-                        expires_us,
-                        content_type,
-                        headers,
-                        content,
-                        only,
-                    ),
-                )
-            )
-            sequence += 1
-            at += 16
-            size_bytes += len(content)
-        draft.extend(fresh)
-        draft.size_bytes += size_bytes
-        return Accepted(first, ids, self._sync)
+            fresh.add(message)
+        fresh.put()
+        return Accepted(first, draft.ids.joined(first, len(messages)), self._sync)
 
     def _decide(
         self,
@@ -206,9 +209,7 @@ class Acceptor:
         queue: Queue,
         work: _Unit,
         draft: Draft,
-        ids: list[MessageId],
         found: Found,
-        only: int,
     ) -> None:
         """One line: a known message, a new one, or something to be read."""
         position = len(work.ids)
@@ -225,11 +226,11 @@ class Acceptor:
                 work.known_lines[position] = first.sequence
                 work.ids.append(first.id)
                 return
-        sequence = draft.sequence + len(work.fresh)
-        id_ = ids[len(work.fresh)]
+        new = len(work.fresh.contents)
+        sequence, id_ = draft.sequence + new, work.new_ids[new]
         place = self._place_below(sequence, parents, work, draft, found, position)
         work.ids.append(id_)
-        work.fresh.append(_published(message, queue, draft, sequence, id_, parents, place, print_, only))
+        work.fresh.add(message, parents, place, print_)
         if message.idempotency_key:
             work.keys[message.idempotency_key] = First(print_, id_, sequence)
 
@@ -321,8 +322,9 @@ class Acceptor:
             return place
         if sequence >= draft.first:  # not durable yet: a line of this unit, or never issued
             own = sequence - draft.sequence
-            if 0 <= own < len(work.fresh) and work.fresh[own].id == parent:
-                return Place(work.fresh[own].root, work.fresh[own].depth)
+            if 0 <= own < len(work.fresh.contents) and work.new_ids[own] == parent:
+                extras = work.fresh.extras.get(own)
+                return Place(sequence, 0) if extras is None else Place(extras.root, extras.depth)
             raise unknown_parent(parent, position)
         message = self._message(sequence, work, found)
         if message is not None and message.id == parent:
@@ -335,49 +337,6 @@ class Acceptor:
         if (sequence in found.dropped or sequence in found.lost) and issued_by(parent, self._id_key):
             return Place(sequence, 0)  # complete, or known to have ended badly (RULES 2); what was above it is gone
         raise unknown_parent(parent, position)
-
-
-def _put(draft: Draft, fresh: list[Published]) -> None:
-    draft.extend(fresh)
-    draft.size_bytes += sum([len(message.content) for message in fresh])
-
-
-def _published(
-    message: Message,
-    queue: Queue,
-    draft: Draft,
-    sequence: int,
-    id_: MessageId,
-    parents: tuple[MessageId, ...],
-    place: Place,
-    print_: bytes,
-    only: int,
-) -> Published:
-    due_us = message.due_us
-    if message.delay_us:  # counted from acceptance (RULES 7), by the wall clock (RULES 25)
-        due_us = max(due_us, draft.now_us + message.delay_us)
-    settings = queue.settings
-    failure = settings.parent_failure if message.parent_failure is None else message.parent_failure
-    return Published(
-        sequence,
-        draft.time_us,
-        id_,
-        queue.number,
-        place.root,
-        place.depth,
-        settings.scope,  # frozen now, like the policy (RULES 3)
-        failure,
-        parents,
-        message.key,
-        message.idempotency_key,
-        print_,
-        due_us,
-        message.expires_us,
-        message.content_type,
-        message.headers,
-        message.content,
-        only,
-    )
 
 
 def _comparable(message: Message, work: _Unit, position: int) -> list[MessageId | int]:

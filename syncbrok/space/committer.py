@@ -23,7 +23,7 @@ from typing import Any, Final
 from syncbrok.log.journal import Journal
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
-from syncbrok.model.facts import Outcomes, Reason, Row, SegmentOpened
+from syncbrok.model.facts import FactOrRun, Messages, Outcomes, Reason, Row, SegmentOpened
 from syncbrok.space.channel import (
     BoundedChannel,
     CommitterStatistics,
@@ -50,7 +50,7 @@ _slice_s: Final = 0.005
 """after so long with one large unit the loop has its turn"""
 _prepared_at_once: Final = 1_024
 _applied_at_once: Final = 128
-"""facts, with the parents that a message may have a few milliseconds at most"""
+"""by weight, with the parents that a message may have a few milliseconds at most"""
 _mark_s: Final = 1.1 * limits.watermark_every_s  # by then the watermark is due
 _room_every_s: Final = 0.25
 _REASON: Final = itemgetter(Row._fields.index("reason"))
@@ -220,7 +220,7 @@ class Committer:
         self._busy = True
         written = partial(self._guarded, self._written, draft, time.perf_counter())
         draft.synced = self._is_lazy and draft.opens_gates()
-        if len(draft.facts) > _prepared_at_once:  # its encoding, too, is for the thread
+        if sum(map(_weight, draft.facts)) > _prepared_at_once:  # its encoding, too, is for the thread
             self._writer.submit(partial(self._prepare_and_write, draft), written)
             return
         batch = self._journal.prepare(draft.facts, draft.unit_ends)
@@ -262,16 +262,16 @@ class Committer:
         """Its facts from the position ``done`` on, in slices: what is durable takes effect in log order, and what of it
         has not yet is not acknowledged."""
         facts = draft.facts
-        if len(facts) <= _applied_at_once:
-            self._followers.apply(facts)
-        else:
-            has_time = _slice()
-            while done < len(facts):
-                if not has_time():
-                    self._later(self._apply, draft, done)
-                    return
-                self._followers.apply(facts[done : done + _applied_at_once])
-                done += _applied_at_once
+        has_time = _slice()
+        while done < len(facts):
+            if not has_time():
+                self._later(self._apply, draft, done)
+                return
+            begin, weight = done, 0
+            while done < len(facts) and weight < _applied_at_once:
+                weight += _weight(facts[done])
+                done += 1
+            self._followers.apply(facts[begin:done])
         self._busy = False
         self._rows.written(draft.rows, draft.facts, opened=draft.synced)
         for follow in draft.after:
@@ -450,6 +450,11 @@ class Committer:
     def _linger_over(self) -> None:
         self._rows.hurry = True
         self.wake()
+
+
+def _weight(fact: FactOrRun) -> int:
+    """How much of it is looked at one by one."""
+    return max(len(fact.stretches), len(fact.extras)) if isinstance(fact, Messages) else 1
 
 
 def _slice() -> Callable[[], bool]:

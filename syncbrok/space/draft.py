@@ -5,30 +5,31 @@ so the first one ``touch``es the queue, and whatever else concerns it waits for 
 """
 
 import logging
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import GeneratorType
 from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.model.errors import BrokerFault, SyncbrokError
 from syncbrok.model.facts import (
+    Attributes,
+    Extras,
     Fact,
     FactOrRun,
+    Keyed,
+    Messages,
     Outcomes,
-    Published,
-    PublishedRun,
     Row,
     SegmentOpened,
     last_sequence,
 )
-from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import MessageId
 from syncbrok.space.channel import Waiting
 from syncbrok.space.identity import Identities
 
 _log = logging.getLogger(__name__)
 
-RUN_MIN: Final = 8
-"""fewer messages cost less as facts of their own"""
+_TOGETHER: Final = 128
+"""so many messages that are looked at one by one are applied without a look at other work"""
 
 
 class Later(Exception):
@@ -50,23 +51,6 @@ class First(NamedTuple):
     sequence: int
 
 
-class Alike(NamedTuple):
-    """What the messages of a run have in common."""
-
-    queue: int
-    scope: Scope
-    parent_failure: ParentFailure
-    content_type: str
-
-
-class Keyed(NamedTuple):
-    """The idempotency keys of a run, one for each message, and what goes with them."""
-
-    keys: Sequence[str]
-    fingerprints: Sequence[bytes]
-    hashes: Sequence[int]
-
-
 Step = Callable[["Draft", Waiting], Any]
 """Puts the facts of an item into the draft and returns its receipt's result, or ``ELSEWHERE``. Raises ``ClientFault``
 or ``BrokerFault`` having changed nothing, or ``Later``."""
@@ -80,13 +64,13 @@ def run_step(draft: "Draft", waiting: Waiting) -> Any:
 class Draft:
     """Sequences are given out in order from ``sequence``; all facts of a batch have one time.
 
-    Neighbouring units of plain messages that are alike become one run, each still a unit of its own: so many single
+    Units of messages that follow each other become one ``Messages``, each still a unit of its own: so many single
     publishes cost the rest of the way what a batch does.
     """
 
-    __slots__ = ("_alike", "_contents", "after", "before", "essential", "facts", "first", "ids", "keys", "later",
-                 "now_us", "rows", "sequence", "settled", "size_bytes", "slow", "synced", "time_us", "touched", "undo",
-                 "unit_ends", "urgent")  # fmt: skip
+    __slots__ = ("_contents", "_extras", "_stretches", "after", "before", "essential", "facts", "first", "ids", "keys",
+                 "later", "now_us", "rows", "sequence", "settled", "size_bytes", "slow", "synced", "time_us", "touched",
+                 "undo", "unit_ends", "urgent")  # fmt: skip
 
     def __init__(
         self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1, now_us: int | None = None
@@ -98,9 +82,10 @@ class Draft:
         self.now_us = time_us if now_us is None else now_us
         self.ids = Identities(time_us // 1_000, id_key, messages)
         self.facts: list[FactOrRun] = []
-        """in order; a run that still grows stands in here once it has ended, with ``close`` at the latest"""
-        self._alike: Alike | None = None
-        self._contents: list[bytes] = []  # of the run that still grows
+        """in order; messages stand in here once no more follow them, with ``close`` at the latest"""
+        self._contents: list[bytes] = []  # of messages that may be followed by more
+        self._stretches: list[tuple[int, Attributes]] = []
+        self._extras: dict[int, Extras] = {}
         self.unit_ends: list[int] = []
         """positions of the records that end a unit"""
         self.rows = 0
@@ -135,80 +120,68 @@ class Draft:
     def add(self, *facts: Fact) -> None:
         """One unit: recovery keeps all of them or none. They bear the sequences from ``sequence`` on."""
         assert facts[0].sequence == self.sequence
-        self.extend(facts)
-
-    def extend(self, facts: Collection[Fact]) -> None:
-        """As ``add``, for many."""
-        self._end_run()
+        self._end_messages(None)
         self.facts.extend(facts)
         self.sequence += len(facts)
         self.unit_ends.append(self.records - 1)
 
-    def add_singles(self, messages: Sequence[Published]) -> None:
-        """As ``add``, for messages that are units of their own."""
-        if messages:
-            before = self.records
-            self._end_run()
-            self.facts.extend(messages)
-            self.sequence += len(messages)
-            self.unit_ends.extend(range(before, self.records))
-
-    def add_plain(self, alike: Alike, contents: Sequence[bytes], *, one_unit: bool) -> None:
-        """Plain messages, as one unit or each as its own. They bear the sequences from ``sequence`` on and the ids
-        that ``ids`` gives for those."""
-        if alike != self._alike:
-            self._end_run()
-        self._alike = alike
+    def publish(
+        self,
+        stretches: Iterable[tuple[int, Attributes]],
+        contents: Sequence[bytes],
+        extras: Mapping[int, Extras] = {},
+        keyed: Keyed | None = None,
+        *,
+        one_unit: bool = True,
+    ) -> None:
+        """Messages, as one unit or each as its own; the columns are those of ``Messages``. They bear the sequences from
+        ``sequence`` on and the ids that ``ids`` gives for those."""
+        if keyed is not None:
+            self._end_messages(None)
+        before, begin, known = self.records, len(self._contents), self._stretches
         self._contents += contents
-        before = self.records
+        for end, attributes in stretches:
+            if known and known[-1][1] == attributes:
+                known.pop()
+            known.append((begin + end, attributes))
+        for position, more in extras.items():
+            self._extras[begin + position] = more
         self.sequence += len(contents)
+        self.size_bytes += sum(map(len, contents))
         if one_unit:
             self.unit_ends.append(self.records - 1)
         else:
             self.unit_ends.extend(range(before, self.records))
-
-    def add_keyed(self, alike: Alike, contents: Sequence[bytes], keys: Keyed) -> None:
-        """As ``add_plain`` for one unit of messages that have an idempotency key each."""
-        self._end_run()
-        facts, first = self.facts, self.sequence
-        run = PublishedRun(first, self.time_us, self.ids.joined(first, len(contents)), *alike, contents, *keys)
-        if len(contents) < RUN_MIN:
-            facts.extend(run.messages())
-        else:
-            facts.append(run)
-        self.sequence += len(contents)
-        self.unit_ends.append(self.records - 1)
+        if keyed is not None:
+            self._end_messages(keyed)
 
     def close(self) -> None:
         """Nothing more comes: ``facts`` has all of it."""
-        self._end_run()
+        self._end_messages(None)
         assert not self.facts or last_sequence(self.facts[-1]) == self.sequence - 1, "facts stand in order"
 
-    def _end_run(self) -> None:
-        contents, alike = self._contents, self._alike
+    def _end_messages(self, keyed: Keyed | None) -> None:
+        contents = self._contents
         if not contents:
             return
-        assert alike is not None
         first = self.sequence - len(contents)
         ids = self.ids.joined(first, len(contents))
-        run = PublishedRun(first, self.time_us, ids, *alike, contents)
-        self._contents = []
-        if len(contents) < RUN_MIN:
-            self.facts.extend(run.messages())
+        messages = Messages(first, self.time_us, ids, self._stretches, contents, self._extras, keyed)
+        if len(self._extras) <= _TOGETHER >= len(self._stretches):
+            self.facts.append(messages)
         else:
-            self.facts.append(run)
+            self.facts += messages.parts(_TOGETHER)
+        self._contents, self._stretches, self._extras = [], [], {}
 
     def opens_gates(self) -> bool:
         """Whether a message may go out for what it says, for which others must be done on the disk before (RULES 6 and
         13): an end that somebody waits for; a message of which the parents, or the one of its key before it, may have
-        ended a moment ago; anything declared. Plain messages, and what became of those that nobody waits for, open
-        none."""
+        ended a moment ago; anything declared. Messages with neither, and what became of those that nobody waits for,
+        open none."""
         for fact in self.facts:
             match fact:
-                case PublishedRun():
-                    continue
-                case Published():
-                    opens = bool(fact.parents or fact.key)
+                case Messages():
+                    opens = any(extras.parents or extras.key for extras in fact.extras.values())
                 case Outcomes() if self.rows and fact.sequence == self.first:
                     opens = self.urgent
                 case _:

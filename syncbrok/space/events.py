@@ -22,10 +22,10 @@ from syncbrok.model.facts import (
     Fact,
     FactOrRun,
     Gap,
+    Messages,
     Outcome,
     Outcomes,
     Published,
-    PublishedRun,
     QueueDeleted,
     QueueSet,
     Rearmed,
@@ -73,11 +73,11 @@ class Events:
             self.apply(fact)
 
     def apply(self, fact: FactOrRun) -> None:
-        """A fact that is durable and that the scheduler has been told; listeners hear of each message of a run."""
+        """A fact that is durable and that the scheduler has been told; listeners hear of each message."""
         self._applied = last_sequence(fact)
         if not self._listeners:
             return
-        if isinstance(fact, PublishedRun):
+        if isinstance(fact, Messages):
             for message in fact.messages():
                 self._tell(message)
         elif isinstance(fact, TOLD):

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from syncbrok.model.facts import Published, PublishedRun
+from syncbrok.model.facts import Messages
 from syncbrok.model.message import HOPS, Message
 from syncbrok.model.names import MessageId
 
@@ -82,6 +82,18 @@ def _fingerprint_begun(message: Message, parents: Iterable[MessageId | int]) -> 
     return digest
 
 
+def _hashes_of(messages: Messages) -> Iterable[tuple[int, int]]:
+    """Hash and sequence of each message that has a key; nothing where none has."""
+    first = messages.sequence
+    if messages.keyed is not None:
+        return zip(messages.keyed.hashes, range(first, messages.last + 1), strict=True)
+    return [
+        (key_hash(messages.attributes_at(position).queue, extras.idempotency_key), first + position)
+        for position, extras in messages.extras.items()
+        if extras.idempotency_key
+    ]
+
+
 class _Run(NamedTuple):
     """Sorted by hash; of equal hashes only the newest is kept. ``newest_us``: time of its newest message."""
 
@@ -109,24 +121,16 @@ class KeyIndex:
         """highest sequence noted: only what lies below it can be older than what its key stands for"""
         self._runs: list[_Run] = []  # oldest first
 
-    def note(self, message: Published) -> None:
-        """A message that may have a key."""
-        if not message.idempotency_key:
+    def note(self, messages: Messages) -> None:
+        """Messages that are durable now; of some of them there may be keys."""
+        found = _hashes_of(messages)
+        if messages.sequence < self._newest:  # carried by retention: since it was accepted its key may be used anew
+            found = [(hash_, sequence) for hash_, sequence in found if (self.find(hash_) or 0) <= sequence]
+        if not found:
             return
-        hash_ = key_hash(message.queue, message.idempotency_key)
-        if message.sequence < self._newest and (self.find(hash_) or 0) > message.sequence:
-            return  # carried by retention, and since it was accepted its key has been used anew
-        self._newest = max(self._newest, message.sequence)
-        self._recent[hash_] = message.sequence
-        self._recent_us = max(self._recent_us, message.time_us)
-        if len(self._recent) >= self._recent_max:
-            self._fold()
-
-    def note_run(self, run: PublishedRun) -> None:
-        """As ``note`` for each message of the run."""
-        self._recent.update(zip(run.key_hashes, range(run.sequence, run.last + 1), strict=True))
-        self._newest = max(self._newest, run.last)
-        self._recent_us = max(self._recent_us, run.time_us)
+        self._recent.update(found)
+        self._newest = max(self._newest, messages.last)
+        self._recent_us = max(self._recent_us, messages.time_us)
         if len(self._recent) >= self._recent_max:
             self._fold()
 

@@ -136,10 +136,10 @@ class Intake:
         assert isinstance(waiting, WaitingPlain)
         if draft.touched and any(kind.queue in draft.touched for kind in item.kinds):
             draft.later.append(waiting.split_off(draft.touched))
-        queues, refused = self._acceptor.plain.queues_of(item.kinds)
+        stretches, refused = self._acceptor.plain.stretches_of(item.kinds)
         if refused:
             waiting.refuse_some(refused)
-        return self._acceptor.plain.accept_each(item, queues, draft) if queues else ELSEWHERE
+        return self._acceptor.plain.accept_each(item.contents, stretches, draft) if stretches else ELSEWHERE
 
     def _send_test(self, draft: Draft, waiting: Waiting) -> Any:
         item: SendTest = waiting.item

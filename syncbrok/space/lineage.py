@@ -4,15 +4,16 @@ Three columns in a ring: id, root, depth; 28 bytes a message. A parent older tha
 """
 
 from array import array
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from syncbrok.model.facts import Published, PublishedRun
+from syncbrok.model.facts import Messages
 from syncbrok.model.names import MessageId
 
 _capacity: Final = 1 << 18
+_FEW: Final = 8
+"""fewer are written without numpy, whose calls cost as much"""
 
 
 class Place(NamedTuple):
@@ -34,38 +35,25 @@ class Lineage:
         self._roots = np.frombuffer(self._root, np.uint64)  # the same memory, written in stretches
         self._depths = np.frombuffer(self._depth, np.uint32)
 
-    def note(self, message: Published) -> None:
-        at = message.sequence & self._mask
-        self._ids[16 * at : 16 * at + 16] = message.id
-        self._root[at] = message.root
-        self._depth[at] = message.depth
-
-    def note_all(self, messages: Sequence[Published]) -> None:
-        """As ``note``, for a batch."""
-        first, count = messages[0].sequence, len(messages)
-        start = first & self._mask
-        if messages[-1].sequence - first != count - 1 or start + count > self._mask + 1:
-            for message in messages:
-                self.note(message)
-            return
-        self._ids[16 * start : 16 * (start + count)] = b"".join([message.id for message in messages])
-        self._root[start : start + count] = array("Q", [message.root for message in messages])
-        self._depth[start : start + count] = array("I", [message.depth for message in messages])
-
-    def note_run(self, run: PublishedRun) -> None:
-        """As ``note`` for each message of the run."""
-        first, count = run.sequence, run.size
-        if count > self._mask + 1:  # only its end would be left
-            first, count = first + count - self._mask - 1, self._mask + 1
-        done = 0
+    def note(self, messages: Messages) -> None:
+        """Messages that are durable now."""
+        first, count = messages.sequence, messages.size
+        begin = done = max(count - self._mask - 1, 0)  # of more than it holds only the end would be left
         while done < count:
             start = first + done & self._mask
             some = min(count - done, self._mask + 1 - start)
-            ids_at = 16 * (first - run.sequence + done)
-            self._ids[16 * start : 16 * (start + some)] = run.ids[ids_at : ids_at + 16 * some]
-            self._roots[start : start + some] = np.arange(first + done, first + done + some, dtype=np.uint64)
-            self._depths[start : start + some] = 0
+            self._ids[16 * start : 16 * (start + some)] = messages.ids[16 * done : 16 * (done + some)]
+            if some < _FEW:
+                for at in range(start, start + some):
+                    self._root[at], self._depth[at] = first + done + at - start, 0
+            else:
+                self._roots[start : start + some] = np.arange(first + done, first + done + some, dtype=np.uint64)
+                self._depths[start : start + some] = 0
             done += some
+        for position, extras in messages.extras.items():
+            if extras.parents and position >= begin:
+                at = first + position & self._mask
+                self._root[at], self._depth[at] = extras.root, extras.depth
 
     def place(self, id: MessageId, sequence: int) -> Place | None:  # noqa: A002 (the word of the domain)
         """Of the message with this id, whose sequence is in it; None where it is not among the recent ones."""

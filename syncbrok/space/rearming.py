@@ -50,7 +50,7 @@ def _rearm(
         for at, start in enumerate(range(0, len(left), _ENTRIES_TOGETHER))
     ]
     if facts:
-        draft.extend(facts)
+        draft.add(*facts)
 
 
 def _those_left(entries: Sequence[RearmedEntry], registry: Registry, gone: set[int]) -> Iterator[RearmedEntry]:

@@ -7,7 +7,7 @@ from typing import Final
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log.journal import Journal
 from syncbrok.model.errors import LogFull
-from syncbrok.model.facts import FactOrRun, PublishedRun
+from syncbrok.model.facts import FactOrRun, Messages
 from syncbrok.space.state import State
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def _together(facts: Iterable[FactOrRun]) -> Iterator[tuple[int, list[FactOrRun]
     records, together = 0, []
     for fact in facts:
         together.append(fact)
-        records += fact.size if isinstance(fact, PublishedRun) else 1
+        records += fact.size if isinstance(fact, Messages) else 1
         if records >= _records_together:
             yield records, together
             records, together = 0, []

@@ -11,10 +11,10 @@ from syncbrok.model.facts import (
     Carried,
     Fact,
     FactOrRun,
+    Messages,
     Outcome,
     Outcomes,
     Published,
-    PublishedRun,
     SegmentOpened,
     SubscriberSet,
     last_sequence,
@@ -45,27 +45,20 @@ class State:
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """Facts that are durable, in log order."""
-        published = [fact for fact in facts if type(fact) is Published]
-        if published:
-            self.lineage.note_all(published)
-            for message in published:
-                if message.idempotency_key:
-                    self.keys.note(message)
-        if len(published) < len(facts):
-            for fact in facts:
-                if isinstance(fact, PublishedRun):
-                    self.lineage.note_run(fact)
-                    if fact.idempotency_keys:
-                        self.keys.note_run(fact)
-                elif not isinstance(fact, Published | Outcomes):
-                    self._declared(fact)
+        facts = [Messages.of(fact) if isinstance(fact, Published) else fact for fact in facts]
+        for fact in facts:
+            if isinstance(fact, Messages):
+                self.lineage.note(fact)
+                self.keys.note(fact)
+            elif not isinstance(fact, Outcomes):
+                self._declared(fact)
         self.scheduler.apply_all(facts)
         self.through = last_sequence(facts[-1])
         self.time_us = max(self.time_us, facts[-1].time_us)
 
     def _declared(self, fact: Fact) -> None:
         if type(fact) is Carried:
-            self.keys.note(fact.message)
+            self.keys.note(Messages.of(fact.message))
             return
         self.registry.apply(fact)
         if type(fact) is SubscriberSet and fact.settings.start is not None:

@@ -9,12 +9,13 @@ from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,
+    Attributes,
     Carried,
     Fact,
+    Messages,
     Outcome,
     Outcomes,
     Published,
-    PublishedRun,
     QueueSet,
     Rearmed,
     RearmedEntry,
@@ -50,7 +51,7 @@ class FactLog:
         self.out: list[Attempt] = []
         self.attempts: list[Attempt] = []
         self.ids: dict[int, bytes] = {}
-        self.runs: dict[int, PublishedRun] = {}
+        self.runs: dict[int, Messages] = {}
         """by the sequence of their first message; ``facts`` has their messages"""
         self.gone = 0
         """retention has dropped the facts up to here; ``facts`` keeps them for the judge"""
@@ -132,7 +133,8 @@ class FactLog:
         for sequence in range(first, first + count):
             self.ids[sequence] = make_message_id(self.now_us // 1000, sequence, KEY)
         ids = b"".join(self.ids[sequence] for sequence in range(first, first + count))
-        run = PublishedRun(first, self.now_us, ids, queue, Scope.ALL, ParentFailure.FAIL, "")
+        attributes = Attributes(queue, Scope.ALL, ParentFailure.FAIL, "")
+        run = Messages(first, self.now_us, ids, ((count, attributes),))
         self.runs[first] = run
         self.facts.extend(run.messages())
         self.scheduler.apply(run)
