@@ -79,33 +79,34 @@ def _headers_in(data: bytes) -> tuple[tuple[str, str], ...]:
     return tuple([(str(name), str(value)) for name, value in pairs])
 
 
-def _extras_in(header: Header, body: bytes) -> tuple[Extras, int]:
-    """What ``extra_meta`` wrote, and where it ends."""
-    _, _, _, flags, _, meta_bytes, _, _, _, _, _, root, _, depth, items, _, _ = header
+def extras_in(meta: bytes, flags: int, items: int, root: int, depth: int) -> tuple[Extras, int]:
+    """What ``extra_meta`` wrote, and where it ends; the numbers are those of the header."""
     at = items * layout.ID_BYTES
-    parents = tuple([MessageId(body[one : one + layout.ID_BYTES]) for one in range(0, at, layout.ID_BYTES)])
+    if at > len(meta):
+        raise ValueError("parents longer than the meta")
+    parents = tuple([MessageId(meta[one : one + layout.ID_BYTES]) for one in range(0, at, layout.ID_BYTES)])
     if not flags & layout.EXTRAS:
         return Extras(root, depth, parents), at
     (due_us, expires_us, only, headers_bytes, key_bytes, idempotency_key_bytes, fingerprint_bytes) = (
-        layout.EXTRA_STRUCT.unpack_from(body, at)
+        layout.EXTRA_STRUCT.unpack_from(meta, at)
     )
     fingerprint_at = at + layout.EXTRA_STRUCT.size
     key_at = fingerprint_at + fingerprint_bytes
     idempotency_key_at = key_at + key_bytes
     headers_at = idempotency_key_at + idempotency_key_bytes
     end = headers_at + headers_bytes
-    if end > meta_bytes:
+    if end > len(meta):
         raise ValueError("texts longer than the meta")
     extras = Extras(
         root,
         depth,
         parents,
-        _text_in(body[key_at:idempotency_key_at]),
-        _text_in(body[idempotency_key_at:headers_at]),
-        body[fingerprint_at:key_at],
+        _text_in(meta[key_at:idempotency_key_at]),
+        _text_in(meta[idempotency_key_at:headers_at]),
+        meta[fingerprint_at:key_at],
         due_us,
         expires_us,
-        _headers_in(body[headers_at:end]) if headers_bytes else (),
+        _headers_in(meta[headers_at:end]) if headers_bytes else (),
         only,
     )
     return extras, end
@@ -113,7 +114,7 @@ def _extras_in(header: Header, body: bytes) -> tuple[Extras, int]:
 
 def published(header: Header, body: bytes, *, content: bool) -> Published:
     """The message of a record of kind ``MESSAGE``."""
-    extras, at = _extras_in(header, body)
+    extras, at = extras_in(body[: header.meta_bytes], header.flags, header.items, header.root, header.depth)
     return _message(header, body, header.sequence, header.time_us, extras, at, content)
 
 
@@ -163,7 +164,7 @@ def carried_meta(fact: Carried) -> Meta:
 
 def carried(header: Header, body: bytes, *, content: bool) -> Carried:
     """The fact of a record of kind ``CARRIED``."""
-    extras, at = _extras_in(header, body)
+    extras, at = extras_in(body[: header.meta_bytes], header.flags, header.items, header.root, header.depth)
     sequence, time_us, ended_count, tried_count = layout.CARRIED_STRUCT.unpack_from(body, at)
     ended_at = at + layout.CARRIED_STRUCT.size
     tried_at = ended_at + ended_count * layout.ENDED_STRUCT.size

@@ -1,4 +1,4 @@
-"""Reads the log from a sequence on for whoever builds state from it: plain neighbours as runs, all else one by one.
+"""Reads the log from a sequence on for whoever builds state from it: messages that follow each other together.
 
 A start may have millions of messages to take in. Every segment goes through one buffer (fresh memory for each would
 cost more than the reading) and is verified as a whole; its records are found from the sparse offsets of its index.
@@ -19,8 +19,8 @@ from syncbrok.model.facts import FactOrRun
 
 
 def read_facts(catalogue: Catalogue, after: int = 0) -> Iterator[FactOrRun]:
-    """Everything with a sequence above ``after``, in order, without content; what is a run, and what is left out of
-    it: see ``stream.facts_or_runs``. Raises ``LogCorrupt``."""
+    """Everything with a sequence above ``after``, in order, without content; what else is left out of
+    messages: see ``stream.facts_or_runs``. Raises ``LogCorrupt``."""
     buffer = bytearray()
     for part in catalogue.parts:
         if part.active is None and part.info.last <= after:

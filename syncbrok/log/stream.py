@@ -2,18 +2,21 @@
 
 ``facts`` takes half the time of ``codec.decode`` for messages without extras, which most are, and goes the long way
 for all others. Tuples are made directly: the constructors of named tuples cost twice the rest. ``facts_or_runs`` looks
-at the headers of thousands of records at once, and plain neighbours cost it next to nothing.
+at the headers of thousands of records at once, and messages without extras cost it next to nothing.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from syncbrok.log import bodies
 from syncbrok.log.codec import Corrupt, Decoded, Kind, decode, gather, lockstep
 from syncbrok.log.layout import (
     EXTRAS,
     FAILURE_SHIFT,
+    HAS_IDEMPOTENCY,
     HEADER_BYTES,
     HEADER_STRUCT,
     ID_BYTES,
@@ -25,7 +28,7 @@ from syncbrok.log.layout import (
     Buffer,
 )
 from syncbrok.log.neighbours import content_type
-from syncbrok.model.facts import Attributes, Fact, FactOrRun, Messages, Published
+from syncbrok.model.facts import Attributes, Extras, Fact, FactOrRun, Messages, Published
 from syncbrok.model.limits import offsets_every
 from syncbrok.model.message import ParentFailure, Scope
 
@@ -33,9 +36,9 @@ _MESSAGE = int(Kind.MESSAGE)
 _SCOPES = tuple(Scope)
 _FAILURES = (*ParentFailure, ParentFailure.FAIL)
 _GATHER_MAX = 1 << 15
-"""headers looked at together (3 MB), and so the longest run"""
-_RUN_MIN = 16
-"""shorter runs cost less one by one"""
+"""headers looked at together (3 MB), and so the most messages that come together"""
+_MARK_BITS = 8
+"""of the flags, those of scope and policy"""
 _unpack = HEADER_STRUCT.unpack_from
 _length = LENGTH_STRUCT.unpack_from
 _new = tuple.__new__
@@ -99,9 +102,9 @@ def facts_or_runs(
     data: Buffer, offsets: npt.NDArray[np.int64], after: int, together: int = _GATHER_MAX
 ) -> Iterator[FactOrRun | Corrupt]:
     """The facts with sequences above ``after`` of the verified records at ``offsets``, without content, for whoever
-    applies them; so many headers are looked at ``together``. Sixteen and more plain messages that follow each other
-    come as one run: without their content types, and its time is that of the last. A ``Corrupt`` ends it where no
-    record stands."""
+    applies them; so many headers are looked at ``together``. Messages that follow each other come together, without
+    their content types, and their time is that of the last, which is that of those with idempotency keys. A
+    ``Corrupt`` ends it where no record stands."""
     for start in range(0, len(offsets), together):
         places = offsets[start : start + together]
         heads = gather(data, places)
@@ -116,47 +119,75 @@ def facts_or_runs(
 def _gathered(
     data: Buffer, places: npt.NDArray[np.int64], heads: npt.NDArray[np.void]
 ) -> Iterator[FactOrRun | Corrupt]:
-    plain, breaks = _runs(heads)
-    starts = np.flatnonzero(breaks)
-    ends = np.append(starts[1:], len(heads)).tolist()
-    at = np.append(places, places[-1] + HEADER_BYTES + int(heads["body_bytes"][-1])).tolist()
-    for first, end, alike in zip(starts.tolist(), ends, plain[starts].tolist(), strict=True):
-        if alike and end - first >= _RUN_MIN:
-            yield _run(heads[first:end])
-            continue
-        for one in range(first, end):
-            yield _fact(bytes(data[at[one] : at[one + 1]]), at[one])
-
-
-def _runs(heads: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which records are plain messages, and which are not of one run with the record before."""
-    sequences, flags = heads["sequence"], heads["flags"]
-    plain = (heads["magic"] == MAGIC) & (heads["version"] == VERSION) & (heads["kind"] == _MESSAGE)
-    plain &= (flags & EXTRAS == 0) & (heads["items"] == 0)
-    plain &= (heads["root"] == sequences) & (heads["depth"] == 0)
-    marks = heads["queue"].astype(np.uint64) << np.uint64(3) | flags.astype(np.uint64) >> np.uint64(SCOPE_SHIFT)
-    breaks = np.ones(len(heads), dtype=np.bool_)
-    breaks[1:] = ~(plain[1:] & plain[:-1]) | (marks[1:] != marks[:-1]) | (np.diff(sequences) != 1)
-    return plain, breaks
-
-
-def _run(heads: npt.NDArray[np.void]) -> Messages:
-    first, last = heads[0], heads[-1]
-    flags = int(first["flags"])
-    attributes = Attributes(
-        int(first["queue"]), _SCOPES[flags >> SCOPE_SHIFT & 1], _FAILURES[flags >> FAILURE_SHIFT & 3], ""
+    """What the records with these ``heads``, at these ``places``, say."""
+    count, sequences, flags = len(heads), heads["sequence"], heads["flags"]
+    messages = (heads["magic"] == MAGIC) & (heads["version"] == VERSION) & (heads["kind"] == _MESSAGE)
+    has_extras = (flags & EXTRAS != 0) | (heads["items"] != 0) | (heads["root"] != sequences) | (heads["depth"] != 0)
+    begins = np.ones(count, dtype=np.bool_)
+    begins[1:] = ~(messages[1:] & messages[:-1]) | (np.diff(sequences) != 1)
+    # How long an idempotency key is kept is counted from its message's own time: none stands before that of another.
+    keyed, same = flags & HAS_IDEMPOTENCY != 0, np.diff(heads["time_us"]) == 0
+    begins[1:] |= keyed[:-1] & ~(keyed[1:] & same)
+    marks = heads["queue"].astype(np.uint64) << np.uint64(_MARK_BITS) | flags.astype(np.uint64) >> np.uint64(
+        SCOPE_SHIFT
     )
-    return Messages(int(first["sequence"]), int(last["time_us"]), heads["id"].tobytes(), ((len(heads), attributes),))
+    differ = begins.copy()
+    differ[1:] |= marks[1:] != marks[:-1]
+    stretches, starts, others = np.flatnonzero(differ), np.flatnonzero(begins), np.flatnonzero(has_extras & messages)
+    ends = np.append(starts[1:], count)
+    alike = zip([*stretches.tolist()[1:], count], marks[stretches].tolist(), strict=True)
+    extras_of = zip(others.tolist(), _extras(data, places[others] + HEADER_BYTES, heads[others]), strict=True)
+    other, more = next(extras_of, (count, None))
+    ids = heads["id"].tobytes()
+    for start, end, is_message, at, body_bytes, first, time_us in zip(
+        starts.tolist(),
+        ends.tolist(),
+        messages[starts].tolist(),
+        places[starts].tolist(),
+        heads["body_bytes"][starts].tolist(),
+        sequences[starts].tolist(),
+        heads["time_us"][ends - 1].tolist(),
+        strict=True,
+    ):
+        parts = []
+        for stop, mark in alike:
+            parts.append((stop - start, _attributes(mark)))
+            if stop == end:
+                break
+        if not is_message:
+            yield _fact(bytes(data[at : at + HEADER_BYTES + body_bytes]), at)
+            continue
+        extras = {}
+        while other < end:
+            if isinstance(more, Extras):
+                extras[other - start] = more
+            elif more is not None:
+                yield more
+                return
+            other, more = next(extras_of, (count, None))
+        yield Messages(first, time_us, ids[ID_BYTES * start : ID_BYTES * end], parts, (), extras)
 
 
-def _fact(record: bytes, offset: int) -> Fact | Corrupt:
-    message = plain_message(record, 0)
-    if message is not None:
-        return message
+@lru_cache(4_096)
+def _attributes(mark: int) -> Attributes:
+    return Attributes(mark >> _MARK_BITS, _SCOPES[mark & 1], _FAILURES[mark >> FAILURE_SHIFT - SCOPE_SHIFT & 3], "")
+
+
+def _extras(data: Buffer, metas: npt.NDArray[np.int64], heads: npt.NDArray[np.void]) -> Iterator[Extras | Corrupt]:
+    """Of the messages with these ``heads``; what they have stands in the log from ``metas`` on."""
+    numbers = [heads[name].tolist() for name in ("meta_bytes", "flags", "items", "root", "depth")]
+    for at, meta_bytes, *header in zip(metas.tolist(), *numbers, strict=True):
+        try:
+            yield bodies.extras_in(bytes(data[at : at + meta_bytes]), *header)[0]
+        except bodies.BAD_BODY as problem:
+            yield Corrupt(at - HEADER_BYTES, f"the body cannot be read: {problem}")
+
+
+def _fact(record: bytes, at: int) -> Fact | Corrupt:
     found = decode(record, 0, content=False, verify=False)
     if isinstance(found, Decoded):
         return found.fact
-    return Corrupt(offset, found.why if isinstance(found, Corrupt) else "the record is cut short")
+    return Corrupt(at, found.why if isinstance(found, Corrupt) else "the record is cut short")
 
 
 def indexed_offsets(
