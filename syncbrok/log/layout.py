@@ -116,6 +116,8 @@ ID_BYTES = 16
 ROW_BYTES = ROW_STRUCT.size
 TIME_AT = 40
 """where ``time_us`` stands in a header"""
+SEQUENCE_AT = 16
+"""where ``sequence`` stands in a header"""
 LENGTH_AT = 8
 """where ``body_bytes`` stands in a header, for those who walk"""
 LENGTH_STRUCT = struct.Struct("<I")

@@ -65,12 +65,19 @@ def _keyed(meta: bytes, at: int) -> tuple[str, bytes, int] | None:
 
 
 def plain_neighbours(
-    data: bytes, at: int, sequence: int, count: int, found: list[Published], *, verify: bool = True
+    data: bytes,
+    at: int,
+    sequence: int,
+    count: int,
+    found: list[Published],
+    *,
+    content: bool = True,
+    verify: bool = True,
 ) -> int:
     """Put the messages of the records from ``at`` on into ``found``: those of ``sequence`` and the next, ``count`` in
-    all, contents included. It ends before the first that is anything but a whole and undamaged record of a message
-    without extras, an idempotency key aside; the offset where it ended is the answer, and ``found`` says how many
-    there were. ``verify`` False: for bytes that have never left memory."""
+    all. ``content`` False: without theirs (``b""``). It ends before the first that is anything but a whole and
+    undamaged record of a message without extras, an idempotency key aside; the offset where it ended is the answer, and
+    ``found`` says how many there were. ``verify`` False: for bytes that have never left memory, or were verified."""
     unpack, new, seen = _HEADER.unpack_from, tuple.__new__, 0
     scope, failure = Scope.ALL, ParentFailure.FAIL
     parents: tuple[bytes, ...] = ()
@@ -108,6 +115,6 @@ def plain_neighbours(
             meta_seen, items_seen, kind_seen = meta, items, kind
         # Past the Python-level __new__ of a NamedTuple, which costs as much as all the rest.
         fields = (own, time_us, name, queue, root, depth, scope, failure, parents, "", key, fingerprint, 0, 0, media)
-        found.append(new(Published, (*fields, (), body[meta_bytes:], 0)))
+        found.append(new(Published, (*fields, (), body[meta_bytes:] if content else b"", 0)))
         at = end
     return at
