@@ -34,9 +34,9 @@ from syncbrok.model.facts import (
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
 from syncbrok.space.acceptance import Acceptor
-from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishKeyed, PublishPlain
+from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
 from syncbrok.space.draft import Draft
-from syncbrok.space.idempotency import KeyIndex, key_hashes, plain_fingerprints
+from syncbrok.space.idempotency import KeyIndex, alike_fingerprints, key_hashes
 from syncbrok.space.lineage import Lineage
 from syncbrok.space.queue import Registry
 from tests.support.facts import facts, texts
@@ -61,7 +61,7 @@ def keyed(run: Messages) -> Messages:
     """The same with idempotency keys, each of its own length."""
     keys = [f"key {sequence}" * (sequence % 3 + 1) for sequence in range(run.sequence, run.sequence + run.size)]
     queue, _, _, content_type = run.attributes_at(0)
-    prints = plain_fingerprints(content_type, run.contents)
+    prints = alike_fingerprints(content_type, run.contents)
     return run._replace(keyed=Keyed(keys, prints, key_hashes(queue, keys)))
 
 
@@ -225,13 +225,13 @@ class Bench:
     def plain(self, contents: list[bytes], *, one_unit: bool, queue: QueueName = Q, content_type: str = "t/p") -> None:
         kind = PlainKind(queue, content_type)
         if one_unit:
-            batch = PublishBatch(kind, contents, sum(map(len, contents)))
-            accepted = self.acceptor.plain.accept_batch(batch, self.draft)
+            batch = PublishBatch(queue, content_type, contents, sum(map(len, contents)))
+            accepted = self.acceptor.accept_batch(batch, self.draft)
         else:
             item = PublishPlain([kind] * len(contents), contents)
-            stretches, refused = self.acceptor.plain.stretches_of(item.kinds)
+            accepted, refused = self.acceptor.accept_each(item, self.draft)
             assert not refused
-            accepted = self.acceptor.plain.accept_each(item.contents, stretches, self.draft)
+        assert accepted is not None
         assert accepted.first == 3 + len(self.expected)
         before = len(self.expected)
         self.expected += [(id_, one, content_type, queue) for id_, one in zip(accepted.ids, contents, strict=True)]
@@ -390,7 +390,7 @@ async def test_keys_of_a_batch_are_known_by_the_next_process(tmp_path: Path) -> 
     """RULES 4: a batch with keys that came in as one run is recognised line by line, also after a restart, and its
     messages are found by their keys."""
     contents, keys = [b"line %d" % number for number in range(40)], [f"k{number}" for number in range(40)]
-    unit = PublishKeyed(PlainKind(Q, "text/x"), contents, keys, 400)
+    unit = PublishBatch(Q, "text/x", contents, 400, keys)
     async with running_space(tmp_path) as running:
         await running.queue("q")
         first = await running.put(unit)
@@ -417,7 +417,7 @@ async def test_a_batch_goes_through_the_broker(tmp_path: Path) -> None:
         await running.queue("q", subscribers=["a"])
         heard: list[MessageId | None] = []
         with running.view.listen(None, None) as listener:
-            accepted = await running.put(PublishBatch(PlainKind(Q, "text/x"), contents, 400))
+            accepted = await running.put(PublishBatch(Q, "text/x", contents, 400))
             ids = accepted.ids
             async for events in listener.batches():
                 heard += [event.message for event in events if event.kind == "published"]

@@ -7,7 +7,7 @@ from syncbrok.model.facts import Messages, Published, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope
 from syncbrok.model.names import MessageId, QueueName, make_message_id
 from syncbrok.space.acceptance import Acceptor, Found, OldKey, Wanted, merge
-from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishKeyed
+from syncbrok.space.channels import Accepted, Publish, PublishBatch
 from syncbrok.space.draft import Draft
 from syncbrok.space.idempotency import KeyIndex
 from syncbrok.space.identity import make_message_ids
@@ -64,8 +64,8 @@ class Bench:
         """Content and key of each line; None where it is not for one look to decide."""
         contents, keys = zip(*pairs, strict=True)
         draft = self.draft()
-        item = PublishKeyed(PlainKind(QueueName(queue), "t/p"), contents, keys, 10)
-        accepted = self.acceptor.plain.accept_keyed(item, draft)
+        item = PublishBatch(QueueName(queue), "t/p", contents, 10, keys)
+        accepted = self.acceptor.accept_batch(item, draft)
         if accepted is None:
             assert (drafted(draft), draft.sequence, draft.keys) == ([], self.sequence, {})
         self.commit(draft)
@@ -262,11 +262,11 @@ def test_keys_of_one_draft_are_known_to_the_next_unit_of_it():
     """RULES 4: a duplicate of one that is not durable yet is recognised whichever way both came."""
     bench = Bench()
     draft = bench.draft()
-    keyed = PublishKeyed(PlainKind(QueueName("q"), "t/p"), [b"a", b"b"], ["1", "2"], 2)
-    first = bench.acceptor.plain.accept_keyed(keyed, draft)
+    keyed = PublishBatch(QueueName("q"), "t/p", [b"a", b"b"], 2, ["1", "2"])
+    first = bench.acceptor.accept_batch(keyed, draft)
     assert first is not None
-    assert bench.acceptor.plain.accept_keyed(keyed, draft) is None
-    again = bench.acceptor.accept(keyed.unit(), draft, None)
+    assert bench.acceptor.accept_batch(keyed, draft) is None
+    again = bench.acceptor.accept(keyed.lines(), draft, None)
     assert isinstance(again, Accepted)
     assert (again.ids, again.new) == (first.ids, (False, False))
 

@@ -4,21 +4,21 @@ What memory does not hold is named (``Wanted``), looked up elsewhere, and the un
 ``Found``. Old idempotency keys and parents older than the recent ones are the only reasons.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
-from syncbrok.model.errors import Conflict, Malformed, TooLarge
-from syncbrok.model.facts import Attributes, Extras, Published
+from syncbrok.model.errors import Conflict, Malformed, SyncbrokError, TooLarge
+from syncbrok.model.facts import Attributes, Extras, Keyed, Published
 from syncbrok.model.message import Message, Queue
 from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of
-from syncbrok.space.channels import Accepted, Publish
+from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
 from syncbrok.space.draft import Draft, First
-from syncbrok.space.idempotency import KeyIndex, fingerprint, key_hash
+from syncbrok.space.idempotency import KeyIndex, alike_fingerprints, fingerprint, key_hash, key_hashes
 from syncbrok.space.lineage import Lineage, Place
-from syncbrok.space.plain import PlainAcceptor
 from syncbrok.space.queue import Registry
 from syncbrok.space.refusals import differs, first_is_lost, unknown_parent
 
@@ -147,8 +147,6 @@ class Acceptor:
         self._cached = cached
         self._closing = closing
         self._sync = sync
-        self.plain = PlainAcceptor(self._queue, keys, sync)
-        """of messages that are nothing but their contents, or have a new key: there is nothing to look for"""
 
     def accept(self, unit: Publish, draft: Draft, found: Found | None, only: int = 0) -> Accepted | Wanted:
         """Puts what is new into the draft. Raises ``UnknownQueue``, ``UnknownParent``, ``IdempotencyConflict``,
@@ -161,7 +159,11 @@ class Acceptor:
             if message.parents or message.idempotency_key:
                 break
         else:
-            return self._plain(unit.messages, queue, draft, only)
+            first, fresh = draft.sequence, _Fresh(queue, draft, only)  # there is nothing to look at
+            for message in unit.messages:
+                fresh.add(message)
+            fresh.put()
+            return self._accepted(first, len(unit.messages), draft)
         steps = self.accept_in_steps(unit, draft, found, only)
         while True:
             try:
@@ -195,13 +197,68 @@ class Acceptor:
             raise Conflict(f"queue {name!r} is being deleted", queue=name)
         return queue
 
-    def _plain(self, messages: tuple[Message, ...], queue: Queue, draft: Draft, only: int) -> Accepted:
-        """Units without parents and keys, by far the most: there is nothing to look at."""
-        first, fresh = draft.sequence, _Fresh(queue, draft, only)
-        for message in messages:
-            fresh.add(message)
-        fresh.put()
-        return Accepted(first, draft.ids.joined(first, len(messages)), self._sync)
+    def accept_batch(self, item: PublishBatch, draft: Draft) -> Accepted | None:
+        """All of them, where there are no keys, or each key is new and memory knows that it is. None, with nothing
+        changed, where they must be decided one by one."""
+        queue = self._queue(item.queue)
+        first, contents, keys = draft.sequence, item.contents, item.keys
+        if not contents:
+            raise Malformed("a batch without a message")
+        stretches = ((len(contents), _attributes(queue, item.content_type)),)
+        if not keys:
+            draft.publish(stretches, contents)
+            return self._accepted(first, len(contents), draft)
+        hashes = key_hashes(queue.number, keys)
+        if not self._all_new(queue, keys, hashes, draft):
+            return None
+        prints = alike_fingerprints(item.content_type, contents)
+        draft.publish(stretches, contents, keyed=Keyed(keys, prints, hashes))
+        accepted = self._accepted(first, len(contents), draft)
+        made = map(_new, repeat(First), zip(prints, accepted.ids, accepted.sequences, strict=True))
+        draft.keys.update(zip(zip(repeat(queue.number), keys), made, strict=True))
+        return accepted
+
+    def _all_new(self, queue: Queue, keys: Sequence[str], hashes: Sequence[int], draft: Draft) -> bool:
+        since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
+        return (
+            since_us >= self._keys.complete_since_us
+            and len(set(keys)) == len(keys)
+            and (not draft.keys or draft.keys.keys().isdisjoint(zip(repeat(queue.number), keys)))
+            and self._keys.none_of(hashes)
+        )
+
+    def accept_each(self, item: PublishPlain, draft: Draft) -> tuple[Accepted | None, dict[int, SyncbrokError]]:
+        """Messages that are units of their own: what is answered to those that are accepted, and by place why the
+        others cannot be."""
+        stretches: list[tuple[int, Attributes]] = []
+        refused: dict[int, SyncbrokError] = {}
+        last: PlainKind | None = None
+        attributes: Attributes | None = None
+        end = 0
+        for place, kind in enumerate(item.kinds):
+            if kind is not last:
+                try:
+                    queue = self._queue(kind.queue)
+                except SyncbrokError as why:
+                    refused[place] = why
+                    continue
+                if attributes is not None:
+                    stretches.append((end, attributes))
+                attributes, last = _attributes(queue, kind.content_type), kind
+            end += 1
+        if attributes is None:
+            return None, refused
+        stretches.append((end, attributes))
+        contents = item.contents
+        if refused:
+            contents = [content for place, content in enumerate(contents) if place not in refused]
+        first = draft.sequence
+        draft.publish(stretches, contents, one_unit=False)
+        return self._accepted(first, end, draft), refused
+
+    def _accepted(self, first: int, count: int, draft: Draft) -> Accepted:
+        """The receipt of messages of which all are new and none has parents."""
+        return Accepted(first, draft.ids.joined(first, count), self._sync)
 
     def _decide(
         self,
@@ -337,6 +394,11 @@ class Acceptor:
         if (sequence in found.dropped or sequence in found.lost) and issued_by(parent, self._id_key):
             return Place(sequence, 0)  # complete, or known to have ended badly (RULES 2); what was above it is gone
         raise unknown_parent(parent, position)
+
+
+def _attributes(queue: Queue, content_type: str) -> Attributes:
+    settings = queue.settings
+    return Attributes(queue.number, settings.scope, settings.parent_failure, content_type)
 
 
 def _comparable(message: Message, work: _Unit, position: int) -> list[MessageId | int]:

@@ -20,7 +20,7 @@ from syncbrok.model.errors import (
     Overloaded,
     SyncbrokError,
 )
-from syncbrok.space.channels import Listener, PlainKind, Publish, PublishBatch, PublishKeyed, PublishPlain
+from syncbrok.space.channels import Listener, PlainKind, Publish, PublishBatch, PublishPlain
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class BoundedChannel:
             size_bytes = 0
             for message in item.messages:
                 size_bytes += len(message.content)
-        elif type(item) is PublishBatch or type(item) is PublishKeyed:
+        elif type(item) is PublishBatch:
             records, size_bytes = len(item.contents), item.size_bytes
         else:
             records, size_bytes = 1, _command_bytes

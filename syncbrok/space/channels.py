@@ -10,6 +10,7 @@ told of all that became durable together in one call.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
 from syncbrok.model.message import Message, QueueSettings, SubscriberSettings
@@ -77,29 +78,23 @@ class PublishPlain(NamedTuple):
 
 
 class PublishBatch(NamedTuple):
-    """Plain messages as one unit: all of them are accepted or none. Receipt: ``Accepted``."""
+    """Messages with nothing but content, and an idempotency key each or none, as one unit: all of them are accepted or
+    none. Receipt: ``Accepted``."""
 
-    kind: PlainKind
+    queue: QueueName
+    content_type: str
     contents: Sequence[bytes]
     size_bytes: int
     """of all contents, or a little more"""
+    keys: Sequence[str] = ()
+    """one for each, or none at all"""
 
-
-class PublishKeyed(NamedTuple):
-    """Messages with nothing but content and idempotency key, as one unit. Receipt: ``Accepted``."""
-
-    kind: PlainKind
-    contents: Sequence[bytes]
-    keys: Sequence[str]
-    """one for each"""
-    size_bytes: int
-    """of all contents, or a little more"""
-
-    def unit(self) -> Publish:
+    def lines(self) -> Publish:
         """The same, one by one."""
-        queue, content_type = self.kind
-        pairs = zip(self.contents, self.keys, strict=True)
-        return Publish(queue, tuple([Message(content, content_type, idempotency_key=key) for content, key in pairs]))
+        pairs = zip(self.contents, self.keys or repeat(""), strict=bool(self.keys))
+        return Publish(
+            self.queue, tuple([Message(content, self.content_type, idempotency_key=key) for content, key in pairs])
+        )
 
 
 class Cancel(NamedTuple):

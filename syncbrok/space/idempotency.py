@@ -56,7 +56,7 @@ def fingerprint(message: Message, parents: Iterable[MessageId | int]) -> bytes:
     return _digests(_fingerprint_begun(message, parents), (message.content,))[0]
 
 
-def plain_fingerprints(content_type: str, contents: Iterable[bytes]) -> list[bytes]:
+def alike_fingerprints(content_type: str, contents: Iterable[bytes]) -> list[bytes]:
     """``fingerprint`` of messages that have nothing but their content and a key."""
     return _digests(_fingerprint_begun(Message(b"", content_type), ()), contents)
 

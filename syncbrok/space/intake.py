@@ -14,7 +14,6 @@ from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
 from syncbrok.space.acceptance import Acceptor, Slowly, Wanted
 from syncbrok.space.channel import Waiting, WaitingPlain, stopped
 from syncbrok.space.channels import (
-    Accepted,
     Cancel,
     ChangeQueue,
     ChangeSubscriber,
@@ -22,7 +21,6 @@ from syncbrok.space.channels import (
     DeleteQueue,
     Publish,
     PublishBatch,
-    PublishKeyed,
     PublishPlain,
     PurgeQueue,
     Replay,
@@ -68,7 +66,6 @@ class Intake:
             Publish: self._publish,
             PublishPlain: self._publish_plain,
             PublishBatch: self._publish_batch,
-            PublishKeyed: self._publish_keyed,
             SendTest: self._send_test,
             DeclareQueue: _about("name", declarations.declare_queue),
             ChangeQueue: _about("name", declarations.change_queue),
@@ -118,28 +115,22 @@ class Intake:
             return ELSEWHERE
         return result
 
-    def _publish_batch(self, draft: Draft, waiting: Waiting) -> Accepted:
+    def _publish_batch(self, draft: Draft, waiting: Waiting) -> Any:
         item: PublishBatch = waiting.item
-        if item.kind.queue in draft.touched:
+        if item.queue in draft.touched:
             raise Later
-        return self._acceptor.plain.accept_batch(item, draft)
-
-    def _publish_keyed(self, draft: Draft, waiting: Waiting) -> Any:
-        item: PublishKeyed = waiting.item
-        if item.kind.queue in draft.touched:
-            raise Later
-        accepted = self._acceptor.plain.accept_keyed(item, draft) if waiting.found is None else None
-        return self._decide(item.unit(), draft, waiting) if accepted is None else accepted
+        accepted = self._acceptor.accept_batch(item, draft) if waiting.found is None else None
+        return self._decide(item.lines(), draft, waiting) if accepted is None else accepted
 
     def _publish_plain(self, draft: Draft, waiting: Waiting) -> Any:
         item: PublishPlain = waiting.item
         assert isinstance(waiting, WaitingPlain)
         if draft.touched and any(kind.queue in draft.touched for kind in item.kinds):
             draft.later.append(waiting.split_off(draft.touched))
-        stretches, refused = self._acceptor.plain.stretches_of(item.kinds)
+        accepted, refused = self._acceptor.accept_each(item, draft)
         if refused:
             waiting.refuse_some(refused)
-        return self._acceptor.plain.accept_each(item.contents, stretches, draft) if stretches else ELSEWHERE
+        return ELSEWHERE if accepted is None else accepted
 
     def _send_test(self, draft: Draft, waiting: Waiting) -> Any:
         item: SendTest = waiting.item

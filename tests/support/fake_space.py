@@ -30,7 +30,6 @@ from syncbrok.space.channels import (
     PlainKind,
     Publish,
     PublishBatch,
-    PublishKeyed,
     Replay,
     ReplayPlan,
     SendTest,
@@ -114,11 +113,8 @@ class FakeSpace:
         match item:
             case Publish():
                 return self._publish(item)
-            case PublishBatch(kind, contents):
-                messages = tuple(Message(content, kind.content_type) for content in contents)
-                return self._publish(Publish(kind.queue, messages))
-            case PublishKeyed():
-                return self._publish(item.unit())
+            case PublishBatch():
+                return self._publish(item.lines())
             case SendTest():
                 return self._publish(Publish(item.queue, (item.message,)))
             case DeclareQueue():

@@ -20,7 +20,7 @@ from syncbrok.frontends.over_http.surface import SYNC, Surface
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName
-from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishKeyed
+from syncbrok.space.channels import Accepted, Publish, PublishBatch
 
 NDJSON: Final = "application/x-ndjson"
 CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
@@ -66,10 +66,7 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
 
 
 async def _put_plain(surface: Surface, queue: QueueName, plain: Plain, size_bytes: int) -> web.Response:
-    kind = PlainKind(queue, plain.content_type)
-    if plain.keys:
-        return await _put(surface, PublishKeyed(kind, plain.contents, plain.keys, size_bytes))
-    return await _put(surface, PublishBatch(kind, plain.contents, size_bytes))
+    return await _put(surface, PublishBatch(queue, plain.content_type, plain.contents, size_bytes, plain.keys))
 
 
 def _told(status: int, ids: bytes, sync: str) -> web.Response:
@@ -99,7 +96,7 @@ def _refuse_headers(request: web.Request) -> None:
             raise Malformed(f"{name[:80]} is for one message; in a batch each line says it", header=name[:80])
 
 
-async def _put(surface: Surface, unit: Publish | PublishBatch | PublishKeyed) -> web.Response:
+async def _put(surface: Surface, unit: Publish | PublishBatch) -> web.Response:
     """Publish and answer; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
     try:
         accepted: Accepted = await surface.channels.messages.put(unit)

@@ -14,7 +14,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Overloaded, UnknownQueue
 from syncbrok.model.message import Message
 from syncbrok.model.names import QueueName
-from syncbrok.space.channels import MessageChannel, PlainKind, Publish, PublishBatch
+from syncbrok.space.channels import MessageChannel, Publish, PublishBatch
 
 _PAUSE_S: Final = 0.005
 _MESSAGE_BYTES: Final = 100
@@ -36,7 +36,7 @@ class Unanswered:
         """Messages that are content and nothing else. To be awaited, where there is something to wait for, before the
         next is published."""
         size_bytes = sum([len(content) for content in contents]) + _MESSAGE_BYTES * len(contents)
-        item = PublishBatch(PlainKind(QueueName(queue), ""), contents, size_bytes)
+        item = PublishBatch(QueueName(queue), "", contents, size_bytes)
         return self._publish(queue, item, size_bytes)
 
     def publish(self, queue: str, message: Message) -> Awaitable[None] | None:
@@ -81,5 +81,5 @@ class Unanswered:
         error = None if receipt.cancelled() else receipt.exception()
         if error is not None:
             if isinstance(error, UnknownQueue):
-                self._queues.forget(item.kind.queue if isinstance(item, PublishBatch) else item.queue)
+                self._queues.forget(item.queue)
             self._refused(error)
