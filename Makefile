@@ -40,11 +40,13 @@ format: $(VENV)/.installed-dev  ## let ruff format and mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: $(VENV)/.installed-dev  ## each call of the disk fails; the log rots; all is asked at once; then kill -9 under traffic, over and over, for SECONDS (default: an hour)
+soak: $(VENV)/.installed-dev  ## each call of the disk fails; clients take all they can; the log rots; power fails; all is asked at once; then kill -9 under traffic, over and over, for SECONDS (default: half an hour)
 	@$(BIN)/python -m tests.soak --what disk
+	@$(BIN)/python -m tests.soak --what overload --seed 0
 	@$(BIN)/python -m tests.soak --what rot --seconds 600
+	@$(BIN)/python -m tests.soak --what power --seconds 300
 	@$(BIN)/python -m tests.soak --what everything --seconds 900
-	@exec $(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600) $(ARGS)
+	@exec $(BIN)/python -m tests.soak --seconds $(or $(SECONDS),1800) $(ARGS)
 
 mutations: $(VENV)/.installed-dev  ## break each promise on purpose and see which test notices
 	@exec $(BIN)/python -m tests.mutations $(ARGS)
