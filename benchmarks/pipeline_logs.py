@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.model.facts import (
     Attributes,
     Messages,
@@ -53,13 +53,13 @@ _SEED: Final = 20
 class Writer:
     """A journal, its clock and a supply of contents."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: FileJournal) -> None:
         self.journal = journal
         self.random = np.random.default_rng(_SEED + journal.next_sequence)
         self.now_us = _START_US + _MESSAGE_US * journal.next_sequence
         letters = np.frombuffer((string.ascii_letters + string.digits).encode(), "S1")
         self._letters = self.random.choice(letters, 1 << 20).tobytes()
-        if not journal.segments():
+        if not journal.sections():
             self.roll()
 
     def contents(self, count: int) -> list[bytes]:
@@ -71,8 +71,8 @@ class Writer:
         return make_message_ids(self.now_us // 1_000, self.journal.next_sequence, count, self.journal.id_key)
 
     def write(self, facts: "list[Published] | list[Messages] | list[Outcomes]") -> None:
-        self.journal.write(self.journal.prepare(facts))
-        if self.journal.needs_roll:
+        self.journal.append(self.journal.prepare(facts))
+        if self.journal.snapshot_due:
             self.roll()
 
     def roll(self) -> None:
@@ -85,8 +85,8 @@ class Writer:
             SubscriberSet(1, _START_US, queue.number, queue.number, SubscriberId("crm"), 0, settings)
             for queue in queues
         )
-        sequence = self.journal.roll_sequence
-        self.journal.roll(SegmentOpened(sequence, self.now_us, queues, subscribers, (), ()))
+        sequence = self.journal.snapshot_sequence
+        self.journal.append_snapshot(SegmentOpened(sequence, self.now_us, queues, subscribers, (), ()))
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def _writer(folder: Path) -> Iterator[Writer]:
     # Nothing is lost if the machine fails now: one fsync at the end.
     options = JournalOptions(reserve_bytes=0, sync="interval", interval_ms=1_000)
     started: list[Writer] = []
-    journal = Journal.open(folder, options, lambda: started[0].now_us if started else _START_US)
+    journal = FileJournal.open(folder, options, lambda: started[0].now_us if started else _START_US)
     try:
         started.append(Writer(journal))
         yield started[0]

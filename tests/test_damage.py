@@ -27,7 +27,7 @@ async def test_the_scrub_finds_what_start_up_trusted(tmp_path: Path) -> None:
     """DESIGN 4: start-up trusts a sealed segment by its footer, a background scrub reads the rest."""
     journal = open_journal(tmp_path)
     publish(journal, 20, content=b"precious")
-    sealed = journal.segments()[0]
+    sealed = journal.sections()[0]
     roll(journal)
     journal.close()
     rot(sealed.path, b"precious")
@@ -47,7 +47,7 @@ def test_the_header_of_a_damaged_record_still_says_whose_it_is(tmp_path: Path) -
     """RULES 20: a message whose body has rotted is a dead letter with an id, not a number in a statistic."""
     journal = open_journal(tmp_path)
     lost = publish(journal, content=b"precious")[0]
-    sealed = journal.segments()[0]
+    sealed = journal.sections()[0]
     roll(journal)
     journal.close()
     rot(sealed.path, b"precious")
@@ -64,7 +64,7 @@ def test_a_damaged_record_is_the_only_one_that_cannot_be_read(tmp_path: Path) ->
     first = publish(journal, 10)
     lost = publish(journal, content=b"precious")[0]
     last = publish(journal, 10)
-    sealed = journal.segments()[0]
+    sealed = journal.sections()[0]
     roll(journal)
     journal.close()
     rot(sealed.path, b"precious")
@@ -83,7 +83,7 @@ def test_what_the_disk_cannot_read_is_damage_and_costs_no_more(tmp_path: Path, l
     journal = open_journal(tmp_path, segment_bytes=4 * MIB)
     size = 200_000 if large else 1_000
     sent = [publish(journal, content=bytes([number]) * size)[0] for number in range(12)]
-    sealed = journal.segments()[0]
+    sealed = journal.sections()[0]
     roll(journal)
     journal.close()
     at = sealed.path.read_bytes().index(sent[5].content) + 10
@@ -96,14 +96,14 @@ def test_what_the_disk_cannot_read_is_damage_and_costs_no_more(tmp_path: Path, l
         assert [read for read in found if read] == [one for one in sent if one.sequence not in lost]
         assert {journal.kind_of(one.sequence) for one in sent if one.sequence not in lost} == {"message"}
         assert journal.kind_of(sent[5].sequence) == "lost"
-        journal.scrub(journal.segments()[0])
+        journal.check(journal.sections()[0])
         assert list(journal.damaged) == [sealed.path.name]
-        gaps = [fact for fact in journal.replay() if isinstance(fact, Gap)]
+        gaps = [fact for fact in journal.facts() if isinstance(fact, Gap)]
         assert {sequence for gap in gaps for sequence in range(gap.first, gap.last + 1)} == lost
         if not large:
             with pytest.raises(LogCorrupt, match=sealed.path.name):
-                list(journal.replay_runs(0))
-        assert list(journal.replay_runs(sealed.last))
+                list(journal.facts_or_runs(0))
+        assert list(journal.facts_or_runs(sealed.last))
     journal.close()
 
 
@@ -114,7 +114,7 @@ def test_damage_in_the_segment_that_is_written_to_ends_nobody(tmp_path: Path, ho
     broker for all."""
     journal = open_journal(tmp_path)
     sent = [publish(journal, content=bytes([number]) * 1_000)[0] for number in range(12)]
-    path = journal.segments()[-1].path
+    path = journal.sections()[-1].path
     journal.close()
     journal = open_journal(tmp_path)
     data = path.read_bytes()

@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from syncbrok.log.journal import Journal
+from syncbrok.log.journal import FileJournal
 from syncbrok.log.options import JournalOptions
 from syncbrok.model.facts import Outcome, Outcomes, Published, Reason, Row
 from tests.support.polling import eventually_blocking
@@ -26,9 +26,9 @@ def state(broker: BrokerProcess, message: str) -> str:
 
 def ends(storage: Path) -> dict[str, list[Row]]:
     """Content of each message -> the rows that ended its deliveries, read from the log alone."""
-    journal = Journal.open(storage, JournalOptions(), lambda: 0)
+    journal = FileJournal.open(storage, JournalOptions(), lambda: 0)
     try:
-        facts = list(journal.replay())
+        facts = list(journal.facts())
         sequences = [fact.sequence for fact in facts if isinstance(fact, Published)]
         contents = {m.sequence: m.content.decode() for m in journal.read_many(sequences) if m is not None}
     finally:

@@ -16,7 +16,7 @@ from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log import sidecar, stream
 from syncbrok.log.codec import Corrupt, walk
 from syncbrok.log.index import SegmentIndex
-from syncbrok.log.journal import Journal
+from syncbrok.log.journal import FileJournal
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, read_seal
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import (
@@ -61,26 +61,26 @@ def whole(found: Iterable[FactOrRun | Corrupt]) -> Iterator[FactOrRun]:
         yield fact
 
 
-def declare(journal: Journal) -> None:
+def declare(journal: FileJournal) -> None:
     """Queues 1 and 2; two subscribers of the first, one of the second."""
     for number in (1, 2):
         first = journal.next_sequence
         queue = QueueSet(first, START_US + first, number, QueueName(f"q{number}"), QueueSettings())
-        journal.write(journal.prepare([queue]))
+        journal.append(journal.prepare([queue]))
     for number, of in ((1, 1), (2, 1), (3, 2)):
         first = journal.next_sequence
         settings = SubscriberSettings(endpoint="http://127.0.0.1:1/")
         subscriber = SubscriberSet(first, START_US + first, number, of, SubscriberId(f"s{number}"), first, settings)
-        journal.write(journal.prepare([subscriber]))
+        journal.append(journal.prepare([subscriber]))
 
 
-def some_traffic(journal: Journal, dice: random.Random, batches: int) -> None:
+def some_traffic(journal: FileJournal, dice: random.Random, batches: int) -> None:
     """Bursts of plain messages in two queues, and everything that may stand between them."""
     known: list[Published] = []
     for _ in range(batches):
         first = journal.next_sequence
         if known and dice.random() < 0.3:
-            journal.write(journal.prepare([outcomes(journal, dice.sample(known, min(len(known), 30)), dice)]))
+            journal.append(journal.prepare([outcomes(journal, dice.sample(known, min(len(known), 30)), dice)]))
             continue
         queue, scope = dice.choice(((1, Scope.ALL), (1, Scope.ALL), (2, Scope.ALL), (2, Scope.SAME)))
         batch: list[Published] = []
@@ -89,9 +89,9 @@ def some_traffic(journal: Journal, dice: random.Random, batches: int) -> None:
             if dice.random() < 0.02:
                 one = one._replace(**unlike(dice, [*known, *batch], sequence))
             batch.append(one)
-        journal.write(journal.prepare(batch))
+        journal.append(journal.prepare(batch))
         known += batch
-        if journal.needs_roll:
+        if journal.snapshot_due:
             roll(journal)
 
 
@@ -112,7 +112,7 @@ def unlike(dice: random.Random, known: list[Published], sequence: int) -> dict[s
     return dice.choice(kinds)
 
 
-def outcomes(journal: Journal, messages: list[Published], dice: random.Random) -> Outcomes:
+def outcomes(journal: FileJournal, messages: list[Published], dice: random.Random) -> Outcomes:
     rows = []
     for one in messages:
         subscriber = 3 if one.queue == 2 else dice.choice((1, 2))
@@ -124,23 +124,23 @@ def outcomes(journal: Journal, messages: list[Published], dice: random.Random) -
 
 
 @pytest.fixture
-def journal(tmp_path: Path, seed: int) -> Iterator[Journal]:
+def journal(tmp_path: Path, seed: int) -> Iterator[FileJournal]:
     """Some segments of traffic."""
     opened = open_journal(tmp_path / "log", segment_bytes=64 * KIB)
     declare(opened)
     some_traffic(opened, random.Random(seed), 60)
-    assert len(opened.segments()) > 2
+    assert len(opened.sections()) > 2
     yield opened
     opened.close()
 
 
-def test_by_columns_is_what_record_by_record_is(journal: Journal, seed: int) -> None:
+def test_by_columns_is_what_record_by_record_is(journal: FileJournal, seed: int) -> None:
     """From wherever it begins, in however large pieces the headers are looked at: the same facts in the same order."""
     dice = random.Random(seed)
     last = journal.next_sequence - 1
     for after in (0, last - 1, last, *(dice.randrange(last) for _ in range(10))):
-        assert told(journal.replay_runs(after)) == told(journal.replay(after))
-    for info in journal.segments():
+        assert told(journal.facts_or_runs(after)) == told(journal.facts(after))
+    for info in journal.sections():
         data = info.path.read_bytes()
         offsets, end = walk(data, SEGMENT_HEADER_BYTES, info.bytes)
         assert end == info.bytes
@@ -149,22 +149,22 @@ def test_by_columns_is_what_record_by_record_is(journal: Journal, seed: int) -> 
         )
         for together in (1, 16, 100):
             assert told(whole(stream.facts_or_runs(data, offsets, 0, together))) == expected
-    runs = [fact for fact in journal.replay_runs() if isinstance(fact, Messages)]
+    runs = [fact for fact in journal.facts_or_runs() if isinstance(fact, Messages)]
     assert sum(run.size for run in runs) > last // 2, "most of it are messages"
     assert any(run.extras for run in runs)
     assert any(len(run.stretches) > 1 for run in runs)
     assert all(run.contents == () for run in runs)
 
 
-def test_the_same_state(journal: Journal) -> None:
+def test_the_same_state(journal: FileJournal) -> None:
     """DESIGN 3: recovery applies the facts that live traffic makes. By runs they make the same books, byte for byte."""
     slowly = State(Scheduler())
-    for fact in journal.replay():
+    for fact in journal.facts():
         slowly.apply((fact,))
     quickly, replayed = recover(journal, Scheduler)
     assert replayed == journal.next_sequence - 1
     assert quickly.through == slowly.through
-    slowly.time_us = max(slowly.time_us, *(segment.last_time_us for segment in journal.segments()))
+    slowly.time_us = max(slowly.time_us, *(segment.last_time_us for segment in journal.sections()))
     assert quickly.save() == slowly.save()
     for sequence in range(1, journal.next_sequence):
         found = journal.place_of(sequence)
@@ -174,11 +174,11 @@ def test_the_same_state(journal: Journal) -> None:
             assert place == slowly.lineage.place(found[0], sequence)
 
 
-def test_a_sidecar_is_not_trusted_over_its_segment(journal: Journal, tmp_path: Path) -> None:
+def test_a_sidecar_is_not_trusted_over_its_segment(journal: FileJournal, tmp_path: Path) -> None:
     """DESIGN 4: one that was written wrong, though whole, costs time and nothing else."""
-    expected = told(journal.replay())
+    expected = told(journal.facts())
     journal.close()
-    info = journal.segments()[0]
+    info = journal.sections()[0]
     seal = read_seal(info.path)
     assert seal is not None
     sealed = sidecar.Sealed(journal.uuid, info.base, info.bytes, seal[1].crc)
@@ -202,15 +202,15 @@ def test_a_sidecar_is_not_trusted_over_its_segment(journal: Journal, tmp_path: P
         path.unlink()  # the tables are pages of the file as it was: cut short in its place it would take them away
         path.write_bytes(written)
         again = open_journal(tmp_path / "log", segment_bytes=64 * KIB)
-        assert told(again.replay_runs()) == expected
+        assert told(again.facts_or_runs()) == expected
         again.close()
 
 
-def test_damage_of_a_message_does_not_stop_a_start(journal: Journal, tmp_path: Path) -> None:
+def test_damage_of_a_message_does_not_stop_a_start(journal: FileJournal, tmp_path: Path) -> None:
     """RULES 28: whatever byte of a message rots, the start goes on with what the log still tells of it, which is all
     but its content: the state is the same."""
     publish(journal)
-    expected = told(journal.replay_runs())
+    expected = told(journal.facts_or_runs())
     journal.close()
     path = sorted((tmp_path / "log").glob("*.log"))[1]
     whole = path.read_bytes()
@@ -219,13 +219,13 @@ def test_damage_of_a_message_does_not_stop_a_start(journal: Journal, tmp_path: P
     for at in places[:: len(places) // 40]:
         rot.flip(path, at)
         again = open_journal(tmp_path / "log", segment_bytes=64 * KIB)
-        assert told(again.replay_runs()) == expected, f"byte {at}"
+        assert told(again.facts_or_runs()) == expected, f"byte {at}"
         assert len(again.damages) == 1
         again.close()
         path.write_bytes(whole)
 
 
-def test_damage_of_anything_else_is_refused(journal: Journal, tmp_path: Path) -> None:
+def test_damage_of_anything_else_is_refused(journal: FileJournal, tmp_path: Path) -> None:
     """RULES 28: without an outcome, a queue or a subscriber nobody can tell how things stood. The error names file and
     place; a reader that begins behind the damage, as from a checkpoint, does not meet it."""
     publish(journal)
@@ -240,13 +240,13 @@ def test_damage_of_anything_else_is_refused(journal: Journal, tmp_path: Path) ->
             rot.flip(path, at)
             again = open_journal(tmp_path / "log", segment_bytes=64 * KIB)
             with pytest.raises(LogCorrupt, match=f"{path.name}, offset {record.at}, "):
-                list(again.replay_runs())
-            assert list(again.replay_runs(record.sequence))
+                list(again.facts_or_runs())
+            assert list(again.facts_or_runs(record.sequence))
             again.close()
             path.write_bytes(whole)
 
 
-def test_a_header_that_is_beyond_knowing_is_of_no_kind(journal: Journal, tmp_path: Path) -> None:
+def test_a_header_that_is_beyond_knowing_is_of_no_kind(journal: FileJournal, tmp_path: Path) -> None:
     """RULES 28: where nobody can tell that it was a message, it may have been anything."""
     publish(journal)
     journal.close()
@@ -256,7 +256,7 @@ def test_a_header_that_is_beyond_knowing_is_of_no_kind(journal: Journal, tmp_pat
         rot.flip(path, at)
     again = open_journal(tmp_path / "log", segment_bytes=64 * KIB)
     with pytest.raises(LogCorrupt, match="unknown kind"):
-        list(again.replay_runs())
+        list(again.facts_or_runs())
     assert again.kind_of(record.sequence) == "lost"
     assert again.kind_of(record.sequence + 1) == "message"
     again.close()

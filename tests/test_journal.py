@@ -13,7 +13,7 @@ import pytest
 
 from syncbrok.log import codec, segment, watermark
 from syncbrok.log.codec import Decoded
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogLocked
 from syncbrok.model.facts import Fact, Outcome, Published, SegmentOpened
@@ -32,7 +32,7 @@ from tests.support.journals import (
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def journal(tmp_path: Path) -> Iterator[FileJournal]:
     opened = open_journal(tmp_path / "log")
     yield opened
     opened.close()
@@ -59,17 +59,17 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
     assert again.recovery.clean
     assert again.read_many([5, 2, 1, 4, 3]) == [messages[3], messages[0], None, messages[2], messages[1]]
     bare = [one._replace(content=b"") for one in messages]
-    assert list(again.replay(1)) == [*bare, outcomes]
+    assert list(again.facts(1)) == [*bare, outcomes]
     assert [row for _, row in again.rows_of(3)] == list(outcomes.rows)
     again.close()
 
 
-def test_a_batch_says_what_was_synced_before_it(journal: Journal) -> None:
+def test_a_batch_says_what_was_synced_before_it(journal: FileJournal) -> None:
     """DESIGN section 4: each record names its write, and how far the log was on the disk then; the last one of each
     unit is marked."""
     publish(journal, 3, unit_ends={1, 2})
     publish(journal, 2, unit_ends={1})
-    seen = headers(journal.segments()[0].path)[1:6]
+    seen = headers(journal.sections()[0].path)[1:6]
     assert [one.synced_through for one in seen] == [1, 1, 1, 4, 4]
     assert [one.ends_unit for one in seen] == [False, True, True, False, True]
     assert seen[0].batch == seen[2].batch < seen[3].batch == seen[4].batch
@@ -85,7 +85,7 @@ def test_with_an_interval_durable_is_what_was_synced(tmp_path: Path) -> None:
     assert journal.durable_sequence == 5
     publish(journal)
     assert journal.durable_sequence == 5
-    assert [one.synced_through for one in headers(journal.segments()[0].path)] == [0, 1, 1, 1, 1, 5]
+    assert [one.synced_through for one in headers(journal.sections()[0].path)] == [0, 1, 1, 1, 1, 5]
     roll(journal)
     assert journal.durable_sequence == 8
     publish(journal)
@@ -93,22 +93,22 @@ def test_with_an_interval_durable_is_what_was_synced(tmp_path: Path) -> None:
     assert len(everything(tmp_path)) == 9
 
 
-def test_batches_are_written_in_order_and_by_one_thread(journal: Journal) -> None:
+def test_batches_are_written_in_order_and_by_one_thread(journal: FileJournal) -> None:
     """A second writer, or a batch out of turn, is a programmer's error and raises at once."""
     first = journal.prepare([message(journal.id_key, 2)])
     second = journal.prepare([message(journal.id_key, 3)])
     with pytest.raises(AssertionError):
-        journal.write(second)
-    journal.write(first)
-    journal.write(second)
+        journal.append(second)
+    journal.append(first)
+    journal.append(second)
     with pytest.raises(AssertionError):
-        journal.write(second)
+        journal.append(second)
     with journal._writing, pytest.raises(RuntimeError, match="one writer"):
         publish(journal)
     publish(journal)
 
 
-def test_a_unit_does_not_reach_over_batches(journal: Journal) -> None:
+def test_a_unit_does_not_reach_over_batches(journal: FileJournal) -> None:
     """RULES 5: the last record of a batch ends a unit."""
     with pytest.raises(AssertionError):
         publish(journal, 3, unit_ends={0})
@@ -148,7 +148,7 @@ def test_the_watermark_moves_once_a_second(tmp_path: Path) -> None:
     assert (mark.durable, mark.clean, mark.base) == (8, True, 7)
 
 
-def test_the_lock_names_who_holds_it(tmp_path: Path, journal: Journal) -> None:
+def test_the_lock_names_who_holds_it(tmp_path: Path, journal: FileJournal) -> None:
     """One broker to a log: a second is told the process that has it."""
     publish(journal)
     with pytest.raises(LogLocked, match=f"process {os.getpid()}"):
@@ -164,13 +164,13 @@ def test_segments_follow_each_other(tmp_path: Path) -> None:
     """A full segment is sealed, its room given back, and the next begins with a snapshot; all are read as one log."""
     journal = open_journal(tmp_path, segment_bytes=8 * KIB)
     written: list[Published] = []
-    while len(journal.segments()) < 4:
+    while len(journal.sections()) < 4:
         written += publish(journal, 7, content=b"c" * 100)
-        if journal.needs_roll:
+        if journal.snapshot_due:
             roll(journal)
-    facts = list(journal.replay())
+    facts = list(journal.facts())
     assert [fact.sequence for fact in facts] == list(range(1, journal.next_sequence))
-    for info in journal.segments()[:-1]:
+    for info in journal.sections()[:-1]:
         assert info.sealed
         assert info.path.stat().st_size == info.bytes
         assert segment.scrub_bytes(segment.read_segment(info.path)) is None
@@ -178,23 +178,23 @@ def test_segments_follow_each_other(tmp_path: Path) -> None:
         assert (type(first), first.time_us) == (SegmentOpened, info.first_time_us)
         assert info.records == info.last - info.base + 1
     assert journal.read_many([one.sequence for one in written]) == written
-    for after in (0, 1, 5, journal.segments()[1].last, journal.next_sequence - 2, journal.next_sequence):
-        assert [fact.sequence for fact in journal.replay(after)] == list(range(after + 1, journal.next_sequence))
-    infos = journal.segments()
+    for after in (0, 1, 5, journal.sections()[1].last, journal.next_sequence - 2, journal.next_sequence):
+        assert [fact.sequence for fact in journal.facts(after)] == list(range(after + 1, journal.next_sequence))
+    infos = journal.sections()
     journal.close()
     assert {path.suffix for path in tmp_path.iterdir()} == {".log", ".idx", ""}
     again = open_journal(tmp_path)
-    assert again.segments() == infos
+    assert again.sections() == infos
     assert again.read_many([one.sequence for one in written]) == written
     again.close()
 
 
-def test_a_batch_may_be_larger_than_a_segment(journal: Journal) -> None:
+def test_a_batch_may_be_larger_than_a_segment(journal: FileJournal) -> None:
     """The size of a segment is when to roll, not a limit of what is accepted."""
     written = publish(journal, 3, content=bytes(range(256)) * 400)
-    assert journal.needs_roll
+    assert journal.snapshot_due
     roll(journal)
-    assert not journal.needs_roll
+    assert not journal.snapshot_due
     assert journal.read_many([2, 3, 4]) == written
 
 
@@ -203,15 +203,17 @@ def test_a_snapshot_as_large_as_a_segment_does_not_roll_for_ever(tmp_path: Path)
     much again is written behind it before the next segment begins."""
     journal = open_journal(tmp_path, segment_bytes=limits.segment_bytes_min)
     bad = tuple((sequence, Outcome.DEAD) for sequence in range(1, limits.segment_bytes_min // 8))
-    journal.roll(SegmentOpened(journal.roll_sequence, START_US, (), (), (), bad))
-    assert journal.segments()[-1].bytes > limits.segment_bytes_min
-    assert not journal.needs_roll
+    journal.append_snapshot(SegmentOpened(journal.snapshot_sequence, START_US, (), (), (), bad))
+    assert journal.sections()[-1].bytes > limits.segment_bytes_min
+    assert not journal.snapshot_due
     journal.close()
-    journal = Journal.open(tmp_path, JournalOptions(segment_bytes=limits.segment_bytes_min, reserve_bytes=0), Clock())
-    assert not journal.needs_roll, "found again it is as it was made"
-    while not journal.needs_roll:
+    journal = FileJournal.open(
+        tmp_path, JournalOptions(segment_bytes=limits.segment_bytes_min, reserve_bytes=0), Clock()
+    )
+    assert not journal.snapshot_due, "found again it is as it was made"
+    while not journal.snapshot_due:
         publish(journal, 100)
-    assert journal.segments()[-1].bytes > 2 * limits.segment_bytes_min
+    assert journal.sections()[-1].bytes > 2 * limits.segment_bytes_min
     journal.close()
 
 
@@ -259,11 +261,11 @@ def test_a_checkpoint_belongs_to_its_record(tmp_path: Path) -> None:
     other.close()
 
 
-def test_ids_are_those_of_the_log(journal: Journal) -> None:
+def test_ids_are_those_of_the_log(journal: FileJournal) -> None:
     """The id key is the log's for ever, so that an id is known to be one of its own (RULES 2)."""
     (one,) = publish(journal)
     assert one.id == make_message_id(START_US // 1_000, one.sequence, journal.id_key)
-    facts: list[Fact] = list(journal.replay())
+    facts: list[Fact] = list(journal.facts())
     assert [type(fact) for fact in facts] == [SegmentOpened, Published]
     assert JournalOptions().sync == "always"
     assert issubclass(LogFailed, Exception)

@@ -55,7 +55,7 @@ def test_killed_before_any_system_call_of_a_roll(tmp_path: Path) -> None:
         killed = killed_before(call, work)
         said = acknowledged.read_text().split() if acknowledged.exists() else []
         journal = open_journal(directory)
-        facts = list(journal.replay())
+        facts = list(journal.facts())
         assert [fact.sequence for fact in facts] == list(range(1, len(facts) + 1))
         assert len(facts) >= max(map(int, said), default=1), f"killed before call {call}: acknowledged ones are gone"
         assert sum(isinstance(fact, Published) for fact in facts) in (0, 3, 4, 7, 8)
@@ -93,11 +93,11 @@ def test_a_full_disk_refuses_and_gives_back(tmp_path: Path) -> None:
         journal = open_journal(tmp_path, segment_bytes=64 * KIB)
         kept = publish(journal, 2)
         resource.setrlimit(resource.RLIMIT_FSIZE, (80 * KIB, resource.RLIM_INFINITY))
-        end = journal.segments()[-1].bytes
+        end = journal.sections()[-1].bytes
         with pytest.raises(LogFull):
             publish(journal, 1, content=bytes(100 * KIB))  # a real short write: part of it fits
-        assert (journal.next_sequence, journal.segments()[-1].bytes) == (4, end)
-        assert journal.segments()[-1].path.stat().st_size == end
+        assert (journal.next_sequence, journal.sections()[-1].bytes) == (4, end)
+        assert journal.sections()[-1].path.stat().st_size == end
         assert journal.has_room()
         kept += publish(journal, 1)
         with pytest.raises(LogFull):
@@ -141,7 +141,7 @@ def test_outcomes_are_still_written_when_the_disk_is_full(small_disk: Path) -> N
     filler.write_bytes(bytes(600 * KIB))
 
     def publish_five() -> None:
-        if journal.needs_roll:
+        if journal.snapshot_due:
             roll(journal)
         publish(journal, 5, content=bytes(4_000))
 
@@ -155,10 +155,10 @@ def test_outcomes_are_still_written_when_the_disk_is_full(small_disk: Path) -> N
     assert not journal.has_room()
     filler.unlink()
     assert journal.has_room()
-    if journal.needs_roll:
+    if journal.snapshot_due:
         roll(journal)
     publish(journal)
-    facts = list(journal.replay())
+    facts = list(journal.facts())
     journal.close()
     assert everything(small_disk) == facts
     assert sum(isinstance(fact, Published) for fact in facts) == accepted + 1
@@ -171,7 +171,7 @@ def test_a_roll_without_room_leaves_the_segment_as_it_was(small_disk: Path) -> N
     journal.close()
     journal = open_journal(small_disk, segment_bytes=64 * KIB, reserve_bytes=16 * KIB)
     publish(journal, 1, content=bytes(64 * KIB))
-    assert journal.needs_roll
+    assert journal.snapshot_due
     (small_disk / "filler").write_bytes(b"")
     with (small_disk / "filler").open("wb", buffering=0) as filler:
         while True:
@@ -184,11 +184,11 @@ def test_a_roll_without_room_leaves_the_segment_as_it_was(small_disk: Path) -> N
         roll(journal)
     assert not journal.has_room()
     ended(journal, [2], essential=True)
-    assert journal.needs_roll
+    assert journal.snapshot_due
     (small_disk / "filler").unlink()
     assert journal.has_room()
     roll(journal)
-    assert [info.sealed for info in journal.segments()] == [True, False]
+    assert [info.sealed for info in journal.sections()] == [True, False]
     journal.close()
 
 
@@ -204,7 +204,7 @@ def test_what_found_no_room_takes_none(small_disk: Path) -> None:
     disk = os.statvfs(small_disk)
     (small_disk / "filler").write_bytes(bytes(disk.f_bavail * disk.f_frsize - 40 * KIB))
     with pytest.raises(OSError, match="No space"):
-        archive_segment(journal.segments()[0].path, small_disk / "archive")
+        archive_segment(journal.sections()[0].path, small_disk / "archive")
     assert not list((small_disk / "archive").iterdir())
     (small_disk / "filler").unlink()
     publish(journal)

@@ -16,7 +16,7 @@ import pytest
 from syncbrok.log import retention, segment
 from syncbrok.log.catalogue import Catalogue, Part
 from syncbrok.log.codec import encode_batch
-from syncbrok.log.journal import Journal
+from syncbrok.log.journal import FileJournal
 from syncbrok.log.reader import Reader
 from syncbrok.log.recent import Batch, Recent
 from syncbrok.model.facts import Carried, FactOrRun, Gap, Messages, Outcome, Outcomes, Published, Reason, Row, Tried
@@ -35,7 +35,7 @@ from tests.support.journals import (
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def journal(tmp_path: Path) -> Iterator[FileJournal]:
     opened = open_journal(tmp_path / "log")
     yield opened
     opened.close()
@@ -44,7 +44,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_newest_messages_need_no_disk(journal: Journal, tmp_path: Path) -> None:
+def test_the_newest_messages_need_no_disk(journal: FileJournal, tmp_path: Path) -> None:
     """What was just published is delivered from memory; what is no message, or not there, is not."""
     written = publish(journal, 3)
     ended(journal, [2])
@@ -57,13 +57,13 @@ def test_the_newest_messages_need_no_disk(journal: Journal, tmp_path: Path) -> N
     assert journal.kind_of(0) == journal.kind_of(6) == "unknown"
 
 
-def test_memory_has_what_the_log_has(journal: Journal) -> None:
+def test_memory_has_what_the_log_has(journal: FileJournal) -> None:
     """Before it is written a message is nowhere; the newest batches, kept as they were, and older ones, decoded, are
     the same messages."""
     fact = message(journal.id_key, journal.next_sequence)
     batch = journal.prepare([Messages.of(fact)])
     assert journal.cached(fact.sequence) is None
-    journal.write(batch)
+    journal.append(batch)
     kept = journal.cached(fact.sequence)
     assert kept == fact
     assert kept.content is fact.content
@@ -107,11 +107,11 @@ def test_memory_tells_of_many_what_it_tells_of_each(seed: int) -> None:
     assert all(one.parents == parents for one in together)
 
 
-def test_only_the_newest_batches_hold_on_to_messages(journal: Journal) -> None:
+def test_only_the_newest_batches_hold_on_to_messages(journal: FileJournal) -> None:
     """A message takes three times the memory of its record: of 16 MiB of records only the bytes are kept."""
     fact = Messages.of(message(journal.id_key, journal.next_sequence))
     alone = sys.getrefcount(fact)
-    journal.write(journal.prepare([fact]))
+    journal.append(journal.prepare([fact]))
     assert sys.getrefcount(fact) > alone
     publish(journal, 1)
     publish(journal, 1)
@@ -128,7 +128,7 @@ def test_any_selection_of_messages_is_read(tmp_path: Path, seed: int) -> None:
         size = dice.choice((0, 10, 300, 20_000))
         for one in publish(journal, dice.randrange(1, 60), content=dice.randbytes(size)):
             expected[one.sequence] = one
-        if journal.needs_roll:
+        if journal.snapshot_due:
             roll(journal)
         if dice.random() < 0.3:
             ended(journal, [2])
@@ -175,7 +175,7 @@ def test_readers_do_not_disturb_the_writer(tmp_path: Path) -> None:
                     assert (found is None) == (journal.kind_of(sequence) == "other")
                 queued = journal.queue_sequences(1, last // 2, 50)
                 assert queued == sorted(set(queued))
-                assert sum(1 for _ in journal.replay(max(0, last - 30))) >= min(last, 30)
+                assert sum(1 for _ in journal.facts(max(0, last - 30))) >= min(last, 30)
         except BaseException as problem:  # noqa: BLE001
             problems.append(problem)
 
@@ -184,7 +184,7 @@ def test_readers_do_not_disturb_the_writer(tmp_path: Path) -> None:
         reader.start()
     for _ in range(150):
         publish(journal, 20)
-        if journal.needs_roll:
+        if journal.snapshot_due:
             roll(journal)
     stop.set()
     for reader in readers:
@@ -199,7 +199,7 @@ def test_bit_rot_in_a_message_is_not_delivered(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
     publish(journal, 3)
     roll(journal)
-    path = journal.segments()[0].path
+    path = journal.sections()[0].path
     data = bytearray(path.read_bytes())
     at = data.index(b"message 3")
     data[at] ^= 1
@@ -207,7 +207,7 @@ def test_bit_rot_in_a_message_is_not_delivered(tmp_path: Path) -> None:
     assert journal.read_many([2, 4])[0] is not None
     assert [found is None for found in journal.read_many([2, 3, 4])] == [False, True, False]
     assert "sequences 3 to 3" in journal.damaged[path.name]
-    replayed = {fact.sequence: fact for fact in journal.replay()}
+    replayed = {fact.sequence: fact for fact in journal.facts()}
     assert isinstance(replayed[3], Gap)
     assert {2, 4} <= replayed.keys()
     journal.close()
@@ -251,11 +251,11 @@ def test_questions_are_answered_over_all_segments(tmp_path: Path) -> None:
 # -- retention ---------------------------------------------------------------------------------------------------------
 
 
-def carry(journal: Journal, one: Published) -> Carried:
+def carry(journal: FileJournal, one: Published) -> Carried:
     fact = Carried(
         journal.next_sequence, START_US + journal.next_sequence, one, ((1, Outcome.DELIVERED),), (Tried(2, 1, 5),)
     )
-    journal.write(journal.prepare([fact]))
+    journal.append(journal.prepare([fact]))
     return fact
 
 
@@ -267,16 +267,16 @@ def test_carried_messages_outlive_their_segment(tmp_path: Path) -> None:
     roll(journal)
     carried = carry(journal, kept)
     (after,) = publish(journal)
-    journal.drop_oldest()
+    journal.trim_oldest()
     for _ in range(2):
-        assert journal.segments()[0].base == 5
-        assert journal.segments()[1].base < carried.sequence
+        assert journal.sections()[0].base == 5
+        assert journal.sections()[1].base < carried.sequence
         assert journal.read_many([2, 3, carried.sequence, after.sequence]) == [kept, None, None, after]
         assert [journal.kind_of(one) for one in (1, 2, 3, 5)] == ["dropped", "message", "dropped", "other"]
         assert journal.queue_sequences(1, 0, 10) == [kept.sequence, after.sequence]
         assert journal.with_key("k", None, 10) == [kept.sequence]
         assert gone.sequence not in journal.queue_sequences(1, 2, 10)
-        assert next(iter(journal.replay())).sequence == 5
+        assert next(iter(journal.facts())).sequence == 5
         journal.close()
         journal = open_journal(tmp_path)
     assert list(tmp_path.glob("*1.log.dropped"))
@@ -295,7 +295,7 @@ def test_what_is_carried_is_found_after_what_is_newer(tmp_path: Path) -> None:
     roll(journal)
     newer += [one.sequence for one in publish(journal, 70, key="k")]
     carry(journal, kept)
-    journal.drop_oldest()
+    journal.trim_oldest()
     expected = [*reversed(newer), kept.sequence]
     for limit in (64, 75, 100):
         assert journal.with_key("k", None, limit) == expected[:limit]
@@ -314,7 +314,7 @@ def test_a_segment_that_goes_at_this_moment_is_looked_for_elsewhere(tmp_path: Pa
     carry(journal, kept)
     journal.close()
     journal = open_journal(tmp_path)  # no index is in memory
-    first = journal.segments()[0].path
+    first = journal.sections()[0].path
     first.rename(first.with_suffix(".away"))
     assert journal.read_many([2, 3, child.sequence]) == [kept, None, child]
     assert journal.place_of(3) is None
@@ -330,7 +330,7 @@ def test_a_segment_that_goes_at_this_moment_is_looked_for_elsewhere(tmp_path: Pa
 class Dropping(Catalogue):
     """The real one, of a journal that drops its oldest segment while somebody asks for the segments behind a place."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: FileJournal) -> None:
         super().__init__(journal.uuid, ())
         self.parts, self.journal, self.dropped_while_asked = journal._catalogue.parts, journal, False
 
@@ -340,7 +340,7 @@ class Dropping(Catalogue):
             self.dropped_while_asked = True
             base = self.parts[0].info.base
             self.dropped(base)
-            self.journal.drop_oldest()
+            self.journal.trim_oldest()
         return parts
 
 
@@ -374,7 +374,7 @@ def test_a_drop_is_finished_by_the_next_start(tmp_path: Path) -> None:
 
         def work(again: Path = again) -> None:
             journal = open_journal(again)
-            journal.drop_oldest()
+            journal.trim_oldest()
             journal.close()
 
         killed = killed_before(call, work)
@@ -388,9 +388,9 @@ def test_an_archive_comes_before_the_drop(tmp_path: Path) -> None:
     journal = open_journal(tmp_path / "log", archive=tmp_path / "archive")
     publish(journal)
     roll(journal)
-    info = journal.segments()[0]
+    info = journal.sections()[0]
     whole = info.path.read_bytes()
-    journal.drop_oldest()
+    journal.trim_oldest()
     assert (tmp_path / "archive" / info.path.name).read_bytes() == whole
     assert [copy.name for copy in retention.copies(tmp_path / "log")] == [info.path.name]
     journal.close()

@@ -56,12 +56,12 @@ def test_a_log_writes_rolls_and_reads_without_a_descriptor_left(tmp_path: Path) 
     for _ in range(20):
         roll(journal)
         publish(journal, 3)
-    found = [one.sequence for one in journal.replay() if hasattr(one, "content")]
+    found = [one.sequence for one in journal.facts() if hasattr(one, "content")]
     assert [one.content for one in journal.read_many(found)] == [b"message %d" % one for one in found]
     print(len(found), len(held) > 100)
     for one in held: os.close(one)
     journal.close()
-    print(len([1 for one in open_journal(directory / "log").replay() if hasattr(one, "content")]))
+    print(len([1 for one in open_journal(directory / "log").facts() if hasattr(one, "content")]))
     """
     assert run(tmp_path, script).split() == ["63", "True", "63"]
 
@@ -86,7 +86,7 @@ def test_without_even_its_own_it_refuses_and_goes_on_later(tmp_path: Path) -> No
     roll(journal)
     publish(journal, 3)
     journal.close()
-    print(len([1 for one in open_journal(directory / "log").replay() if hasattr(one, "content")]))
+    print(len([1 for one in open_journal(directory / "log").facts() if hasattr(one, "content")]))
     """
     assert run(tmp_path, script).split() == ["no-descriptors", "6"]
 

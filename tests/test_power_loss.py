@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log.journal import Journal
+from syncbrok.log.journal import FileJournal
 from syncbrok.model.facts import Published
 from tests.support.journals import Clock, open_journal, publish, roll
 from tests.support.power import Event, Recording, after_power_loss, restore
@@ -33,7 +33,7 @@ def record(directory: Path, sync: str) -> tuple[list[Event], list[tuple[int, int
             acknowledged.append((len(recording.events), journal.durable_sequence))
             if number % 4 == 3:
                 clock.now_us += 1_000_000
-            if journal.needs_roll or number in (1, 5, 6):  # also with room left, and right after another
+            if journal.snapshot_due or number in (1, 5, 6):  # also with room left, and right after another
                 roll(journal)
                 acknowledged.append((len(recording.events), journal.durable_sequence))
         journal.close()
@@ -69,9 +69,9 @@ def test_no_power_loss_loses_what_was_acknowledged(tmp_path: Path, seed: int, sy
         shutil.rmtree(again)
 
 
-def check(journal: Journal, promised: int) -> None:
+def check(journal: FileJournal, promised: int) -> None:
     """All that was promised is there, in units of one and three (and perhaps the one more of the second life)."""
-    facts = list(journal.replay())
+    facts = list(journal.facts())
     assert [fact.sequence for fact in facts] == list(range(1, journal.next_sequence))
     assert facts[-1].sequence >= promised, f"{promised} was acknowledged, {facts[-1].sequence} is left"
     messages = [fact for fact in facts if isinstance(fact, Published)]

@@ -189,16 +189,16 @@ def test_a_journal_refuses_to_drop_what_is_not_archived(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, archive=PIPELINE)
     publish(journal)
     roll(journal)
-    info = journal.segments()[0]
+    info = journal.sections()[0]
     assert journal.held_back(info)
     with pytest.raises(retention.NotArchived, match="00000000000000000001"):
-        journal.drop_oldest()
+        journal.trim_oldest()
     assert info.path.exists()
     crc = retention.file_crc(info.path)
     retention.note(tmp_path, [retention.Copy(info.path.name, info.bytes, crc, "file:/a")])
-    journal.drop_oldest()
+    journal.trim_oldest()
     assert not info.path.exists()
-    assert journal.segments()[0].base == info.last + 1
+    assert journal.sections()[0].base == info.last + 1
     journal.close()
 
 
@@ -215,10 +215,10 @@ async def test_retention_waits_for_the_pipeline(tmp_path: Path, caplog: pytest.L
             await running.publish_all("q", *[Message(b"x" * 1_000)] * 40)
         journal, upkeep = running.space._journal, running.space._upkeep
         clock.forward(2 * DAY_S)
-        before = journal.segments()
+        before = journal.sections()
         with caplog.at_level("INFO"):
             assert [await upkeep.drop_expired() for _ in range(3)] == [0, 0, 0]
-        assert [one.base for one in journal.segments()][: len(before)] == [one.base for one in before]
+        assert [one.base for one in journal.sections()][: len(before)] == [one.base for one in before]
         assert journal.next_sequence < before[-1].last + 10, "nothing was carried"
         said = [one for one in caplog.records if one.message == "syncbrok.space.retention_waits_for_archive"]
         assert [vars(one)["first"] for one in said] == [1]
@@ -227,7 +227,7 @@ async def test_retention_waits_for_the_pipeline(tmp_path: Path, caplog: pytest.L
         assert await upkeep.drop_expired() == 0, "only a prefix goes"
         archive(tmp_path, sealed[0])
         assert await upkeep.drop_expired() >= len(sealed)
-        carried = [fact for fact in journal.replay() if isinstance(fact, Carried)]
+        carried = [fact for fact in journal.facts() if isinstance(fact, Carried)]
         assert len(carried) == len({fact.message.sequence for fact in carried}) > 0
         consumer.release()
 
@@ -249,7 +249,7 @@ async def test_what_is_delivered_again_is_read_where_it_stands(
             assert (dropped > 0) is carried, "what stands before the carried one goes"
             assert [await running.space._upkeep.drop_expired() for _ in range(2)] == [0, 0]
         said = [one for one in caplog.records if one.message == "syncbrok.space.retention_waits_for_replay"]
-        assert [vars(one)["first"] for one in said] == [running.space._journal.segments()[0].base]
+        assert [vars(one)["first"] for one in said] == [running.space._journal.sections()[0].base]
     forget_checkpoints(tmp_path)
     consumer = Consumer()
     async with running_space(tmp_path, consumer, clock_us=clock, **options) as running:
@@ -291,7 +291,7 @@ async def dead_letter(running: Running, clock: Clock, *, carried: bool) -> Messa
     if carried:
         clock.forward(1.1 * DAY_S)
         assert await running.space._upkeep.drop_expired() > 0
-        assert journal.segments()[0].base > sequence_of(dead)
+        assert journal.sections()[0].base > sequence_of(dead)
         consumer.answer = lambda _: REFUSED
         consumer.release(REFUSED)
         await fill(running)

@@ -129,7 +129,7 @@ def test_half_a_run_goes_with_its_unit_and_no_further(tmp_path: Path) -> None:
     ids = b"".join(make_message_id(NOW_US // 1_000, start + at, journal.id_key) for at in range(60))
     run = run_of(60, start, 1, contents)._replace(ids=ids)
     # Twenty publishes of one message, a batch of thirty, and ten of one message: one run, one write.
-    journal.write(journal.prepare([run], [*range(20), 49, *range(50, 60)]))
+    journal.append(journal.prepare([run], [*range(20), 49, *range(50, 60)]))
     assert journal.cached(start + 33) == list(run.messages())[33]
     shutil.copytree(directory, tmp_path / "crashed", ignore=shutil.ignore_patterns("*.tmp", "*.idx"))
     journal.close()

@@ -7,7 +7,7 @@ import pytest
 
 from syncbrok.log import codec, order, segment, watermark
 from syncbrok.log.codec import HEADER_BYTES
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.salvage import SalvageReport, salvage
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES
 from syncbrok.log.verify import Finding, verify
@@ -225,9 +225,9 @@ def test_damage_on_damage(tmp_path: Path, seed: int) -> None:
             assert fact == whole[number] or isinstance(fact, Gap | SegmentOpened)
 
 
-def opened(directory: Path) -> Journal:
+def opened(directory: Path) -> FileJournal:
     options = JournalOptions(segment_bytes=64 * 1024, reserve_bytes=4_096)
-    return Journal.open(directory, options, lambda: START_US + 10**12)
+    return FileJournal.open(directory, options, lambda: START_US + 10**12)
 
 
 def test_the_result_is_a_log_to_go_on_with(tmp_path: Path) -> None:
@@ -247,11 +247,11 @@ def test_the_result_is_a_log_to_go_on_with(tmp_path: Path) -> None:
         messages = {fact.sequence: fact for fact in story.facts if isinstance(fact, Published)}
         read = journal.read_many(sorted(messages))
         assert read == [messages[number] if number != lost else None for number in sorted(messages)]
-        gaps = [fact for fact in journal.replay() if isinstance(fact, Gap)]
+        gaps = [fact for fact in journal.facts() if isinstance(fact, Gap)]
         assert [(gap.first, gap.last) for gap in gaps] == [(lost, lost), (story.last, story.last)]
         assert journal.next_sequence == story.last + 1
         more = story.message(story.last + 1, 1)
-        journal.write(journal.prepare([more]))
+        journal.append(journal.prepare([more]))
     finally:
         journal.close()
     journal = opened(tmp_path / "new")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.facts import SegmentOpened
 from syncbrok.model.message import Message, ParentFailure
@@ -91,7 +91,7 @@ async def test_retention_goes_by_the_clock(tmp_path: Path, checkpoint: bool):
         await running.publish("q", b"the last of the first segment")
         clock.forward(DAY_S / 7)
         assert await running.space._upkeep.drop_expired() == 0, "it rolls, since little is written"
-        assert len(running.space._journal.segments()) == 2
+        assert len(running.space._journal.sections()) == 2
     if not checkpoint:
         forget_checkpoints(tmp_path)
     async with running_space(tmp_path, Consumer(), **options) as running:
@@ -104,13 +104,13 @@ async def test_retention_goes_by_the_clock(tmp_path: Path, checkpoint: bool):
 def test_a_segment_says_when_it_was_opened(tmp_path: Path):
     """INTERFACES, log format: ``sealed_us`` is the wall time; a segment of an older version counts from its records."""
     now_us = 1_700_000_000_000_000
-    journal = Journal.open(tmp_path, JournalOptions(segment_bytes=limits.segment_bytes_min), lambda: now_us)
+    journal = FileJournal.open(tmp_path, JournalOptions(segment_bytes=limits.segment_bytes_min), lambda: now_us)
     for sealed_us in (now_us, now_us + 5, 0):
         time_us = now_us + int(AHEAD_S * 1e6)
-        journal.roll(SegmentOpened(journal.roll_sequence, time_us, (), (), (), (), sealed_us))
-    first, second, third = journal.segments()
-    assert journal.ages.opened_us(first) == now_us
-    assert [journal.ages.sealed_us(one) for one in (first, second)] == [now_us + 5, third.first_time_us]
+        journal.append_snapshot(SegmentOpened(journal.snapshot_sequence, time_us, (), (), (), (), sealed_us))
+    first, second, third = journal.sections()
+    assert journal.opened_us(first) == now_us
+    assert [journal.sealed_us(one) for one in (first, second)] == [now_us + 5, third.first_time_us]
     journal.close()
 
 

@@ -11,7 +11,7 @@ import standardwebhooks
 
 from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.webhook import Webhook
-from syncbrok.log.journal import Journal
+from syncbrok.log.journal import FileJournal
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, LogFailed, LogFull, LogUnavailable, Overloaded
 from syncbrok.model.facts import Outcome
@@ -36,7 +36,7 @@ from tests.support.spaces import (
 Q = QueueName("q")
 
 
-class SlowJournal(Journal):
+class SlowJournal(FileJournal):
     """The real one, whose writes wait for the test."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -45,16 +45,16 @@ class SlowJournal(Journal):
         self.waits = False
         self.batches: list[int] = []
 
-    def write(self, batch: Any, *, essential: bool = False) -> None:
+    def append(self, batch: Any, *, essential: bool = False) -> None:
         if self.waits:
             assert self.may_write.acquire(timeout=10.0)
         self.batches.append(len(batch.ends))
-        super().write(batch, essential=essential)
+        super().append(batch, essential=essential)
 
 
 async def test_what_gathers_during_an_fsync_is_one_batch(tmp_path: Path):
     """RULES 1 and DESIGN 2: nothing is acknowledged before its fsync; whatever comes meanwhile shares the next one."""
-    async with running_space(tmp_path, journal_class=SlowJournal) as running:
+    async with running_space(tmp_path, open_journal=SlowJournal.open) as running:
         await running.queue("q")
         journal = running.space._journal
         journal.waits = True
@@ -75,7 +75,7 @@ async def test_what_gathers_during_an_fsync_is_one_batch(tmp_path: Path):
 
 async def test_no_child_goes_before_the_completion_of_its_parents_is_on_the_disk(tmp_path: Path):
     """RULES 13: the parent's outcome is written before the child's attempt, whose row says so by ``after``."""
-    async with running_space(tmp_path, journal_class=SlowJournal) as running:
+    async with running_space(tmp_path, open_journal=SlowJournal.open) as running:
         await running.queue("q", subscribers=["a"])
         parent = await running.publish("q", b"parent")
         await running.ended(parent)
@@ -100,7 +100,7 @@ async def test_no_child_goes_before_the_completion_of_its_parents_is_on_the_disk
 async def test_an_answer_overtaken_by_a_cancel_is_late(tmp_path: Path):
     """An answer that comes while the cancel's row is being written changes nothing and says so (``LATE``)."""
     consumer = Consumer(lambda _: None)
-    async with running_space(tmp_path, consumer, journal_class=SlowJournal) as running:
+    async with running_space(tmp_path, consumer, open_journal=SlowJournal.open) as running:
         await running.queue("q", subscribers=["a"])
         id_ = await running.publish("q", b"m")
         await eventually(lambda: consumer.held, "it is out")
@@ -179,7 +179,7 @@ async def test_outcomes_that_nobody_waits_for_are_written_together(tmp_path: Pat
 
 async def test_a_queue_deleted_by_force_takes_what_was_being_written(tmp_path: Path):
     """RULES 16: a publish whose batch is under way is accepted and dropped with its queue; later ones are refused."""
-    async with running_space(tmp_path, Consumer(lambda _: None), journal_class=SlowJournal) as running:
+    async with running_space(tmp_path, Consumer(lambda _: None), open_journal=SlowJournal.open) as running:
         await running.queue("q", subscribers=["a"])
         journal = running.space._journal
         journal.waits = True
@@ -294,7 +294,7 @@ async def test_without_any_room_no_attempt_is_made(tmp_path: Path):
 
 async def test_a_failed_log_refuses_everybody_and_stops(tmp_path: Path):
     """DESIGN 4: after a failed write or fsync all waiters are refused and the process must end, with 74."""
-    space = Space.open(tmp_path, journal_class=FaultyJournal)
+    space = Space.open(tmp_path, open_journal=FaultyJournal.open)
     serving = asyncio.create_task(space.run())
     await space.channels.queues.put(DeclareQueue(Q, NEVER_AGAIN))
     space._journal.broken = True
@@ -370,7 +370,7 @@ async def test_segments_roll_and_each_begins_with_a_snapshot(tmp_path: Path):
         for _ in range(8):
             ids += (await running.publish_all("q", *[Message(b"x" * 1_000)] * 30)).ids
         await running.ended(*ids)
-        segments = running.space._journal.segments()
+        segments = running.space._journal.sections()
         assert len(segments) >= 4
     async with running_space(tmp_path, segment_bytes=limits.segment_bytes_min) as running:
         assert running.view.queue("q").waiting == 0

@@ -39,7 +39,7 @@ async def test_under_an_interval_children_wait_for_the_fsync(tmp_path: Path):
         children = [await running.publish("q", b"c", one) for one in (parent, alone)]
         await running.ended(*children)
         assert running.consumer.contents == [b"p", b"c", b"p", b"c", b"c"]
-        assert check(list(running.space._journal.replay(0))) == []
+        assert check(list(running.space._journal.facts(0))) == []
 
 
 async def test_under_an_interval_the_next_of_a_key_waits_for_the_fsync(tmp_path: Path):
@@ -52,7 +52,7 @@ async def test_under_an_interval_the_next_of_a_key_waits_for_the_fsync(tmp_path:
             ended = partial(running.space._state.scheduler.ended, accepted.sequences[0])  # nobody waits for its end
             await eventually(ended, "the end of the one before")
         assert running.consumer.contents == [b"1", b"2", b"3"]
-        assert check(list(running.space._journal.replay(0))) == []
+        assert check(list(running.space._journal.facts(0))) == []
 
 
 def test_who_comes_to_wait_for_an_outcome_under_way_is_known_when_it_is_written() -> None:
@@ -85,7 +85,7 @@ async def test_a_sync_that_ends_with_the_space_begins_no_other(tmp_path: Path):
             threading.Event().wait(2.5)  # the next sync would be due in 1.1 s
             super().save_checkpoint(*arguments)
 
-    async with running_space(tmp_path, journal_class=SlowAtTheEnd, sync="interval", interval_ms=20) as running:
+    async with running_space(tmp_path, open_journal=SlowAtTheEnd.open, sync="interval", interval_ms=20) as running:
         await running.queue("q")
         await eventually(SlowAtTheEnd.syncing.is_set, "a sync")
         SlowAtTheEnd.ending = True

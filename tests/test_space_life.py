@@ -8,7 +8,7 @@ import pytest
 from syncbrok.delivery.handler import Delivery
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log import watermark
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.order import OrderChecker
 from syncbrok.model import limits
 from syncbrok.model.errors import Gone, IdempotencyConflict
@@ -36,8 +36,8 @@ DAY_S = 86_400.0
 
 def attempts(directory: Path, *subscribers: int) -> dict[int, tuple[int, int]]:
     """How many were acknowledged and how many failed, as the rows say; of late answers nobody knows."""
-    journal = Journal.open(directory, JournalOptions(), lambda: 0)
-    rows = [row for fact in journal.replay() if isinstance(fact, Outcomes) for row in fact.rows]
+    journal = FileJournal.open(directory, JournalOptions(), lambda: 0)
+    rows = [row for fact in journal.facts() if isinstance(fact, Outcomes) for row in fact.rows]
     journal.close()
     made = [
         (row.subscriber, row.outcome is Outcome.DELIVERED)
@@ -49,10 +49,10 @@ def attempts(directory: Path, *subscribers: int) -> dict[int, tuple[int, int]]:
 
 def judge(directory: Path) -> None:
     """Every promise about order, proven from the facts of the log alone."""
-    journal = Journal.open(directory, JournalOptions(), lambda: 0)
+    journal = FileJournal.open(directory, JournalOptions(), lambda: 0)
     try:
         checker = OrderChecker()
-        for fact in journal.replay(0):
+        for fact in journal.facts(0):
             checker.apply(fact)
         assert checker.violations == []
     finally:
@@ -168,10 +168,10 @@ async def test_retention_takes_along_what_has_not_ended(tmp_path: Path):
         of_bad = await running.publish("q", b"of bad", bad)
         await running.ended(of_good, of_bad)
         assert await running.states(of_good, of_bad) == ["complete", "dead"]
-        names = running.space._journal.segments()
+        names = running.space._journal.sections()
     for _ in range(2):
         async with running_space(tmp_path, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
-            assert running.space._journal.segments()[0].base >= names[0].base
+            assert running.space._journal.sections()[0].base >= names[0].base
             fine = await running.publish("q", b"fine", good)
             again = await running.publish("q", b"again", bad)
             await running.ended(fine, again)
@@ -188,7 +188,7 @@ async def test_a_segment_that_never_fills_expires_all_the_same(tmp_path: Path):
         await running.ended(id_)
         drop = running.space._upkeep.drop_expired
         clock.forward(DAY_S / 7)
-        assert [await drop(), len(running.space._journal.segments())] == [0, 2]
+        assert [await drop(), len(running.space._journal.sections())] == [0, 2]
         clock.forward(DAY_S)
         assert await drop() == 1
         with pytest.raises(Gone):
@@ -251,7 +251,7 @@ async def test_what_waits_for_old_messages_waits_after_a_restart(tmp_path: Path,
         assert await running.space._upkeep.drop_expired() >= 1
         with pytest.raises(Gone):
             await running.view.message(dies)
-        assert (await running.view.message(young[0])).sequence > running.space._journal.segments()[0].base
+        assert (await running.view.message(young[0])).sequence > running.space._journal.sections()[0].base
     if not checkpoint:
         forget_checkpoints(tmp_path)
     async with running_space(tmp_path, clock_us=clock, segment_bytes=SMALL, retention_s=100 * DAY_S) as running:

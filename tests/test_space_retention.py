@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.delivery.handler import Delivery
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Fact, Outcomes, Rearmed, Reason
@@ -46,12 +46,12 @@ class Aging:
                     await running.space._upkeep.drop_expired()
             if last:
                 await self.finish(running)
-        journal = Journal.open(self.directory, JournalOptions(), lambda: 0)
+        journal = FileJournal.open(self.directory, JournalOptions(), lambda: 0)
         self.read(journal)
         journal.close()
 
-    def read(self, journal: Journal) -> None:
-        for fact in journal.replay(0):
+    def read(self, journal: FileJournal) -> None:
+        for fact in journal.facts(0):
             self.facts.setdefault(fact.sequence, fact)
 
     async def finish(self, running: Running) -> None:

@@ -25,7 +25,7 @@ async def backlog(directory: Path, clock: Clock) -> tuple[MessageId, ...]:
         await running.put(ChangeSubscriber(QUEUE, NAME, {"paused": True}))
         waiting = await running.publish_all("q", *[Message(b"%d" % number * 500) for number in range(COUNT - 1)])
         late = await running.publish("q", b"behind them")
-        assert [one.sealed for one in running.space._journal.segments()] == [True, False]
+        assert [one.sealed for one in running.space._journal.sections()] == [True, False]
     return *waiting.ids, late
 
 
@@ -70,7 +70,7 @@ async def test_retention_keeps_what_a_disk_that_reads_nothing_holds(
     ids = await backlog(tmp_path, clock)
     async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
         journal, upkeep = running.space._journal, running.space._upkeep
-        first = journal.segments()[0]
+        first = journal.sections()[0]
         assert journal.kind_of(sequence_of(ids[0])) == "message"  # its index is in use
         clock.forward(3 * DAY_S)
         with dead_disk(tmp_path):
@@ -80,7 +80,7 @@ async def test_retention_keeps_what_a_disk_that_reads_nothing_holds(
                 with pytest.raises(LogUnreadable):
                     journal.read_many([sequence_of(one)])
         assert reasons(running) == []
-        assert journal.segments()[0] == first
+        assert journal.sections()[0] == first
         with unreadable(first.path, first.bytes // 2):
             assert await upkeep.drop_expired() > 0
         assert 0 < len(reasons(running)) < 12

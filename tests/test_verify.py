@@ -8,7 +8,7 @@ import pytest
 
 from syncbrok.log import codec, order, segment, sidecar
 from syncbrok.log.codec import HEADER_BYTES
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.verify import Finding, Progress, verify
 from syncbrok.log.watermark import Watermark
 from syncbrok.model.facts import Fact, SegmentOpened
@@ -197,17 +197,17 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
 def test_a_log_that_grows_meanwhile(tmp_path: Path) -> None:
     """A real journal is written to, rolled and shortened while it is verified: nothing is found, no lock is taken."""
     story = Story()
-    journal = Journal.open(tmp_path, JournalOptions(segment_bytes=4_000, reserve_bytes=4_096), lambda: START_US)
+    journal = FileJournal.open(tmp_path, JournalOptions(segment_bytes=4_000, reserve_bytes=4_096), lambda: START_US)
     stopped = threading.Event()
 
     def write() -> None:
         while not stopped.is_set():
-            if journal.needs_roll:
-                journal.roll(SegmentOpened(journal.roll_sequence, START_US, (), (), (), ()))
+            if journal.snapshot_due:
+                journal.append_snapshot(SegmentOpened(journal.snapshot_sequence, START_US, (), (), (), ()))
             facts = [story.message(journal.next_sequence + number, 1) for number in range(3)]
-            journal.write(journal.prepare(facts, {2}))
-            if len(journal.segments()) > 12:
-                journal.drop_oldest()
+            journal.append(journal.prepare(facts, {2}))
+            if len(journal.sections()) > 12:
+                journal.trim_oldest()
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -221,7 +221,7 @@ def test_a_log_that_grows_meanwhile(tmp_path: Path) -> None:
         writer.join()
         journal.close()
     assert findings(tmp_path) == []
-    assert journal.segments()[0].base > 1
+    assert journal.sections()[0].base > 1
 
 
 def test_an_end_that_is_lost(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ async def test_an_id_of_another_broker_is_unknown(log: ViewedLog) -> None:
 async def test_what_retention_dropped_is_gone(log: ViewedLog) -> None:
     """GET of a message whose segment was dropped answers gone, not unknown (RULES 2)."""
     message = log.publish(1)
-    log.journal.dropped_through = message
+    log.journal.trim_through(message)
     for read in (log.view.message, log.view.content):
         with pytest.raises(Gone):
             await read(log.id(message))

@@ -61,7 +61,7 @@ async def test_a_dropped_parent_is_a_node_without_a_story(log: ViewedLog) -> Non
     parent = log.publish(1)
     child = log.publish(1, parent)
     log.pump()
-    log.journal.dropped_through = parent
+    log.journal.trim_through(parent)
     nodes = (await log.view.tree(log.id(child), "up", 5)).nodes
     assert [(n.id, n.state, n.queue) for n in nodes] == [
         (log.id(child), "complete", "q1"),

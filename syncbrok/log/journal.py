@@ -1,11 +1,14 @@
-"""The journal: appends batches, makes them durable, reads them back, rolls and drops segments.
+"""The journal in segment files (``model.journal.Log``): appends batches, makes them durable, reads them back, rolls
+and drops segments.
 
 Who may call what:
 
 * the event loop: ``prepare``, ``cached``, ``cached_many``, ``in_memory`` and the numbers; no system call is made there;
-* **one** writer at a time: ``write``, ``sync``, ``roll``, ``close``. A second one meanwhile is a mistake of the program
-  and raises at once, it is not made to wait;
-* any thread: everything that reads, ``drop_oldest``, ``sweep``, ``save_checkpoint``.
+* **one** writer at a time: ``append``, ``sync``, ``append_snapshot``, ``close``. A second one meanwhile is a mistake of
+  the program and raises at once, it is not made to wait;
+* any thread: everything that reads, ``trim_oldest``, ``sweep``, ``save_checkpoint``.
+
+A section of the port is a segment here: a file that begins with a snapshot and, once sealed, never changes.
 
 A commit is one system call: the segment is opened ``O_DSYNC``, and a writer thread that must get hold of a busy
 interpreter once more between write and fsync was seen to wait for 100 ms (DESIGN section 5).
@@ -15,10 +18,9 @@ import errno
 import logging
 import os
 import uuid as uuids
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -27,10 +29,11 @@ from syncbrok.log.ages import Ages
 from syncbrok.log.blank import Blank
 from syncbrok.log.catalogue import Catalogue
 from syncbrok.log.codec import Header, encode, encode_batch, read_header
+from syncbrok.log.damage import Damage
 from syncbrok.log.history import read_facts
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.options import PIPELINE, JournalOptions
-from syncbrok.log.reader import KindName, Reader
+from syncbrok.log.reader import Reader
 from syncbrok.log.recent import Batch, Recent
 from syncbrok.log.recovery import Recovered, RecoveryReport, recover
 from syncbrok.log.reserve import Reserve
@@ -39,15 +42,17 @@ from syncbrok.log.turnstile import Turnstile
 from syncbrok.log.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogFull
-from syncbrok.model.facts import FactOrRun, Messages, Published, SegmentOpened, last_sequence
+from syncbrok.model.facts import Fact, FactOrRun, Messages, Published, Row, SegmentOpened, last_sequence
+from syncbrok.model.journal import KindName, PreparedBatch, Section
+from syncbrok.model.names import MessageId
 
-__all__ = ["Batch", "Journal", "JournalOptions", "RecoveryReport", "SegmentInfo"]
+__all__ = ["Batch", "FileJournal", "JournalOptions", "RecoveryReport", "SegmentInfo"]
 
 log = logging.getLogger(__name__)
 
 
-class Journal:
-    """See the module. Made by ``open``."""
+class FileJournal:
+    """See the module, and ``model.journal`` for what each method promises. Made by ``open``."""
 
     def __init__(
         self, directory: Path, options: JournalOptions, clock_us: Callable[[], int], recovered: Recovered, lock: int
@@ -67,16 +72,8 @@ class Journal:
         self._always = options.sync == "always"
         self._writing = Turnstile()
         self._catalogue = Catalogue(self.uuid, recovered.sealed, options.indexes_max, self.id_key)
-        self.damaged, self.scrub, self.ages = self._catalogue.damaged, self._catalogue.scrub, Ages(self._catalogue)
-        self.damages = self._catalogue.damages
+        self._ages = Ages(self._catalogue)
         self._reader = Reader(self._catalogue, lambda: self.next_sequence)
-        self.replay, self.replay_runs = self._reader.replay, partial(read_facts, self._catalogue)
-        self.read_many, self.stands_in = self._reader.messages, self._reader.stands_in
-        self.rows_of, self.children_of = self._reader.rows_of, self._reader.children_of
-        self.inherited = self._reader.inherited
-        self.queue_sequences, self.place_of = self._reader.queue_sequences, self._reader.place_of
-        self.with_key, self.with_idempotency_key = self._reader.with_key, self._reader.with_idempotency_key
-        self.lost = self._reader.lost
         self._recent = Recent()
         self._reserve = Reserve(directory, options.reserve_bytes)
         self._changing = Lock()
@@ -101,9 +98,9 @@ class Journal:
         options: JournalOptions,
         clock_us: Callable[[], int],
         progress: Callable[[int, int], None] | None = None,
-    ) -> "Journal":
+    ) -> "FileJournal":
         """Take the lock, recover what is there. An empty directory makes an empty log without a segment:
-        ``needs_roll`` is true then. ``progress`` is told (segments looked at, segments in all). Raises ``LogLocked``,
+        ``snapshot_due`` is true then. ``progress`` is told (segments looked at, segments in all). Raises ``LogLocked``,
         ``LogCorrupt``, ``LogFull`` or ``LogFailed``."""
         lock = files.take_lock(directory)
         try:
@@ -131,9 +128,13 @@ class Journal:
     # -- numbers ------------------------------------------------------------------------------------------------------
 
     @property
-    def needs_roll(self) -> bool:
-        """The active segment is full, or there is none: ``roll`` before the next batch (see ``write`` for a full
-        disk)."""
+    def first_sequence(self) -> int:
+        return self._catalogue.oldest
+
+    @property
+    def snapshot_due(self) -> bool:
+        """The active segment is full, or there is none: ``append_snapshot`` before the next batch (see ``append`` for a
+        full disk)."""
         active = self._active
         if active is None:
             return True
@@ -142,11 +143,11 @@ class Journal:
         return active.end >= max(self._options.segment_bytes, 2 * active.snapshot_end)
 
     @property
-    def roll_sequence(self) -> int:
+    def snapshot_sequence(self) -> int:
         """The sequence that ``SegmentOpened`` must have at the next roll: a seal goes before it, if anything does."""
         return self.next_sequence + (self._active is not None)
 
-    def segments(self) -> tuple[SegmentInfo, ...]:
+    def sections(self) -> tuple[SegmentInfo, ...]:
         """All segments, oldest first; the active one last."""
         parts, active = self._catalogue.parts, self._active
         return tuple(
@@ -173,13 +174,14 @@ class Journal:
         messages = tuple([fact for fact in facts if type(fact) is Messages])
         return Batch(self._prepared, first, last, facts[-1].time_us, *encoded, messages)
 
-    def write(self, batch: Batch, *, essential: bool = False) -> None:
+    def append(self, batch: PreparedBatch, *, essential: bool = False) -> None:
         """Append a batch whose first sequence is ``next_sequence``. Raises ``LogFull``: nothing was written and its
         sequences are free again. Raises ``LogFailed``: never usable again.
 
         ``essential``: where the disk is full the reserve is released for it, and it may go into a segment that
-        ``needs_roll`` where the roll found no room."""
+        ``snapshot_due`` where the roll found no room."""
         with self._writing:
+            assert isinstance(batch, Batch), "prepared by another journal"
             assert batch.first == self.next_sequence, f"batch {batch.first}, next is {self.next_sequence}"
             assert batch.number > self._written, "batches are written in the order in which they were prepared"
             if self._active is None:
@@ -233,12 +235,12 @@ class Journal:
 
     # -- segments -----------------------------------------------------------------------------------------------------
 
-    def roll(self, opened: SegmentOpened, *, essential: bool = False) -> None:
+    def append_snapshot(self, opened: SegmentOpened, *, essential: bool = False) -> None:
         """Seal the active segment, if there is one, and begin the next with ``opened``, whose sequence must be
-        ``roll_sequence``. Raises ``LogFull``: there is no room for another segment, the active one stays; or, where it
-        was sealed already, there is none. Raises ``LogFailed``. ``essential``: as for ``write``."""
+        ``snapshot_sequence``. Raises ``LogFull``: there is no room for another segment, the active one stays; or, where
+        it was sealed already, there is none. Raises ``LogFailed``. ``essential``: as for ``append``."""
         with self._writing:
-            assert opened.sequence == self.roll_sequence, f"{opened.sequence}, not {self.roll_sequence}"
+            assert opened.sequence == self.snapshot_sequence, f"{opened.sequence}, not {self.snapshot_sequence}"
             self._written = self._prepared = self._prepared + 2  # one for the seal, one for the snapshot
             header = SegmentHeader(self.uuid, self.id_key, opened.sequence, opened.time_us)
             first = encode(opened, batch=self._written, synced_through=opened.sequence - 1)
@@ -286,11 +288,40 @@ class Journal:
         self._active, self._index = active, index
         self._now_durable()
 
-    def held_back(self, info: SegmentInfo) -> bool:
-        """Whether a segment must stay, however old, because the pipeline has not archived it. Raises ``OSError``."""
-        return self._options.archive == PIPELINE and not retention.may_drop(info.path, PIPELINE)
+    def opened_us(self, section: Section) -> int:
+        return self._ages.opened_us(self._info(section))
 
-    def drop_oldest(self) -> None:
+    def sealed_us(self, section: Section) -> int:
+        return self._ages.sealed_us(self._info(section))
+
+    def expired(self, before_us: int) -> tuple[SegmentInfo, ...]:
+        return retention.expired(self.sections(), before_us, self._ages.sealed_us)
+
+    def held_back(self, section: Section) -> bool:
+        """Where the pipeline archives the log, until it has archived it."""
+        path = segment.segment_path(self._directory, section.first)
+        return self._options.archive == PIPELINE and not retention.may_drop(path, PIPELINE)
+
+    def stands_in(self, section: Section, messages: Sequence[int]) -> bool:
+        return self._reader.stands_in(self._info(section), messages)
+
+    def check(self, section: Section) -> None:
+        self._catalogue.scrub(self._info(section))
+
+    @property
+    def damages(self) -> Mapping[int, tuple[Damage, ...]]:
+        return self._catalogue.damages
+
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        return self._catalogue.damaged
+
+    @staticmethod
+    def _info(section: Section) -> SegmentInfo:
+        assert isinstance(section, SegmentInfo), "a section of another journal"
+        return section
+
+    def trim_oldest(self) -> None:
         """Take the oldest segment out of the log (what it still owes was carried along before). Where an archive is
         configured it is copied there first. Its file is unlinked by a later ``sweep``. Raises ``LogFailed``, and where
         it stays: ``LogFull``, ``LogUnreadable``, ``OSError`` from the archive or where it is ``held_back``."""
@@ -298,11 +329,11 @@ class Journal:
         assert len(parts) > 1, "the last segment stays"
         info = parts[0].info
         assert info.sealed, "only a sealed segment is dropped"
-        damaged = info.base in self.damages
+        damaged = info.base in self._catalogue.damages
         if damaged:
             self._catalogue.check_disk()
         if retention.archive_first(info.path, self._options.archive, damaged=damaged) and damaged:
-            what = {"file": info.path.name, "detail": self.damaged.get(info.path.name, "")}
+            what = {"file": info.path.name, "detail": self._catalogue.damaged.get(info.path.name, "")}
             log.warning("syncbrok.log.damage_archived", extra=what)
         with self._changing:
             # First the decision, then the deed: a start in between finishes it, and so does a sweep.
@@ -325,6 +356,39 @@ class Journal:
             log.info("syncbrok.log.swept", extra={"files": gone})
 
     # -- reading ------------------------------------------------------------------------------------------------------
+
+    def facts(self, after: int = 0) -> Iterator[Fact]:
+        return self._reader.replay(after)
+
+    def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
+        return read_facts(self._catalogue, after)
+
+    def inherited(self) -> Iterator[Fact]:
+        return self._reader.inherited()
+
+    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
+        return self._reader.messages(sequences, bytes_max)
+
+    def lost(self, sequence: int) -> Published | None:
+        return self._reader.lost(sequence)
+
+    def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
+        return self._reader.place_of(sequence)
+
+    def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
+        return self._reader.rows_of(sequence)
+
+    def children_of(self, sequence: int, limit: int) -> list[int]:
+        return self._reader.children_of(sequence, limit)
+
+    def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
+        return self._reader.queue_sequences(queue, after, limit)
+
+    def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
+        return self._reader.with_key(key, queue, limit, before)
+
+    def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
+        return self._reader.with_idempotency_key(key, queue, since_us)
 
     def cached(self, sequence: int) -> Published | None:
         """A message written lately, from memory alone."""

@@ -6,7 +6,6 @@ How a record is found and verified is the business of ``records``.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Literal
 
 from syncbrok.log import segment, stream
 from syncbrok.log.catalogue import Catalogue, Part
@@ -15,6 +14,7 @@ from syncbrok.log.index import SegmentIndex, text_hash
 from syncbrok.log.records import Records
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 from syncbrok.model.facts import Carried, Fact, Gap, Outcomes, Published, Row, SegmentOpened
+from syncbrok.model.journal import KindName
 from syncbrok.model.names import MessageId
 
 SLICE = 256
@@ -22,8 +22,6 @@ _FIRST_SLICE = 8
 _GROWTH = 4
 """messages between two looks at how many bytes were read"""
 _CANDIDATES = 64
-
-KindName = Literal["message", "other", "dropped", "lost", "unknown"]
 
 
 class Reader:
@@ -210,13 +208,10 @@ class Reader:
         return [(record, row) for record, some in found for row in some if row.message == message]
 
     def children_of(self, parent: int, limit: int) -> list[int]:
-        """Messages that name ``parent``, lowest first, at most ``limit``."""
-        found: dict[int, None] = {}
-        for part, index in self._indexes(self._catalogue.from_segment_of(parent)):
-            found.update(dict.fromkeys(index.children_of(parent)))
-            if len(found) >= limit and part.info.base > parent:
-                break
-        return sorted(found)[:limit]
+        """Messages that name ``parent``, lowest first, at most ``limit``. All segments behind it are asked, however few
+        are wanted: one that was carried along stands behind those that came after it."""
+        indexes = self._indexes(self._catalogue.from_segment_of(parent))
+        return sorted({child for _, index in indexes for child in index.children_of(parent)})[:limit]
 
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
         """Messages of a queue with sequences above ``after``, lowest first, at most ``limit``; carried ones too."""

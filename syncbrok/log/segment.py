@@ -61,6 +61,16 @@ class SegmentInfo(NamedTuple):
     sealed: bool
     path: Path
 
+    @property
+    def first(self) -> int:
+        """See ``model.journal.Section``."""
+        return self.base
+
+    @property
+    def name(self) -> str:
+        """See ``model.journal.Section``."""
+        return self.path.name
+
 
 def segment_path(directory: Path, base: int) -> Path:
     return directory / f"{base:020d}.log"

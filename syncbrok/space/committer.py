@@ -20,10 +20,10 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
-from syncbrok.log.journal import Journal
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
 from syncbrok.model.facts import FactOrRun, Messages, Outcomes, Reason, Row, SegmentOpened
+from syncbrok.model.journal import Journal
 from syncbrok.space.channel import (
     BoundedChannel,
     CommitterStatistics,
@@ -178,7 +178,7 @@ class Committer:
         self._scheduled = False
         if self._busy or self._ended is None or self._ended.done():
             return
-        if self._rolls or (self._journal.needs_roll and not self._full):
+        if self._rolls or (self._journal.snapshot_due and not self._full):
             self._roll()
             return
         if not self._due():
@@ -239,7 +239,7 @@ class Committer:
         """The writer's work: in its thread, or where it finds that quicker."""
         for work in draft.before:
             work()
-        self._journal.write(batch, essential=draft.essential)
+        self._journal.append(batch, essential=draft.essential)
         if draft.synced:
             self._journal.sync()
 
@@ -282,7 +282,7 @@ class Committer:
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
             self._suspend(False)
         if self._submitting or (self.messages and not self._rows.hurry):
-            if self._due() or self._stopping or self._rolls or self._journal.needs_roll:
+            if self._due() or self._stopping or self._rolls or self._journal.snapshot_due:
                 self.wake()  # written here, it must not pile up; publishers just answered come back and share it
         else:
             self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
@@ -416,9 +416,10 @@ class Committer:
         assert self._writer is not None
         self._busy = True
         self._last_us = max(self._last_us, self._clock_us())
-        opened = self._followers.snapshot(self._journal.roll_sequence, self._last_us)
+        opened = self._followers.snapshot(self._journal.snapshot_sequence, self._last_us)
         asked, self._rolls = self._rolls, []
-        self._writer.submit(partial(self._journal.roll, opened), partial(self._guarded, self._rolled, opened, asked))
+        rolled = partial(self._guarded, self._rolled, opened, asked)
+        self._writer.submit(partial(self._journal.append_snapshot, opened), rolled)
 
     def _rolled(
         self, opened: SegmentOpened, asked: list["asyncio.Future[None]"], _: object, error: BaseException | None

@@ -5,11 +5,12 @@ from heapq import nsmallest
 
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Published, Reason, Row
+from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Scope
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of
 from syncbrok.space.reading import SLICE, Reading
 from syncbrok.space.reports import DeadLetter, DeliveryReport, Page
-from syncbrok.space.sources import LogReads, Sources
+from syncbrok.space.sources import Sources
 from syncbrok.space.why import ENDED_DELIVERIES
 
 _ENDS = frozenset(Outcome) - {Outcome.FAILED, Outcome.LATE}
@@ -72,7 +73,7 @@ class Deliveries:
         counted = self._counted(message)
         sorted_rows = by_subscriber(rows, counted)
         # Of a message that retention has taken along the rows may be gone: then who is deleted may have had it or not.
-        whole = message.time_us >= self._journal.segments()[0].first_time_us
+        whole = message.time_us >= self._journal.sections()[0].first_time_us
         for number, gone in self._registry.departed(message.queue, message.sequence):
             if message.only in (0, number) and (whole or number in sorted_rows):
                 # What ended the message everywhere later on found this delivery ended already.
@@ -207,5 +208,5 @@ def _reason(end: Row | None) -> Reason:
     return Reason.NONE if end is None else end.reason
 
 
-def _rows(journal: LogReads, sequences: Sequence[int]) -> list[list[Row]]:
+def _rows(journal: MessageIndex, sequences: Sequence[int]) -> list[list[Row]]:
     return [[row for _, row in journal.rows_of(sequence)] for sequence in sequences]

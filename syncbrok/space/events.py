@@ -33,10 +33,11 @@ from syncbrok.model.facts import (
     SubscriberSet,
     last_sequence,
 )
+from syncbrok.model.journal import MessageIndex
 from syncbrok.space.describing import Describing, Happened, first_of, size, weight
 from syncbrok.space.reading import Reading
 from syncbrok.space.reports import Event
-from syncbrok.space.sources import LogReads, Sources
+from syncbrok.space.sources import Sources
 
 TOLD: Final = (Published, Outcomes, Rearmed, QueueSet, QueueDeleted, SubscriberSet, SubscriberDeleted, Gap)
 _ENDS: Final = frozenset(Outcome) - {Outcome.FAILED, Outcome.LATE}
@@ -314,13 +315,13 @@ _CUT: Final = (
 )
 
 
-def _read_missed(journal: LogReads, after: int, through: int) -> Missed:
+def _read_missed(journal: MessageIndex, after: int, through: int) -> Missed:
     """The newest events beyond ``after``, up to ``through``: at most ``limits.events_missed_max`` of them out of at
     most ``limits.event_gap_sequences_max`` records."""
     first = max(after, through - limits.event_gap_sequences_max)
     facts: deque[Fact] = deque()
     count = 0
-    for fact in journal.replay(first):
+    for fact in journal.facts(first):
         if fact.sequence > through:
             break
         if not isinstance(fact, TOLD):

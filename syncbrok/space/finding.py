@@ -3,11 +3,11 @@ replaying say the same of the same id."""
 
 from syncbrok.model.errors import Gone, Lost, UnknownMessage
 from syncbrok.model.facts import Published
+from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
-from syncbrok.space.sources import LogReads
 
 
-def find_message(journal: LogReads, id_: MessageId) -> Published:
+def find_message(journal: MessageIndex, id_: MessageId) -> Published:
     """The message, content included. Reads the disk. Raises ``UnknownMessage`` for an id never issued, ``Gone``
     for one that retention has dropped, ``Lost`` for one that the log has lost."""
     text = id_text(id_)
@@ -23,7 +23,7 @@ def find_message(journal: LogReads, id_: MessageId) -> Published:
     raise UnknownMessage(f"there is no message {text}", id=text)
 
 
-def _look(journal: LogReads, sequence: int) -> tuple[str, Published | None]:
+def _look(journal: MessageIndex, sequence: int) -> tuple[str, Published | None]:
     kind = journal.kind_of(sequence)
     message = journal.read_many([sequence])[0] if kind == "message" else None
     if kind == "message" and message is None:  # dropped between the two calls, or damaged

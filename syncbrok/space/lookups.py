@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from syncbrok.log.journal import Journal
 from syncbrok.model.errors import LogUnreadable
 from syncbrok.model.facts import Published
+from syncbrok.model.journal import MessageIndex
 from syncbrok.space.acceptance import Found, Wanted, merge
 from syncbrok.space.channel import BoundedChannel, Waiting, stopped
 
@@ -61,7 +61,7 @@ class Lookups:
         await self._none.wait()
 
 
-def look_up(journal: Journal, wanted: frozenset[Wanted]) -> Found:
+def look_up(journal: MessageIndex, wanted: frozenset[Wanted]) -> Found:
     """In a reader's thread."""
     found = Found()
     sequences: set[int] = set()
@@ -80,7 +80,7 @@ def look_up(journal: Journal, wanted: frozenset[Wanted]) -> Found:
     return found
 
 
-def _note(journal: Journal, found: Found, sequence: int, message: Published | None) -> None:
+def _note(journal: MessageIndex, found: Found, sequence: int, message: Published | None) -> None:
     found.looked.add(sequence)
     if message is not None:
         found.messages[sequence] = message._replace(content=b"")

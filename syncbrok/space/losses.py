@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from syncbrok.delivery.scheduler import Scheduler
-from syncbrok.log.journal import Journal, SegmentInfo
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, Reason, Row
+from syncbrok.model.journal import Log, Section
 from syncbrok.space.draft import Draft
 
 
@@ -23,7 +23,7 @@ class Losses:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Log,
         scheduler: Scheduler,
         append: Callable[[Callable[[Draft], Any]], Awaitable[Any]],
         run_blocking: RunBlocking,
@@ -35,13 +35,13 @@ class Losses:
         self._run_blocking = run_blocking
         self._patience_us = patience_us
 
-    async def end_before(self, expired: Sequence[SegmentInfo]) -> int:
+    async def end_before(self, expired: Sequence[Section]) -> int:
         """Look at every byte of these segments once more, and end what is lost there; how many of them may go. A
         segment with a message that is out at a subscriber waits for the answer: it may have had it whole."""
-        for at, info in enumerate(expired):
-            await self._run_blocking(self._journal.scrub, info)
-            lost = await self._run_blocking(self._lost_in, info)
-            sealed_us = await self._run_blocking(self._journal.ages.sealed_us, info)
+        for at, section in enumerate(expired):
+            await self._run_blocking(self._journal.check, section)
+            lost = await self._run_blocking(self._lost_in, section)
+            sealed_us = await self._run_blocking(self._journal.sealed_us, section)
             if sealed_us >= self._patience_us() and any(map(self._is_out, lost)):
                 return at
             ordered = sorted(lost)
@@ -50,13 +50,13 @@ class Losses:
                 await self._append(partial(self._end, some))
         return len(expired)
 
-    def _lost_in(self, info: SegmentInfo) -> dict[int, str]:
+    def _lost_in(self, section: Section) -> dict[int, str]:
         """The messages that have not ended and are read from this segment, and cannot be; what has hit each."""
         hit: dict[int, str] = {}
-        for damage in self._journal.damages.get(info.base, ()):
+        for damage in self._journal.damages.get(section.first, ()):
             message = damage.message
             own = range(damage.first, damage.last + 1) if message is None else (message.sequence,)
-            hit.update(dict.fromkeys(own, f"its record is damaged: {info.path.name}, {damage.describe()}"))
+            hit.update(dict.fromkeys(own, f"its record is damaged: {section.name}, {damage.describe()}"))
         open_ = [sequence for sequence in sorted(hit) if not self._scheduler.ended(sequence)]
         read = self._journal.read_many(open_)
         return {sequence: hit[sequence] for sequence, found in zip(open_, read, strict=True) if found is None}

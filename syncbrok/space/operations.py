@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from syncbrok.delivery.scheduler import Scheduler
-from syncbrok.log.journal import Journal
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, SubscriberStopped, TooLarge
 from syncbrok.model.facts import (
@@ -23,6 +22,7 @@ from syncbrok.model.facts import (
     Reason,
     Row,
 )
+from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
 from syncbrok.space import rearming
@@ -51,7 +51,7 @@ class Operations:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: MessageIndex,
         registry: Registry,
         scheduler: Scheduler,
         append: Callable[[Callable[[Draft], Any]], Awaitable[Any]],
@@ -263,7 +263,7 @@ def _stopped(subscriber: Subscriber, queue: str) -> SubscriberStopped:
     )
 
 
-def _read_histories(journal: Journal, sequences: list[int]) -> list[History | None]:
+def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[History | None]:
     found: list[History | None] = []
     for message in journal.read_many(sequences):
         if message is None:

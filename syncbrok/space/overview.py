@@ -139,15 +139,16 @@ class Overview:
 
     def _log(self) -> LogReport:
         journal, meters = self._sources.journal, self._sources.meters
-        segments = journal.segments()
-        damages = [(base, damage) for base, some in sorted(journal.damages.items()) for damage in some]
+        sections = journal.sections()
+        names = {section.first: section.name for section in sections}
+        damages = [(names[first], damage) for first in sorted(names) for damage in journal.damages.get(first, ())]
         return LogReport(
             sync=self._sources.sync,
             sequence=journal.next_sequence - 1,
             durable_sequence=journal.durable_sequence,
-            segments=len(segments),
-            bytes=sum(segment.bytes for segment in segments),
-            oldest_us=segments[0].first_time_us if segments else 0,
+            segments=len(sections),
+            bytes=sum(section.bytes for section in sections),
+            oldest_us=sections[0].first_time_us if sections else 0,
             commits=meters.commits.report(),
             records_written=meters.records_written,
             bytes_written=meters.bytes_written,
@@ -155,7 +156,7 @@ class Overview:
             failed=meters.failed,
             damaged=len(journal.damaged),
             damaged_records=sum(damage.records for _, damage in damages),
-            damage=tuple(f"{base:020d}.log, {damage.describe()}" for base, damage in damages[:_DAMAGE_TOLD]),
+            damage=tuple(f"{name}, {damage.describe()}" for name, damage in damages[:_DAMAGE_TOLD]),
         )
 
 

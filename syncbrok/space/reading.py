@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from syncbrok.model import limits
 from syncbrok.model.facts import Published, Row
+from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId
 from syncbrok.space.finding import find_message
-from syncbrok.space.sources import LogReads, Sources
+from syncbrok.space.sources import Sources
 
 SLICE = 64
 """messages per read, some KiB in practice"""
@@ -106,17 +107,17 @@ class Reading:
         return known
 
 
-def _find(journal: LogReads, id_: MessageId, with_rows: bool) -> tuple[Published, tuple[Row, ...]]:
+def _find(journal: MessageIndex, id_: MessageId, with_rows: bool) -> tuple[Published, tuple[Row, ...]]:
     message = find_message(journal, id_)
     return message, tuple(row for _, row in journal.rows_of(message.sequence)) if with_rows else ()
 
 
-def _stored(journal: LogReads, sequences: Sequence[int]) -> list[Stored | None]:
+def _stored(journal: MessageIndex, sequences: Sequence[int]) -> list[Stored | None]:
     pieces = read_in_pieces(journal, sequences)
     return [None if read is None else stored(read) for some in pieces for read in some]
 
 
-def read_in_pieces(journal: LogReads, sequences: Sequence[int]) -> Iterator[list[Published | None]]:
+def read_in_pieces(journal: MessageIndex, sequences: Sequence[int]) -> Iterator[list[Published | None]]:
     """These messages, in the order asked, so that few MiB of content are in memory at once: while contents are small
     many together, since they stand in one block."""
     at, together = 0, _FIRST_TOGETHER

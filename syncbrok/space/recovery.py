@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from syncbrok.delivery.scheduler import Scheduler
-from syncbrok.log.journal import Journal
 from syncbrok.model.errors import LogFull
 from syncbrok.model.facts import FactOrRun, Messages
+from syncbrok.model.journal import Log
 from syncbrok.space.state import State
 
 _log = logging.getLogger(__name__)
@@ -16,31 +16,31 @@ _records_together: Final = 4_096
 """or one run more"""
 
 
-def recover(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> tuple[State, int]:
+def recover(journal: Log, make_scheduler: Callable[[], Scheduler]) -> tuple[State, int]:
     """The state, and how many facts were replayed. A checkpoint that cannot be read costs time and nothing else."""
     state = _from_checkpoint(journal, make_scheduler)
     if state is None:
         state = State(make_scheduler())
         state.scheduler.inherit(journal.inherited())
     replayed = 0
-    for records, together in _together(journal.replay_runs(state.through)):
+    for records, together in _together(journal.facts_or_runs(state.through)):
         state.apply(together)
         replayed += records
-    for segment in journal.segments():
-        state.time_us = max(state.time_us, segment.last_time_us)
+    for section in journal.sections():
+        state.time_us = max(state.time_us, section.last_time_us)
     return state, replayed
 
 
-def roll_at_start(journal: Journal, state: State, now_us: int) -> None:
+def roll_at_start(journal: Log, state: State, now_us: int) -> None:
     """A broker that was killed on a full disk starts on it: from the reserve, or where that is gone in the segment
     that is full, which takes what is essential until there is room. Raises ``LogFull`` where there is none to go on
     with."""
-    opened = state.snapshot(journal.roll_sequence, max(state.time_us, now_us), now_us)
+    opened = state.snapshot(journal.snapshot_sequence, max(state.time_us, now_us), now_us)
     try:
-        journal.roll(opened, essential=True)
+        journal.append_snapshot(opened, essential=True)
     except LogFull as full:
-        segments = journal.segments()
-        if not segments or segments[-1].sealed:
+        sections = journal.sections()
+        if not sections or sections[-1].sealed:
             raise
         _log.warning("syncbrok.space.starts_on_a_full_disk", extra={"detail": full.detail})
     else:
@@ -61,7 +61,7 @@ def _together(facts: Iterable[FactOrRun]) -> Iterator[tuple[int, list[FactOrRun]
         yield records, together
 
 
-def _from_checkpoint(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> State | None:
+def _from_checkpoint(journal: Log, make_scheduler: Callable[[], Scheduler]) -> State | None:
     saved = journal.load_checkpoint()
     if saved is None:
         return None

@@ -7,7 +7,7 @@ while there is still a backup to mend it from, and not by the replay that needs 
 import asyncio
 from typing import Final
 
-from syncbrok.log.journal import Journal
+from syncbrok.model.journal import Sections
 from syncbrok.space.operations import RunBlocking
 
 ROUND_EVERY_S: Final = 86_400.0
@@ -15,11 +15,11 @@ PAUSE_S: Final = 1.0
 """between two segments: 64 MiB a second is nothing to a disk"""
 
 
-async def scrub(journal: Journal, run_blocking: RunBlocking) -> None:
+async def scrub(journal: Sections, run_blocking: RunBlocking) -> None:
     """For ever: every sealed segment once a day, oldest first. What is found is logged and stands in ``damaged``."""
     while True:
-        for segment in journal.segments():
-            if segment.sealed:
-                await run_blocking(journal.scrub, segment)
+        for section in journal.sections():
+            if section.sealed:
+                await run_blocking(journal.check, section)
                 await asyncio.sleep(PAUSE_S)
         await asyncio.sleep(ROUND_EVERY_S)

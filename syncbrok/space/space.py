@@ -24,10 +24,11 @@ from syncbrok.delivery.fetcher import READ_RUN_BYTES
 from syncbrok.delivery.handler import Handler
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.log import files
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal, LogFailed, LogUnreadable
 from syncbrok.model.facts import FactOrRun, Published, Row, SegmentOpened
+from syncbrok.model.journal import Log
 from syncbrok.model.message import Subscriber
 from syncbrok.model.units import endpoint_scheme
 from syncbrok.space.acceptance import Acceptor, Found, Wanted
@@ -54,6 +55,9 @@ from syncbrok.space.upkeep import Upkeep
 from syncbrok.space.vault import Vault
 from syncbrok.space.view import View
 
+OpenJournal = Callable[[Path, JournalOptions, Callable[[], int], Callable[[int, int], None] | None], Log]
+"""(directory, options, clock in Unix microseconds, progress): take the log that belongs to the directory and recover
+what is there"""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -87,7 +91,7 @@ class Space:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Log,
         state: State,
         vault: Vault,
         options: SpaceOptions,
@@ -138,7 +142,7 @@ class Space:
             clock_us,
             options.journal.retention_s,
         )
-        self._upkeep.dropped_through = journal.segments()[0].base - 1
+        self._upkeep.dropped_through = journal.first_sequence - 1
         self.courier = Courier(
             scheduler,
             self._handler,
@@ -166,14 +170,14 @@ class Space:
         *,
         clock_us: Callable[[], int] = wall_us,
         progress: Callable[[int, int], None] | None = None,
-        journal_class: type[Journal] = Journal,
+        open_journal: OpenJournal = FileJournal.open,
     ) -> "Space":
         """Recover what is in ``directory``, or begin there. Blocks, for seconds where there is much to recover:
         ``progress`` is told (bytes done, bytes in all). Raises ``LogLocked``, ``LogCorrupt``, ``LogFailed``,
         ``LogFull`` and ``BadConfig``."""
         began = time.perf_counter()
         meters = Meters()
-        journal = journal_class.open(directory, options.journal, clock_us, progress)
+        journal = open_journal(directory, options.journal, clock_us, progress)
         try:
             hold_max_us = int(options.journal.retention_s * 1e6)
             now_us = clock_us()
@@ -183,7 +187,7 @@ class Space:
             state, replayed = recover(journal, lambda: Scheduler(hold_max_us, now_us, budgets.shares))
             vault = Vault.open(directory, clock_us)
             vault.check(state.registry.all_subscribers())
-            if journal.needs_roll:
+            if journal.snapshot_due:
                 roll_at_start(journal, state, now_us)
             space = cls(journal, state, vault, options, meters, clock_us)
         except OSError as problem:

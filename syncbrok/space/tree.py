@@ -9,10 +9,11 @@ from itertools import islice
 
 from syncbrok.model import limits
 from syncbrok.model.facts import Published
+from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, QueueName, sequence_of
 from syncbrok.space.reading import SLICE, Reading
 from syncbrok.space.reports import TreeNode, TreeReport
-from syncbrok.space.sources import LogReads, Sources
+from syncbrok.space.sources import Sources
 
 GONE = "gone"
 """state of a parent that retention has dropped: its id is known, nothing else of it is"""
@@ -90,7 +91,7 @@ class Tree:
         )
 
 
-def _children_of(journal: LogReads, sequences: Sequence[int], limit: int) -> list[int]:
+def _children_of(journal: MessageIndex, sequences: Sequence[int], limit: int) -> list[int]:
     found: dict[int, None] = {}
     for sequence in sequences:
         found.update(dict.fromkeys(journal.children_of(sequence, limit)))

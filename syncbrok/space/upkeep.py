@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from syncbrok.log import retention
-from syncbrok.log.journal import Journal, SegmentInfo
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogCorrupt, LogFailed, LogFull, LogUnreadable
 from syncbrok.model.facts import Carried, Outcome, Published
+from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
 from syncbrok.space.declarations import Declarations
 from syncbrok.space.draft import Draft
@@ -45,7 +44,7 @@ class Upkeep:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Log,
         state: State,
         vault: Vault,
         declarations: Declarations,
@@ -108,16 +107,16 @@ class Upkeep:
         kept in the snapshot of a new segment, and only then do they go. How many went. A crash anywhere between
         leaves records twice, which changes nothing."""
         before_us = self._clock_us() - self._retention_us
-        segments = self._journal.segments()
         try:
-            expired = await self._run_blocking(retention.expired, segments, before_us, self._journal.ages.sealed_us)
+            expired = await self._run_blocking(self._journal.expired, before_us)
             free = await self._free_to_go(expired)
             if free:
                 free = free[: await self._losses.end_before(free)]
             if free:
                 return await self._drop(free)
-            opened_us = await self._run_blocking(self._journal.ages.opened_us, segments[-1])
-            if opened_us < before_us + self._retention_us * 7 // 8 and segments[-1].records > 1:
+            newest = self._journal.sections()[-1]
+            opened_us = await self._run_blocking(self._journal.opened_us, newest)
+            if opened_us < before_us + self._retention_us * 7 // 8 and newest.records > 1:
                 await self._roll()  # where little is written a segment would never be full, and so never expire
         except BrokerFault as fault:  # no room, or the disk reads nothing; it is tried again in a minute
             _log.error("syncbrok.space.retention_stuck", extra={"detail": fault.detail})
@@ -125,36 +124,36 @@ class Upkeep:
             _log.error("syncbrok.space.archive_failed", extra={"detail": str(problem)})
         return 0
 
-    async def _free_to_go(self, expired: Sequence[SegmentInfo]) -> list[SegmentInfo]:
+    async def _free_to_go(self, expired: Sequence[Section]) -> list[Section]:
         """Those before the first that has to stay. Asked before anything is carried along, else the same messages would
         be written again every minute."""
         replaying, waits_for = self._state.scheduler.replaying(None), ""
-        free: list[SegmentInfo] = []
-        for info in expired:
-            waits_for = await self._run_blocking(self._waits_for, info, replaying)
+        free: list[Section] = []
+        for section in expired:
+            waits_for = await self._run_blocking(self._waits_for, section, replaying)
             if waits_for:
                 break
-            free.append(info)
+            free.append(section)
         held = expired[len(free) :]
         if (waits_for, len(held)) != self.held_back:
             self.held_back = (waits_for, len(held))
-            what = {"segments": len(held), "bytes": sum(info.bytes for info in held)}
+            what = {"segments": len(held), "bytes": sum(section.bytes for section in held)}
             if held:
-                _log.warning(f"syncbrok.space.retention_waits_for_{waits_for}", extra={**what, "first": held[0].base})
+                _log.warning(f"syncbrok.space.retention_waits_for_{waits_for}", extra={**what, "first": held[0].first})
             else:
                 _log.info("syncbrok.space.retention_waits_no_more")
         return free
 
-    def _waits_for(self, info: SegmentInfo, replaying: Sequence[int]) -> str:
+    def _waits_for(self, section: Section, replaying: Sequence[int]) -> str:
         """What must be before a segment that is old enough may go; nothing: it may. A message that has ended is not
         carried along, so its segment is what a replay under way reads it from; for as long again as the retention and
         no longer, else a subscriber that is paused would make the log grow without an end."""
-        if self._journal.held_back(info):
+        if self._journal.held_back(section):
             return "archive"
-        in_time = self._journal.ages.sealed_us(info) >= self._clock_us() - 2 * self._retention_us
-        return "replay" if in_time and self._journal.stands_in(info, replaying) else ""
+        in_time = self._journal.sealed_us(section) >= self._clock_us() - 2 * self._retention_us
+        return "replay" if in_time and self._journal.stands_in(section, replaying) else ""
 
-    async def _drop(self, expired: Sequence[SegmentInfo]) -> int:
+    async def _drop(self, expired: Sequence[Section]) -> int:
         through = expired[-1].last
         carried, unread = await self._carry(through)
         if unread:
@@ -163,7 +162,7 @@ class Upkeep:
         if not self.bad_kept.issuperset(self._state.scheduler.bad_messages(through)):
             await self._roll()  # else without one, since where there is no room for a segment dropping makes some
         for _ in expired:
-            await self._run_blocking(self._journal.drop_oldest)
+            await self._run_blocking(self._journal.trim_oldest)
         _log.info("syncbrok.space.segments_dropped", extra={"segments": len(expired), "through": through,
                                                             "carried": carried})  # fmt: skip
         return len(expired)
@@ -281,7 +280,7 @@ async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
             await event.wait()
 
 
-def _read_history(journal: Journal, queue: int, after: int) -> tuple[dict[int, Published], bool]:
+def _read_history(journal: MessageIndex, queue: int, after: int) -> tuple[dict[int, Published], bool]:
     """Messages of the queue beyond ``after``, by sequence, and whether those were all; some unless there are none."""
     while True:
         sequences = journal.queue_sequences(queue, after, _history_together)

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed, UnknownMessage
 from syncbrok.model.facts import Published
+from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
 from syncbrok.space.deliveries import Deliveries
 from syncbrok.space.events import Events, Listener
@@ -29,7 +30,7 @@ from syncbrok.space.reports import (
     SubscriberReport,
     TreeReport,
 )
-from syncbrok.space.sources import LogReads, Sources
+from syncbrok.space.sources import Sources
 from syncbrok.space.tree import Tree
 from syncbrok.space.waiters import Waiters
 from syncbrok.space.why import ENDED, Why
@@ -314,7 +315,7 @@ async def _one_by_one(listener: Listener) -> AsyncIterator[Event]:
                     yield event
 
 
-def _read(journal: LogReads, queue: int, after: int, limit: int, bytes_max: int | None) -> list[Published]:
+def _read(journal: MessageIndex, queue: int, after: int, limit: int, bytes_max: int | None) -> list[Published]:
     sequences = journal.queue_sequences(queue, after, limit)
     found: list[Published] = []
     for some in read_in_pieces(journal, sequences):

@@ -66,7 +66,7 @@ def check_same(spark: SparkSession, log: WrittenLog, out: Path) -> None:
     for kind in KINDS:
         assert archived(spark, out, kind) == logged(spark, log, kind, sealed[-1].last)
     assert all(retention.may_drop(one.path, PIPELINE) for one in sealed)
-    assert not retention.may_drop(log.journal.segments()[-1].path, PIPELINE)
+    assert not retention.may_drop(log.journal.sections()[-1].path, PIPELINE)
 
 
 def files(out: Path) -> set[str]:
@@ -180,7 +180,7 @@ def test_what_was_carried_is_archived_once(spark: SparkSession, log: WrittenLog,
     log.fill(2)
     first, second = log.messages[5], log.messages[45]
     own = {row[0]: row for row in logged(spark, log, "messages")}
-    lost = log.journal.segments()[2].last
+    lost = log.journal.sections()[2].last
     log.carry(first, second)
     log.fill(1)
     log.carry(second)

@@ -6,7 +6,7 @@ import pytest
 
 from syncbrok.log import segment, watermark
 from syncbrok.log.codec import encode_batch
-from syncbrok.log.journal import Journal
+from syncbrok.log.journal import FileJournal
 from syncbrok.model.errors import BadSetting, LogCorrupt
 from syncbrok.model.facts import Carried
 from syncbrok.pipeline import log_files, schema
@@ -32,7 +32,7 @@ def _rows(one: Slice, uuid: bytes, query: Query, rule: decode_plan.CarriedRule) 
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
+def journal(tmp_path: Path) -> FileJournal:
     opened = open_journal(tmp_path)
     yield opened
     opened.close()
@@ -42,7 +42,7 @@ def active(directory: Path) -> Path:
     return segment.segment_path(directory, segment.segment_bases(directory)[-1])
 
 
-def test_a_running_brokers_log_is_read_up_to_what_is_on_the_disk(tmp_path: Path, journal: Journal) -> None:
+def test_a_running_brokers_log_is_read_up_to_what_is_on_the_disk(tmp_path: Path, journal: FileJournal) -> None:
     """What a later record or the watermark vouches for is read at once; the last batch only then. Zeros behind the last
     record are its room. After a clean stop all is read."""
     publish(journal, 3)
@@ -59,7 +59,7 @@ def test_a_running_brokers_log_is_read_up_to_what_is_on_the_disk(tmp_path: Path,
     assert read(tmp_path) == [2, 3, 4, 5, 6, 7, 10, 11]
 
 
-def test_a_second_look_opens_only_what_is_new(tmp_path: Path, journal: Journal) -> None:
+def test_a_second_look_opens_only_what_is_new(tmp_path: Path, journal: FileJournal) -> None:
     """A look that knows an earlier one says the same as one that does not."""
     before = look(tmp_path)
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_a_second_look_opens_only_what_is_new(tmp_path: Path, journal: Journal) 
         before = now
 
 
-def test_half_a_unit_is_not_read(tmp_path: Path, journal: Journal) -> None:
+def test_half_a_unit_is_not_read(tmp_path: Path, journal: FileJournal) -> None:
     """A unit is read whole or not at all, whatever says that its beginning was on the disk."""
     publish(journal, 1)
     first = journal.next_sequence
@@ -90,7 +90,7 @@ def _places(directory: Path) -> list[segment.Place]:
     return [one for one in segment.read_records(active(directory)) if isinstance(one.what, segment.Decoded)]
 
 
-def test_a_torn_tail_is_not_read(tmp_path: Path, journal: Journal) -> None:
+def test_a_torn_tail_is_not_read(tmp_path: Path, journal: FileJournal) -> None:
     """What a crash cut short stands above the watermark, and nothing behind it says that it was whole: the rest is
     read."""
     publish(journal, 2)
@@ -103,7 +103,7 @@ def test_a_torn_tail_is_not_read(tmp_path: Path, journal: Journal) -> None:
     assert read(tmp_path) == [2, 3]
 
 
-def test_damage_that_a_later_record_vouches_for_is_an_error(tmp_path: Path, journal: Journal) -> None:
+def test_damage_that_a_later_record_vouches_for_is_an_error(tmp_path: Path, journal: FileJournal) -> None:
     """A damaged record of the live segment that was whole when a later one was written is corruption, as it is for
     recovery, not the end of the log."""
     publish(journal, 2)
@@ -116,7 +116,7 @@ def test_damage_that_a_later_record_vouches_for_is_an_error(tmp_path: Path, jour
         read(tmp_path)
 
 
-def test_damage_below_the_watermark_is_an_error(tmp_path: Path, journal: Journal) -> None:
+def test_damage_below_the_watermark_is_an_error(tmp_path: Path, journal: FileJournal) -> None:
     """The watermark vouches for what stands before it, and for the file's length."""
     publish(journal, 3)
     journal.close()
@@ -130,7 +130,7 @@ def test_damage_below_the_watermark_is_an_error(tmp_path: Path, journal: Journal
         read(tmp_path)
 
 
-def test_missing_segments_are_an_error(tmp_path: Path, journal: Journal) -> None:
+def test_missing_segments_are_an_error(tmp_path: Path, journal: FileJournal) -> None:
     """A gap between segments, and segments missing at either end, are named."""
     for _ in range(4):
         publish(journal, 2)
@@ -157,7 +157,7 @@ def test_what_is_no_log_is_said_so(tmp_path: Path) -> None:
     assert log_files.directory_of(f"file://{tmp_path}") == tmp_path
 
 
-def test_only_segments_are_segments(tmp_path: Path, journal: Journal) -> None:
+def test_only_segments_are_segments(tmp_path: Path, journal: FileJournal) -> None:
     """The next segment's blank file, a saved torn tail, a dropped segment and unfinished files are passed over."""
     publish(journal)
     journal.close()
@@ -166,7 +166,7 @@ def test_only_segments_are_segments(tmp_path: Path, journal: Journal) -> None:
     assert read(tmp_path) == [2]
 
 
-def test_what_retention_carried_along_is_read_once(tmp_path: Path, journal: Journal) -> None:
+def test_what_retention_carried_along_is_read_once(tmp_path: Path, journal: FileJournal) -> None:
     """A carried message is a row, with its own sequence and time, where its own record is gone: not before that, and
     once, however often it was carried."""
     (kept, *_) = publish(journal, 3)
@@ -174,14 +174,14 @@ def test_what_retention_carried_along_is_read_once(tmp_path: Path, journal: Jour
     _carry(journal, kept)
     assert read(tmp_path) == [2, 3, 4]
     _carry(journal, kept)
-    journal.drop_oldest()
+    journal.trim_oldest()
     publish(journal)
     assert read(tmp_path) == [2]
     roll(journal)
     _carry(journal, kept)
     publish(journal)
     assert read(tmp_path) == [9, 2]
-    journal.drop_oldest()
+    journal.trim_oldest()
     publish(journal)
     log = look(tmp_path)
     parts, rule = decode_plan.plan(log, MESSAGES)
@@ -192,19 +192,19 @@ def test_what_retention_carried_along_is_read_once(tmp_path: Path, journal: Jour
     assert read(tmp_path, old) == [2], "its time is of another part of the log"
 
 
-def _carry(journal: Journal, kept: object) -> None:
+def _carry(journal: FileJournal, kept: object) -> None:
     fact = Carried(journal.next_sequence, kept.time_us + journal.next_sequence, kept, (), ())
-    journal.write(journal.prepare([fact]))
+    journal.append(journal.prepare([fact]))
 
 
-def test_a_look_while_retention_drops_is_begun_again(tmp_path: Path, journal: Journal) -> None:
+def test_a_look_while_retention_drops_is_begun_again(tmp_path: Path, journal: FileJournal) -> None:
     """Segments below the watermark's oldest are no part of the log, though their files may still be there."""
     publish(journal)
     roll(journal)
     publish(journal)
     oldest = min(tmp_path.glob("*.log"))
     copy = oldest.read_bytes()
-    journal.drop_oldest()
+    journal.trim_oldest()
     oldest.write_bytes(copy)
     publish(journal)
     assert look(tmp_path).oldest == watermark.read(tmp_path).oldest > 1
@@ -258,7 +258,7 @@ def test_partitions_are_even_and_enough(sizes: tuple[int, ...], target: int, lea
         assert len(packed) == expected
 
 
-def test_slices_are_what_is_asked_for(tmp_path: Path, journal: Journal) -> None:
+def test_slices_are_what_is_asked_for(tmp_path: Path, journal: FileJournal) -> None:
     """A range of sequences over several segments."""
     for _ in range(3):
         publish(journal, 4)

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from syncbrok.log.journal import Journal
+from syncbrok.log.journal import FileJournal
 from syncbrok.model.errors import BadSetting, Gone
 from syncbrok.model.facts import Carried, Published
 from syncbrok.pipeline.source.options import stream_options
@@ -21,7 +21,7 @@ Offset = dict[str, Any]
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
+def journal(tmp_path: Path) -> Iterator[FileJournal]:
     opened = open_journal(tmp_path / "log")
     yield opened
     opened.close()
@@ -43,11 +43,11 @@ def batch(one: SyncbrokStreamReader, start: Offset, limit: Any = ALL) -> tuple[l
     return rows, end
 
 
-def carry(journal: Journal, kept: Published) -> None:
-    journal.write(journal.prepare([Carried(journal.next_sequence, kept.time_us, kept, (), ())]))
+def carry(journal: FileJournal, kept: Published) -> None:
+    journal.append(journal.prepare([Carried(journal.next_sequence, kept.time_us, kept, (), ())]))
 
 
-def test_a_stream_follows_a_log_over_rolls_and_restarts(tmp_path: Path, journal: Journal) -> None:
+def test_a_stream_follows_a_log_over_rolls_and_restarts(tmp_path: Path, journal: FileJournal) -> None:
     """Each message comes once, in order, while the broker writes and rolls, and a reader made anew goes on where the
     one before stood."""
     one = reader(tmp_path)
@@ -68,7 +68,7 @@ def test_a_stream_follows_a_log_over_rolls_and_restarts(tmp_path: Path, journal:
     assert reader(tmp_path).latestOffset(at, ALL) == at
 
 
-def test_a_trigger_reads_no_more_than_its_limits(tmp_path: Path, journal: Journal) -> None:
+def test_a_trigger_reads_no_more_than_its_limits(tmp_path: Path, journal: FileJournal) -> None:
     """Records and bytes bound a trigger, in sealed segments and the live one; one record at least is read; all that is
     there where Spark asks for all."""
     for _ in range(3):
@@ -99,7 +99,7 @@ def test_a_trigger_reads_no_more_than_its_limits(tmp_path: Path, journal: Journa
         assert batch(one, one.initialOffset(), ALL)[0] == whole
 
 
-def test_available_now_ends(tmp_path: Path, journal: Journal) -> None:
+def test_available_now_ends(tmp_path: Path, journal: FileJournal) -> None:
     """What comes after the beginning of such a query is left to the next one."""
     publish(journal, 10)
     publish(journal, 1)
@@ -116,7 +116,7 @@ def test_available_now_ends(tmp_path: Path, journal: Journal) -> None:
 
 
 @pytest.mark.parametrize(("starting", "first"), [("earliest", 2), ("latest", 14), ("7", 7), ("14", 14), ("17", 17)])
-def test_where_a_stream_begins(tmp_path: Path, journal: Journal, starting: str, first: int) -> None:
+def test_where_a_stream_begins(tmp_path: Path, journal: FileJournal, starting: str, first: int) -> None:
     """At the beginning, behind all there is, or at a sequence that may still be to come."""
     publish(journal, 12)
     publish(journal, 2)
@@ -130,7 +130,7 @@ def test_where_a_stream_begins(tmp_path: Path, journal: Journal, starting: str, 
     assert rows == list(range(first, 21))
 
 
-def test_a_lost_range_is_an_error_that_names_it(tmp_path: Path, journal: Journal) -> None:
+def test_a_lost_range_is_an_error_that_names_it(tmp_path: Path, journal: FileJournal) -> None:
     """What retention dropped unread is an error, unless told otherwise: then the stream goes on behind it, and what was
     carried out of it is read."""
     (kept, *_) = publish(journal, 3)
@@ -139,7 +139,7 @@ def test_a_lost_range_is_an_error_that_names_it(tmp_path: Path, journal: Journal
     one = reader(tmp_path)
     at = one.initialOffset()
     carry(journal, kept)
-    journal.drop_oldest()
+    journal.trim_oldest()
     publish(journal)
     publish(journal)
     with pytest.raises(Gone, match="sequences 1 to 5 were dropped by retention before the stream read them"):
@@ -150,7 +150,7 @@ def test_a_lost_range_is_an_error_that_names_it(tmp_path: Path, journal: Journal
     assert rows == [7, 8, 2, 10]
 
 
-def test_carried_messages_come_once(tmp_path: Path, journal: Journal) -> None:
+def test_carried_messages_come_once(tmp_path: Path, journal: FileJournal) -> None:
     """A stream that read a message does not get it again when retention carries it along; one that begins later gets
     it from where it was carried to, once."""
     (kept, *_) = publish(journal, 3)
@@ -160,7 +160,7 @@ def test_carried_messages_come_once(tmp_path: Path, journal: Journal) -> None:
     assert seen == [2, 3, 4]
     carry(journal, kept)
     carry(journal, kept)
-    journal.drop_oldest()
+    journal.trim_oldest()
     publish(journal)
     publish(journal)
     assert batch(early, at)[0] == [9]
@@ -171,12 +171,12 @@ def test_carried_messages_come_once(tmp_path: Path, journal: Journal) -> None:
     publish(journal)
     rows, end = batch(late, start)
     assert rows == [2, 9, 10], "by the last record that carried it when the stream began"
-    journal.drop_oldest()
+    journal.trim_oldest()
     publish(journal)
     assert 2 not in batch(late, end)[0]
 
 
-def test_a_checkpoint_of_another_log_is_refused(tmp_path: Path, journal: Journal) -> None:
+def test_a_checkpoint_of_another_log_is_refused(tmp_path: Path, journal: FileJournal) -> None:
     """So is one that is ahead of its log: it was restored from an older copy."""
     publish(journal, 3)
     publish(journal)
@@ -206,7 +206,9 @@ def test_a_streams_options_are_checked() -> None:
         stream_options({"path": "x", "maxRecordsPerTrigger": "0"})
 
 
-def test_a_query_of_spark_goes_on_from_its_checkpoint(tmp_path: Path, journal: Journal, spark: SparkSession) -> None:
+def test_a_query_of_spark_goes_on_from_its_checkpoint(
+    tmp_path: Path, journal: FileJournal, spark: SparkSession
+) -> None:
     """Through Spark, with a checkpoint: two runs with a roll between them read each message once; limits make several
     batches."""
     batches: list[list[int]] = []

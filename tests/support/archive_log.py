@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from syncbrok.log import retention
-from syncbrok.log.journal import Journal
+from syncbrok.log.journal import FileJournal
 from syncbrok.log.options import PIPELINE
 from syncbrok.log.segment import SegmentInfo
 from syncbrok.model.facts import (
@@ -44,7 +44,7 @@ class WrittenLog:
             SubscriberSet(0, START_US, number, number, SubscriberId(f"s{number}"), 1, SubscriberSettings("http://s/"))
             for number in (1, 2)
         )
-        self.journal: Journal = open_journal(directory, Clock(), archive=PIPELINE, **options)
+        self.journal: FileJournal = open_journal(directory, Clock(), archive=PIPELINE, **options)
         self.messages: list[int] = []
         """the sequences of all messages, in order"""
         self.roll()
@@ -54,11 +54,11 @@ class WrittenLog:
 
     def roll(self) -> None:
         """Seal the segment and begin the next."""
-        opened = SegmentOpened(self.journal.roll_sequence, self.now_us, self.queues, self.subscribers, (), ())
-        self.journal.roll(opened)
+        opened = SegmentOpened(self.journal.snapshot_sequence, self.now_us, self.queues, self.subscribers, (), ())
+        self.journal.append_snapshot(opened)
 
     def write(self, *facts: Fact) -> None:
-        self.journal.write(self.journal.prepare(facts))
+        self.journal.append(self.journal.prepare(facts))
 
     def fill(self, segments: int = 1, messages: int = 40) -> None:
         """So many sealed segments: messages in all queues, some with parents, keys and headers; an outcome for each,
@@ -124,14 +124,14 @@ class WrittenLog:
             self.write(Carried(self.journal.next_sequence, self.now_us, own, (), ()))
 
     def sealed(self) -> list[SegmentInfo]:
-        return [one for one in self.journal.segments() if one.sealed]
+        return [one for one in self.journal.sections() if one.sealed]
 
     def drop(self, count: int = 1, *, archived: bool = True) -> None:
         """Retention takes the oldest segments; not ``archived``: as if nothing had been configured to wait for."""
         for _ in range(count):
-            oldest = self.journal.segments()[0]
+            oldest = self.journal.sections()[0]
             if not archived:
                 copy = retention.Copy(oldest.path.name, oldest.bytes, retention.file_crc(oldest.path), "file:/nowhere")
                 retention.note(self.directory, [copy])
-            self.journal.drop_oldest()
+            self.journal.trim_oldest()
         self.journal.sweep(1 << 62)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.model.facts import Fact, Outcome, Outcomes, Published, Reason, Row, SegmentOpened
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import make_message_id
@@ -27,17 +27,19 @@ class Clock:
         return self.now_us
 
 
-def open_journal(directory: Path, clock: Callable[[], int] | None = None, **options: Any) -> Journal:
+def open_journal(directory: Path, clock: Callable[[], int] | None = None, **options: Any) -> FileJournal:
     """A journal with small segments, rolled where that is needed."""
     chosen = JournalOptions(**{"segment_bytes": 64 * 1024, "reserve_bytes": 0, **options})
-    journal = Journal.open(directory, chosen, clock or Clock())
-    if journal.needs_roll:
+    journal = FileJournal.open(directory, chosen, clock or Clock())
+    if journal.snapshot_due:
         roll(journal)
     return journal
 
 
-def roll(journal: Journal) -> None:
-    journal.roll(SegmentOpened(journal.roll_sequence, START_US + journal.roll_sequence, (), (), (), ()))
+def roll(journal: FileJournal) -> None:
+    journal.append_snapshot(
+        SegmentOpened(journal.snapshot_sequence, START_US + journal.snapshot_sequence, (), (), (), ())
+    )
 
 
 def message(journal_key: bytes, sequence: int, **changes: Any) -> Published:
@@ -65,33 +67,33 @@ def message(journal_key: bytes, sequence: int, **changes: Any) -> Published:
 
 
 def publish(
-    journal: Journal, count: int = 1, unit_ends: Collection[int] | None = None, **changes: Any
+    journal: FileJournal, count: int = 1, unit_ends: Collection[int] | None = None, **changes: Any
 ) -> list[Published]:
     """One batch of ``count`` messages, written."""
     first = journal.next_sequence
     messages = [message(journal.id_key, sequence, **changes) for sequence in range(first, first + count)]
-    journal.write(journal.prepare(messages, unit_ends))
+    journal.append(journal.prepare(messages, unit_ends))
     return messages
 
 
-def ended(journal: Journal, messages: Iterable[int], *, essential: bool = False) -> Outcomes:
+def ended(journal: FileJournal, messages: Iterable[int], *, essential: bool = False) -> Outcomes:
     """One batch that says that these messages were delivered to subscriber 1."""
     rows = tuple(
         Row(one, 1, 1, Outcome.DELIVERED, Reason.NONE, 200, START_US, 0, journal.durable_sequence, 1_000)
         for one in messages
     )
     fact = Outcomes(journal.next_sequence, START_US + journal.next_sequence, rows)
-    journal.write(journal.prepare([fact]), essential=essential)
+    journal.append(journal.prepare([fact]), essential=essential)
     return fact
 
 
 def everything(directory: Path, **options: Any) -> list[Fact]:
     """All facts of the log in ``directory``, which is opened (and so mended) for it."""
-    journal = Journal.open(
+    journal = FileJournal.open(
         directory, JournalOptions(**{"segment_bytes": 64 * 1024, "reserve_bytes": 0, **options}), Clock()
     )
     try:
-        return list(journal.replay())
+        return list(journal.facts())
     finally:
         journal.close()
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.delivery.handler import Answer, Delivery, Done
-from syncbrok.log.journal import Journal, JournalOptions
+from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.model.errors import LogFailed, LogFull
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Message, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 from syncbrok.space.channels import Accepted, Declared, DeclareQueue, Publish, Subscribe
-from syncbrok.space.space import Space, SpaceOptions
+from syncbrok.space.space import OpenJournal, Space, SpaceOptions
 
 ACKNOWLEDGED = Answer(Reason.NONE, 200)
 REFUSED = Answer(Reason.STATUS, 500)
@@ -72,7 +72,7 @@ class Consumer:
         self.release(Answer(Reason.CONNECT))
 
 
-class FaultyJournal(Journal):
+class FaultyJournal(FileJournal):
     """The real one, whose disk is full or breaks when the test says so."""
 
     room = True
@@ -83,7 +83,7 @@ class FaultyJournal(Journal):
     """after the next write: what a crash at that moment leaves on the disk"""
     batches: list[int]
 
-    def write(self, batch: Any, *, essential: bool = False) -> None:
+    def append(self, batch: Any, *, essential: bool = False) -> None:
         if not hasattr(self, "batches"):
             self.batches = []
         if self.broken:
@@ -93,7 +93,7 @@ class FaultyJournal(Journal):
                 raise LogFull("the disk is full, says the test")
             self.reserve -= 1
         before = self.next_sequence
-        super().write(batch, essential=essential)
+        super().append(batch, essential=essential)
         self.batches.append(self.next_sequence - before)
         if self.copy_to is not None:
             shutil.copytree(self._directory, self.copy_to)
@@ -174,14 +174,14 @@ async def running_space(
     consumer: Consumer | None = None,
     *,
     clock_us: Callable[[], int] | None = None,
-    journal_class: type[Journal] = FaultyJournal,
+    open_journal: OpenJournal = FaultyJournal.open,
     drain_s: float = 1.0,
     **journal: Any,
 ) -> AsyncIterator[Running]:
     """Opened, serving; drained at the end. What ``run`` raises is raised."""
     options = SpaceOptions(JournalOptions(**journal), drain_s)
     more: dict[str, Any] = {} if clock_us is None else {"clock_us": clock_us}
-    space = Space.open(directory, options, journal_class=journal_class, **more)
+    space = Space.open(directory, options, open_journal=open_journal, **more)
     running = Running(space, consumer or Consumer())
     space.handle("test", running.consumer)
     serving = asyncio.create_task(space.run())

@@ -73,6 +73,7 @@ async def write(request: web.Request, response: web.StreamResponse, text: bytes)
     """A piece of an event stream; it returns when nearly all of it was read. Raises ``ConnectionError`` where the
     client has gone, reads nothing for too long, or leaves too much unread on other connections: it resumes later."""
     client = client_of(request)
+    await client.turn()  # a thousand streams have something to tell in the same moment
     if not client.may_answer(len(text), refusable=True):
         raise ConnectionAbortedError
     try:

@@ -1,0 +1,314 @@
+"""The port of the log: what a journal promises, wherever it keeps its facts. Three ports, one for each kind of promise.
+
+    Journal       appends facts, says what is durable, gives them back in order, keeps the checkpoint
+    MessageIndex  answers questions about messages and their rows by sequence or key
+    Sections      says what may be trimmed, trims it, and looks for damage
+
+``log.journal.FileJournal`` keeps them in segment files. ``tests/test_journal_port.py`` is what each implementation
+passes: that one, one in memory, and one whose append is a call over a network and may be answered "unknown".
+
+What holds for all three: sequences number the facts from 1 without gaps, in the order in which they were appended, and
+a journal may use some itself (a seal). What is read of a message is read without its content, unless it says otherwise.
+A journal whose ``append`` has raised ``LogFailed`` is good for nothing but ``close``.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+from syncbrok.model.facts import Fact, FactOrRun, Published, Row, SegmentOpened
+from syncbrok.model.names import MessageId
+
+KindName = Literal["message", "other", "dropped", "lost", "unknown"]
+"""of a record: ``dropped`` by retention, ``lost`` to damage or in a gap that salvage left, ``unknown``: not written"""
+
+
+class PreparedBatch(Protocol):
+    """Facts encoded for one append. ``data`` are the bytes as they will stand in the log: whoever sends them elsewhere
+    first sends these."""
+
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def data(self) -> bytes: ...
+
+
+class RecoveryReport(Protocol):
+    """What was found at the opening. ``clean``: it had been closed; ``cut_bytes``: of writes that were never answered,
+    which were taken away."""
+
+    @property
+    def clean(self) -> bool: ...
+    @property
+    def cut_bytes(self) -> int: ...
+
+
+class Journal(Protocol):
+    """``prepare`` and the numbers are asked on the event loop and make no system call. **One** writer at a time calls
+    ``append``, ``sync``, ``append_snapshot`` and ``close``: a second one meanwhile is a mistake of the program and
+    raises. All else may be called from any thread. Calls that are no numbers may block, for 300 ms and more where a
+    network lies between."""
+
+    @property
+    def id_key(self) -> bytes:
+        """16 random bytes made with the log: ids of its messages carry a tag that is made with them."""
+        ...
+
+    @property
+    def recovery(self) -> RecoveryReport: ...
+
+    @property
+    def first_sequence(self) -> int:
+        """Of the oldest fact that is kept; 1 in an empty log."""
+        ...
+
+    @property
+    def next_sequence(self) -> int:
+        """That the next batch must begin with."""
+        ...
+
+    @property
+    def durable_sequence(self) -> int:
+        """Up to here everything survives whatever the journal promises to survive."""
+        ...
+
+    # -- appending
+
+    def prepare(self, facts: Sequence[FactOrRun], unit_ends: Collection[int] | None = None) -> PreparedBatch:
+        """Encode one append, whose facts' sequences follow each other. ``unit_ends``: positions of the facts that end a
+        client's unit, None for all of them; after a crash a unit is there whole or not at all."""
+        ...
+
+    def append(self, batch: PreparedBatch, *, essential: bool = False) -> None:
+        """Append a prepared batch that begins with ``next_sequence``, or fail: it is never put elsewhere. When this
+        returns it is part of the log, and durable where the policy is ``always``. Raises ``LogFull``: nothing was
+        appended, and its sequences are free again. Raises ``LogFailed``: never usable again.
+
+        There is no third end. A journal that asks others and hears nothing, or "unknown", asks again until it knows;
+        its caller waits, no other append is made meanwhile, and nothing is undone. ``essential``: outcomes, for which
+        a journal keeps room in reserve."""
+        ...
+
+    def sync(self) -> bool:
+        """Everything appended is durable when this returns. Whether something is still to be done for readers beside
+        this process: then call it again a second later. Raises ``LogFailed``."""
+        ...
+
+    def has_room(self) -> bool:
+        """After ``LogFull``: whether appending may be tried again."""
+        ...
+
+    # -- snapshots
+
+    @property
+    def snapshot_due(self) -> bool:
+        """A new section is to begin before the next batch: call ``append_snapshot``."""
+        ...
+
+    @property
+    def snapshot_sequence(self) -> int:
+        """The sequence that the next snapshot must have: ``next_sequence``, or later where the journal has something to
+        say itself before it."""
+        ...
+
+    def append_snapshot(self, snapshot: SegmentOpened, *, essential: bool = False) -> None:
+        """Begin a section with a snapshot of what is declared, so that what stands before it may be trimmed one day.
+        Raises ``LogFull``: there is no room for another section. Raises ``LogFailed``."""
+        ...
+
+    # -- reading in order
+
+    def facts(self, after: int = 0) -> Iterator[Fact]:
+        """Every fact with a sequence above ``after``, in order; a ``Gap`` for those that are damaged. Raises
+        ``LogCorrupt``."""
+        ...
+
+    def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
+        """The same for recovery, which may take many messages as one run: without content types, and with the time of
+        the last of them. Damaged outcomes or declarations raise ``LogCorrupt``: no state can be told without them."""
+        ...
+
+    def inherited(self) -> Iterator[Fact]:
+        """What is to be known before ``facts_or_runs`` where there is no checkpoint: how messages ended whose own
+        records were trimmed, and what of them was carried along."""
+        ...
+
+    # -- checkpoints
+
+    def save_checkpoint(self, through: int, parts: Mapping[str, bytes]) -> None:
+        """Replace the checkpoint by one of the state after ``through``; of more than is durable none is kept. Raises
+        ``OSError``, ``LogUnreadable`` or ``LogFailed``; the one before stays then."""
+        ...
+
+    def load_checkpoint(self) -> tuple[int, dict[str, bytes]] | None:
+        """(through, parts) of the newest checkpoint that fits this log; None: everything is replayed."""
+        ...
+
+    def close(self) -> None:
+        """Make everything durable and let go of the log. A failed journal only lets go. Twice is as once."""
+        ...
+
+
+class MessageIndex(Protocol):
+    """Messages are named by their own sequences, also those that were carried out of what was trimmed. ``cached``,
+    ``cached_many`` and ``in_memory`` make no system call; all else may, and raises ``LogUnreadable`` where the disk
+    reads nothing at all."""
+
+    @property
+    def id_key(self) -> bytes: ...
+    @property
+    def next_sequence(self) -> int: ...
+    @property
+    def durable_sequence(self) -> int: ...
+    @property
+    def first_sequence(self) -> int: ...
+
+    def facts(self, after: int = 0) -> Iterator[Fact]:
+        """See ``Journal``."""
+        ...
+
+    def cached(self, sequence: int) -> Published | None:
+        """A message appended lately, with its content, from memory alone."""
+        ...
+
+    def cached_many(self, sequences: Sequence[int]) -> list[Published | None]:
+        """As ``cached`` for each of these, in ascending order."""
+        ...
+
+    def in_memory(self, sequence: int) -> bool:
+        """Whether ``cached`` has it, if it is a message."""
+        ...
+
+    def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
+        """These messages with their content, in the same order; None: trimmed and not carried, no message, or damaged.
+        With ``bytes_max`` the list may end where the contents came to about so many bytes."""
+        ...
+
+    def kind_of(self, sequence: int) -> KindName: ...
+
+    def lost(self, sequence: int) -> Published | None:
+        """What is still known of a message that is damaged, without its content."""
+        ...
+
+    def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
+        """Id and queue of a message that cannot be read whole. None where nothing is known of it."""
+        ...
+
+    def rows_of(self, sequence: int) -> list[tuple[int, Row]]:
+        """(sequence of the fact, row) for every row of a message, oldest first, those for all subscribers too."""
+        ...
+
+    def children_of(self, sequence: int, limit: int) -> list[int]:
+        """Messages that name it as a parent, lowest first, at most ``limit``."""
+        ...
+
+    def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
+        """Messages of a queue with sequences above ``after``, lowest first, at most ``limit``; carried ones too."""
+        ...
+
+    def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
+        """Messages with this key, newest first, at most ``limit``; with ``before`` only those older than it."""
+        ...
+
+    def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
+        """Messages with this idempotency key accepted at ``since_us`` or later, newest first; one that is damaged
+        counts where it may have had it."""
+        ...
+
+
+class Section(Protocol):
+    """From one snapshot up to the next: what is trimmed as a whole. ``last``: ``first`` - 1 where nothing stands in it
+    yet. ``sealed``: another one has begun after it. ``name`` says to an operator where it is."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def first_time_us(self) -> int: ...
+    @property
+    def last_time_us(self) -> int: ...
+    @property
+    def sealed(self) -> bool: ...
+
+
+class Damage(Protocol):
+    """Facts of a section that cannot be read, from ``first`` to ``last``. ``message``: where they are one message of
+    which something is still known. ``survived``: the state can be told without them."""
+
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def message(self) -> Published | None: ...
+    @property
+    def survived(self) -> bool: ...
+    def describe(self) -> str: ...
+
+
+@runtime_checkable
+class Sections(Protocol):
+    """From any thread. Who trims is one at a time."""
+
+    def sections(self) -> Sequence[Section]:
+        """Oldest first; the one that is appended to is the last."""
+        ...
+
+    def opened_us(self, section: Section) -> int:
+        """When it was begun, by the wall clock: times of facts may run ahead of it."""
+        ...
+
+    def sealed_us(self, section: Section) -> int:
+        """When the one after it was begun; the time of its last fact where none was."""
+        ...
+
+    def expired(self, before_us: int) -> Sequence[Section]:
+        """Those that may go by their age, oldest first: sealed before ``before_us``."""
+        ...
+
+    def held_back(self, section: Section) -> bool:
+        """Whether it must stay, however old, because it has not been archived. Raises ``OSError``."""
+        ...
+
+    def stands_in(self, section: Section, messages: Sequence[int]) -> bool:
+        """Whether one of these messages (sorted) is read from it: its own record, or the newest that carries it."""
+        ...
+
+    def trim_oldest(self) -> None:
+        """Take the oldest section out of the log; it must be sealed. What it still owes was carried along before. Where
+        an archive is configured it is copied there first. Raises ``LogFailed``, and where it stays ``LogFull``,
+        ``LogUnreadable`` or ``OSError``."""
+        ...
+
+    def sweep(self, now_us: int) -> None:
+        """Give back the room of what was trimmed a while ago. Raises ``OSError`` or ``LogFailed``."""
+        ...
+
+    def check(self, section: Section) -> None:
+        """Read all of a sealed section again; what is damaged stands in ``damages`` from then on. One that was trimmed
+        meanwhile is passed over."""
+        ...
+
+    @property
+    def damages(self) -> Mapping[int, Sequence[Damage]]:
+        """By the first sequence of a section: what is known to be damaged in it."""
+        ...
+
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """By the name of a section: what is wrong, in words."""
+        ...
+
+
+class Log(Journal, MessageIndex, Sections, Protocol):
+    """All three: what a Space stands on."""
