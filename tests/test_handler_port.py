@@ -1,0 +1,317 @@
+"""What every handler promises (``syncbrok.delivery.handler.Handler``), asked of each: webhooks over real sockets, those
+who come for their messages, and the one of endpoints that nothing delivers to.
+
+Broken by hand to see these fail: ``done`` called from inside ``deliver``; a withdrawn attempt that goes out all the
+same, or is told twice; a handler that is closed and answers nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from syncbrok.delivery.consumers import Consumers
+from syncbrok.delivery.guard import Guard
+from syncbrok.delivery.handler import Answer, Delivery, Handler
+from syncbrok.delivery.webhook import Webhook
+from syncbrok.model.budget import Budget
+from syncbrok.model.facts import Reason
+from syncbrok.model.message import Subscriber
+from syncbrok.space.nobody import Nobody
+from tests.support.endpoint import HANG, TIME_US, Endpoint, delivery, message, reply, send, subscriber
+from tests.support.polling import eventually
+
+ONE, OTHER = 1, 2
+
+
+class Told:
+    """What was called back: by message, None where it was not begun."""
+
+    def __init__(self) -> None:
+        self.answers: dict[int, list[Answer | None]] = {}
+        self.inside = False
+        """``deliver`` is running"""
+
+    def done(self, one: Delivery, answer: Answer | None) -> None:
+        assert not self.inside, "called back from inside deliver"
+        self.answers.setdefault(one.attempt.message, []).append(answer)
+
+    async def all_of(self, messages: Sequence[int]) -> list[Answer | None]:
+        """The one answer of each of these."""
+        await eventually(lambda: {*messages} <= {*self.answers}, f"{messages} are answered, not only {self.answers}")
+        assert all(len(self.answers[one]) == 1 for one in messages), self.answers
+        return [self.answers[one][0] for one in messages]
+
+
+def named(sequence: int, number: int, timeout_s: float = 10.0) -> Delivery:
+    """A delivery whose content is its sequence."""
+    one = delivery(of=message(sequence, b"%d" % sequence), timeout_s=timeout_s)
+    return one._replace(attempt=one.attempt._replace(subscriber=number))
+
+
+class Side:
+    """A handler and what it delivers to: two peers, numbered like their subscribers."""
+
+    handler: Handler
+    delivers = True
+    """there is somebody to deliver to"""
+
+    def __init__(self) -> None:
+        self.told = Told()
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        await self.handler.close()
+
+    def to(self, number: int) -> Subscriber:
+        raise NotImplementedError
+
+    def seen(self, number: int) -> list[int]:
+        """Messages that the peer knows of."""
+        raise NotImplementedError
+
+    def answer(self, *, well: bool | None) -> None:
+        """How the peers answer from now on, and what they hold: None, not at all."""
+        raise NotImplementedError
+
+    def end_of_work(self) -> None:
+        """The peers answer what they have, badly."""
+        raise NotImplementedError
+
+    def deliver(self, *messages: int, number: int = ONE, timeout_s: float = 10.0) -> list[int]:
+        self.told.inside = True
+        given = [named(one, number, timeout_s) for one in messages]
+        send(self.handler, self.to(number), given, self.told.done)
+        self.told.inside = False
+        return list(messages)
+
+
+class Webhooks(Side):
+    async def start(self) -> None:
+        self.handler = Webhook(Guard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
+        self.endpoints = {number: Endpoint() for number in (ONE, OTHER)}
+        for endpoint in self.endpoints.values():
+            await endpoint.__aenter__()
+        self.subscribers = {number: subscriber(one.url, number=number) for number, one in self.endpoints.items()}
+
+    async def stop(self) -> None:
+        await super().stop()
+        for endpoint in self.endpoints.values():
+            await endpoint.__aexit__()
+
+    def to(self, number: int) -> Subscriber:
+        return self.subscribers[number]
+
+    def seen(self, number: int) -> list[int]:
+        return [int(one.body) for one in self.endpoints[number].requests]
+
+    def answer(self, *, well: bool | None) -> None:
+        for endpoint in self.endpoints.values():
+            endpoint.answer = lambda _: HANG if well is None else reply("200 OK" if well else "500 X")
+
+    def end_of_work(self) -> None:
+        for endpoint in self.endpoints.values():
+            endpoint.hang_up()
+
+
+class Peer:
+    """A consumer that begins with what it is given at once, and answers as it is told."""
+
+    def __init__(self, side: "Consuming") -> None:
+        self.side = side
+        self.deliveries: list[int] = []
+        self.gone = False
+
+    def receive(self, deliveries: Sequence[Delivery]) -> None:
+        asyncio.get_running_loop().call_soon(self._begin, [one.attempt.message for one in deliveries])
+
+    def _begin(self, messages: list[int]) -> None:
+        for one in messages:
+            if one in self.member.leases:
+                self.member.begin(one)
+                self.deliveries.append(one)
+                if self.side.well is not None:
+                    self.finish(one, well=self.side.well)
+
+    def finish(self, message: int, *, well: bool) -> None:
+        if well:
+            self.member.acknowledge((message,))
+        else:
+            self.member.refuse(message)
+
+    def lapsed(self, messages: Sequence[int]) -> None: ...
+
+    def dismissed(self) -> None:
+        self.gone = True
+
+
+class Consuming(Side):
+    async def start(self) -> None:
+        self.well: bool | None = True
+        self.handler = consumers = Consumers(lambda *_: None, lambda _: False, Budget("leases", 99), lambda _: None)
+        self.peers = {number: Peer(self) for number in (ONE, OTHER)}
+        for number, peer in self.peers.items():
+            peer.member = consumers.join(number, peer, 99, 60.0)
+        self.subscribers = {number: subscriber("consumer:test", number=number) for number in (ONE, OTHER)}
+
+    def to(self, number: int) -> Subscriber:
+        return self.subscribers[number]
+
+    def seen(self, number: int) -> list[int]:
+        return self.peers[number].deliveries
+
+    def answer(self, *, well: bool | None) -> None:
+        self.well = well
+
+    def end_of_work(self) -> None:
+        for peer in self.peers.values():
+            for one in list(peer.member.leases):
+                peer.finish(one, well=False)
+
+
+class Unrouted(Side):
+    delivers = False
+
+    async def start(self) -> None:
+        self.handler = Nobody()
+
+    def to(self, number: int) -> Subscriber:
+        return subscriber("gone:somewhere", number=number)
+
+    def seen(self, number: int) -> list[int]:
+        return []
+
+    def answer(self, *, well: bool | None) -> None: ...
+
+    def end_of_work(self) -> None: ...
+
+
+SIDES = {"webhooks": Webhooks, "consumers": Consuming, "unrouted": Unrouted}
+
+
+@pytest.fixture(params=SIDES)
+async def side(request: pytest.FixtureRequest) -> AsyncIterator[Side]:
+    made = SIDES[request.param]()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture(params=[name for name, kind in SIDES.items() if kind.delivers])
+async def peers(request: pytest.FixtureRequest) -> AsyncIterator[Side]:
+    """Those with somebody to deliver to."""
+    made = SIDES[request.param]()
+    await made.start()
+    yield made
+    await made.stop()
+
+
+@pytest.mark.parametrize("well", [True, False])
+async def test_each_attempt_is_answered_once_and_later(side: Side, well: bool) -> None:
+    """Port, deliver: ``done`` exactly once for each, never from inside, whatever comes of it."""
+    side.answer(well=well)
+    one, other = side.deliver(*range(1, 30)), side.deliver(*range(30, 40), number=OTHER)
+    answers = await side.told.all_of([*one, *other])
+    assert all(answer is not None and (answer.reason is Reason.NONE) == (well and side.delivers) for answer in answers)
+    if side.delivers:
+        assert (sorted(side.seen(ONE)), sorted(side.seen(OTHER))) == (one, other)
+    await side.handler.close()
+    assert all(len(some) == 1 for some in side.told.answers.values())
+
+
+async def test_several_subscribers_in_one_call(peers: Side) -> None:
+    """Port, deliver: those to one subscriber stand together, and go to it."""
+    given = []
+    for number, messages in ((ONE, (1, 2)), (OTHER, (3, 4))):
+        to = named(1, number).to._replace(subscriber=peers.to(number))
+        given += [named(one, number)._replace(to=to) for one in messages]
+    peers.handler.deliver(given, peers.told.done)
+    await peers.told.all_of([1, 2, 3, 4])
+    assert (sorted(peers.seen(ONE)), sorted(peers.seen(OTHER))) == ([1, 2], [3, 4])
+
+
+async def test_what_is_made_ready_does_not_go_out(side: Side) -> None:
+    """Port, make_ready: nothing goes out and nothing is called back; the delivery comes all the same."""
+    first = side.deliver(1)
+    await side.told.all_of(first)
+    one = named(2, ONE)
+    side.handler.make_ready(one._replace(to=one.to._replace(subscriber=side.to(ONE))))
+    following = side.deliver(3)
+    await side.told.all_of(following)
+    assert set(side.told.answers) == {1, 3}
+    assert 2 not in side.seen(ONE)
+
+
+async def test_what_has_not_begun_is_given_back(peers: Side) -> None:
+    """Port, withdraw: what has not begun is told as that, once, and never goes out; the others go on."""
+    messages = peers.deliver(1, 2, 3)
+    peers.handler.withdraw(ONE, {2, 3, 99})
+    peers.handler.withdraw(ONE, {2})
+    assert await peers.told.all_of([2, 3]) == [None, None]
+    (answer,) = await peers.told.all_of(messages[:1])
+    assert answer is not None
+    assert answer.reason is Reason.NONE
+    assert peers.seen(ONE) == [1]
+
+
+async def test_what_has_begun_is_left_to_its_answer(peers: Side) -> None:
+    """Port, withdraw: the peer knows of it, so what it says counts."""
+    peers.answer(well=None)
+    messages = peers.deliver(1, 2)
+    await eventually(lambda: sorted(peers.seen(ONE)) == messages, "both have begun")
+    peers.handler.withdraw(ONE, set(messages))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not peers.told.answers
+    peers.end_of_work()
+    answers = await peers.told.all_of(messages)
+    assert all(answer is not None and answer.reason is not Reason.NONE for answer in answers)
+    assert sorted(peers.seen(ONE)) == messages, "nothing is sent once more without an answer"
+
+
+async def test_who_is_forgotten_gets_nothing_more(peers: Side) -> None:
+    """Port, forget: what has not begun is given back, what has is answered, and others are not touched."""
+    peers.answer(well=None)
+    begun = peers.deliver(1)
+    await eventually(lambda: peers.seen(ONE) == begun, "it has begun")
+    waiting = peers.deliver(2, 3)
+    peers.handler.forget(ONE)
+    assert await peers.told.all_of(waiting) == [None, None]
+    peers.end_of_work()
+    (answer,) = await peers.told.all_of(begun)
+    assert answer is not None
+    assert answer.reason is not Reason.NONE
+    peers.answer(well=True)
+    (other,) = await peers.told.all_of(peers.deliver(4, number=OTHER))
+    assert other is not None
+    assert other.reason is Reason.NONE
+    assert peers.seen(ONE) == [1]
+
+
+async def test_an_attempt_takes_no_longer_than_it_may(peers: Side) -> None:
+    """Port, Destination: an attempt that is not answered in ``timeout_s`` has failed; the others go on."""
+    peers.answer(well=None)
+    (answer,) = await peers.told.all_of(peers.deliver(1, timeout_s=0.2))
+    assert answer is not None
+    assert answer.reason is Reason.TIMEOUT
+    peers.answer(well=True)
+    await peers.told.all_of(peers.deliver(2))
+
+
+async def test_a_closed_handler_has_answered_everything(side: Side) -> None:
+    """Port, close: attempts still out are answered, begun ones with ``CONNECT``; what comes later raises nothing."""
+    side.answer(well=None)
+    begun = side.deliver(1)
+    if side.delivers:
+        await eventually(lambda: side.seen(ONE) == begun, "it has begun")
+    waiting = side.deliver(2, number=OTHER)
+    await side.handler.close()
+    (answer,) = await side.told.all_of(begun)
+    assert answer is not None
+    assert answer.reason is Reason.CONNECT
+    (other,) = await side.told.all_of(waiting)
+    assert other is None or other.reason is Reason.CONNECT
+    (late,) = await side.told.all_of(side.deliver(3))
+    assert late is None or late.reason is Reason.CONNECT
+    assert 3 not in side.seen(ONE)
