@@ -19,6 +19,7 @@ from tests.support.recorder import Recorder
 FAULTS = (
     Fault("openat", "EIO", "1"),  # the lock: was told as "cannot listen on port"
     Fault("flock", "EIO", "1"),  # the same, and the error did not say which file
+    Fault("fallocate", "EIO", "1"),  # the reserve: the error did not say which file
     Fault("pwrite64", "ENOSPC", "2"),  # writing again what no watermark vouches for
     Fault("pwrite64", "ENOSPC", "3"),  # the watermark at the start: ended the broker
     Fault("pwrite64", "EIO", "7"),

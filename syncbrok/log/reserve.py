@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from syncbrok.log import files
-from syncbrok.log.descriptors import open_file
+from syncbrok.log.descriptors import naming, open_file
 
 NAME = "reserve"
 
@@ -23,7 +23,7 @@ class Reserve:
         """Take up the room; False where there is none. Raises ``OSError`` where the disk fails otherwise."""
         if not self._size_bytes:
             return True
-        with files.if_there_is_room():
+        with files.if_there_is_room(), naming(self._path):
             descriptor = open_file(self._path, os.O_RDWR | os.O_CREAT)
             try:
                 if files.give_room(descriptor, self._size_bytes):
