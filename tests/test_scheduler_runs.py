@@ -7,7 +7,7 @@ import pytest
 from syncbrok.delivery.handler import Answer
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, Reason, Row
-from syncbrok.model.message import RetryPolicy
+from syncbrok.model.message import RetryPolicy, Scope
 from tests.support.factlog import BROKEN, NO_RETRIES, OK, TWO_RETRIES, FactLog, log_with, some_answers, to
 
 
@@ -149,6 +149,20 @@ def test_a_message_whose_record_is_gone_is_dead_at_once() -> None:
     assert (row.outcome, row.due_us) == (Outcome.DEAD, 0)
     log.commit()
     assert log.states() == {attempt.message: "dead"}
+
+
+def test_a_child_far_behind_its_parent_does_not_go_out_with_it() -> None:
+    """RULES 11 and 13, scope same: a turn looks at many messages in pieces; what one has found is out for the next."""
+    log = log_with(1, scope=Scope.SAME)
+    parent = log.publish(1, scope=Scope.SAME)
+    for _ in range(100):
+        log.publish(1, delay_s=1_000)
+    child = log.publish(1, parent, scope=Scope.SAME)
+    after = log.publish(1)
+    assert to(log.take()) == [(parent, 1), (after, 1)]
+    log.answer(log.out[0])
+    log.commit()
+    assert to(log.take()) == [(child, 1)]
 
 
 def test_one_delivery_too_many_is_noticed() -> None:

@@ -63,7 +63,7 @@ class Backlog:
         else:
             self.sequences.frombytes(np.arange(first, first + count, dtype=np.uint64).tobytes())
 
-    def following(self, position: int, most: int) -> "Sequence[int]":
+    def following(self, position: int, most: int) -> "array[int]":
         """At most ``most`` sequences from a position on, oldest first."""
         at = position - self.offset
         return self.sequences[at : at + most]
@@ -143,11 +143,6 @@ class Cursor:
         return not self.history_done and self.subscriber.consumed and len(self.parked) < limits.window_max
 
     @property
-    def retries_room(self) -> int:
-        """How many new ones may be begun; with too many in retry none, until they clear (RULES 15)."""
-        return limits.retrying_per_subscriber_max - len(self.tried) - len(self.flight)
-
-    @property
     def unseen(self) -> int:
         return self.backlog.end - self.position
 
@@ -190,9 +185,35 @@ class Cursor:
 
     # -- what happens to deliveries -----------------------------------------------------------------------------------
 
+    def begin(self, sequences: Iterable[int], number: int = 1) -> None:
+        """An attempt of each goes out: the next of those it has been tried with, or with this number."""
+        flight, tried = self.flight, self.tried
+        if not tried:
+            flight.update(dict.fromkeys(sequences, number))
+            return
+        for sequence in sequences:
+            flight[sequence] = tried[sequence].attempts + 1 if sequence in tried else number
+
+    def begin_next(self, sequence: int) -> None:
+        """``advance`` and ``begin`` for the next of its queue."""
+        self.seen = sequence
+        self.position += 1
+        self.flight[sequence] = self.tried[sequence].attempts + 1 if self.tried and sequence in self.tried else 1
+
+    def advance(self, looked: Sequence[int]) -> None:
+        """It has looked at these, which come next in its queue."""
+        self.position += len(looked)
+        self.seen = looked[-1]
+        for sequence in looked if self.ahead.count else ():
+            self.ahead.discard(sequence)
+
     def block(self, sequence: int) -> None:
         """Its gate is closed: it waits until it is released."""
         self.parked.add(sequence)
+
+    def block_all(self, sequences: Iterable[int]) -> None:
+        """As ``block``, for many."""
+        self.parked.update(sequences)
 
     def release(self, sequences: Collection[int]) -> bool:
         """The gates of these have opened. Those that were blocked may go; the others the cursor has yet to come to, or

@@ -6,21 +6,19 @@ next in its queue. A slot of the window is free as soon as the answer is read; o
 outcome (RULES 24).
 """
 
-from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
 
 from syncbrok.delivery.books import Books
-from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
+from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Sparse, States
 from syncbrok.delivery.cursor import Cursor, TriedState
 from syncbrok.delivery.gates import Gates
 from syncbrok.delivery.handler import NEVER, Answer, Attempt
-from syncbrok.delivery.ledger import ENDING, ONE_BY_ONE, ONLY
+from syncbrok.delivery.ledger import ONE_BY_ONE, ONLY
 from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.retry import wait_us
-from syncbrok.delivery.runs import Runs
 from syncbrok.delivery.shares import Shares
 from syncbrok.delivery.stretches import WORTH_IT, waiting_neighbours
 from syncbrok.model import limits
@@ -36,7 +34,11 @@ _FINAL: Final = (Reason.NONE, Reason.GONE, Reason.CONTENT_LOST)
 _SHARE: Final = 64
 """attempts a cursor hands out before the next one has its turn"""
 _LOOKS: Final = 2_048
-"""messages a cursor passes by in one turn without finding one to hand out"""
+"""messages a cursor passes by in one turn without finding enough to hand out"""
+_NO_ROWS: Final = Sparse(MessageState.NONE)
+"""the columns of messages that have ended long ago"""
+_TRIM_MASK: Final = (1 << 12) - 1
+"""so many messages, as a power of two, a cursor goes on before its queue is asked to forget"""
 
 
 class Line:
@@ -46,161 +48,186 @@ class Line:
         self._books = books
         self._gates = gates
         self._shares = shares
-        self._runs = Runs(books)
 
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
         """At most ``limit`` attempts to make now, and of no subscriber more than its share. ``durable`` is the last
         durable sequence: it goes into each."""
         attempts: list[Attempt] = []
-        line = self._books.line
-        self._books.let_back_in(self._shares.room, limit)
-        plenty_below = self._shares.plenty_below(limit)
+        books, shares, line = self._books, self._shares, self._books.line
+        books.let_back_in(shares.room, limit)
+        plenty_below = shares.plenty_below(limit)
         lent = 0
         turns = len(line) + limit
-        take_last = self._runs.take_last
         new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
-        while line and len(attempts) < limit and self._books.unconfirmed < limits.outcomes_waiting_max and turns:
+        while line.count and len(attempts) < limit and books.unconfirmed < limits.outcomes_waiting_max and turns:
             turns -= 1
             cursor = line.popleft()
             cursor.queued = False
-            if cursor.stopped:
+            # Whatever bounds how many attempts it may begin in this turn is asked here, and nowhere else. (A method of
+            # its own would cost a twentieth where many queues have one message each.)
+            flight, taken = cursor.flight, len(attempts)
+            room = cursor.window - len(flight)
+            if cursor.stopped or room <= 0:
                 continue
-            before = len(attempts)
-            most = limit - before
-            scarce = len(cursor.flight) >= plenty_below
-            if scarce:
-                most = min(most, self._shares.room(cursor, before - lent, lent))
-                if most <= 0:
-                    self._books.hold_back(cursor)
+            if room > _SHARE or room > limit - taken:
+                room = min(limit - taken, _SHARE)
+            if len(flight) >= plenty_below:
+                room = min(room, shares.room(cursor, taken - lent, lent))
+                if room <= 0:
+                    books.hold_back(cursor)
                     continue
-            last = take_last(cursor)
-            if last:
-                cursor.flight[last] = 1
-                attempts.append(new(Attempt, (last, cursor.number, 1, durable, now_us, 0)))
-            elif self._take_from(cursor, now_us, durable, most, attempts):
-                self._books.activate(cursor)
-            if scarce and cursor.subscriber.consumed:
-                lent += len(attempts) - before
-        return attempts
+            room_new = room
+            if cursor.tried:  # with too many in retry no new ones are begun, until they clear (RULES 15)
+                room_new = min(room, limits.retrying_per_subscriber_max - len(cursor.tried) - len(flight))
+            found = self._next(cursor, room, room_new)
+            number = cursor.number
+            for message in found:  # a comprehension would be a call more, for what is often one message
+                attempts.append(new(Attempt, (message, number, flight[message], durable, now_us, 0)))  # noqa: PERF401
+            if len(found) == room:  # else there was no more
+                books.activate(cursor)
+            if cursor.room and cursor.subscriber.consumed:
+                lent += len(found)
+        return [self._in_replay(attempt) for attempt in attempts] if books.replays else attempts
 
-    def _take_from(self, cursor: Cursor, now_us: int, durable: int, most: int, attempts: list[Attempt]) -> bool:
-        """Whether the cursor may have more than it was asked for."""
-        number = cursor.number
-        replays = self._books.replays
-        tried = cursor.tried
-        new = tuple.__new__
-        share = min(cursor.window - len(cursor.flight), _SHARE, most)
-        while share > 0:
-            run = self._runs.take(cursor, share)
-            if run:
-                share -= len(run)
-                cursor.flight.update(dict.fromkeys(run, 1))
-                attempts += [new(Attempt, (sequence, number, 1, durable, now_us, 0)) for sequence in run]
-                if cursor.idle:
-                    return False
+    def _in_replay(self, attempt: Attempt) -> Attempt:
+        """As it is where a replay makes it: its number goes on from those before."""
+        entry = self._books.replays.get(attempt.message)
+        if entry is None or attempt.subscriber not in entry.left:
+            return attempt
+        cursor, number = self._books.cursors[attempt.subscriber], attempt.number
+        if attempt.message not in cursor.tried:
+            number = entry.attempts.get(attempt.subscriber, 0) + 1
+            cursor.begin((attempt.message,), number)
+        return attempt._replace(number=number, replay=entry.number)
+
+    def _next(self, cursor: Cursor, room: int, room_new: int) -> list[int]:
+        """The messages that go to the cursor now, in that order: at most ``room``, and no more than ``room_new`` once
+        there are no more retries. First retries that have come due, then messages whose gate has opened since the
+        cursor passed them, then what comes next in its queue. They are out from now on."""
+        found: list[int] = []
+        while cursor.due.count and len(found) < room:
+            self._choose(cursor, cursor.due.pop_some(room - len(found)), room, found)
+        while cursor.ready.count and len(found) < room_new:
+            self._choose(cursor, cursor.ready.pop_some(room_new - len(found)), room_new, found)
+        if len(found) >= room_new or (not cursor.history_done and cursor.in_past):
+            return found
+        backlog = cursor.backlog
+        sequences = backlog.sequences
+        if backlog.offset + len(sequences) - cursor.position == 1 and not cursor.ahead.count:
+            # One message, as many queues get them now and then: half of what else is done for it would be in vain.
+            sequence = sequences[-1]
+            chunk = self._books.ledger.chunks.get(sequence >> CHUNK_SHIFT)
+            i = sequence & CHUNK_MASK
+            if chunk is not None and chunk.state[i] == _PENDING and not chunk.flags[i] & ONE_BY_ONE:
+                cursor.begin_next(sequence)
+                if not cursor.position & _TRIM_MASK:
+                    self._trim(cursor)
+                found.append(sequence)
+                return found
+        self._following(cursor, room_new, found)
+        return found
+
+    def _following(self, cursor: Cursor, most: int, found: list[int]) -> None:
+        """Add to ``found``, until those are ``most``, what comes next in the cursor's queue and may go. One that meets
+        many that may not comes back for more."""
+        backlog = cursor.backlog
+        looks = _LOOKS
+        while looks > 0:
+            candidates = backlog.following(cursor.position, WORTH_IT)
+            if not candidates:
+                return
+            before = len(found)
+            looked = self._choose(cursor, candidates, most, found, True)
+            self._pass(cursor, candidates if looked == len(candidates) else candidates[:looked])
+            if looked < WORTH_IT or len(found) == most:
+                return
+            looks -= looked
+            if len(found) == before and candidates[-1] in cursor.parked:
+                looks -= self._block_neighbours(cursor, candidates[-1], looks)
+        self._books.activate(cursor)
+
+    def _choose(
+        self, cursor: Cursor, candidates: Sequence[int], most: int, found: list[int], is_new: bool = False
+    ) -> int:
+        """Which of the candidates may go to the cursor, in their order, until ``found`` are ``most``: those are out and
+        added to it; those that must wait are blocked. How many were looked at. ``is_new``: they come next in its queue,
+        and what of them has ended is passed by.
+
+        Of most their state and flags tell; ``_may_go`` looks at the others one by one."""
+        chunks = self._books.ledger.chunks
+        ahead = cursor.ahead if is_new and cursor.ahead.count else ()
+        number = looked = -1
+        states: States | Sparse = _NO_ROWS
+        flags: bytearray | Sparse = _NO_ROWS
+        most -= len(found)
+        going: list[int] = []
+        blocked: list[int] = []
+        for looked, sequence in enumerate(candidates, 1):  # noqa: B007 - is used behind it
+            if sequence >> CHUNK_SHIFT != number:
+                number = sequence >> CHUNK_SHIFT
+                chunk = chunks.get(number)
+                states, flags = (chunk.state, chunk.flags) if chunk is not None else (_NO_ROWS, _NO_ROWS)
+            i = sequence & CHUNK_MASK
+            state = states[i]
+            if ahead and sequence in ahead:
                 continue
-            sequence = self._next(cursor)
-            if not sequence:
-                return sequence is not None
-            share -= 1
-            replay = 0
-            before = tried[sequence].attempts if sequence in tried else 0
-            if replays and sequence in replays and number in replays[sequence].left:
-                replay = replays[sequence].number
-                # One that was out when its message was cancelled may be out still, and its answer is late.
-                before = max(before or replays[sequence].attempts.get(number, 0), cursor.flight.get(sequence, 0))
-            cursor.flight[sequence] = before + 1
-            attempts.append(new(Attempt, (sequence, number, before + 1, durable, now_us, replay)))
-        return True
-
-    def _next(self, cursor: Cursor) -> int | None:
-        """The next message for the cursor; 0 after many that are not; None when there is none."""
-        while cursor.due:
-            sequence = cursor.due.pop_first()
-            if sequence in cursor.tried and self._may_go(sequence, cursor):
-                if sequence in self._books.replays or self._gates.key_open_at(sequence, cursor):
-                    return sequence
-                cursor.block(sequence)  # tried too early by a broker that kept less of an order
-        if cursor.retries_room <= 0:
-            return None
-        while cursor.ready:
-            sequence = cursor.ready.pop_first()
-            if self._may_go(sequence, cursor):
-                return sequence
-        return None if cursor.in_past else self._advance(cursor)
+            if flags[i] & ONE_BY_ONE or state != _PENDING:
+                if state == _WAITING and not flags[i] & ONE_BY_ONE:
+                    blocked.append(sequence)
+                    continue
+                if (is_new and not 0 < state < _COMPLETE) or not self._may_go(sequence, cursor):
+                    continue
+            going.append(sequence)
+            if len(going) == most:
+                break
+        if blocked:
+            cursor.block_all(blocked)
+        if going:  # before others are looked at, which may be their children
+            cursor.begin(going)
+            found += going
+        return looked
 
     def _may_go(self, sequence: int, cursor: Cursor) -> bool:
-        """Whether what was found in one of the cursor's sets has not ended in between."""
+        """Whether a message that is looked at by itself may go to the cursor; blocked where it may not yet."""
         if self._books.replays:
             entry = self._books.replays.get(sequence)
-            if entry is not None and cursor.subscriber.number in entry.left:
+            if entry is not None and cursor.number in entry.left:
                 return True
         ledger = self._books.ledger
         state = ledger.state(sequence)
         if state >= MessageState.COMPLETE:
             return not cursor.counts(sequence)
-        if state is not MessageState.PENDING or ledger.flags(sequence) & ENDING:
-            cursor.block(sequence)
+        if ledger.flags(sequence) & ONLY and ledger.only.get(sequence) != cursor.number:
             return False
-        return True
-
-    def _advance(self, cursor: Cursor) -> int | None:
-        """Look at what comes next in the queue until there is one that may go."""
-        chunks = self._books.ledger.chunks
-        backlog = cursor.backlog
-        sequences = backlog.sequences
-        at, end = cursor.position - backlog.offset, len(sequences)
-        stop = min(end, at + _LOOKS)
-        found: int | None = None
-        parking: list[int] = []
-        while at < stop:
-            sequence = sequences[at]
-            at += 1
-            cursor.seen = sequence
-            chunk = chunks.get(sequence >> CHUNK_SHIFT)
-            if (cursor.ahead and cursor.ahead.discard(sequence)) or chunk is None:
-                continue
-            i = sequence & CHUNK_MASK
-            state = chunk.state[i]
-            if state >= _COMPLETE:
-                continue
-            if state == _WAITING and not chunk.flags[i] & ONE_BY_ONE:
-                parking.append(sequence)
-                if len(parking) == WORTH_IT and not cursor.ahead:
-                    at += self._park(cursor, chunk, sequence, sequences[at:stop])
-                continue
-            if parking and chunk.flags[i]:  # it may ask whether one of these is finished here: they must be parked
-                cursor.parked.update(parking)
-                parking.clear()
-            if (state == _PENDING and not chunk.flags[i] & ONE_BY_ONE) or self._special(sequence, state, cursor):
-                found = sequence
-                break
-        if parking:
-            cursor.parked.update(parking)
-        self._runs.step(cursor, backlog.offset + at)
-        if found is None and at < end:
-            return 0
-        return found
-
-    @staticmethod
-    def _park(cursor: Cursor, chunk: Chunk, sequence: int, following: "array[int]") -> int:
-        """Many wait, up to ``sequence``: of those that follow it park all at once that wait as well. How many."""
-        count = waiting_neighbours(chunk, sequence >> CHUNK_SHIFT, np.frombuffer(following, np.uint64))
-        if count:
-            first, cursor.seen = following[0], following[count - 1]
-            together = cursor.seen - first == count - 1
-            cursor.parked.update(range(first, cursor.seen + 1) if together else following[:count])
-        return count
-
-    def _special(self, sequence: int, state: int, cursor: Cursor) -> bool:
-        """Whether a message that is not plain may go to this cursor; parked where it may not yet."""
-        ledger = self._books.ledger
-        if ledger.flags(sequence) & ONLY and ledger.only.get(sequence) != cursor.subscriber.number:
-            return False
-        if state == _PENDING and self._gates.open_at(sequence, cursor):
+        if state is MessageState.PENDING and self._gates.open_at(sequence, cursor):
             return True
         cursor.block(sequence)
         return False
+
+    def _pass(self, cursor: Cursor, looked: Sequence[int]) -> None:
+        """The cursor has looked at these."""
+        cursor.advance(looked)
+        if cursor.position & _TRIM_MASK < len(looked):
+            self._trim(cursor)
+
+    def _trim(self, cursor: Cursor) -> None:
+        """Now and then the cursor's queue forgets what all of its cursors have behind them."""
+        book = self._books.queues[cursor.queue]
+        book.backlog.trim(min(other.position for other in book.cursors))
+
+    def _block_neighbours(self, cursor: Cursor, last: int, most: int) -> int:
+        """Many wait, up to ``last``: of those that follow it block all at once that wait as well. How many."""
+        chunk = self._books.ledger.chunk(last)
+        following = cursor.backlog.following(cursor.position, most)
+        if chunk is None or cursor.ahead or not following:
+            return 0
+        count = waiting_neighbours(chunk, last >> CHUNK_SHIFT, np.frombuffer(following, np.uint64))
+        if count:
+            looked = following[:count]
+            together = looked[-1] - looked[0] == count - 1
+            cursor.block_all(range(looked[0], looked[-1] + 1) if together else looked)
+            self._pass(cursor, looked)
+        return count
 
     def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
         """What came of these attempts, as the rows to log; the window's slots are free. ``jitter`` is in -1..1.
@@ -350,11 +377,15 @@ class Line:
             rows.append(Row(sequence, number, 0, Outcome.DEAD, Reason.SUBSCRIBER_DISABLED, 0, now_us, 0, 0, 0))
         return rows
 
-    def _next_abandoned(self, cursor: Cursor) -> int | None:
+    def _next_abandoned(self, cursor: Cursor) -> int:
         while sequence := cursor.pop_waiting():
             if self._books.ledger.state(sequence) < MessageState.COMPLETE or sequence in self._books.replays:
                 return sequence
-        return self._advance(cursor)
+        found: list[int] = []
+        self._following(cursor, 1, found)
+        for sequence in found:
+            cursor.attempt_over(sequence)  # before it has begun
+        return found[0] if found else 0
 
 
 def _row(attempt: Attempt, answer: Answer, outcome: Outcome, due_us: int = 0) -> Row:

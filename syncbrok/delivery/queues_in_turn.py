@@ -14,21 +14,22 @@ class QueuesInTurn:
 
     def __init__(self) -> None:
         self._lines: dict[int, deque[Cursor]] = {}
-        """by queue; none is empty"""
+        """by queue; an empty one is kept for its next cursor"""
         self._order: deque[deque[Cursor]] = deque()
-        """each of them once, the one whose turn is next first"""
-        self._count = 0
+        """those that are not empty, each once, the one whose turn is next first"""
+        self.count = 0
+        """as ``len``, without the call"""
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def append(self, cursor: Cursor) -> None:
         """Behind the others of its queue."""
-        self._count += 1
-        queue = cursor.subscriber.queue
-        line = self._lines.get(queue)
+        self.count += 1
+        line = self._lines.get(cursor.queue)
         if line is None:
-            line = self._lines[queue] = deque()
+            line = self._lines[cursor.queue] = deque()
+        if not line:
             self._order.append(line)
         line.append(cursor)
 
@@ -36,21 +37,21 @@ class QueuesInTurn:
         """The first of the queue whose turn it is. Raises ``IndexError`` where there is none."""
         line = self._order.popleft()
         cursor = line.popleft()
-        self._count -= 1
+        self.count -= 1
         if line:
             self._order.append(line)
-        else:
-            del self._lines[cursor.subscriber.queue]
         return cursor
 
     def remove(self, cursor: Cursor) -> None:
         """It goes. Raises ``ValueError`` where it does not stand here."""
-        queue = cursor.subscriber.queue
-        line = self._lines.get(queue, deque())
+        line = self._lines.get(cursor.queue, deque())
         line.remove(cursor)
-        self._count -= 1
+        self.count -= 1
         if not line:
-            del self._lines[queue]
             # By identity: lines that are empty are all alike.
             place = next(place for place, one in enumerate(self._order) if one is line)
             del self._order[place]
+
+    def forget(self, queue: int) -> None:
+        """The queue goes, and has no cursors any more."""
+        self._lines.pop(queue, None)

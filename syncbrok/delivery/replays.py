@@ -45,7 +45,11 @@ class Replays:
         if book is None or not left or self._is_gone(armed.message):
             return
         tried = dict(zip(armed.subscribers, armed.attempts, strict=False))
-        attempts = {subscriber: tried.get(subscriber, 0) for subscriber in left}
+        # One that was out when its message was cancelled may be out still, and its answer is late.
+        attempts = {
+            subscriber: max(tried.get(subscriber, 0), books.cursors[subscriber].flight.get(armed.message, 0))
+            for subscriber in left
+        }
         over = {parent: failed for parent in armed.parents if (failed := self._failed_by_now(parent))}
         waiting = {
             parent

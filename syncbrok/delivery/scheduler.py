@@ -175,6 +175,7 @@ class Scheduler(Standing):
         for cursor in list(book.cursors):
             self._remove(cursor, fact.sequence)
         self._finish_leaving(None)
+        self.books.line.forget(fact.number)
         del self.books.queues[fact.number]
 
     def _subscriber_set(self, fact: SubscriberSet) -> None:
