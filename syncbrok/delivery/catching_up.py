@@ -29,13 +29,13 @@ class CatchingUp:
             return
         if ledger.flags(sequence) & ONLY:
             return
+        cursor.block(sequence)
         leader = self._leader(cursor, sequence, parents)
         if leader:
-            cursor.block(sequence)
             cursor.behind.setdefault(leader, []).append((sequence, parents))
             self._follow(cursor, leader)
         else:
-            cursor.admit((sequence,))
+            self._gates.release((sequence,), (cursor,))
 
     def _leader(self, cursor: Cursor, sequence: int, parents: tuple[int, ...]) -> int:
         """Whose end a message waits for at this subscriber, 0 for nobody's: that of a parent there; its own, while it
@@ -73,11 +73,9 @@ class CatchingUp:
             parents = cursor.passed.pop(sequence, None) if cursor.passed else None
             if parents is not None:
                 self.take_up(cursor, sequence, parents)
-                self._books.activate(cursor)
 
     def ended(self, cursor: Cursor, sequence: int) -> None:
         """A message has ended at a subscriber that catches up: those behind it there may be next."""
         for child, parents in cursor.behind.pop(sequence, ()):
-            if cursor.parked.discard(child):
+            if cursor.unblock(child):
                 self.take_up(cursor, child, parents)
-        self._books.activate(cursor)

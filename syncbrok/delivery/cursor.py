@@ -220,10 +220,9 @@ class Cursor:
         they have gone or ended. Whether there were any."""
         return bool(self.parked.move(sequences, self.ready))
 
-    def admit(self, sequences: Iterable[int]) -> None:
-        """These may go, which are not among what it has yet to come to: a replay sends them again, or they are from
-        before its time."""
-        self.ready.update(sequences)
+    def unblock(self, sequence: int) -> bool:
+        """It waits no more, nor may it go: that is decided anew. Whether it was blocked."""
+        return self.parked.discard(sequence)
 
     def give_back(self, sequence: int) -> None:
         """It was taken and not begun: it can be taken again."""

@@ -192,7 +192,7 @@ class Entrance:
             if cursor_tried is not None and tried.subscriber not in ended:
                 self._books.try_again(cursor_tried, message.sequence, TriedState(tried.attempts, tried.due_us))
         if self._books.ledger.state(message.sequence) is MessageState.PENDING:
-            self._gates.released(message.sequence)
+            self._gates.opened(message.sequence)
 
     def _ended_before(self, sequence: int, number: int, outcome: Outcome, book: QueueBook) -> None:
         """A delivery of a carried message had ended. Where its row is still in the log, that says why."""

@@ -71,13 +71,10 @@ class Gates:
             return False
         if not flags & PER_SUBSCRIBER:
             return True
-        return self._parents_open(sequence, flags, cursor) and self.key_open_at(sequence, cursor)
+        parents = [edge for edge in ledger.edges(sequence) if not edge & KEY_EDGE]
+        return all(self._parent_open(one, flags, cursor) for one in parents) and self._key_open_at(sequence, cursor)
 
-    def _parents_open(self, sequence: int, flags: int, cursor: Cursor) -> bool:
-        edges = self._books.ledger.edges(sequence)
-        return all(self._parent_open(edge, flags, cursor) for edge in edges if not edge & KEY_EDGE)
-
-    def key_open_at(self, sequence: int, cursor: Cursor) -> bool:
+    def _key_open_at(self, sequence: int, cursor: Cursor) -> bool:
         """Whether every message of its key before it has ended at this subscriber."""
         if not cursor.counts(sequence):
             return True  # who catches up has no order of keys
@@ -98,14 +95,10 @@ class Gates:
 
     def go_on(self, chain: KeyChain, cursors: Iterable[Cursor]) -> None:
         """A message of the chain has ended at these subscribers: the next one may be able to go there."""
-        ledger = self._books.ledger
         for cursor in cursors:
             following = self._books.keys.first_at(chain, cursor)
-            if not following or ledger.state(following) is not MessageState.PENDING:
-                continue
-            flags = ledger.flags(following)
-            if not flags & ENDING and self._parents_open(following, flags, cursor):
-                self._open(following, cursor)
+            if following and self._books.ledger.state(following) is MessageState.PENDING:
+                self._release_where_open(following, (cursor,))
 
     def parent_ended(self, parent: int, first_child: int, cursor: Cursor | None = None) -> None:
         """The parent has ended, or with ``cursor`` has ended at that subscriber: look at its children, in slices."""
@@ -120,7 +113,7 @@ class Gates:
         while self._opening and children_max > 0:
             parent, child, cursor = self._opening.popleft()
             if cursor is None and ledger.state(parent) is MessageState.COMPLETE:
-                child, children_max = self._release(parent, child, children_max)
+                child, children_max = self._release_alike(parent, child, children_max)
             while child and children_max > 0:
                 following = ledger.next_child(parent, child)
                 self.reconsider(child, cursor)
@@ -133,12 +126,12 @@ class Gates:
             else:
                 ledger.walking[parent] -= 1
 
-    def _release(self, parent: int, child: int, children_max: int) -> tuple[int, int]:
+    def _release_alike(self, parent: int, child: int, children_max: int) -> tuple[int, int]:
         """The parent is complete: of its children, from this one on, those that wait for nothing else are pending now.
         The first child that needs a second look (0: none is left), and how many may still be looked at."""
         books = self._books
         chunks = books.ledger.chunks
-        released: dict[int, list[int]] = {}
+        released: dict[int, list[int]] = {}  # by queue
         expected = neighbours = 0
         while child and children_max > 0 and not books.held_on:
             chunk = chunks.get(child >> CHUNK_SHIFT)
@@ -162,23 +155,16 @@ class Gates:
                 count = lone_children(chunk, child, parent, children_max)
                 at = chunk.edge_start[i + count - 1]
                 chunk.change_run(i, i + count, _RELEASED)
-                self._unpark(chunk.queue[i], range(child, child + count))
+                self.release(range(child, child + count), self._cursors_of(child))
             else:
                 chunk.change(i, _RELEASED)
                 released.setdefault(chunk.queue[i], []).append(child)
             expected = child + count
             child = chunk.links[at]
             children_max -= count
-        for queue, sequences in released.items():
-            self._unpark(queue, sequences)
+        for children in released.values():
+            self.release(children, self._cursors_of(children[0]))
         return child, children_max
-
-    def _unpark(self, queue: int, sequences: Collection[int]) -> None:
-        """Those cursors that had passed them may have them now."""
-        book = self._books.queues.get(queue)
-        for cursor in book.cursors if book is not None else ():
-            if cursor.release(sequences):
-                self._books.activate(cursor)
 
     def reconsider(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
         """Judge again a message whose parents, predecessor or time (``due``) have come along."""
@@ -198,7 +184,7 @@ class Gates:
         elif event is MessageEvent.RELEASED and state != MessageState.PENDING:
             ledger.change(child, event)
             self._forget_hold(child)
-            self.released(child)
+            self.opened(child)
         elif event is MessageEvent.PARENT_BAD and state != MessageState.HELD:
             ledger.change(child, event)
             self.hold(child)
@@ -206,16 +192,28 @@ class Gates:
             ledger.change(child, event)
             self.wait_on_ended(child)
         elif state == MessageState.PENDING:
-            self._open_parked(child, [cursor] if cursor else self._cursors_of(child))
+            self._release_where_open(child, (cursor,) if cursor else self._cursors_of(child))
 
-    def released(self, sequence: int) -> None:
-        """Its gate has opened: those cursors that had passed it may have it now. With nobody to go to it is complete
-        (RULES 17: at once, which is when nothing it waits for is left)."""
+    def opened(self, sequence: int) -> None:
+        """Its gate has opened, so far as it is one for all. With nobody to go to it is complete (RULES 17: at once,
+        which is when nothing it waits for is left)."""
         if self._books.ledger.left(sequence) == 0:
             # By a row: that its time has come is in no other fact, and what follows from it must be.
             self.doom(sequence, Outcome.SKIPPED, Reason.NONE)
         else:
-            self._open_parked(sequence, self._cursors_of(sequence))
+            self._release_where_open(sequence, self._cursors_of(sequence))
+
+    def _release_where_open(self, sequence: int, cursors: Iterable[Cursor]) -> None:
+        self.release((sequence,), [cursor for cursor in cursors if self.open_at(sequence, cursor)])
+
+    def release(self, messages: Collection[int], cursors: Iterable[Cursor]) -> None:
+        """What these messages of one queue waited for has come: they go to these subscribers, but where they did not
+        wait, since the cursor has yet to come to them, or has handed them out. Whatever waits (for parents, for those
+        of its key before it, for its time, in a replay, or where somebody catches up) is let go here and nowhere
+        else."""
+        for cursor in cursors:
+            if cursor.release(messages):
+                self._books.activate(cursor)
 
     def end(self, sequence: int, event: MessageEvent, reason: Reason = Reason.NONE) -> KeyChain | None:
         """The message has ended: decided once, told to its children and to whoever watches. Its chain, for where it
@@ -265,15 +263,6 @@ class Gates:
         """Ask for the row that ends it; nothing of it goes out any more."""
         self._books.ledger.mark(sequence, ENDING)
         self._books.dying.append(Doomed(sequence, outcome, reason))
-
-    def _open_parked(self, sequence: int, cursors: Iterable[Cursor]) -> None:
-        for cursor in cursors:
-            if self.open_at(sequence, cursor):
-                self._open(sequence, cursor)
-
-    def _open(self, sequence: int, cursor: Cursor) -> None:
-        if cursor.release((sequence,)):
-            self._books.activate(cursor)
 
     def _cursors_of(self, sequence: int) -> Iterable[Cursor]:
         book = self._books.queues.get(self._books.ledger.queue(sequence))

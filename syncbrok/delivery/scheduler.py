@@ -394,6 +394,7 @@ class Scheduler(Standing):
                 self._catching_up.take_up(cursor, sequence, parents)
             else:
                 plain.append(sequence)
-        cursor.admit(plain)
+        cursor.block_all(plain)
+        self._gates.release(plain, (cursor,))
         cursor.history_done = finished
         self.books.activate(cursor)

@@ -220,8 +220,8 @@ class Settlement:
                 self._books.give_up(cursor, (row.message,))
             if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):
                 self._books.confirm(cursor, row.message)
-            elif cursor.release((row.message,)):  # it waited for nobody's sake but this one's, which catches up
-                self._books.activate(cursor)
+            else:  # where one catches up it waited for its own end, nobody else's
+                self._gates.release((row.message,), (cursor,))
         return lost
 
     def _died_at(self, sequence: int, book: QueueBook) -> tuple[int, ...] | None:
