@@ -108,7 +108,7 @@ def _as_columns(
         contents = contents[start:end]
     queue, scope, failure, content_type = attributes
     written = text(content_type)
-    extras = {at - start: messages.extras[at] for at in range(start, end) if at in messages.extras}
+    extras = {at - start: more for at, more in messages.extras.items() if start <= at < end}
     metas = _metas(messages.keyed, extras, start, end, written)
     # What all have in common stands behind each header already.
     shared = written if metas is None else b""
