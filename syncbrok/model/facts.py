@@ -261,11 +261,14 @@ class Messages(NamedTuple):
         sequence, id_ = first + position, ids[16 * position : 16 * position + 16]
         content = contents[position] if contents else b""
         if keyed is None and position not in extras:
-            placed = (sequence, time_us, id_, queue, sequence, 0, scope, parent_failure)
-            return tuple.__new__(Published, (*placed, (), "", "", b"", 0, 0, content_type, (), content, 0))
-        root, depth, *more, headers, only = self.extras_at(position)
-        placed = (sequence, time_us, id_, queue, root, depth, scope, parent_failure)
-        return tuple.__new__(Published, (*placed, *more, content_type, headers, content, only))
+            bare = (sequence, time_us, id_, queue, sequence, 0, scope, parent_failure, (), "", "")
+            return tuple.__new__(Published, (*bare, b"", 0, 0, content_type, (), content, 0))
+        root, depth, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = self.extras_at(
+            position
+        )
+        placed = (sequence, time_us, id_, queue, root, depth, scope, parent_failure, parents, key, idempotency_key)
+        more = (fingerprint, due_us, expires_us, content_type, headers, content, only)
+        return tuple.__new__(Published, placed + more)
 
     @classmethod
     def of(cls, message: Published) -> "Messages":
