@@ -6,13 +6,13 @@ import numpy as np
 
 from syncbrok.delivery import stretches
 from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
-from syncbrok.delivery.ledger import ENDING, ONLY, PER_SUBSCRIBER, POLICY_SHIFT, Ledger
+from syncbrok.delivery.ledger import ENDING, ONE_BY_ONE, ONLY, PER_SUBSCRIBER, POLICY_SHIFT, SAME, Ledger
 from syncbrok.delivery.lifecycle import MessageEvent, MessageState
 from syncbrok.delivery.sequences import SequenceSet
 
 FIRST = 3 << CHUNK_SHIFT
 """a parent; its children come after it"""
-FLAGS = (0, 1 << POLICY_SHIFT, PER_SUBSCRIBER, ONLY, ENDING)
+FLAGS = (0, 1 << POLICY_SHIFT, SAME, SAME | PER_SUBSCRIBER, PER_SUBSCRIBER, ONLY, ENDING)
 
 
 def family(dice: random.Random, size: int, odd: float) -> Ledger:
@@ -39,7 +39,7 @@ def walked(chunk: Chunk, child: int, parent: int, most: int) -> int:
     while count < most:
         i = child & CHUNK_MASK
         at = chunk.edge_start[i]
-        if chunk.state[i] != MessageState.WAITING or chunk.flags[i] & ~(3 << POLICY_SHIFT) or chunk.queue[i] != queue:
+        if chunk.state[i] != MessageState.WAITING or chunk.flags[i] & ONE_BY_ONE or chunk.queue[i] != queue:
             break
         if chunk.edge_count[i] != 1 or not chunk.left[i] or chunk.edges[at] != parent:
             break
@@ -84,10 +84,11 @@ def test_waiting_neighbours_are_those_that_wait() -> None:
         expected = []
         for sequence in sequences:
             i = sequence & CHUNK_MASK
-            if sequence >> CHUNK_SHIFT != number or chunk.state[i] != MessageState.WAITING or chunk.flags[i] & ONLY:
+            is_here = sequence >> CHUNK_SHIFT == number
+            if not is_here or chunk.state[i] != MessageState.WAITING or chunk.flags[i] & ONE_BY_ONE:
                 break
             expected.append(sequence)
-        found = stretches.waiting_neighbours(chunk, number, np.array(sequences, np.uint64), ONLY)
+        found = stretches.waiting_neighbours(chunk, number, np.array(sequences, np.uint64))
         assert list(sequences[:found]) == expected
         longest = max(longest, len(expected))
     assert longest > 500
@@ -99,7 +100,7 @@ def test_a_thin_chunk_has_no_stretch() -> None:
     chunk = ledger.chunks[FIRST >> CHUNK_SHIFT]
     chunk.make_thin()
     following = np.arange(FIRST + 2, FIRST + 50, dtype=np.uint64)
-    assert stretches.waiting_neighbours(chunk, FIRST >> CHUNK_SHIFT, following, ONLY) == 0
+    assert stretches.waiting_neighbours(chunk, FIRST >> CHUNK_SHIFT, following) == 0
 
 
 def test_neighbours_move_as_single_ones_do() -> None:
