@@ -100,8 +100,8 @@ class _Fresh:
 
     def put(self) -> None:
         """Into the draft, as one unit."""
-        stretches = zip((*self._starts[1:], len(self.contents)), self._attributes, strict=True)
-        self._draft.publish(stretches, self.contents, self.extras)
+        ends = (*self._starts[1:], len(self.contents))
+        self._draft.publish(zip(ends, self._attributes, strict=True), self.contents, self.extras)
 
 
 class _Unit:

@@ -7,7 +7,7 @@ worked on yet (its queue is being changed by the same batch, or the disk must be
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
@@ -86,26 +86,19 @@ class WaitingPlain(Waiting):
     def refuse_some(self, refused: Mapping[int, BaseException]) -> None:
         """Those at these places are told why, as ``refuse`` does, and are in here no more."""
         loop = asyncio.get_running_loop()
-        for place, why in refused.items():
-            loop.call_soon(self.listener.refused, [self.whose[place]], why)
-        self._leave_out(refused)
+        for one, why in zip(self.split_off(refused).whose, refused.values(), strict=True):
+            loop.call_soon(self.listener.refused, [one], why)
 
-    def split_off(self, queues: Container[str]) -> "WaitingPlain":
-        """Those for one of these queues, as an item of their own."""
+    def split_off(self, places: Mapping[int, object]) -> "WaitingPlain":
+        """Those at these places (ascending), as an item of their own."""
         other = WaitingPlain(self.listener)
-        places = [place for place, kind in enumerate(self.kinds) if kind.queue in queues]
-        for place in places:
-            other.kinds.append(self.kinds[place])
-            other.contents.append(self.contents[place])
-            other.whose.append(self.whose[place])
+        columns = (self.kinds, other.kinds), (self.contents, other.contents), (self.whose, other.whose)
+        for mine, others in columns:
+            others += [mine[place] for place in places]
+            mine[:] = [one for place, one in enumerate(mine) if place not in places]
         other.records = len(places)
         other.size_bytes = sum(map(len, other.contents))
-        self._leave_out(places)
         return other
-
-    def _leave_out(self, places: Container[int]) -> None:
-        for column in (self.kinds, self.contents, self.whose):
-            column[:] = [one for place, one in enumerate(column) if place not in places]
 
 
 class ChannelStatistics(NamedTuple):

@@ -125,8 +125,10 @@ class Intake:
     def _publish_plain(self, draft: Draft, waiting: Waiting) -> Any:
         item: PublishPlain = waiting.item
         assert isinstance(waiting, WaitingPlain)
-        if draft.touched and any(kind.queue in draft.touched for kind in item.kinds):
-            draft.later.append(waiting.split_off(draft.touched))
+        if draft.touched:
+            later = dict.fromkeys(place for place, kind in enumerate(item.kinds) if kind.queue in draft.touched)
+            if later:
+                draft.later.append(waiting.split_off(later))
         accepted, refused = self._acceptor.accept_each(item, draft)
         if refused:
             waiting.refuse_some(refused)

@@ -45,11 +45,12 @@ class State:
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """Facts that are durable, in log order."""
-        facts = [Messages.of(fact) if isinstance(fact, Published) else fact for fact in facts]
         for fact in facts:
-            if isinstance(fact, Messages):
-                self.lineage.note(fact)
-                self.keys.note(fact)
+            if isinstance(fact, (Messages, Published)):
+                messages = Messages.of(fact) if isinstance(fact, Published) else fact
+                self.lineage.note(messages)
+                if messages.extras or messages.keyed is not None:
+                    self.keys.note(messages)
             elif not isinstance(fact, Outcomes):
                 self._declared(fact)
         self.scheduler.apply_all(facts)
