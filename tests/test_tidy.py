@@ -25,6 +25,7 @@ TASK_OWNERS = {
     "syncbrok/space/space.py",
 }
 # The only sleeps of the tests: waiting, with a deadline, for something to become true.
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 MAY_SLEEP = {"tests/support/polling.py"}
 
 
@@ -304,3 +305,15 @@ def headings(page: str) -> set[str]:
 def test_the_pages_a_newcomer_looks_for_are_there(name: str) -> None:
     """A newcomer finds what it is, how to help, what changed and under which licence."""
     assert (ROOT / name).stat().st_size > 200
+
+
+def test_pages_are_wrapped() -> None:
+    """Prose has at most 120 characters a line; tables and code are as wide as they are."""
+    found = []
+    for name in (*PAGES, *(one for one in tracked() if one.startswith("docs/") and one.endswith(".md"))):
+        code = False
+        for number, line in enumerate(text(name).splitlines(), 1):
+            code ^= line.lstrip().startswith("```")
+            if len(line) > 120 and not (code or line.startswith(("|", "    "))):
+                found.append(f"{name}:{number}")
+    assert not found, found

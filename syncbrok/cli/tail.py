@@ -12,7 +12,8 @@ from syncbrok.cli.exits import EXIT_CODES, FAILED, UNREACHABLE, CommandFailed
 from syncbrok.cli.show import as_json, print_content, print_json_line
 
 _HELP = f"""Print the contents of what is accepted in QUEUE, as it is accepted, one a line, until it is
-stopped (Ctrl-C), also after the broker was away. Nobody gets less for it.
+stopped (Ctrl-C), also after the broker was away. It only reads: subscribers still get
+everything.
 
 \b
 Examples:
