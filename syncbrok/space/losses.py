@@ -2,19 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, Reason, Row
 from syncbrok.model.journal import Log, Section
+from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.draft import Draft
-
-
-class RunBlocking(Protocol):
-    """Runs a blocking call in a reader's thread."""
-
-    def __call__(self, work: Callable[..., Any], *arguments: Any) -> Awaitable[Any]: ...
 
 
 class Losses:

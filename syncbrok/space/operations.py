@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from syncbrok.delivery.scheduler import Scheduler
 from syncbrok.model import limits
@@ -26,6 +26,7 @@ from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
 from syncbrok.space import rearming
+from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan, RetryMessage, RetrySubscriber
 from syncbrok.space.draft import Draft
 from syncbrok.space.finding import find_message
@@ -38,12 +39,6 @@ _log = logging.getLogger(__name__)
 
 _plan_shown: Final = 1_000
 _replay_max: Final = 1_000_000
-
-
-class RunBlocking(Protocol):
-    """Runs a blocking call in a reader's thread."""
-
-    def __call__(self, work: Callable[..., T], *arguments: Any) -> Awaitable[T]: ...
 
 
 class Operations:

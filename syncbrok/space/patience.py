@@ -5,23 +5,19 @@ Who reads without being asked, and would end what it cannot read, reads with ``P
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 from syncbrok.model.errors import LogUnreadable
+from syncbrok.space.blocking import RunBlocking
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 1.0
 """between two tries"""
-
-
-class RunBlocking(Protocol):
-    """Runs a blocking call in a reader's thread."""
-
-    def __call__(self, work: Callable[..., T], *arguments: Any) -> Awaitable[T]: ...
 
 
 class Patience:
@@ -35,11 +31,11 @@ class Patience:
         self._run_blocking = run_blocking
         self._waits = False
 
-    async def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def __call__(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """What ``work`` answers, in a reader's thread."""
         while True:
             try:
-                found = await self._run_blocking(work, *arguments)
+                found = await self._run_blocking(work, *arguments, **named)
             except LogUnreadable as problem:
                 if not self._waits:
                     self._waits = True

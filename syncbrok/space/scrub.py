@@ -8,7 +8,7 @@ import asyncio
 from typing import Final
 
 from syncbrok.model.journal import Sections
-from syncbrok.space.operations import RunBlocking
+from syncbrok.space.blocking import RunBlocking
 
 ROUND_EVERY_S: Final = 86_400.0
 PAUSE_S: Final = 1.0

@@ -3,11 +3,12 @@
 Named here as protocols so that reading stays apart from writing: nothing in the view can append, settle or declare.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from syncbrok.model.facts import Reason
 from syncbrok.model.journal import Damage, MessageIndex, Section
+from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.meters import Meters
 from syncbrok.space.queue import Registry
 
@@ -96,12 +97,6 @@ class Reads(MessageIndex, Protocol):
     def damages(self) -> Mapping[int, Sequence[Damage]]: ...
     @property
     def damaged(self) -> Mapping[str, str]: ...
-
-
-class RunBlocking(Protocol):
-    """Runs a blocking call in a reader's thread (``asyncio.to_thread`` will do)."""
-
-    def __call__(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
 
 
 class Sources(NamedTuple):

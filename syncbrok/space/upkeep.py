@@ -14,10 +14,10 @@ from syncbrok.model.errors import BrokerFault, LogCorrupt, LogFailed, LogFull, L
 from syncbrok.model.facts import Carried, Outcome, Published
 from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
+from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.declarations import Declarations
 from syncbrok.space.draft import Draft
 from syncbrok.space.losses import Losses
-from syncbrok.space.operations import RunBlocking
 from syncbrok.space.state import State
 from syncbrok.space.vault import Vault
 
