@@ -91,6 +91,29 @@ def test_modules_say_one_thing() -> None:
     assert not long, long
 
 
+def test_a_delivery_is_moved_by_its_cursor_alone() -> None:
+    """DESIGN 3: where a delivery stands is its state, so whoever moves it is found in one file: ``Cursor``, by a method
+    for each thing that can happen. Two loops over many answers and rows move what they are about themselves."""
+    sets = {"parked", "ready", "due", "flight", "tried", "ahead", "unconfirmed"}
+    moves = {"add", "clear", "discard", "move", "pop", "pop_first", "pop_some", "remove", "setdefault", "update"}
+    found = {
+        f"{name.rpartition('/')[2]} {function.name}"
+        for name in python_files("syncbrok/delivery/")
+        if "syncbrok.delivery.cursor import" in text(name)
+        for function in functions(name)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call | ast.Subscript)
+        and (place := dotted(node.func if isinstance(node, ast.Call) else node.value).split("."))
+        and (
+            (len(place) > 1 and place[-1] in moves and place[-2] in sets)
+            if isinstance(node, ast.Call)
+            else (place[-1] in sets and isinstance(node.ctx, ast.Store | ast.Del))
+        )
+    }
+    snapshot = {"snapshot.py _load_cursor"}  # fills fresh ones
+    assert found - snapshot == {"line.py settle", "settlement.py apply"}
+
+
 def test_nothing_is_left_for_later() -> None:
     """What is not finished is an issue, not a comment."""
     mark = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b")

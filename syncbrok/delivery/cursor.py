@@ -185,6 +185,14 @@ class Cursor:
 
     # -- what happens to deliveries -----------------------------------------------------------------------------------
 
+    def pop_due(self, most: int) -> list[int]:
+        """Take out some of the retries that have come due, at most so many, the lowest first."""
+        return self.due.pop_some(most)
+
+    def pop_released(self, most: int) -> list[int]:
+        """Take out some of those whose gate has opened, at most so many, the lowest first."""
+        return self.ready.pop_some(most)
+
     def begin(self, sequences: Iterable[int], number: int = 1) -> None:
         """An attempt of each goes out: the next of those it has been tried with, or with this number."""
         flight, tried = self.flight, self.tried

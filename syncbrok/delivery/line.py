@@ -19,6 +19,7 @@ from syncbrok.delivery.handler import NEVER, Answer, Attempt
 from syncbrok.delivery.ledger import ONE_BY_ONE, ONLY
 from syncbrok.delivery.lifecycle import MessageState
 from syncbrok.delivery.retry import wait_us
+from syncbrok.delivery.sequences import as_range
 from syncbrok.delivery.shares import Shares
 from syncbrok.delivery.stretches import WORTH_IT, waiting_neighbours
 from syncbrok.model import limits
@@ -94,11 +95,12 @@ class Line:
         entry = self._books.replays.get(attempt.message)
         if entry is None or attempt.subscriber not in entry.left:
             return attempt
-        cursor, number = self._books.cursors[attempt.subscriber], attempt.number
-        if attempt.message not in cursor.tried:
-            number = entry.attempts.get(attempt.subscriber, 0) + 1
-            cursor.begin((attempt.message,), number)
-        return attempt._replace(number=number, replay=entry.number)
+        message, subscriber, number, after, started_us, _ = attempt
+        cursor = self._books.cursors[subscriber]
+        if message not in cursor.tried:
+            number = entry.attempts.get(subscriber, 0) + 1
+            cursor.begin((message,), number)
+        return Attempt(message, subscriber, number, after, started_us, entry.number)
 
     def _next(self, cursor: Cursor, room: int, room_new: int) -> list[int]:
         """The messages that go to the cursor now, in that order: at most ``room``, and no more than ``room_new`` once
@@ -106,9 +108,9 @@ class Line:
         cursor passed them, then what comes next in its queue. They are out from now on."""
         found: list[int] = []
         while cursor.due.count and len(found) < room:
-            self._choose(cursor, cursor.due.pop_some(room - len(found)), room, found)
+            self._choose(cursor, cursor.pop_due(room - len(found)), room, found)
         while cursor.ready.count and len(found) < room_new:
-            self._choose(cursor, cursor.ready.pop_some(room_new - len(found)), room_new, found)
+            self._choose(cursor, cursor.pop_released(room_new - len(found)), room_new, found)
         if len(found) >= room_new or (not cursor.history_done and cursor.in_past):
             return found
         backlog = cursor.backlog
@@ -224,8 +226,7 @@ class Line:
         count = waiting_neighbours(chunk, last >> CHUNK_SHIFT, np.frombuffer(following, np.uint64))
         if count:
             looked = following[:count]
-            together = looked[-1] - looked[0] == count - 1
-            cursor.block_all(range(looked[0], looked[-1] + 1) if together else looked)
+            cursor.block_all(as_range(looked))
             self._pass(cursor, looked)
         return count
 

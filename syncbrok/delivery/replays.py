@@ -194,10 +194,11 @@ class Replays:
 
     def _release(self, sequence: int, entry: ReplayEntry) -> None:
         """It goes again, to whom it is still to go: there it had ended, and begins as one that was blocked."""
-        cursors = [cursor for number in entry.left if (cursor := self._books.cursors.get(number)) is not None]
-        for cursor in cursors:
-            cursor.block(sequence)
-        self._gates.release((sequence,), cursors)
+        for number in entry.left:
+            cursor = self._books.cursors.get(number)
+            if cursor is not None:
+                cursor.block(sequence)
+                self._gates.release((sequence,), (cursor,))
 
     def _still_bad(self, sequence: int, queue: int) -> set[int]:
         """The subscribers that are still there and have not got a message that ended badly."""

@@ -25,6 +25,7 @@ from syncbrok.delivery.ledger import Bad
 from syncbrok.delivery.lifecycle import BAD_STATE
 from syncbrok.delivery.line import Line
 from syncbrok.delivery.replays import Replays
+from syncbrok.delivery.sequences import as_range
 from syncbrok.delivery.settlement import Settlement
 from syncbrok.delivery.shares import Shares, own_shares
 from syncbrok.delivery.standing import Standing
@@ -394,7 +395,8 @@ class Scheduler(Standing):
                 self._catching_up.take_up(cursor, sequence, parents)
             else:
                 plain.append(sequence)
-        cursor.block_all(plain)
-        self._gates.release(plain, (cursor,))
+        told = as_range(plain)
+        cursor.block_all(told)
+        self._gates.release(told, (cursor,))
         cursor.history_done = finished
         self.books.activate(cursor)
