@@ -190,6 +190,12 @@ def story(broker: Broker) -> list[Answered]:
     return published
 
 
+def _names_what(last_words: str, storage: Path) -> bool:
+    """Whether they say which file, or that no file of the log can be read."""
+    nothing = f"the disk reads nothing of the log in {storage}"
+    return nothing in last_words or str(storage) in last_words.replace(f"the log in {storage}", "")
+
+
 def ordeal(prepared: Path, before: Sequence[Answered], storage: Path, fault: Fault, subscriber: Recorder) -> list[str]:
     """What is wrong, in words; nothing: all promises were kept. ``storage`` is made of ``prepared``, and gone after."""
     shutil.copytree(prepared, storage)
@@ -216,7 +222,7 @@ def suffer(storage: Path, fault: Fault, published: list[Answered]) -> Iterator[s
         last_words = said[said.rfind("\nsyncbrok:") + 1 :] if code else ""
         if code not in fault.codes:
             yield f"ended with {code}: {last_words or said[-1_500:]}"
-        elif code in (DAMAGED, FAILED) and str(storage) not in last_words.replace(f"the log in {storage}", ""):
+        elif code in (DAMAGED, FAILED) and not _names_what(last_words, storage):
             yield f"ended with {code} and does not name the file: {last_words}"
         elif code and str(storage) not in last_words and "the log" not in last_words:
             yield f"ended with {code} and does not say where: {last_words}"
