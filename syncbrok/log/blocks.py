@@ -10,7 +10,7 @@ from syncbrok.log import files
 from syncbrok.log.catalogue import Part
 from syncbrok.log.codec import Decoded, Header, decode, read_header
 from syncbrok.log.layout import HEADER_BYTES, MAGIC, WALK_STRUCT
-from syncbrok.log.neighbours import plain_neighbours
+from syncbrok.log.neighbours import read_messages
 from syncbrok.log.segment import corrupt_error
 from syncbrok.model.facts import Fact, Published
 from syncbrok.model.limits import MIB
@@ -56,7 +56,7 @@ def walk_block(data: bytes, shift: int, part: Part, block: Block, facts: list[Fa
         sequence, end = first, first + count
         while sequence < end:
             messages: list[Published] = []
-            at = plain_neighbours(data, at, sequence, end - sequence, messages)
+            at = read_messages(data, at, sequence, end - sequence, messages)
             facts += messages
             sequence += len(messages)
             if sequence < end:

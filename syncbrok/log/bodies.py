@@ -22,6 +22,7 @@ _OUTCOMES = {int(outcome): outcome for outcome in Outcome}
 _REASONS = {int(reason): reason for reason in Reason}
 _UINT32_MAX = 0xFFFF_FFFF
 _UINT16_MAX = 0xFFFF
+_NOTHING = Extras(0)[3:]
 
 
 class Meta(NamedTuple):
@@ -86,7 +87,7 @@ def extras_in(meta: bytes, flags: int, items: int, root: int, depth: int) -> tup
         raise ValueError("parents longer than the meta")
     parents = tuple([MessageId(meta[one : one + layout.ID_BYTES]) for one in range(0, at, layout.ID_BYTES)])
     if not flags & layout.EXTRAS:
-        return Extras(root, depth, parents), at
+        return tuple.__new__(Extras, (root, depth, parents, *_NOTHING)), at  # half as dear; most have only parents
     (due_us, expires_us, only, headers_bytes, key_bytes, idempotency_key_bytes, fingerprint_bytes) = (
         layout.EXTRA_STRUCT.unpack_from(meta, at)
     )

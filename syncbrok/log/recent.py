@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import NamedTuple
 
-from syncbrok.log.codec import Decoded, decode
 from syncbrok.log.layout import Stretch
-from syncbrok.log.neighbours import plain_neighbours
+from syncbrok.log.neighbours import read_messages
 from syncbrok.model.facts import Messages, Published
 
 BYTES_MAX = 16 * 1024 * 1024
@@ -80,8 +79,8 @@ class Recent:
                 found.append(message)
                 continue
             run: list[Published] = []
-            plain_neighbours(*place, sequence, count, run, verify=False)
-            found += run or (_other_at(*place),)
+            read_messages(*place, sequence, count, run, verify=False)
+            found += run or (None,)
         return found
 
     def _as_handed_over(self, sequence: int) -> Published | None:
@@ -103,12 +102,6 @@ class Recent:
             return None
         place = sequence - batch.first
         return batch.data, batch.ends[place - 1] if place else 0
-
-
-def _other_at(data: bytes, at: int) -> Published | None:
-    """The message of a record that is not plain; None where it is no message's."""
-    record = decode(data, at, verify=False)
-    return record.fact if isinstance(record, Decoded) and isinstance(record.fact, Published) else None
 
 
 def _together(sequences: Sequence[int], at: int) -> int:

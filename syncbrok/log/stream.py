@@ -27,7 +27,7 @@ from syncbrok.log.layout import (
     VERSION,
     Buffer,
 )
-from syncbrok.log.neighbours import plain_neighbours
+from syncbrok.log.neighbours import read_messages
 from syncbrok.model.facts import Attributes, Extras, Fact, FactOrRun, Messages, Published
 from syncbrok.model.limits import offsets_every
 from syncbrok.model.message import ParentFailure, Scope
@@ -50,7 +50,7 @@ def facts(data: bytes, start: int) -> Iterator[Fact | Corrupt]:
     while at < len(data):
         messages: list[Published] = []
         sequence = int.from_bytes(data[at + SEQUENCE_AT : at + SEQUENCE_AT + 8], "little")
-        at = plain_neighbours(data, at, sequence, _TOGETHER, messages, content=False, verify=False)
+        at = read_messages(data, at, sequence, _TOGETHER, messages, content=False, verify=False)
         yield from messages
         if not messages:
             fact = _fact(data, at, at)
