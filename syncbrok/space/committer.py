@@ -49,8 +49,8 @@ _records_wanted: Final = 2_048
 _slice_s: Final = 0.005
 """after so long with one large unit the loop has its turn"""
 _prepared_at_once: Final = 1_024
-_applied_at_once: Final = 128
-"""by weight, with the parents that a message may have a few milliseconds at most"""
+_applied_at_once: Final = 1_024
+"""by weight: a few milliseconds"""
 _mark_s: Final = 1.1 * limits.watermark_every_s  # by then the watermark is due
 _room_every_s: Final = 0.25
 _REASON: Final = itemgetter(Row._fields.index("reason"))
@@ -454,8 +454,10 @@ class Committer:
 
 
 def _weight(fact: FactOrRun) -> int:
-    """How much of it is looked at one by one."""
-    return max(len(fact.stretches), len(fact.extras)) if isinstance(fact, Messages) else 1
+    """How much of it is looked at one by one: stretches, or messages with what they have and each parent they name."""
+    if not isinstance(fact, Messages):
+        return 1
+    return len(fact.stretches) + sum([4 + len(extras.parents) for extras in fact.extras.values()])
 
 
 def _slice() -> Callable[[], bool]:

@@ -28,7 +28,7 @@ from syncbrok.space.identity import Identities
 
 _log = logging.getLogger(__name__)
 
-_TOGETHER: Final = 128
+_TOGETHER: Final = 64
 """so many messages that are looked at one by one are applied without a look at other work"""
 
 
