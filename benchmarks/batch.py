@@ -7,7 +7,7 @@ from benchmarks.load import NDJSON, lines, wrk
 from benchmarks.processes import Broker
 from benchmarks.program import main
 from benchmarks.row import Aim, Options, Reading, Readings, Row, each_run
-from syncbrok.bench.processes import Sink
+from syncbrok.bench.processes import SinkProcess
 
 LINES: Final = 500
 CONNECTIONS: Final = 4
@@ -15,7 +15,7 @@ CONNECTIONS: Final = 4
 
 def once(folder: Path, options: Options) -> Readings:
     seconds, body = options.seconds_or(10), lines(LINES)
-    with Sink(folder / "bare.log") as bare:
+    with SinkProcess(folder / "bare.log") as bare:
         ceiling = wrk(bare.url, body, seconds, folder, connections=CONNECTIONS, kind=NDJSON)
     with Broker(folder) as broker:
         broker.ask("POST", "/v1/queues", {"name": "bench"})

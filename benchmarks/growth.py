@@ -22,7 +22,7 @@ from benchmarks.processes import Broker, Failed, Missing, Nginx
 from benchmarks.program import RESULTS, options_of, parser
 from benchmarks.queues import traffic
 from benchmarks.row import Options, progress, shown
-from syncbrok.bench.processes import Sink
+from syncbrok.bench.processes import SinkProcess
 
 PICTURE: Final = Path(__file__).parents[1] / "docs" / "growth.svg"
 FILE: Final = "growth.json"
@@ -48,7 +48,7 @@ def connections(folder: Path, options: Options) -> Iterator[Point]:
     """Publishers, one POST a message; no subscriber."""
     seconds = options.seconds_or(4)
     for count in _some(options, (1, 4, 16, 64, 256, 1_000), (1, 64)):
-        with Sink(folder / "bare.log") as bare:
+        with SinkProcess(folder / "bare.log") as bare:
             ceiling = wrk(bare.url, content(), seconds, folder, connections=count)
         published = _published(folder, seconds, content(), count)
         yield {"x": count, "publish": published, "ceiling": ceiling.per_s}
@@ -58,7 +58,7 @@ def sizes(folder: Path, options: Options) -> Iterator[Point]:
     """One POST a message, then the delivery of a backlog of such messages."""
     seconds = options.seconds_or(4)
     for size in _some(options, (64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20), (64, 1 << 20)):
-        with Sink(folder / "bare.log") as bare:
+        with SinkProcess(folder / "bare.log") as bare:
             ceiling = wrk(bare.url, content(size), seconds, folder)
         published = _published(folder, seconds, content(size), 64)
         messages = 64 if options.quick else min(_DELIVERED_MAX, _DELIVERED_BYTES // size)

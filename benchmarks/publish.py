@@ -6,12 +6,12 @@ from benchmarks.load import content, wrk
 from benchmarks.processes import Broker
 from benchmarks.program import main
 from benchmarks.row import Aim, Options, Reading, Readings, Row, each_run
-from syncbrok.bench.processes import Sink
+from syncbrok.bench.processes import SinkProcess
 
 
 def once(folder: Path, options: Options) -> Readings:
     seconds = options.seconds_or(10)
-    with Sink(folder / "bare.log") as bare:
+    with SinkProcess(folder / "bare.log") as bare:
         ceiling = wrk(bare.url, content(), seconds, folder)
     with Broker(folder) as broker:
         broker.ask("POST", "/v1/queues", {"name": "bench"})

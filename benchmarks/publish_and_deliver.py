@@ -15,7 +15,7 @@ from benchmarks.load import content, wrk
 from benchmarks.processes import Broker, Failed, Nginx
 from benchmarks.program import main
 from benchmarks.row import Aim, Options, Reading, Readings, Row, each_run, progress
-from syncbrok.bench.processes import Sink
+from syncbrok.bench.processes import SinkProcess
 
 BACKLOG_MAX_S: Final = 1 / 3
 _FOUND_WITHIN: Final = 0.04
@@ -81,7 +81,7 @@ def sustained_per_s(broker: Broker, nginx: Nginx, folder: Path, seconds: float) 
 def once(folder: Path, options: Options) -> Readings:
     seconds, short_s = options.seconds_or(60), options.seconds_or(4)
     with Nginx(folder) as nginx, Broker(folder) as broker:
-        with Sink(folder / "bare.log") as bare:
+        with SinkProcess(folder / "bare.log") as bare:
             publishing = wrk(bare.url, content(), min(5, short_s), folder)
         delivering = wrk(nginx.url, content(), min(5, short_s), folder)
         ceiling = 1 / (1 / publishing.per_s + 1 / delivering.per_s)

@@ -28,7 +28,7 @@ _TEXT_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "t
 _CONTAINER_TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("map", "seq"))
 
 
-class Entry:
+class YamlEntry:
     """A value of a file, or of a variable or flag (``line`` 0). ``key`` is its way from the top: ``http.port``."""
 
     def __init__(self, node: Node, file: str, line: int, key: str, variables: Mapping[str, str]) -> None:
@@ -50,7 +50,7 @@ class Entry:
         """The error of this value."""
         return BadConfig(f"{self.where}: {detail}", file=self.file, line=self.line, key=self.key)
 
-    def mapping(self, known: Iterable[str] | None = None) -> dict[str, "Entry"]:
+    def mapping(self, known: Iterable[str] | None = None) -> dict[str, "YamlEntry"]:
         """Its entries by key, as the keys are written; nothing at all is an empty mapping. Raises ``BadConfig`` where
         it is no mapping, has a key twice, or has one that is not ``known``."""
         if self.is_null:
@@ -58,13 +58,13 @@ class Entry:
         if not isinstance(self._node, MappingNode):
             raise self.wrong(f"expected a mapping (key: value), found {self._shown()}")
         allowed = None if known is None else tuple(known)
-        entries: dict[str, Entry] = {}
+        entries: dict[str, YamlEntry] = {}
         for key_node, value in self._node.value:
             line = self._line(key_node)
             if not isinstance(key_node, ScalarNode):
                 raise BadConfig(f"{self.file}:{line}: {self.key}: expected a plain key", file=self.file, line=line)
             name = key_node.value
-            entry = Entry(value, self.file, line, f"{self.key}.{name}" if self.key else name, self._variables)
+            entry = YamlEntry(value, self.file, line, f"{self.key}.{name}" if self.key else name, self._variables)
             if allowed is not None and name not in allowed:
                 raise entry.wrong(f"unknown key{suggest(name, allowed)}")
             if name in entries:
@@ -72,14 +72,14 @@ class Entry:
             entries[name] = entry
         return entries
 
-    def items(self) -> list["Entry"]:
+    def items(self) -> list["YamlEntry"]:
         """Its entries, in order; nothing at all is an empty list. Raises ``BadConfig`` where it is no list."""
         if self.is_null:
             return []
         if not isinstance(self._node, SequenceNode):
             raise self.wrong(f"expected a list, found {self._shown()}")
         return [
-            Entry(node, self.file, self._line(node), f"{self.key}[{position}]", self._variables)
+            YamlEntry(node, self.file, self._line(node), f"{self.key}[{position}]", self._variables)
             for position, node in enumerate(self._node.value)
         ]
 
@@ -123,13 +123,13 @@ class Entry:
         detail = f"expected {what}, found something else in {names}" if what else f"{names} cannot be used here"
         return self.wrong(detail)
 
-    def _at_fault(self, parse: Callable[[Any], object], detail: str) -> "Entry":
+    def _at_fault(self, parse: Callable[[Any], object], detail: str) -> "YamlEntry":
         """The item of this list or mapping that is refused alone in the same words, which may stand many lines below;
         this value itself where no single item is to blame, or where no list or mapping would do at all."""
         if isinstance(self._node, ScalarNode) or _refusal(parse, {} if self.is_mapping else []) is not None:
             return self
         if self.is_mapping:
-            alone: list[tuple[Entry, Any]] = [(item, {name: item.plain()}) for name, item in self.mapping().items()]
+            alone: list[tuple[YamlEntry, Any]] = [(item, {name: item.plain()}) for name, item in self.mapping().items()]
         else:
             alone = [(item, [item.plain()]) for item in self.items()]
         return next((item for item, value in alone if _refusal(parse, value) == detail), self)
@@ -181,7 +181,7 @@ def _refusal(parse: Callable[[Any], object], value: Any) -> str | None:
     return None
 
 
-def read_yaml_file(path: Path, variables: Mapping[str, str]) -> Entry:
+def read_yaml_file(path: Path, variables: Mapping[str, str]) -> YamlEntry:
     """The file's one document. Raises ``BadConfig`` where it cannot be read or is not YAML as described above."""
     try:
         with path.open("rb") as file:
@@ -198,7 +198,7 @@ def read_yaml_file(path: Path, variables: Mapping[str, str]) -> Entry:
     return read_yaml(text, str(path), variables)
 
 
-def read_yaml(text: str, file: str, variables: Mapping[str, str], *, key: str = "", numbered: bool = True) -> Entry:
+def read_yaml(text: str, file: str, variables: Mapping[str, str], *, key: str = "", numbered: bool = True) -> YamlEntry:
     """``text`` as ``file`` would hold it. Not ``numbered``: a variable or flag, which has no lines."""
     try:
         _refuse_bombs(text, file)
@@ -213,7 +213,7 @@ def read_yaml(text: str, file: str, variables: Mapping[str, str], *, key: str = 
         raise BadConfig(f"{file}: is not YAML: {' '.join(str(wrong).split())}", file=file) from None
     if node is None:
         node = ScalarNode("tag:yaml.org,2002:null", "")
-    return Entry(node, file, 1 if numbered else 0, key, variables)
+    return YamlEntry(node, file, 1 if numbered else 0, key, variables)
 
 
 def _refuse_bombs(text: str, file: str) -> None:

@@ -123,12 +123,12 @@ MUTATIONS = (
         "syncbrok/space/committer.py",
         "        draft.add(Outcomes(draft.sequence, draft.time_us, rows))\n",
         "        draft.add(Outcomes(draft.sequence, draft.time_us, rows[1:] or rows))\n",
-        ("tests/test_space_commit.py", "tests/test_courier_with_scheduler.py", "tests/test_crash.py"),
+        ("tests/test_space_commit.py", "tests/test_dispatcher_with_scheduler.py", "tests/test_crash.py"),
     ),
     Mutation(
         "a gate opens before its parents are complete",
         "causal",
-        "syncbrok/delivery/gates.py",
+        "syncbrok/delivery/scheduler/dependencies.py",
         "                if event is MessageEvent.RELEASED:\n                    event = MessageEvent.BLOCKED\n",
         "",
         ("tests/test_scheduler.py",),
@@ -136,7 +136,7 @@ MUTATIONS = (
     Mutation(
         "scope same does not look at the subscriber",
         "causal",
-        "syncbrok/delivery/gates.py",
+        "syncbrok/delivery/scheduler/dependencies.py",
         "        return counted and cursor.finished(parent) and parent not in cursor.dead\n",
         "        return True\n",
         ("tests/test_scheduler.py",),
@@ -144,7 +144,7 @@ MUTATIONS = (
     Mutation(
         "a dead parent's child goes out",
         "causal",
-        "syncbrok/delivery/gates.py",
+        "syncbrok/delivery/scheduler/dependencies.py",
         "                return MessageEvent.ENDED_DEAD, PARENT_REASON[state]\n",
         "                continue\n",
         ("tests/test_scheduler.py",),
@@ -152,7 +152,7 @@ MUTATIONS = (
     Mutation(
         "a key's order is that of neighbours",
         "causal",
-        "syncbrok/delivery/keys.py",
+        "syncbrok/delivery/scheduler/key_chains.py",
         "        while at < end and not self._is_open_at(messages[at], cursor):\n            at += 1\n",
         "        at = max(at, end - 1)\n",
         ("tests/test_scheduler_keys.py",),
@@ -160,7 +160,7 @@ MUTATIONS = (
     Mutation(
         "a delay is not kept",
         "at least once",
-        "syncbrok/delivery/entrance.py",
+        "syncbrok/delivery/scheduler/admission.py",
         "        if extras.due_us:  #",
         "        if False:  #",
         ("tests/test_scheduler.py",),
@@ -177,7 +177,7 @@ MUTATIONS = (
     Mutation(
         "any address may be dialled",
         "who may speak",
-        "syncbrok/delivery/guard.py",
+        "syncbrok/delivery/webhook/address_guard.py",
         "    why = _why_not_public(parsed)\n",
         "    why = None\n",
         ("tests/test_guard.py",),

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from syncbrok.delivery.handler import Answer
-from syncbrok.delivery.scheduler import Scheduler
-from syncbrok.delivery.shares import Shares
+from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.delivery.scheduler.shares import Shares
 from syncbrok.log import checkpoint
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Attributes, Messages, Outcomes, QueueSet, Reason, SubscriberSet

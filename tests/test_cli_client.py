@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from syncbrok.cli.client import Answer, Client, exit_code_of, refusal, segment
+from syncbrok.cli.client import BrokerConnection, Response, exit_code_of, refusal, segment
 from syncbrok.cli.exits import CommandFailed
 
 
@@ -35,7 +35,7 @@ def response(status: int, body: bytes, kind: str = "application/json") -> bytes:
 
 
 def failed(reply: bytes) -> CommandFailed:
-    with server(reply) as url, closing(Client(url)) as client, pytest.raises(CommandFailed) as raised:
+    with server(reply) as url, closing(BrokerConnection(url)) as client, pytest.raises(CommandFailed) as raised:
         client.ask("GET", "/v1/queues").json()
     return raised.value
 
@@ -69,7 +69,7 @@ def test_http_where_tls_was_expected() -> None:
     """It is said that it is TLS that failed, not that nobody is there."""
     with (
         server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url,
-        closing(Client(url.replace("http:", "https:"))) as client,
+        closing(BrokerConnection(url.replace("http:", "https:"))) as client,
         pytest.raises(CommandFailed) as raised,
     ):
         client.ask("GET", "/v1/queues")
@@ -82,7 +82,7 @@ def test_http_where_tls_was_expected() -> None:
 def test_a_token_that_no_header_can_carry(token: str) -> None:
     """A usage error that does not show the token."""
     with pytest.raises(CommandFailed) as raised:
-        Client("http://127.0.0.1:10000", token)
+        BrokerConnection("http://127.0.0.1:10000", token)
     assert raised.value.exit_code == 2
     assert "--token" in raised.value.message
     assert token not in raised.value.message
@@ -114,12 +114,12 @@ def test_exit_codes_say_what_to_do(status: int, code: int) -> None:
 def test_a_problem_is_told_with_what_to_do() -> None:
     """The detail of the problem document, and advice for whoever sits at a command line."""
     body = {"type": "urn:syncbrok:problem:unknown-queue", "title": "T", "detail": "no queue 'a'", "mend": "POST ..."}
-    error = refusal(Answer(404, {}, json.dumps(body).encode()))
+    error = refusal(Response(404, {}, json.dumps(body).encode()))
     assert (error.message, error.exit_code) == ("no queue 'a'", 3)
     assert "syncbrok queues" in error.mend
     body["type"] = "urn:syncbrok:problem:something-new"
-    assert refusal(Answer(400, {}, json.dumps(body).encode())).mend == "POST ..."
-    assert refusal(Answer(400, {}, b"[]")).message == "the broker answered 400"
+    assert refusal(Response(400, {}, json.dumps(body).encode())).mend == "POST ..."
+    assert refusal(Response(400, {}, b"[]")).message == "the broker answered 400"
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ def test_a_problem_is_told_with_what_to_do() -> None:
 def test_a_wrong_url_is_a_usage_error(url: str) -> None:
     """Exit 2, before anything is asked."""
     with pytest.raises(CommandFailed) as raised:
-        Client(url)
+        BrokerConnection(url)
     assert raised.value.exit_code == 2
     assert "--url" in raised.value.message
 
 
 def test_a_host_and_port_are_enough() -> None:
     """``--url localhost:10000`` is what people type."""
-    with server(response(200, b"{}")) as url, closing(Client(url.removeprefix("http://"))) as client:
+    with server(response(200, b"{}")) as url, closing(BrokerConnection(url.removeprefix("http://"))) as client:
         assert client.ask("GET", "/").json() == {}
 
 

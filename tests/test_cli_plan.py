@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from syncbrok.cli.main import group
-from syncbrok.cli.plan import Running, Step, plan
+from syncbrok.cli.plan import PlanStep, Running, plan
 from syncbrok.frontends.from_yaml import QueuesFile, read_queues_file
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.settings import render_queue, render_subscriber
@@ -44,7 +44,7 @@ def running(file: QueuesFile, **changes: Any) -> dict[str, Running]:
     }
 
 
-def shown(steps: list[Step]) -> list[tuple[str, str, Mapping[str, Any]]]:
+def shown(steps: list[PlanStep]) -> list[tuple[str, str, Mapping[str, Any]]]:
     return [(step.what, step.entry, step.changes) for step in steps]
 
 

@@ -14,7 +14,7 @@ from syncbrok.config import (
     TokenConfig,
     load_config,
 )
-from syncbrok.delivery.guard import NetworkPorts
+from syncbrok.delivery.webhook.address_guard import NetworkPorts
 from syncbrok.model.errors import BadConfig
 
 SHA = "ab" * 32

@@ -355,14 +355,14 @@ async def test_what_was_written_is_held_no_more(tmp_path: Path) -> None:
         content = b"x" * limits.content_bytes_max
         ids = [await place.running.publish("shop", content) for _ in range(4)]
         await eventually(lambda: len(inbox.deliveries) == 4, "the messages come")
-        assert (space.courier.bytes_in_flight, space.budgets.leases.used) == (4 * len(content), 4)
+        assert (space.dispatcher.bytes_in_flight, space.budgets.leases.used) == (4 * len(content), 4)
         member.written(inbox.messages)
         member.written(inbox.messages)
-        assert (space.courier.bytes_in_flight, space.budgets.leases.used) == (0, 4)
+        assert (space.dispatcher.bytes_in_flight, space.budgets.leases.used) == (0, 4)
         assert [lease.delivery.message.content for lease in member.leases.values()] == [b""] * 4
         assert member.acknowledge(inbox.messages) == 4
         await place.running.ended(*ids)
-        assert (space.courier.bytes_in_flight, space.budgets.leases.used) == (0, 0)
+        assert (space.dispatcher.bytes_in_flight, space.budgets.leases.used) == (0, 0)
 
 
 async def test_leases_of_those_who_leave_are_given_back(tmp_path: Path) -> None:
@@ -378,10 +378,10 @@ async def test_leases_of_those_who_leave_are_given_back(tmp_path: Path) -> None:
         assert member.refuse(inbox.messages[0])
         await eventually(lambda: inbox.late, "a lease is over")
         member.leave()
-        await eventually(lambda: not space.courier.in_flight, "all of it is settled")
+        await eventually(lambda: not space.dispatcher.in_flight, "all of it is settled")
         other = Inbox()
         place.join(other, 3)
         await eventually(lambda: bool(other.deliveries), "they come again")
         await place.running.put(Unsubscribe(QueueName("shop"), SubscriberId("desk")))
-        await eventually(lambda: not space.courier.in_flight, "the subscriber is gone")
+        await eventually(lambda: not space.dispatcher.in_flight, "the subscriber is gone")
         assert space.budgets.leases.used == 0

@@ -1,4 +1,4 @@
-"""Connections that go out, where descriptors are few (syncbrok/delivery/dial_room.py, DESIGN 1, bounded).
+"""Connections that go out, where descriptors are few (syncbrok/delivery/webhook/dial_room.py, DESIGN 1, bounded).
 
 Broken by hand to see these fail: a budget that is not asked before a dial; one that is not given back when a connection
 closes; idle connections that are kept; a want of descriptors that is an answer like any other failed dial.
@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from syncbrok.delivery.dial_room import DIALS_PER_TURN, DialRoom
-from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Answer, Delivery
-from syncbrok.delivery.webhook import Webhook
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.dial_room import DIALS_PER_TURN, DialRoom
+from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 from tests.support.endpoint import HANG, Answers, Endpoint, Reply, Request, delivery, reply, send, subscriber
@@ -25,7 +25,7 @@ from tests.support.polling import eventually
 @asynccontextmanager
 async def few(descriptors: int) -> AsyncIterator[tuple[Webhook, Budget]]:
     budget = Budget("descriptors", descriptors)
-    webhook = Webhook(Guard(loopback_allowed=True), lambda _: (), descriptors=budget)
+    webhook = Webhook(AddressGuard(loopback_allowed=True), lambda _: (), descriptors=budget)
     try:
         yield webhook, budget
     finally:
@@ -34,7 +34,7 @@ async def few(descriptors: int) -> AsyncIterator[tuple[Webhook, Budget]]:
 
 
 class Sent:
-    """What came of deliveries; those given back are sent again, as the courier does."""
+    """What came of deliveries; those given back are sent again, as the dispatcher does."""
 
     def __init__(self, webhook: Webhook) -> None:
         self._webhook = webhook

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncbrok.frontends import framed
-from syncbrok.frontends.framed import Codec, Consume, Framed, Goodbye, Publish, encode_message, encode_plain
+from syncbrok.frontends.framed import Consume, Framed, FramedCodec, FramedPublish, Goodbye, encode_message, encode_plain
 from syncbrok.frontends.over_tcp.conversation import PeerFault
 from syncbrok.model import limits
 from tests.support.polling import eventually
@@ -66,7 +66,7 @@ def flat(commands: list[framed.Command]) -> list[object]:
     """With runs of messages taken apart: how many come together depends on the pieces they came in."""
     told: list[object] = []
     for command in commands:
-        if isinstance(command, Publish):
+        if isinstance(command, FramedPublish):
             told += [(command.topic, command.key, content) for content in command.contents]
         else:
             told.append(command)
@@ -94,7 +94,7 @@ def test_frames_are_the_same_in_any_split(commands: list[object], seed: int) -> 
         else:
             topic, key, content = command
             data += publishes(topic, content, key)
-    codec = Codec()
+    codec = FramedCodec()
     read = [command for piece in split(data, random.Random(seed)) for command in codec.feed(piece)]
     assert flat(read) == commands
     assert not codec.partial_bytes
@@ -112,7 +112,7 @@ def test_frames_are_the_same_in_any_split(commands: list[object], seed: int) -> 
 )
 def test_a_frame_that_cannot_be_is_told(data: bytes, words: str) -> None:
     """DESIGN 1, bounded: hostile lengths are refused before anything is kept for them, and nothing is read after."""
-    codec = Codec()
+    codec = FramedCodec()
     *_, fault = codec.feed(data)
     assert isinstance(fault, PeerFault)
     assert words in str(fault)
@@ -121,7 +121,7 @@ def test_a_frame_that_cannot_be_is_told(data: bytes, words: str) -> None:
 
 def test_at_most_one_frame_is_kept() -> None:
     """DESIGN 1, bounded: a peer that never ends its frame costs one message of the largest size."""
-    codec = Codec()
+    codec = FramedCodec()
     head = struct.pack(">IBq", limits.content_bytes_max, 2, 0)
     assert codec.feed(head) == []
     for _ in range(30):

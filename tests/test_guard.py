@@ -6,8 +6,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from syncbrok.delivery.guard import Guard, NetworkPorts, classify
-from syncbrok.delivery.own_sockets import OwnSockets, is_local
+from syncbrok.delivery.webhook.address_guard import AddressGuard, NetworkPorts, classify
+from syncbrok.delivery.webhook.own_sockets import OwnSockets, is_local
 
 # One address of every special-purpose range of the IANA registries, the notations that hide one in another, and the
 # addresses that clouds answer their own questions on.
@@ -100,8 +100,8 @@ def test_public_addresses_pass(address: str) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"])
 def test_loopback_passes_only_where_it_is_allowed(address: str) -> None:
     """INTERFACES 1: loopback endpoints are allowed while the broker itself listens only on loopback."""
-    assert Guard(loopback_allowed=True).why_forbidden(address) is None
-    assert "loopback" in str(Guard().why_forbidden(address))
+    assert AddressGuard(loopback_allowed=True).why_forbidden(address) is None
+    assert "loopback" in str(AddressGuard().why_forbidden(address))
 
 
 def test_allowing_loopback_allows_nothing_else() -> None:
@@ -113,7 +113,7 @@ def test_allowing_loopback_allows_nothing_else() -> None:
 
 def test_what_an_operator_allows_passes_in_either_notation() -> None:
     """``guard.allow`` adds networks, nothing around them."""
-    guard = Guard(allow=(ip_network("10.1.0.0/16"), ip_network("fd12::/16")))
+    guard = AddressGuard(allow=(ip_network("10.1.0.0/16"), ip_network("fd12::/16")))
     assert guard.why_forbidden("10.1.2.3") is None
     assert guard.why_forbidden("::ffff:10.1.2.3") is None
     assert guard.why_forbidden("fd12::7") is None
@@ -129,7 +129,7 @@ def test_what_is_not_a_numeric_address_is_forbidden(text: str) -> None:
 
 def test_an_operator_may_allow_some_ports_only() -> None:
     """INTERFACES 1, ``guard.allow``: ``CIDR:PORTS`` allows those ports, and its neighbours nothing."""
-    guard = Guard(allow=(NetworkPorts(ip_network("10.1.0.0/16"), 8_000, 8_999),))
+    guard = AddressGuard(allow=(NetworkPorts(ip_network("10.1.0.0/16"), 8_000, 8_999),))
     assert guard.why_forbidden("10.1.2.3", 8_000) is None
     assert guard.why_forbidden("::ffff:10.1.2.3", 8_999) is None
     assert guard.why_forbidden("10.1.2.3", 7_999)
@@ -153,7 +153,7 @@ def test_own_sockets_are_refused_on_every_address_of_the_machine(address: str) -
     """INTERFACES 1, ``guard.allow``: whatever allows the address, the broker's own sockets are refused there, also on
     the address that the internet knows; other ports of it are as they were."""
     everywhere = (ip_network("0.0.0.0/0"), ip_network("::/0"))
-    guard = Guard(everywhere, loopback_allowed=True, own=OwnSockets(lambda: [10_000]))
+    guard = AddressGuard(everywhere, loopback_allowed=True, own=OwnSockets(lambda: [10_000]))
     assert "this broker itself" in str(guard.why_forbidden(address, 10_000))
     assert guard.why_forbidden(address, 10_001) is None
     for ports, passes in (((10_000, 10_000), True), ((1, 9_999), False)):
@@ -165,4 +165,4 @@ def test_own_sockets_are_refused_on_every_address_of_the_machine(address: str) -
 def test_other_machines_are_not_this_one(address: str) -> None:
     """The control: a port of ours on another machine is another's."""
     assert not is_local(address)
-    assert Guard(own=OwnSockets(lambda: [10_000])).why_forbidden(address, 10_000) is None
+    assert AddressGuard(own=OwnSockets(lambda: [10_000])).why_forbidden(address, 10_000) is None

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from syncbrok.delivery.consumers import Consumers
-from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Answer, Delivery, Handler
-from syncbrok.delivery.webhook import Webhook
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
-from syncbrok.space.nobody import Nobody
+from syncbrok.space.unrouted_handler import UnroutedHandler
 from tests.support.endpoint import HANG, TIME_US, Endpoint, delivery, message, reply, send, subscriber
 from tests.support.polling import eventually
 
@@ -89,7 +89,7 @@ class Side:
 
 class Webhooks(Side):
     async def start(self) -> None:
-        self.handler = Webhook(Guard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
+        self.handler = Webhook(AddressGuard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
         self.endpoints = {number: Endpoint() for number in (ONE, OTHER)}
         for endpoint in self.endpoints.values():
             await endpoint.__aenter__()
@@ -174,7 +174,7 @@ class Unrouted(Side):
     delivers = False
 
     async def start(self) -> None:
-        self.handler = Nobody()
+        self.handler = UnroutedHandler()
 
     def to(self, number: int) -> Subscriber:
         return subscriber("gone:somewhere", number=number)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log import sidecar, stream
 from syncbrok.log.codec import Corrupt, walk
 from syncbrok.log.index import SegmentIndex

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import NEVER
-from syncbrok.delivery.http_answer import LOOP_TYPE
-from syncbrok.delivery.http_request import RequestForm
-from syncbrok.delivery.webhook import Webhook
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.http_request import RequestForm
+from syncbrok.delivery.webhook.http_response import LOOP_TYPE
+from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.frontends.over_http.problems import TYPE_PREFIX
 from syncbrok.model import limits
 from syncbrok.model.errors import Loop
@@ -102,7 +102,7 @@ async def test_only_a_loop_is_never_tried_again() -> None:
         (reply("409 Conflict", LOOP_TYPE.encode()), None),
         (reply("409 Conflict", b'["urn:syncbrok:problem:loop"]'), None),
     ]
-    webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
+    webhook = Webhook(AddressGuard(loopback_allowed=True), lambda _: ())
     for answered, wanted in kinds:
         async with Endpoint(lambda _, answered=answered: answered) as endpoint:
             answers = Answers()

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.delivery.guard import Guard
-from syncbrok.delivery.http_answer import AnswerReader
-from syncbrok.delivery.odd_answer import GarbledAnswer, OddAnswer
-from syncbrok.delivery.webhook import Webhook
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.http_response import AnswerReader
+from syncbrok.delivery.webhook.odd_response import GarbledAnswer, OddAnswer
+from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
@@ -57,7 +57,7 @@ REFUSED = {
 
 @pytest.fixture
 async def webhook() -> AsyncIterator[Webhook]:
-    handler = Webhook(Guard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
+    handler = Webhook(AddressGuard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
     yield handler
     await handler.close()
 

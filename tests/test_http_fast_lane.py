@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_http.fast_lane import HEAD_BYTES_MAX
-from syncbrok.frontends.over_http.heads import Head, parse_head
+from syncbrok.frontends.over_http.heads import RequestHead, parse_head
 from syncbrok.frontends.over_http.lanes import BODY_BYTES_MAX
 from syncbrok.model import errors
 from syncbrok.model.limits import KIB
@@ -313,7 +313,7 @@ def test_a_plain_publish_is_read() -> None:
     """Header names in lower case, values without the blanks around them."""
     found = parse_head(head("Host: x", "CONTENT-LENGTH:  7 ", "Connection: Keep-Alive", "X-A:b:c", "Authorization: t"))
     given = [("content-length", "7"), ("connection", "Keep-Alive"), ("x-a", "b:c"), ("authorization", "t")]
-    assert found == Head(ORDERS, 7, "x", "t", [("host", "x"), *given])
+    assert found == RequestHead(ORDERS, 7, "x", "t", [("host", "x"), *given])
 
 
 @pytest.mark.parametrize(

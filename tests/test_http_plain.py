@@ -7,7 +7,7 @@ import pytest
 
 from syncbrok.frontends.over_http import heads
 from syncbrok.frontends.over_http.auth import Tokens
-from syncbrok.frontends.over_http.heads import Head, Heads
+from syncbrok.frontends.over_http.heads import Heads, RequestHead
 from syncbrok.frontends.over_http.plain_answer import answers, status_of
 from syncbrok.model import errors
 from syncbrok.model.message import QueueSettings
@@ -70,7 +70,7 @@ def test_what_the_same_bytes_meant_they_mean_again() -> None:
         assert found.plain is None, special
         assert seen.kept(text) is None, special
     wrong = head("Content-Type: " + "x" * 300)
-    assert isinstance(seen.read(wrong), Head)
+    assert isinstance(seen.read(wrong), RequestHead)
     assert seen.kept(wrong) is None
     for refused in (head(length=1_001), head("Prefer: wait=1"), head("Content-Length: 1"), b"GET / HTTP/1.1"):
         assert seen.read(refused) is None

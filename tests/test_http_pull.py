@@ -127,10 +127,10 @@ async def test_who_goes_while_it_waits_takes_nothing_along(tmp_path: Path) -> No
     """DESIGN 1, nothing lost: a request that is cut leaves what it was about to get to the next."""
     async with pulled(tmp_path, retry=[]) as (api, running):
         assert await take(api) == []
-        books = running.space._state.scheduler.books
+        state = running.space._state.scheduler.state
         for count in range(3):
             waiting = asyncio.create_task(take(api, wait=30))
-            await eventually(lambda: books.cursors[1].window == 100 * (count + 1), "it waits")  # noqa: B023
+            await eventually(lambda: state.cursors[1].window == 100 * (count + 1), "it waits")  # noqa: B023
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
         await api.publish("orders", b"kept")

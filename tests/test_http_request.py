@@ -11,8 +11,8 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from syncbrok import __version__
 from syncbrok.delivery.handler import Delivery
-from syncbrok.delivery.http_request import PlainTails, RequestForm, parse_target
-from syncbrok.delivery.signing import Signer
+from syncbrok.delivery.webhook.http_request import PlainTails, RequestForm, parse_target
+from syncbrok.delivery.webhook.signing import Signer
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.message import Format
 from syncbrok.model.names import MessageId, id_text

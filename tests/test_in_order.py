@@ -1,13 +1,13 @@
 """The order in which consumers get what was read: that in which it was taken, whichever reader is first.
 
 Broken by hand to see these fail: what is in memory overtakes what is being read; a message that is lost holds up those
-behind it; attempts that were waiting when the courier stops still counted.
+behind it; attempts that were waiting when the dispatcher stops still counted.
 """
 
 import random
 
+from syncbrok.delivery.dispatch.reorder_buffer import ReorderBuffer
 from syncbrok.delivery.handler import Attempt, Destination
-from syncbrok.delivery.in_order import InOrder
 from syncbrok.model.errors import UnknownSubscriber
 from syncbrok.model.facts import Published
 from tests.support.endpoint import TIME_US, message, subscriber
@@ -34,7 +34,7 @@ def test_what_was_taken_first_goes_first(seed: int) -> None:
     """docs/frontends.md, order: in whatever order the readers are done, and whatever was in memory meanwhile."""
     chance = random.Random(seed)
     for _ in range(50):
-        order = InOrder(destination)
+        order = ReorderBuffer(destination)
         reading: list[Attempt] = []
         out: list[int] = []
         sequence = 0
@@ -58,7 +58,7 @@ def test_what_was_taken_first_goes_first(seed: int) -> None:
 
 def test_what_is_lost_holds_up_nothing() -> None:
     """DESIGN 1: a record that cannot be read ends as a dead letter, and those behind it go out."""
-    order = InOrder(destination)
+    order = ReorderBuffer(destination)
     for sequence in (1, 2):
         order.read(attempt(sequence))
     order.follow(attempt(3), published(3))
@@ -70,7 +70,7 @@ def test_what_is_lost_holds_up_nothing() -> None:
 def test_what_is_behind_one_that_came_back_comes_back() -> None:
     """docs/frontends.md, order: what was taken after a message that was not begun is not to go out before it, and what
     is taken from then on may; one that is lost meanwhile is remembered no longer."""
-    order = InOrder(destination)
+    order = ReorderBuffer(destination)
     for sequence in (2, 3, 4):
         order.read(attempt(sequence))
     order.came_back(attempt(1))
@@ -86,7 +86,7 @@ def test_what_is_behind_one_that_came_back_comes_back() -> None:
 def test_endpoints_that_are_called_do_not_wait() -> None:
     """DESIGN 1: order beyond parents and keys is for consumers; an endpoint takes many at once, and whoever is deleted
     waits for nothing."""
-    order = InOrder(destination)
+    order = ReorderBuffer(destination)
     for number in (CALLED, GONE):
         order.read(attempt(1, number))
         order.read(attempt(2, number))
@@ -96,8 +96,8 @@ def test_endpoints_that_are_called_do_not_wait() -> None:
 
 
 def test_what_waits_is_counted_when_nothing_goes_out_any_more() -> None:
-    """RULES 9: what was never begun stays pending; the courier must know how many those are."""
-    order = InOrder(destination)
+    """RULES 9: what was never begun stays pending; the dispatcher must know how many those are."""
+    order = ReorderBuffer(destination)
     order.read(attempt(1))
     order.follow(attempt(2), published(2))
     order.follow(attempt(3), published(3))

@@ -74,7 +74,7 @@ class Naive:
         return sorted({one.sequence for one in moved if one.queue == queue and one.sequence > after})
 
 
-def encoded(story: Story) -> codec.Encoded:
+def encoded(story: Story) -> codec.EncodedRecords:
     return codec.encode_batch(story.facts, batch=1, synced_through=0)
 
 

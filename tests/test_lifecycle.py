@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.delivery import lifecycle
-from syncbrok.delivery.chunk import CHUNK_SHIFT, Chunk
 from syncbrok.delivery.handler import Answer
-from syncbrok.delivery.ledger import Ledger
-from syncbrok.delivery.lifecycle import MESSAGE, MESSAGE_IMPOSSIBLE, ForbiddenTransition
-from syncbrok.delivery.lifecycle import DeliveryState as D
-from syncbrok.delivery.lifecycle import MessageEvent as V
-from syncbrok.delivery.lifecycle import MessageState as M
+from syncbrok.delivery.scheduler import lifecycle
+from syncbrok.delivery.scheduler.lifecycle import MESSAGE, MESSAGE_IMPOSSIBLE, ForbiddenTransition
+from syncbrok.delivery.scheduler.lifecycle import DeliveryState as D
+from syncbrok.delivery.scheduler.lifecycle import MessageEvent as V
+from syncbrok.delivery.scheduler.lifecycle import MessageState as M
+from syncbrok.delivery.scheduler.message_chunk import CHUNK_SHIFT, MessageChunk
+from syncbrok.delivery.scheduler.message_table import MessageTable
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
@@ -58,9 +58,9 @@ def happens(pair: tuple[M, V], change: Callable[[], object], state: Callable[[],
         assert state() == pair[0]
 
 
-def rows(state: M, count: int) -> Chunk:
+def rows(state: M, count: int) -> MessageChunk:
     """So many messages in that state, one delivery left of each, at the first places of a chunk."""
-    chunk = Chunk()
+    chunk = MessageChunk()
     for i in range(count):
         chunk.left[i] = 1
         for event in way_to(state):
@@ -96,23 +96,23 @@ def test_the_ledger_goes_by_the_table_alone(pair: tuple[M, V], thin: bool) -> No
     """RULES 9, 12, 21: as above, for messages that begin, for those that have ended badly, and for those whose row is
     gone with their neighbours'. Only a replay changes what has ended, and only what has ended badly."""
     state, event = pair
-    ledger = Ledger()
+    table = MessageTable()
     if thin:
-        ledger.newest = FIRST + 1  # so its row is that of one carried from a segment that is gone
+        table.newest = FIRST + 1  # so its row is that of one carried from a segment that is gone
     if state is M.NONE:
-        begun = lambda: ledger.state(FIRST) if ledger.knows(FIRST) else M.NONE  # noqa: E731
-        happens(pair, lambda: ledger.accept(FIRST, 1, 0, 1, event, ()), begun)
-        assert ledger.open == (begun() is not M.NONE)
+        begun = lambda: table.state(FIRST) if table.knows(FIRST) else M.NONE  # noqa: E731
+        happens(pair, lambda: table.accept(FIRST, 1, 0, 1, event, ()), begun)
+        assert table.open == (begun() is not M.NONE)
         return
     first, *others = way_to(state)
-    ledger.accept(FIRST, 1, 0, 1, first, ())
+    table.accept(FIRST, 1, 0, 1, first, ())
     for following in others:
-        ledger.change(FIRST, following)
-    assert ledger.open == (state < M.COMPLETE)
-    happens(pair, lambda: ledger.change(FIRST, event), lambda: ledger.state(FIRST))
+        table.change(FIRST, following)
+    assert table.open == (state < M.COMPLETE)
+    happens(pair, lambda: table.change(FIRST, event), lambda: table.state(FIRST))
     after = MESSAGE.get(pair, state)
-    assert (FIRST in ledger.bad) == (after in (M.DEAD, M.EXPIRED, M.DROPPED))
-    assert ledger.open == (after < M.COMPLETE)
+    assert (FIRST in table.bad) == (after in (M.DEAD, M.EXPIRED, M.DROPPED))
+    assert table.open == (after < M.COMPLETE)
 
 
 def test_nobody_is_changed_where_one_of_many_may_not() -> None:
@@ -127,7 +127,7 @@ def test_nobody_is_changed_where_one_of_many_may_not() -> None:
 def test_only_a_chunk_writes_states() -> None:
     """RULES 9: there is one place where a state changes. (What a checkpoint holds is taken over by ``restore``.)"""
     found = []
-    for path in sorted((Path(lifecycle.__file__).parent).glob("*.py")):
+    for path in sorted(Path(lifecycle.__file__).parents[1].rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             for target in [part for one in targets for part in (one.elts if isinstance(one, ast.Tuple) else [one])]:
@@ -135,7 +135,7 @@ def test_only_a_chunk_writes_states() -> None:
                 name = column.attr if isinstance(column, ast.Attribute) else getattr(column, "id", "")
                 if name == "_states" or (name in ("state", "states") and column is not target):
                     found.append(path.stem)
-    assert set(found) == {"chunk"}
+    assert set(found) == {"message_chunk"}
 
 
 def test_completion_never_goes_back() -> None:
@@ -202,15 +202,15 @@ def test_no_event_leads_to_nothing_and_none_stays() -> None:
 
 def test_a_delivery_ends_once() -> None:
     """RULES 10: more ends than deliveries that were counted are a defect, which stops where they are counted down."""
-    ledger = Ledger()
-    ledger.accept(FIRST, 1, 0, 1, V.RELEASED, ())
-    ledger.accept(FIRST + 1, 1, 0, 1, V.RELEASED, ())
-    assert ledger.count_down(FIRST >> CHUNK_SHIFT, [0]) == [1]
+    table = MessageTable()
+    table.accept(FIRST, 1, 0, 1, V.RELEASED, ())
+    table.accept(FIRST + 1, 1, 0, 1, V.RELEASED, ())
+    assert table.count_down(FIRST >> CHUNK_SHIFT, [0]) == [1]
     with pytest.raises(AssertionError, match="more deliveries"):
-        ledger.count_down(FIRST >> CHUNK_SHIFT, [0])
+        table.count_down(FIRST >> CHUNK_SHIFT, [0])
     with pytest.raises(AssertionError, match="more deliveries"):
-        ledger.one_less(FIRST)
-    assert ledger.state(FIRST) is M.COMPLETE
+        table.one_less(FIRST)
+    assert table.state(FIRST) is M.COMPLETE
 
 
 def test_every_state_of_a_delivery_is_answered() -> None:

@@ -14,7 +14,7 @@ from tests.support.spaces import REFUSED, Consumer, running_space
 def same(space: Space) -> set[str]:
     """Compares them for every stretch of the log and a little beyond; the states that occurred."""
     standing: Any = space.view._sources.schedule
-    last = standing.books.ledger.newest + 2
+    last = standing.state.table.newest + 2
     for first in range(last):
         each = [standing.message_state(sequence) for sequence in range(first, last + 1)]
         for count in range(1, len(each) + 1):

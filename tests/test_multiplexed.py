@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.multiplexed import Assert, Codec, Multiplexed, Published, Wrong
+from syncbrok.frontends.multiplexed import Assert, Multiplexed, MultiplexedCodec, StreamMessages, Wrong
 from syncbrok.frontends.over_tcp.conversation import PeerFault
 from tests.support.polling import eventually
 from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
@@ -75,10 +75,10 @@ def test_messages_are_the_same_in_any_split(commands: list[Any], seed: int) -> N
         asserts(one.queue, one.stream, "PUBSUB") if isinstance(one, Assert) else publishes(one[0], one[2], one[1])
         for one in commands
     )
-    codec = Codec()
+    codec = MultiplexedCodec()
     told: list[object] = []
     for command in [command for piece in split(data, random.Random(seed)) for command in codec.feed(piece)]:
-        if isinstance(command, Published):
+        if isinstance(command, StreamMessages):
             told += [(command.route, command.stream, one) for one in command.contents]
         else:
             told.append(command)
@@ -99,14 +99,14 @@ def test_messages_are_the_same_in_any_split(commands: list[Any], seed: int) -> N
 )
 def test_a_message_that_makes_no_sense_is_a_mistake_of_its_stream(message: object) -> None:
     """INTERFACES 4: it is told, and what follows is read."""
-    wrong, asserted = Codec().feed(framed(message) + asserts("q", "s"))
+    wrong, asserted = MultiplexedCodec().feed(framed(message) + asserts("q", "s"))
     assert isinstance(wrong, Wrong)
     assert asserted == Assert("q", "P2P", "s")
 
 
 def test_a_hostile_length_is_refused() -> None:
     """DESIGN 1, bounded: before anything is kept for it."""
-    (fault,) = Codec().feed(struct.pack("<I", 0xFFFF_FFFF))
+    (fault,) = MultiplexedCodec().feed(struct.pack("<I", 0xFFFF_FFFF))
     assert isinstance(fault, PeerFault)
 
 

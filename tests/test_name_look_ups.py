@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.delivery.guard import Guard, NetworkPorts
 from syncbrok.delivery.handler import Answer
-from syncbrok.delivery.known_addresses import FAILED_S, FRESH_S, KnownAddresses
-from syncbrok.delivery.resolver import Address, DnsResolver, LookUpFailed, Resolver, SystemResolver, numeric
-from syncbrok.delivery.webhook import Webhook
+from syncbrok.delivery.webhook.address_guard import AddressGuard, NetworkPorts
+from syncbrok.delivery.webhook.known_addresses import FAILED_S, FRESH_S, KnownAddresses
+from syncbrok.delivery.webhook.resolver import Address, DnsResolver, LookUpFailed, Resolver, SystemResolver, numeric
+from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from tests.support.endpoint import Answers, Endpoint, delivery, send, subscriber
@@ -33,9 +33,11 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 
 
 @asynccontextmanager
-async def asking(server: NameServer, guard: Guard | None = None) -> AsyncIterator[Webhook]:
+async def asking(server: NameServer, guard: AddressGuard | None = None) -> AsyncIterator[Webhook]:
     """A handler that asks ``server``, which is running, and nobody else."""
-    handler = Webhook(guard or Guard(loopback_allowed=True), lambda _: (), resolver=DnsResolver([server.address]))
+    handler = Webhook(
+        guard or AddressGuard(loopback_allowed=True), lambda _: (), resolver=DnsResolver([server.address])
+    )
     yield handler
     await handler.close()
 
@@ -95,7 +97,7 @@ async def test_a_name_is_asked_for_once_however_many_wait(endpoint: Endpoint) ->
 async def test_the_guard_judges_every_address_of_an_answer(endpoint: Endpoint, records: Records) -> None:
     """INTERFACES 1: only public addresses, whatever kind of record says otherwise, and by whatever name it is owned."""
     server = NameServer(lambda _, kind: [one for one in records if one[1] in (kind, CNAME)])
-    async with server, asking(server, Guard()) as webhook:
+    async with server, asking(server, AddressGuard()) as webhook:
         answer = await ask(webhook, f"http://x.example:{endpoint.port}/")
     assert (answer.reason, endpoint.connections) == (Reason.FORBIDDEN_ADDRESS, 0)
     assert b"not a public address" in answer.detail
@@ -106,7 +108,7 @@ async def test_of_several_addresses_only_those_that_pass_are_dialled(endpoint: E
     allow = (NetworkPorts(ip_network("127.0.0.2/32"), endpoint.port, endpoint.port),)
     records = [("x.example", A, "127.0.0.1"), ("x.example", A, "127.0.0.2"), ("x.example", A, "10.0.0.1")]
     server = NameServer(lambda _, kind: records if kind == A else [])
-    async with server, asking(server, Guard(allow)) as webhook:
+    async with server, asking(server, AddressGuard(allow)) as webhook:
         answer = await ask(webhook, f"http://x.example:{endpoint.port}/")
     assert (answer.reason, endpoint.connections) == (Reason.CONNECT, 0)  # nobody listens on 127.0.0.2
 

@@ -133,8 +133,8 @@ def test_rows_name_those_the_message_is_for() -> None:
     pair = Pair()
     stranger = pair.story.subscriber(pair.story.queue("other"))
     late = pair.story.subscriber(pair.queue)
-    catching_up = pair.story.subscriber(pair.queue, start=pair.parent)
-    pair.story.attempt(pair.parent, catching_up)
+    backfill = pair.story.subscriber(pair.queue, start=pair.parent)
+    pair.story.attempt(pair.parent, backfill)
     assert rules(pair.story) == []
     pair.story.attempt(pair.parent, stranger)
     pair.story.attempt(pair.parent, late)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from syncbrok.delivery.read_ahead import BYTES_MAX, MESSAGES_MAX, ReadAhead
+from syncbrok.delivery.dispatch.prefetch import BYTES_MAX, MESSAGES_MAX, Prefetch
 from tests.support.endpoint import message
 
 
@@ -23,7 +23,7 @@ class Backlog:
 
 def test_a_backlog_is_read_once_and_before_it_is_needed() -> None:
     """DESIGN 5: after the first miss no message of a backlog has to be waited for, and none is read twice."""
-    ahead, backlog = ReadAhead(), Backlog(5_000)
+    ahead, backlog = Prefetch(), Backlog(5_000)
     read: list[int] = []
     missed = 0
     while backlog.position <= backlog.n:
@@ -45,7 +45,7 @@ def test_a_backlog_is_read_once_and_before_it_is_needed() -> None:
 
 def test_what_is_in_memory_anyway_is_not_read() -> None:
     """Near the head of the log the newest batches are in memory."""
-    ahead, backlog = ReadAhead(), Backlog(100, cached_from=40)
+    ahead, backlog = Prefetch(), Backlog(100, cached_from=40)
     ahead.wanted.add(1)
     assert ahead.choose(backlog.upcoming, backlog.in_memory, 256) == list(range(1, 40))
     backlog.position = 40
@@ -56,7 +56,7 @@ def test_what_is_in_memory_anyway_is_not_read() -> None:
 
 def test_subscribers_share_a_run() -> None:
     """Many slow subscribers do not make a run longer, and each gets something."""
-    ahead, backlog = ReadAhead(), Backlog(5_000)
+    ahead, backlog = Prefetch(), Backlog(5_000)
     ahead.wanted.update(range(300))
     assert len(ahead.choose(backlog.upcoming, backlog.in_memory, 256)) == 300
     ahead.wanted.update((1, 2))
@@ -66,7 +66,7 @@ def test_subscribers_share_a_run() -> None:
 
 def test_what_is_kept_is_bounded() -> None:
     """Memory holds at most this much, the newest reads; what is gone is not an entry."""
-    ahead = ReadAhead()
+    ahead = Prefetch()
     ahead.keep({sequence: message(sequence, bytes(1 << 20)) for sequence in range(40)} | {99: None})
     assert sum(len(one.content) for one in ahead.messages.values()) <= BYTES_MAX
     assert set(ahead.messages) == set(range(40 - (BYTES_MAX >> 20), 40))

@@ -11,7 +11,7 @@ from syncbrok.log import codec, segment
 from syncbrok.log.codec import Corrupt
 from syncbrok.log.recovery import scan_segment
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader
-from syncbrok.log.verdict import ROWS, Row, Signs, Verdict, fits, judge, possible
+from syncbrok.log.verdict import ROWS, Signs, Verdict, VerdictRow, fits, judge, possible
 from syncbrok.model.facts import Fact, SegmentOpened
 from tests.support.journals import START_US, message
 
@@ -46,7 +46,7 @@ class Golden:
 
 def test_every_combination_of_signs_has_one_row() -> None:
     """STYLE anchor E: whatever recovery may see, one row of the table, and only one, says what it means."""
-    seen: set[Row] = set()
+    seen: set[VerdictRow] = set()
     for values in itertools.product((True, False), repeat=len(Signs._fields)):
         signs = Signs(*values)
         rows = [row for row in ROWS if fits(row, signs)]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.delivery.retry import wait_us
+from syncbrok.delivery.scheduler.retry import wait_us
 from syncbrok.model import limits
 from syncbrok.model.message import RetryPolicy
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log import codec, segment, watermark
 from syncbrok.log.columns import TABLES
 from syncbrok.log.index import SegmentIndex
@@ -35,7 +35,7 @@ from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope,
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
 from syncbrok.space.acceptance import Acceptor
 from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 from syncbrok.space.idempotency import KeyIndex, alike_fingerprints, key_hashes
 from syncbrok.space.lineage import Lineage
 from syncbrok.space.queue import Registry
@@ -218,7 +218,7 @@ class Bench:
         held = QueueSettings(scope=Scope.SAME, parent_failure=ParentFailure.HOLD)
         registry.apply(QueueSet(2, NOW_US, 2, OTHER, held))
         self.acceptor = Acceptor(registry, Lineage(1 << 10), KeyIndex(), KEY, lambda _: None, set(), "always")
-        self.draft = Draft(3, NOW_US, KEY, 5)
+        self.draft = CommitBatch(3, NOW_US, KEY, 5)
         self.expected: list[tuple[bytes, bytes, str, QueueName]] = []
         self.unit_ends: list[int] = []
 

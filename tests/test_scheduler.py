@@ -1,6 +1,6 @@
 """What the scheduler decides, rule by rule, without a disk and without a clock."""
 
-from syncbrok.delivery.chunk import CHUNK
+from syncbrok.delivery.scheduler.message_chunk import CHUNK
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
@@ -212,7 +212,7 @@ def test_the_tail_of_a_key_is_forgotten_once_it_has_ended() -> None:
     for i in range(100):
         log.publish(1, key=str(i))
     log.pump()
-    assert not log.scheduler.books.keys.numbered
+    assert not log.scheduler.state.keys.numbered
 
 
 def test_a_delay_counts_from_acceptance_and_delays_children_too() -> None:
@@ -342,7 +342,7 @@ def test_settled_messages_leave_no_rows() -> None:
     for _ in range(20_000):
         log.publish(1)
     log.pump(lambda attempt: BROKEN if attempt.message == straggler else OK)
-    chunks = log.scheduler.books.ledger.chunks
+    chunks = log.scheduler.state.table.chunks
     assert len(chunks) <= 2
     assert sum(chunk.thin for chunk in chunks.values()) == 1
     log.later(10_000)

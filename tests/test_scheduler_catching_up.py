@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.order import check
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
@@ -144,7 +144,7 @@ def test_a_latecomer_gets_everything_once_and_nothing_early(seed: int) -> None:
         if chance.random() < 0.02:
             log.restart(through=chance.choice((None, chance.randint(1, len(log.facts)))))
         log.later(chance.choice((0, 0, 1, 3)))
-    for cursor in list(log.scheduler.books.cursors.values()):
+    for cursor in list(log.scheduler.state.cursors.values()):
         if cursor.subscriber.settings.paused:
             log.subscriber(cursor.number, cursor.queue, start=cursor.subscriber.settings.start)
     for _ in range(8):
@@ -162,7 +162,7 @@ def test_a_latecomer_gets_everything_once_and_nothing_early(seed: int) -> None:
 
 def _act(log: FactLog, chance: random.Random) -> None:
     known = [message.sequence for message in log.messages() if message.queue != 3]
-    cursors = log.scheduler.books.cursors
+    cursors = log.scheduler.state.cursors
     match chance.choices(("publish", "pump", "cancel", "replay", "pause", "come", "go", "fill"), _OFTEN)[0]:
         case "publish":
             parents = chance.sample(known[-12:], min(len(known[-12:]), chance.choice((0, 0, 1, 1, 2))))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from syncbrok.delivery.handler import Attempt
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from tests.support.factlog import BROKEN, TWO_RETRIES, FactLog, declared, log_with
 

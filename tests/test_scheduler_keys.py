@@ -101,7 +101,7 @@ def test_one_that_ends_early_lets_nobody_pass(first: Way, early: Way, between: C
         log.subscriber(1, 1)
     log.later(A_RETRY)
     assert to(log.pump()) == [(a, 1), (c, 1)]
-    assert not log.scheduler.books.keys.numbered
+    assert not log.scheduler.state.keys.numbered
     assert check(log.facts) == []
 
 
@@ -158,7 +158,7 @@ def test_a_deleted_subscriber_keeps_nobody_back() -> None:
     assert to(log.pump()) == [(a, 2), (b, 2)]
     log.unsubscribe(1)
     assert log.pump() == []
-    assert not log.scheduler.books.keys.numbered
+    assert not log.scheduler.state.keys.numbered
     c = log.publish(1, key="k")
     assert to(log.pump()) == [(c, 2)]
 
@@ -200,7 +200,7 @@ def test_a_carried_message_whose_own_record_is_lost_takes_its_place() -> None:
     assert to(log.pump()) == [(d, 1), (e, 1)]
     log.subscriber(2, 1)
     assert to(log.pump()) == [(lost, 2), (b, 2), (c, 2), (d, 2), (e, 2)]
-    assert not log.scheduler.books.keys.numbered
+    assert not log.scheduler.state.keys.numbered
 
 
 def test_what_was_tried_too_early_before_an_upgrade_waits_now() -> None:
@@ -228,7 +228,7 @@ def test_a_slow_subscriber_does_not_make_the_others_count_again() -> None:
     log.subscriber(2, 1, paused=True)
     messages = [log.publish(1, key="k") for _ in range(300)]
     assert to(log.pump()) == [(message, 1) for message in messages]
-    (chain,) = log.scheduler.books.keys.numbered.values()
+    (chain,) = log.scheduler.state.keys.numbered.values()
     assert chain.through is not None
     assert chain.through[1] == messages[-1] or chain.through[1] == messages[-2]
     chain.through = dict.fromkeys(range(10, limits.key_places_max + 10), 0)
@@ -243,7 +243,7 @@ def test_what_has_ended_behind_one_that_waits_is_not_kept() -> None:
     a = delayed(log)
     for _ in range(2_000):
         cancelled(log)
-    (chain,) = log.scheduler.books.keys.numbered.values()
+    (chain,) = log.scheduler.state.keys.numbered.values()
     assert len(chain.messages) < 200
     c = log.publish(1, key="k")
     log.later(2)
@@ -277,7 +277,7 @@ def test_a_key_of_a_queue_without_subscribers_costs_nothing() -> None:
     log = log_with()
     parent = log.publish(1, delay_s=5)
     log.publish(1, parent, key="k")
-    assert not log.scheduler.books.keys.numbered
+    assert not log.scheduler.state.keys.numbered
     log.subscriber(1, 1)
     message = log.publish(1, key="k")
     assert to(log.pump()) == [(message, 1)]

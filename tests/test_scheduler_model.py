@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from syncbrok.delivery.keys import KeyChain
+from syncbrok.delivery.scheduler.key_chains import KeyChain
 from syncbrok.log.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, RearmedEntry, Reason
@@ -146,7 +146,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def a_chain_holds_what_has_not_ended(self) -> None:
         """RULES 6: every message of a key that waits for somebody is in its chain, once and in order; nothing else."""
-        keys = self.log.scheduler.books.keys
+        keys = self.log.scheduler.state.keys
         chains = [chain for chain in keys.numbered.values() if isinstance(chain, KeyChain)]
         assert len(chains) == keys.several
         assert all(chain.waiting == len(keys.waiting(chain)) > 0 for chain in chains)
@@ -154,7 +154,7 @@ class History(RuleBasedStateMachine):
         waiting = [*alone, *(message for chain in chains for message in keys.waiting(chain))]
         has_key = {message.sequence for message in self.log.messages() if message.key}
         unended = self.log.scheduler.unended(None, None, 10_000)
-        keyed = [message for message in unended if message in has_key and self.log.scheduler.books.ledger.left(message)]
+        keyed = [message for message in unended if message in has_key and self.log.scheduler.state.table.left(message)]
         assert sorted(waiting) == keyed
 
     @rule(queue=queues)
@@ -165,20 +165,20 @@ class History(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def unsubscribe(self, pick: int) -> None:
-        numbers = sorted(self.log.scheduler.books.cursors)
+        numbers = sorted(self.log.scheduler.state.cursors)
         if len(numbers) > 2:
             self.log.unsubscribe(numbers[pick % len(numbers)])
 
     @rule(pick=picks, paused=st.booleans())
     def pause(self, pick: int, paused: bool) -> None:
-        cursors = self.log.scheduler.books.cursors
+        cursors = self.log.scheduler.state.cursors
         subscriber = cursors[sorted(cursors)[pick % len(cursors)]].subscriber
         self.log.subscriber(subscriber.number, subscriber.queue, paused=paused)
 
     @rule(pick=picks, cut=st.integers(0, 3), well=st.booleans())
     def replay_dead_letters(self, pick: int, cut: int, well: bool) -> None:
         """The first ``cut`` of them in a slice of their own, which is worked before the rest is written."""
-        cursors = self.log.scheduler.books.cursors
+        cursors = self.log.scheduler.state.cursors
         number = sorted(cursors)[pick % len(cursors)]
         dead = sorted(self.log.scheduler.dead_letters(number))
         if not dead:
@@ -228,49 +228,49 @@ class History(RuleBasedStateMachine):
     @invariant()
     def windows_hold(self) -> None:
         """RULES 15: never more out than the window."""
-        for cursor in self.log.scheduler.books.cursors.values():
+        for cursor in self.log.scheduler.state.cursors.values():
             assert len(cursor.flight) <= cursor.window
 
     @invariant()
     def a_delivery_stands_in_one_place(self) -> None:
         """RULES 9: from that place its state follows, so two of them would be two states."""
-        books = self.log.scheduler.books
-        for cursor in books.cursors.values():
+        state = self.log.scheduler.state
+        for cursor in state.cursors.values():
             for places in combinations((cursor.parked, cursor.ready, cursor.due), 2):
                 assert not set(places[0]) & set(places[1])
             assert set(cursor.due) <= cursor.tried.keys()
             assert not cursor.unconfirmed & cursor.flight.keys()
             # One that was out when its message was cancelled may be out still while a replay sends it anew.
             twice = cursor.flight.keys() & {*cursor.parked, *cursor.ready, *cursor.due}
-            assert all(sequence in books.replays for sequence in twice), twice
+            assert all(sequence in state.replays for sequence in twice), twice
 
     @invariant()
     def outcomes_under_way_are_counted(self) -> None:
         """RULES 24: attempts stop while too many outcomes are not durable; one that is counted for ever would be one
         step towards that."""
-        books = self.log.scheduler.books
-        assert books.unconfirmed == sum(len(cursor.unconfirmed) for cursor in books.cursors.values())
+        state = self.log.scheduler.state
+        assert state.unconfirmed == sum(len(cursor.unconfirmed) for cursor in state.cursors.values())
 
     @invariant()
     def the_books_count_right(self) -> None:
         """The number of messages waiting is the number of messages that have not ended."""
-        books = self.log.scheduler.books
-        assert books.ledger.open == len(self.log.scheduler.unended(None, None, 10_000))
-        assert books.ledger.open == sum(book.waiting for book in books.queues.values())
+        state = self.log.scheduler.state
+        assert state.table.open == len(self.log.scheduler.unended(None, None, 10_000))
+        assert state.table.open == sum(queue_state.waiting for queue_state in state.queues.values())
 
     @invariant()
     def what_a_scrape_shows_is_kept_right(self) -> None:
         """RULES 20 and 21: dead letters and replays are counted where they change, not when somebody looks."""
         scheduler = self.log.scheduler
-        for queue, book in scheduler.books.queues.items():
+        for queue, queue_state in scheduler.state.queues.items():
             letters = 0
-            for cursor in book.cursors:
+            for cursor in queue_state.cursors:
                 dead = scheduler.subscriber_statistics(cursor.number).dead
                 assert dead == len(scheduler.dead_letters(cursor.number))
                 letters += dead
             shown = scheduler.queue_statistics(queue)
             assert shown.dead_letters == letters
-            assert shown.waiting == book.waiting + len(scheduler.replaying(queue))
+            assert shown.waiting == queue_state.waiting + len(scheduler.replaying(queue))
 
     def _let_every_hold_end(self) -> None:
         """RULES 12: nothing stays on hold for ever, in a replay or not; one may wait for another's end."""
@@ -287,7 +287,7 @@ class History(RuleBasedStateMachine):
         self.log.commit()
         violations = check(self.log.facts)
         assert not violations, violations
-        for cursor in list(self.log.scheduler.books.cursors.values()):
+        for cursor in list(self.log.scheduler.state.cursors.values()):
             if cursor.subscriber.settings.paused:
                 self.log.subscriber(cursor.subscriber.number, cursor.subscriber.queue)
         for attempt in list(self.log.out):

@@ -51,8 +51,8 @@ def test_a_child_does_not_go_whose_parent_failed_in_an_earlier_slice(start: str,
     assert log.pump() == []
     assert log.scheduler.dead_letters(1) == {parent: Reason.STATUS, child: Reason.PARENT_FAILED}
     assert set(log.states().values()) == {"complete" if well else "dead"}
-    assert not log.scheduler.books.replays
-    assert not log.scheduler.books.followers
+    assert not log.scheduler.state.replays
+    assert not log.scheduler.state.followers
     assert not check(log.facts)
 
 
@@ -89,7 +89,7 @@ def test_a_later_slice_goes_whichever_way_where_its_policy_says_so() -> None:
     log.pump(lambda _: BROKEN)
     slice_of(log, child, parent)
     assert to(log.pump()) == [(child, 1)]
-    assert not log.scheduler.books.followers
+    assert not log.scheduler.state.followers
     assert not check(log.facts)
 
 
@@ -138,10 +138,10 @@ def test_what_ended_in_one_replay_is_forgotten_with_the_next() -> None:
     log, parent, child = two()
     slice_of(log, parent)
     log.pump(lambda _: BROKEN)
-    assert log.scheduler.books.ended_again == {parent: {1}}
+    assert log.scheduler.state.ended_again == {parent: {1}}
     log.rearm(2, RearmedEntry(child, 1, (1,), (), (0,)))
     log.pump()
-    assert log.scheduler.books.ended_again == {}
+    assert log.scheduler.state.ended_again == {}
 
 
 def test_slices_change_nothing(seed: int) -> None:
@@ -179,5 +179,5 @@ def in_slices(chance: random.Random, slices: int, start: str) -> object:
         made += log.pump(lambda one: BROKEN if (one.message, one.subscriber) in failing else OK)
         start_again(log, start)
     assert not check(log.facts)
-    held = {message: (entry.left, entry.held) for message, entry in log.scheduler.books.replays.items()}
+    held = {message: (entry.left, entry.held) for message, entry in log.scheduler.state.replays.items()}
     return sorted(to(made)), log.states(), held, [log.scheduler.dead_letters(number) for number in (1, 2)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from syncbrok.delivery.chunk import CHUNK
+from syncbrok.delivery.scheduler.message_chunk import CHUNK
 from syncbrok.log.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason
@@ -63,7 +63,7 @@ def test_an_answer_that_a_cancel_of_its_replay_overtakes_is_not_waited_for() -> 
     log.end_all(message, Outcome.DROPPED, Reason.CANCELLED)
     log.rows.append(row._replace(outcome=Outcome.LATE))  # what ``Outbox.written`` makes of it
     log.commit()
-    assert log.scheduler.books.unconfirmed == 0
+    assert log.scheduler.state.unconfirmed == 0
 
 
 def test_a_delayed_child_whose_time_comes_while_its_dead_parent_is_replayed_goes_after_it() -> None:
@@ -282,7 +282,7 @@ def test_what_is_on_hold_in_a_replay_goes_when_its_parent_has_gone_well(restarte
     again(log, parent, 2, attempts=2)
     assert to(log.pump()) == [(parent, 2), (child, 1), (child, 2)]
     assert set(log.states().values()) == {"complete"}
-    assert not log.scheduler.books.followers
+    assert not log.scheduler.state.followers
     assert not check(log.facts)
 
 
@@ -301,8 +301,8 @@ def test_a_hold_in_a_replay_is_over_at_its_deadline(restarted: str) -> None:
     ends = [row for fact in log.facts[-1:] if isinstance(fact, Outcomes) for row in fact.rows]
     assert [(row.message, row.outcome, row.reason) for row in ends] == [(child, Outcome.EXPIRED, Reason.HOLD_EXPIRED)]
     assert log.states() == {parent: "complete", child: "complete"}
-    assert not log.scheduler.books.replays
-    assert not log.scheduler.books.followers
+    assert not log.scheduler.state.replays
+    assert not log.scheduler.state.followers
     assert not check(log.facts)
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.order import check
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Carried, Gap, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
@@ -95,7 +95,7 @@ def test_a_row_of_a_carried_message_is_not_counted_again() -> None:
     log.subscriber(2, 1)
     assert to(log.pump()) == [(message, 2)]
     assert log.scheduler.message_state(message) == "dead"
-    assert not any(cursor.ahead for cursor in log.scheduler.books.cursors.values()), "or none has runs any more"
+    assert not any(cursor.ahead for cursor in log.scheduler.state.cursors.values()), "or none has runs any more"
 
 
 def test_a_message_whose_own_record_was_lost_in_a_gap_goes_on_where_it_was() -> None:
@@ -282,9 +282,9 @@ def _act(log: FactLog, chance: random.Random) -> None:
 
 
 def _replay(log: FactLog, chance: random.Random) -> None:
-    number = chance.choice(sorted(log.scheduler.books.cursors))
+    number = chance.choice(sorted(log.scheduler.state.cursors))
     dead = [one for one in log.scheduler.dead_letters(number) if log.scheduler.ended(one) and log.can_be_read(one)]
-    queue = log.scheduler.books.cursors[number].subscriber.queue
+    queue = log.scheduler.state.cursors[number].subscriber.queue
     above = {one.sequence: list(map(sequence_of, one.parents)) for one in log.messages()}
     entries = []
     for one in sorted(dead):

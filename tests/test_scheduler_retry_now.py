@@ -1,7 +1,7 @@
 """An operator says that an endpoint is mended: what waits for another attempt goes now (RULES 26)."""
 
 from syncbrok.delivery.handler import Answer
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.facts import RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from tests.support.factlog import BROKEN, OK, FactLog, declared, log_with, to

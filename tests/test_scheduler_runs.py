@@ -47,7 +47,7 @@ def cut(log: FactLog, rows_max: int) -> FactLog:
 @pytest.mark.parametrize("retry", [TWO_RETRIES, NO_RETRIES])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_rows_mean_the_same_however_they_are_cut_into_facts(subscribers: int, retry: RetryPolicy, seed: int) -> None:
-    """What is counted down for hundreds of neighbours at once, live, leaves the books that a restart makes row by
+    """What is counted down for hundreds of neighbours at once, live, leaves the state that a restart makes row by
     row."""
     log = busy_log(5_000, subscribers, retry, seed)
     log.pump(some_answers(random.Random(seed), 0.05))
@@ -58,7 +58,7 @@ def test_rows_mean_the_same_however_they_are_cut_into_facts(subscribers: int, re
         assert told.scheduler.unended(None, None, 10_000) == open_now
         assert told.scheduler.take(log.now_us, log.durable, 100) == []
         assert {sequence: told.scheduler.message_state(sequence) for sequence in live} == live
-        assert told.scheduler.books.ledger.open == log.scheduler.books.ledger.open
+        assert told.scheduler.state.table.open == log.scheduler.state.table.open
         for number in range(1, subscribers + 1):
             assert told.scheduler.dead_letters(number) == log.scheduler.dead_letters(number)
             for sequence in open_now:
@@ -67,7 +67,7 @@ def test_rows_mean_the_same_however_they_are_cut_into_facts(subscribers: int, re
 
 @pytest.mark.parametrize("subscribers", [0, 3])
 def test_single_messages_are_the_same_together_and_one_by_one(subscribers: int, seed: int) -> None:
-    """What a commit takes in at once leaves the books, to the last byte of a checkpoint, that a restart makes fact by
+    """What a commit takes in at once leaves the state, to the last byte of a checkpoint, that a restart makes fact by
     fact; and the same attempts are next."""
     chance = random.Random(seed)
     log = busy_log(3_000, subscribers, TWO_RETRIES, seed)
@@ -166,7 +166,7 @@ def test_a_child_far_behind_its_parent_does_not_go_out_with_it() -> None:
 
 
 def test_one_delivery_too_many_is_noticed() -> None:
-    """A row that stands twice in one fact counts once; the books never count below nothing."""
+    """A row that stands twice in one fact counts once; the state never count below nothing."""
     log = log_with(1, 2)
     message = log.publish(1)
     row: Row = log.answer(log.take()[0])
@@ -182,12 +182,12 @@ def test_a_queue_forgets_what_all_its_subscribers_have_behind_them() -> None:
     log = log_with(1, 2)
     log.subscriber(2, 1, paused=True)
     sequences = [log.publish(1) for _ in range(12_000)]
-    (book,) = log.scheduler.books.queues.values()
+    (queue_state,) = log.scheduler.state.queues.values()
     assert [attempt.message for attempt in log.pump()] == sequences
-    assert len(book.backlog.sequences) == len(sequences)
+    assert len(queue_state.backlog.sequences) == len(sequences)
     log.subscriber(2, 1)
     assert [attempt.message for attempt in log.pump()] == sequences
-    assert len(book.backlog.sequences) < len(sequences) // 2
+    assert len(queue_state.backlog.sequences) < len(sequences) // 2
     log.restart(through=len(log.facts))
     assert log.pump() == []
     last = log.publish(1)

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.delivery.sequences import SequenceSet
-from syncbrok.delivery.wheel import Wheel
+from syncbrok.delivery.scheduler.sequence_set import SequenceSet
+from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 
 numbers = st.integers(0, 3) | st.integers(4_090, 4_100) | st.integers(0, 2**42)
 steps = st.lists(st.tuples(st.sampled_from(["add", "discard", "pop"]), numbers))
@@ -73,22 +73,22 @@ def test_the_wheel_gives_nothing_early_and_keeps_nothing_late(
 ) -> None:
     """RULES 7: a delay is a lower bound; the wheel is coarse only towards later, by one bucket, also where entries come
     while others are handed out, and some are swept out of it."""
-    wheel = Wheel()
+    timers = TimerWheel()
     waiting: list[tuple[int, int, int]] = []
     for nth, now in enumerate(sorted(times)):
         for due, kind, value in entries[nth :: len(times)]:
-            wheel.add(due, kind, value)
+            timers.add(due, kind, value)
             waiting.append((due, kind, value))
         if loaded:
-            wheel = Wheel.load(wheel.dump())
-        wheel.sweep(lambda kind, _: kind > 1, 10)
-        first_us = wheel.next_due_us()
+            timers = TimerWheel.load(timers.dump())
+        timers.sweep(lambda kind, _: kind > 1, 10)
+        first_us = timers.next_due_us()
         over = [one for one in waiting if ((one[0] >> 16) + 1) << 16 <= now]
         assert not over or (first_us is not None and first_us <= now) or all(kind == 1 for _, kind, _ in over)
-        given_out = sorted(wheel.pop_due(now))
+        given_out = sorted(timers.pop_due(now))
         assert [pair for pair in given_out if pair[0] > 1] == sorted((k, v) for _, k, v in over if k > 1)
         assert not Counter(given_out) - Counter((kind, value) for _, kind, value in over)
-        after_us = wheel.next_due_us()
+        after_us = timers.next_due_us()
         assert after_us is None or after_us > now, "or the scheduler would spin"
         waiting = [one for one in waiting if one not in over]
 
@@ -96,10 +96,10 @@ def test_the_wheel_gives_nothing_early_and_keeps_nothing_late(
 def test_the_wheel_keeps_what_holds_and_little_more() -> None:
     """RULES 9: a message that has ended does not expire. However long they would have had, and though few share a
     bucket, expiries of those that ended leave memory and checkpoints as others come; those of the others stay."""
-    wheel = Wheel()
+    timers = TimerWheel()
     for value in range(100_000):
-        wheel.add(1_700_000_000_000_000 + value * 5_000_000, 1, value)
-        wheel.sweep_some(lambda _, value: value % 100 == 0)
-    assert len(wheel) < 10_000
-    assert len(wheel.dump()) == 24 * len(wheel)
-    assert {value for _, value in wheel.pop_due(1_800_000_000_000_000)} >= set(range(0, 100_000, 100))
+        timers.add(1_700_000_000_000_000 + value * 5_000_000, 1, value)
+        timers.sweep_some(lambda _, value: value % 100 == 0)
+    assert len(timers) < 10_000
+    assert len(timers.dump()) == 24 * len(timers)
+    assert {value for _, value in timers.pop_due(1_800_000_000_000_000)} >= set(range(0, 100_000, 100))

@@ -1,4 +1,4 @@
-"""What all subscribers share, and how much of it one of them may take (delivery/shares.py, RULES 15).
+"""What all subscribers share, and how much of it one of them may take (delivery/scheduler/shares.py, RULES 15).
 
 Broken by hand to see these fail: ``Shares.room`` that never refuses; a cursor that is held back and never let in again;
 leases counted as attempts; ``Member.written`` that keeps the content.
@@ -7,8 +7,8 @@ leases counted as attempts; ``Member.written`` that keeps the content.
 import random
 
 from syncbrok.delivery.handler import Attempt
-from syncbrok.delivery.scheduler import Scheduler
-from syncbrok.delivery.shares import Shares
+from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.delivery.scheduler.shares import Shares
 from syncbrok.model.budget import Budget
 from tests.support.factlog import OK, FactLog
 
@@ -34,7 +34,7 @@ class Town:
             self.log.publish(number)
 
     def take(self) -> int:
-        """What there is to take, as the courier takes it; how much that was."""
+        """What there is to take, as the dispatcher takes it; how much that was."""
         count = 0
         while True:
             consumed = sum(len(self.out.get(number, ())) for number in self.consumers)
@@ -49,7 +49,7 @@ class Town:
 
     @property
     def consumers(self) -> list[int]:
-        cursors = self.log.scheduler.books.cursors
+        cursors = self.log.scheduler.state.cursors
         return [number for number in self.out if number in cursors and cursors[number].subscriber.consumed]
 
     def answer(self, number: int, count: int) -> None:
@@ -117,7 +117,7 @@ def test_what_was_held_back_goes_on(seed: int) -> None:
         town.answer(number, count)
     assert seen == messages
     assert set(town.log.states().values()) == {"complete"}
-    assert not town.log.scheduler.books.held_back
+    assert not town.log.scheduler.state.held_back
 
 
 def test_leases_are_no_attempts() -> None:
@@ -155,9 +155,9 @@ def test_one_that_is_deleted_while_it_is_held_back() -> None:
     town = Town()
     town.settle_in(1, 500)
     town.take()
-    assert list(town.log.scheduler.books.held_back)
+    assert list(town.log.scheduler.state.held_back)
     town.log.unsubscribe(1)
-    assert not town.log.scheduler.books.held_back
+    assert not town.log.scheduler.state.held_back
     town.settle_in(2, 5)
     town.take()
     assert town.held(2) == 5

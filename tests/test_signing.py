@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from syncbrok.delivery.signing import Signer, secret_key, signatures
+from syncbrok.delivery.webhook.signing import Signer, secret_key, signatures
 from syncbrok.model.errors import BadSetting
 
 OLD = "whsec_" + base64.b64encode(bytes(range(24))).decode()

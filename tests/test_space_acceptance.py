@@ -6,9 +6,9 @@ from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooL
 from syncbrok.model.facts import Messages, Published, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope
 from syncbrok.model.names import MessageId, QueueName, make_message_id
-from syncbrok.space.acceptance import Acceptor, Found, OldKey, Wanted, merge
+from syncbrok.space.acceptance import Acceptor, LookupResult, OldKey, Wanted, merge
 from syncbrok.space.channels import Accepted, Publish, PublishBatch
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 from syncbrok.space.idempotency import KeyIndex
 from syncbrok.space.identity import make_message_ids
 from syncbrok.space.lineage import Lineage
@@ -18,7 +18,7 @@ KEY = bytes(range(16))
 NOW_US = 1_700_000_000_000_000
 
 
-def drafted(draft: Draft) -> list[Published]:
+def drafted(draft: CommitBatch) -> list[Published]:
     """The messages in it, one by one."""
     draft.close()
     return [message for fact in draft.facts if isinstance(fact, Messages) for message in fact.messages()]
@@ -39,10 +39,10 @@ class Bench:
         self.sequence = 3
         self.now_us = NOW_US
 
-    def draft(self) -> Draft:
-        return Draft(self.sequence, self.now_us, KEY, 2)
+    def draft(self) -> CommitBatch:
+        return CommitBatch(self.sequence, self.now_us, KEY, 2)
 
-    def commit(self, draft: Draft) -> None:
+    def commit(self, draft: CommitBatch) -> None:
         """As the Space does once it is durable."""
         draft.close()
         for fact in draft.facts:
@@ -53,7 +53,7 @@ class Bench:
                 self.cached[message.sequence] = message
         self.sequence = draft.sequence
 
-    def publish(self, *messages: Message, queue: str = "q", found: Found | None = None) -> Accepted:
+    def publish(self, *messages: Message, queue: str = "q", found: LookupResult | None = None) -> Accepted:
         draft = self.draft()
         result = self.acceptor.accept(Publish(QueueName(queue), messages), draft, found)
         assert isinstance(result, Accepted)
@@ -138,7 +138,7 @@ def test_a_parent_that_was_never_accepted_is_named():
         make_message_id(NOW_US // 1000, bench.sequence + 5, KEY),
     ):
         draft = bench.draft()
-        found = Found(looked={3})
+        found = LookupResult(looked={3})
         unit = Publish(QueueName("q"), (Message(b"x"), Message(b"b", parents=(never,))))
         with pytest.raises(UnknownParent) as caught:
             bench.acceptor.accept(unit, draft, found)
@@ -160,11 +160,11 @@ def test_an_old_parent_is_read_and_a_dropped_one_is_complete():
     assert isinstance(wanted, Wanted)
     assert wanted.messages == {sequence}
     assert draft.records == 0
-    bench.acceptor.accept(unit, draft, Found(messages={sequence: record}, looked={sequence}))
+    bench.acceptor.accept(unit, draft, LookupResult(messages={sequence: record}, looked={sequence}))
     (child,) = drafted(draft)
     assert (child.root, child.depth) == (old.sequences[0], 2)
     draft = bench.draft()
-    bench.acceptor.accept(unit, draft, Found(dropped={sequence}, looked={sequence}))
+    bench.acceptor.accept(unit, draft, LookupResult(dropped={sequence}, looked={sequence}))
     (child,) = drafted(draft)
     assert (child.root, child.depth) == (sequence, 1)
 
@@ -339,9 +339,11 @@ def test_what_the_index_has_let_go_is_looked_up_in_the_log():
     assert isinstance(wanted, Wanted)
     assert wanted.keys == {OldKey(1, "k0")}
     record = bench.cached[first.sequences[0]]
-    found = merge(None, Found({record.sequence: record}, set(), {record.sequence}, {OldKey(1, "k0"): record.sequence}))
+    found = merge(
+        None, LookupResult({record.sequence: record}, set(), {record.sequence}, {OldKey(1, "k0"): record.sequence})
+    )
     assert bench.acceptor.accept(unit, draft, found).ids == first.ids[:1]
-    assert bench.acceptor.accept(unit, draft, Found(older={OldKey(1, "k0"): 0})).new == (True,)
+    assert bench.acceptor.accept(unit, draft, LookupResult(older={OldKey(1, "k0"): 0})).new == (True,)
 
 
 def test_the_key_index_finds_every_key_through_folds_and_a_checkpoint():

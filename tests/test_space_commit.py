@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import standardwebhooks
 
-from syncbrok.delivery.guard import Guard
-from syncbrok.delivery.webhook import Webhook
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.log.journal import FileJournal
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, LogFailed, LogFull, LogUnavailable, Overloaded
 from syncbrok.model.facts import Outcome
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import QueueName, id_text
-from syncbrok.space.channel import BoundedChannel, Waiting
+from syncbrok.space.channel import BoundedChannel, ChannelItem
 from syncbrok.space.channels import Cancel, ChangeQueue, DeclareQueue, DeleteQueue, Publish, Subscribe
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 from syncbrok.space.space import Space
 from tests.support.polling import eventually
 from tests.support.recorder import Recorder
@@ -124,7 +124,7 @@ async def test_webhooks_are_signed_and_a_410_disables(tmp_path: Path):
     key = base64.b64encode(bytes(32)).decode()
     with Recorder() as good, Recorder(lambda _: 410) as gone:
         async with running_space(tmp_path) as running:
-            guard = Guard(loopback_allowed=True)
+            guard = AddressGuard(loopback_allowed=True)
             running.space.handle("http", Webhook(guard, running.space.signing_keys))
             await running.queue("q")
             await running.put(Subscribe(Q, SubscriberSettings(good.url, name="good"), secret=f"whsec_{key}"))
@@ -150,7 +150,7 @@ async def test_the_scheme_of_an_endpoint_has_no_case(tmp_path: Path):
     """INTERFACES 3: ``HTTP://`` is taken as an endpoint, so what is published is delivered there."""
     with Recorder() as recorder:
         async with running_space(tmp_path) as running:
-            running.space.handle("http", Webhook(Guard(loopback_allowed=True), running.space.signing_keys))
+            running.space.handle("http", Webhook(AddressGuard(loopback_allowed=True), running.space.signing_keys))
             await running.queue("q", QueueSettings(retry=RetryPolicy(())))
             await running.put(Subscribe(Q, SubscriberSettings(recorder.url.replace("http://", "HtTP://"))))
             id_ = await running.publish("q", b"m")
@@ -187,7 +187,7 @@ async def test_a_queue_deleted_by_force_takes_what_was_being_written(tmp_path: P
         await eventually(lambda: running.space.statistics().committer.writing, "the publish is under way")
         delete = running.space._intake.steps[DeleteQueue]
         receipt = asyncio.get_running_loop().create_future()
-        delete(Draft(1, 1), Waiting(DeleteQueue(Q, force=True), receipt, 1, 1))
+        delete(CommitBatch(1, 1), ChannelItem(DeleteQueue(Q, force=True), receipt, 1, 1))
         await eventually(lambda: running.space.statistics().committer.jobs_waiting, "the deletion waits its turn")
         journal.waits = False
         journal.may_write.release()

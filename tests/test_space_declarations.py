@@ -214,7 +214,7 @@ async def test_disabled_for_too_long_is_dead(tmp_path: Path):
         await running.ended(await running.publish("q", b"1"))
         waiting = await running.publish("q", b"2")
         clock.forward(6 * 86_400)
-        await running.publish("q", b"3")  # wakes the courier, whose own timer waits for the loop's clock
+        await running.publish("q", b"3")  # wakes the dispatcher, whose own timer waits for the loop's clock
         await running.ended(waiting)
         report = await running.view.message(waiting)
         assert report.deliveries[0].reason == "subscriber_disabled"

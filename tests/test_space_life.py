@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.delivery.handler import Delivery
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log import watermark
 from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.order import OrderChecker
@@ -155,7 +155,7 @@ async def test_retention_takes_along_what_has_not_ended(tmp_path: Path):
         child = await running.publish("q", b"child", waits)
         later = await running.publish("q", b"later", delay_us=int(6 * DAY_S * 1e6))
         await eventually(lambda: running.view.subscriber("q", "a").retrying == 1, "the first attempt has failed")
-        clock.forward(2 * DAY_S)  # the retry is due as well, when the courier is woken
+        clock.forward(2 * DAY_S)  # the retry is due as well, when the dispatcher is woken
         assert await expire(running) == 0, "what is newer than the retention stays"
         clock.forward(2 * DAY_S)
         assert await expire(running) >= 2

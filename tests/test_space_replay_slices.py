@@ -6,7 +6,7 @@ import pytest
 
 from syncbrok.model.errors import BrokerFault, Draining, LogFull
 from syncbrok.model.facts import Rearmed, RearmedEntry
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 from syncbrok.space.queue import Registry
 from syncbrok.space.rearming import write
 from tests.support.factlog import KEY, log_with
@@ -21,10 +21,10 @@ class Log:
         self._problem = problem
         self._room = room
 
-    async def append(self, step: Callable[[Draft], None]) -> None:
+    async def append(self, step: Callable[[CommitBatch], None]) -> None:
         if self._problem is not None and len(self.units) == self._room:
             raise self._problem
-        draft = Draft(10, 0, KEY, 2)
+        draft = CommitBatch(10, 0, KEY, 2)
         step(draft)
         self.units.append([entry for fact in draft.facts if isinstance(fact, Rearmed) for entry in fact.entries])
         self.meanwhile()

@@ -62,7 +62,7 @@ class Aging:
         def over() -> bool:
             running.consumer.release()
             self.clock.forward(1)
-            running.space.courier.wake()
+            running.space.dispatcher.wake()
             return not on_their_way(running)
 
         await eventually(over, "all but the held and what waits for them have ended")

@@ -1,25 +1,33 @@
-"""Stretches of neighbours in the ledger: one look finds what walking along the rows finds."""
+"""Stretches of neighbours in the table: one look finds what walking along the rows finds."""
 
 import random
 
 import numpy as np
 
-from syncbrok.delivery import stretches
-from syncbrok.delivery.chunk import CHUNK_MASK, CHUNK_SHIFT, Chunk
-from syncbrok.delivery.ledger import ENDING, ONE_BY_ONE, ONLY, PER_SUBSCRIBER, POLICY_SHIFT, SAME, Ledger
-from syncbrok.delivery.lifecycle import MessageEvent, MessageState
-from syncbrok.delivery.sequences import SequenceSet
+from syncbrok.delivery.scheduler import chunk_scans
+from syncbrok.delivery.scheduler.lifecycle import MessageEvent, MessageState
+from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT, MessageChunk
+from syncbrok.delivery.scheduler.message_table import (
+    ENDING,
+    ONE_BY_ONE,
+    ONLY,
+    PER_SUBSCRIBER,
+    POLICY_SHIFT,
+    SAME,
+    MessageTable,
+)
+from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 
 FIRST = 3 << CHUNK_SHIFT
 """a parent; its children come after it"""
 FLAGS = (0, 1 << POLICY_SHIFT, SAME, SAME | PER_SUBSCRIBER, PER_SUBSCRIBER, ONLY, ENDING)
 
 
-def family(dice: random.Random, size: int, odd: float) -> Ledger:
+def family(dice: random.Random, size: int, odd: float) -> MessageTable:
     """A parent and its children, of which the share ``odd`` is not like the others, or not even one of them."""
-    ledger = Ledger()
-    ledger.accept(FIRST, 1, 0, 1, MessageEvent.RELEASED, ())
-    ledger.accept(FIRST + 1, 1, 0, 1, MessageEvent.RELEASED, ())
+    table = MessageTable()
+    table.accept(FIRST, 1, 0, 1, MessageEvent.RELEASED, ())
+    table.accept(FIRST + 1, 1, 0, 1, MessageEvent.RELEASED, ())
     for sequence in range(FIRST + 2, FIRST + 2 + size):
         queue, flags, left, edges = 1, 0, 1, (FIRST,)
         event = MessageEvent.BLOCKED
@@ -27,11 +35,11 @@ def family(dice: random.Random, size: int, odd: float) -> Ledger:
             queue, flags, left = dice.choice((1, 2)), dice.choice(FLAGS), dice.choice((0, 1, 3))
             edges = dice.choice(((FIRST,), (FIRST + 1,), (FIRST, FIRST + 1), (FIRST + 1, FIRST), ()))
             event = dice.choice((MessageEvent.BLOCKED, MessageEvent.BLOCKED, MessageEvent.RELEASED))
-        ledger.accept(sequence, queue, flags, left, event, edges)
-    return ledger
+        table.accept(sequence, queue, flags, left, event, edges)
+    return table
 
 
-def walked(chunk: Chunk, child: int, parent: int, most: int) -> int:
+def walked(chunk: MessageChunk, child: int, parent: int, most: int) -> int:
     """What ``lone_children`` is to say, child by child."""
     assert chunk.edge_start is not None
     assert chunk.edge_count is not None
@@ -57,15 +65,15 @@ def test_children_are_found_as_if_walked_along() -> None:
     longest = 0
     for _ in range(300):
         size, odd = dice.choice((5, 200, 5_000)), dice.choice((0.0, 0.0, 0.002, 0.1))
-        ledger = family(dice, size, odd)
-        chunk = ledger.chunk(FIRST)
+        table = family(dice, size, odd)
+        chunk = table.chunk(FIRST)
         assert chunk is not None
         for _ in range(4):
             child = FIRST + 2 + dice.randrange(min(size, 4_000))
             most = dice.choice((1, 10, 4_096))
             expected = walked(chunk, child, FIRST, most)
             if expected:  # whoever asks has looked at the first one
-                assert stretches.lone_children(chunk, child, FIRST, most) == expected
+                assert chunk_scans.lone_children(chunk, child, FIRST, most) == expected
                 longest = max(longest, expected)
     assert longest > 1_000
 
@@ -76,11 +84,11 @@ def test_waiting_neighbours_are_those_that_wait() -> None:
     dice = random.Random(11)
     longest = 0
     for _ in range(300):
-        ledger = family(dice, dice.choice((5, 200, 5_000)), dice.choice((0.0, 0.002, 0.1)))
+        table = family(dice, dice.choice((5, 200, 5_000)), dice.choice((0.0, 0.002, 0.1)))
         first = FIRST + 2 + dice.randrange(3)
-        sequences = range(first, min(first + 2_000, ledger.newest + 1), dice.choice((1, 1, 3)))
+        sequences = range(first, min(first + 2_000, table.newest + 1), dice.choice((1, 1, 3)))
         number = FIRST >> CHUNK_SHIFT
-        chunk = ledger.chunks[number]
+        chunk = table.chunks[number]
         expected = []
         for sequence in sequences:
             i = sequence & CHUNK_MASK
@@ -88,7 +96,7 @@ def test_waiting_neighbours_are_those_that_wait() -> None:
             if not is_here or chunk.state[i] != MessageState.WAITING or chunk.flags[i] & ONE_BY_ONE:
                 break
             expected.append(sequence)
-        found = stretches.waiting_neighbours(chunk, number, np.array(sequences, np.uint64))
+        found = chunk_scans.waiting_neighbours(chunk, number, np.array(sequences, np.uint64))
         assert list(sequences[:found]) == expected
         longest = max(longest, len(expected))
     assert longest > 500
@@ -96,11 +104,11 @@ def test_waiting_neighbours_are_those_that_wait() -> None:
 
 def test_a_thin_chunk_has_no_stretch() -> None:
     """What is left of a chunk that few stragglers hold is looked at one by one."""
-    ledger = family(random.Random(1), 100, 0.0)
-    chunk = ledger.chunks[FIRST >> CHUNK_SHIFT]
+    table = family(random.Random(1), 100, 0.0)
+    chunk = table.chunks[FIRST >> CHUNK_SHIFT]
     chunk.make_thin()
     following = np.arange(FIRST + 2, FIRST + 50, dtype=np.uint64)
-    assert stretches.waiting_neighbours(chunk, FIRST >> CHUNK_SHIFT, following) == 0
+    assert chunk_scans.waiting_neighbours(chunk, FIRST >> CHUNK_SHIFT, following) == 0
 
 
 def test_neighbours_move_as_single_ones_do() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from syncbrok import client
+
 ROOT = Path(__file__).parents[1]
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 600
@@ -17,10 +19,10 @@ CODE = ("syncbrok/", "tests/", "benchmarks/", "examples/", "tools/")
 
 # Who may start a task: each of these awaits what it starts, or cancels and awaits it.
 TASK_OWNERS = {
-    "syncbrok/delivery/courier.py",
-    "syncbrok/delivery/known_addresses.py",
+    "syncbrok/delivery/dispatch/dispatcher.py",
+    "syncbrok/delivery/webhook/known_addresses.py",
     "syncbrok/client/batching.py",
-    "syncbrok/delivery/route.py",
+    "syncbrok/delivery/webhook/subscriber_route.py",
     "syncbrok/frontends/over_tcp/conversation.py",
     "syncbrok/space/space.py",
 }
@@ -99,7 +101,7 @@ def test_a_delivery_is_moved_by_its_cursor_alone() -> None:
     found = {
         f"{name.rpartition('/')[2]} {function.name}"
         for name in python_files("syncbrok/delivery/")
-        if "syncbrok.delivery.cursor import" in text(name)
+        if "syncbrok.delivery.scheduler.cursor import" in text(name)
         for function in functions(name)
         for node in ast.walk(function)
         if isinstance(node, ast.Call | ast.Subscript)
@@ -111,7 +113,7 @@ def test_a_delivery_is_moved_by_its_cursor_alone() -> None:
         )
     }
     snapshot = {"snapshot.py _load_cursor"}  # fills fresh ones
-    assert found - snapshot == {"line.py settle", "settlement.py apply"}
+    assert found - snapshot == {"dispatch_queue.py settle", "outcomes.py apply"}
 
 
 def test_nothing_is_left_for_later() -> None:
@@ -340,3 +342,14 @@ def test_pages_are_wrapped() -> None:
             if len(line) > 120 and not (code or line.startswith(("|", "    "))):
                 found.append(f"{name}:{number}")
     assert not found, found
+
+
+def test_a_class_name_is_one_thing() -> None:
+    """Whoever searches for a name finds one class. The words of ``syncbrok.client`` are other people's, and stay."""
+    where: dict[str, list[str]] = {}
+    for name in python_files("syncbrok/"):
+        for node in tree(name).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where.setdefault(node.name, []).append(name)
+    twice = {one: names for one, names in where.items() if len(names) > 1 and one not in client.__all__}
+    assert not twice, twice

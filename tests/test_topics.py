@@ -19,11 +19,19 @@ from hypothesis import strategies as st
 from syncbrok.delivery.consumers import Member
 from syncbrok.frontends import topics
 from syncbrok.frontends.over_tcp.conversation import PeerFault
-from syncbrok.frontends.topics import Answered, Codec, Published, Subscribe, Topics, Unwanted, encode_begin
+from syncbrok.frontends.topics import (
+    Answered,
+    TopicMessages,
+    Topics,
+    TopicsCodec,
+    TopicSubscribe,
+    Unwanted,
+    encode_begin,
+)
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Cancel
-from syncbrok.space.channels import Subscribe as Declare
+from syncbrok.space.channels import TopicSubscribe as Declare
 from tests.support.polling import eventually
 from tests.support.spaces import running_space
 from tests.support.wire import HOST, HOW, Client, Replayed, contents, frontend_on, play, recorded, said, split
@@ -109,10 +117,10 @@ def members(broker: Replayed) -> list[Member]:
             st.builds(Answered, st.booleans()),
             st.builds(Unwanted, st.lists(NAMES, max_size=3).map(tuple)),
             st.tuples(st.lists(NAMES, max_size=3).map(tuple), st.sampled_from((0, 1))).map(
-                lambda both: Subscribe(*both)
+                lambda both: TopicSubscribe(*both)
             ),
             st.tuples(st.lists(NAMES, max_size=3).map(tuple), st.integers(0, 0xFFFF)).map(
-                lambda both: Subscribe(both[0], topics.FROM, both[1])
+                lambda both: TopicSubscribe(both[0], topics.FROM, both[1])
             ),
         )
     ),
@@ -132,17 +140,17 @@ def test_actions_are_the_same_in_any_split(
         elif isinstance(command, Unwanted):
             data += wants_no_more(list(command.topics))
         else:
-            assert isinstance(command, Subscribe)
+            assert isinstance(command, TopicSubscribe)
             position = command.position if command.start == topics.FROM else None
             data += asks(list(command.topics), command.start, position)
     chance = random.Random(seed)
     data += struct.pack(">H", topics.PUBLISH)
     data += b"".join(bytes(chance.choice((0, 0, 2, 4, 6_000))) + message(*one) for one in published)
-    codec = Codec()
+    codec = TopicsCodec()
     read = [command for piece in split(data, random.Random(seed)) for command in codec.feed(piece)]
     told: list[object] = []
     for command in read:
-        told += [(command.topic, one) for one in command.contents] if isinstance(command, Published) else [command]
+        told += [(command.topic, one) for one in command.contents] if isinstance(command, TopicMessages) else [command]
     assert told == [*commands, *(one for one in published if one[1])]
     assert not codec.partial_bytes
 
@@ -161,7 +169,7 @@ def test_actions_are_the_same_in_any_split(
 )
 def test_an_action_that_cannot_be_is_told(data: bytes, words: str) -> None:
     """DESIGN 1, bounded: hostile lengths are refused before anything is kept for them, and nothing is read after."""
-    codec = Codec()
+    codec = TopicsCodec()
     *_, fault = codec.feed(data)
     assert isinstance(fault, PeerFault)
     assert words in str(fault)

@@ -142,7 +142,7 @@ async def test_a_publisher_waits_no_longer_than_it_asked(log: ViewedLog) -> None
     message = log.publish(1)
     assert await log.view.wait([log.id(message)], 0.01) is False
     assert log.view.statistics().waiters == 0
-    assert not log.scheduler.books.watched
+    assert not log.scheduler.state.watched
     with pytest.raises(UnknownMessage):
         await log.view.wait([make_message_id(1, 1, b"z" * 16)], 1)
 

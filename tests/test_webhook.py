@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Answer, Delivery
-from syncbrok.delivery.webhook import Webhook
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
@@ -33,7 +33,7 @@ TRUE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue"
 
 @pytest.fixture
 async def webhook() -> AsyncIterator[Webhook]:
-    handler = Webhook(Guard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
+    handler = Webhook(AddressGuard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
     yield handler
     await handler.close()
 
@@ -306,7 +306,7 @@ async def test_a_bad_endpoint_is_an_answer(webhook: Webhook) -> None:
 
 async def test_a_secret_that_is_lost_is_an_answer(endpoint: Endpoint) -> None:
     """A message that cannot be signed is not sent unsigned."""
-    webhook = Webhook(Guard(loopback_allowed=True), {}.__getitem__)
+    webhook = Webhook(AddressGuard(loopback_allowed=True), {}.__getitem__)
     (answer,) = await ask(webhook, endpoint.url)
     assert answer.reason is Reason.CONNECT
     assert not endpoint.requests

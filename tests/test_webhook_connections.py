@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.delivery.guard import Guard
 from syncbrok.delivery.handler import Answer, Delivery
-from syncbrok.delivery.pool import IDLE_MAX_S
-from syncbrok.delivery.resolver import Address, DnsResolver
-from syncbrok.delivery.webhook import Webhook, WebhookStatistics
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.connection_pool import IDLE_MAX_S
+from syncbrok.delivery.webhook.resolver import Address, DnsResolver
+from syncbrok.delivery.webhook.webhook import Webhook, WebhookStatistics
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 from tests.support.endpoint import HANG, TIME_US, Answers, Endpoint, Reply, delivery, reply, send, subscriber
@@ -24,7 +24,7 @@ from tests.support.polling import eventually
 
 @pytest.fixture
 async def webhook() -> AsyncIterator[Webhook]:
-    handler = Webhook(Guard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
+    handler = Webhook(AddressGuard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
     yield handler
     await handler.close()
 
@@ -188,7 +188,7 @@ async def test_changed_headers_keep_the_connection(webhook: Webhook, endpoint: E
 async def test_closing_at_any_moment_answers_everything_once(endpoint: Endpoint, turns: int) -> None:
     """``Handler.close``: attempts still out are answered ``CONNECT``; each has exactly one answer, whether it was
     waiting, being dialled for, on its way or just answered."""
-    webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
+    webhook = Webhook(AddressGuard(loopback_allowed=True), lambda _: ())
     answers = Answers()
     send(webhook, subscriber(endpoint.url), [delivery(i) for i in range(100)], answers.done)
     for _ in range(turns):
@@ -203,7 +203,7 @@ async def test_closing_at_any_moment_answers_everything_once(endpoint: Endpoint,
 
 async def test_cancelled_dials_answer_too(endpoint: Endpoint) -> None:
     """An attempt is answered once even if its dial is cancelled from outside, as at the end of a loop."""
-    webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
+    webhook = Webhook(AddressGuard(loopback_allowed=True), lambda _: ())
     answers = Answers()
     before = asyncio.all_tasks()
     send(webhook, subscriber(endpoint.url), [delivery(i) for i in range(10)], answers.done)
@@ -226,7 +226,7 @@ async def test_a_dial_cut_off_as_its_connection_opens_leaves_nothing(endpoint: E
     given back, and the handler closes; it counted as open for ever, and the broker waited for its end, with a core
     busy, when it was to stop."""
     descriptors = Budget("descriptors", 100)
-    webhook = Webhook(Guard(loopback_allowed=True), lambda _: (), descriptors=descriptors)
+    webhook = Webhook(AddressGuard(loopback_allowed=True), lambda _: (), descriptors=descriptors)
     answers = Answers()
     send(webhook, subscriber(endpoint.url), [delivery(i) for i in range(5)], answers.done)
     await opening(webhook)
@@ -248,7 +248,7 @@ async def test_a_dial_cut_off_as_its_connection_opens_leaves_nothing(endpoint: E
 )
 async def test_forbidden_addresses_are_never_dialled(endpoint: Endpoint, host: str) -> None:
     """Egress: in every spelling, and as a name; not one connection reaches the canary."""
-    webhook = Webhook(Guard(), lambda _: ())
+    webhook = Webhook(AddressGuard(), lambda _: ())
     (answer,) = await ask(webhook, f"http://{host}:{endpoint.port}/")
     assert answer.reason in (Reason.FORBIDDEN_ADDRESS, Reason.CONNECT)  # CONNECT: a spelling no resolver knows
     assert endpoint.connections == 0
@@ -264,7 +264,7 @@ async def test_a_name_that_changes_its_address_cannot_pass(endpoint: Endpoint) -
             asked.append(host)
             return [Address(socket.AF_INET, "8.8.8.8" if len(asked) > 1 else "127.0.0.1")]
 
-    webhook = Webhook(Guard(), lambda _: (), resolver=Lying())
+    webhook = Webhook(AddressGuard(), lambda _: (), resolver=Lying())
     (answer,) = await ask(webhook, f"http://rebinding.example:{endpoint.port}/")
     assert (answer.reason, asked, endpoint.connections) == (Reason.FORBIDDEN_ADDRESS, ["rebinding.example"], 0)
     await webhook.close()
@@ -305,7 +305,7 @@ async def test_https_checks_the_certificate_and_its_name(certificate: Path) -> N
     names: list[str | None] = []
     serving.sni_callback = lambda _socket, name, _context: names.append(name)
     trusting = ssl.create_default_context(cafile=str(certificate))
-    guard = Guard(loopback_allowed=True)
+    guard = AddressGuard(loopback_allowed=True)
     async with Endpoint(tls=serving) as endpoint:
         trusted, system = Webhook(guard, lambda _: (), tls=trusting), Webhook(guard, lambda _: ())
         url = f"https://localhost:{endpoint.port}/"

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from syncbrok.delivery.guard import Guard
-from syncbrok.delivery.pool import IDLE_MAX_S
-from syncbrok.delivery.route import DIALS_MAX
-from syncbrok.delivery.webhook import Webhook, WebhookStatistics
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.connection_pool import IDLE_MAX_S
+from syncbrok.delivery.webhook.subscriber_route import DIALS_MAX
+from syncbrok.delivery.webhook.webhook import Webhook, WebhookStatistics
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format, Subscriber
 from tests.support.endpoint import (
@@ -32,7 +32,7 @@ A, B = 1, 2
 
 @pytest.fixture
 async def webhook() -> AsyncIterator[Webhook]:
-    handler = Webhook(Guard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
+    handler = Webhook(AddressGuard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
     yield handler
     await handler.close()
 
@@ -183,7 +183,7 @@ async def test_formats_are_not_mixed(webhook: Webhook, endpoint: Endpoint) -> No
 async def test_each_has_its_own_headers_and_signature(endpoint: Endpoint) -> None:
     """What is sent to one is not sent to the other, though the connection is the same; none where there is no key."""
     keys = {1: (b"one" * 8,), 2: (b"two" * 8,), 3: ()}
-    webhook = Webhook(Guard(loopback_allowed=True), keys.__getitem__, clock_us=lambda: TIME_US)
+    webhook = Webhook(AddressGuard(loopback_allowed=True), keys.__getitem__, clock_us=lambda: TIME_US)
     for _ in range(2):
         for number in keys:
             url = f"{endpoint.url}{number}"

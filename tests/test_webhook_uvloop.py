@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from syncbrok.delivery.guard import Guard
-from syncbrok.delivery.webhook import Webhook
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.webhook import Webhook
 from tests import test_webhook, test_webhook_connections, test_webhook_origin
 from tests.support.endpoint import TIME_US, Endpoint
 
@@ -34,7 +34,7 @@ def test_on_uvloop(scenario: Scenario, request: pytest.FixtureRequest) -> None:
     path = request.getfixturevalue("certificate") if "certificate" in wanted else None
 
     async def run() -> None:
-        webhook = Webhook(Guard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
+        webhook = Webhook(AddressGuard(loopback_allowed=True), lambda _: (), clock_us=lambda: TIME_US)
         async with Endpoint() as endpoint:
             given = {"webhook": webhook, "endpoint": endpoint, "certificate": path}
             await scenario(**{name: given[name] for name in wanted})

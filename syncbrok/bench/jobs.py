@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from syncbrok.bench.processes import Broker, Sink, load
+from syncbrok.bench.processes import Broker, SinkProcess, load
 
 CONTENT: Final = "x" * 200
 CONNECTIONS: Final = 64
@@ -44,7 +44,7 @@ QUICK: Final = Scale(1.0, 5_000, 200)
 
 def publish(directory: Path, scale: Scale) -> list[Figure]:
     """One POST a message, 64 connections, each answered when fsynced; nobody subscribed."""
-    with Sink(directory / "bare.log") as bare:
+    with SinkProcess(directory / "bare.log") as bare:
         ceiling = load(port=bare.port, path="/", connections=CONNECTIONS, seconds=scale.seconds, body=CONTENT)
     with Broker(directory) as broker:
         broker.ask("POST", "/v1/queues", {"name": "bench"})
@@ -57,7 +57,7 @@ def publish(directory: Path, scale: Scale) -> list[Figure]:
 def batch(directory: Path, scale: Scale) -> list[Figure]:
     """NDJSON batches of 500."""
     lines = (orjson.dumps({"content": CONTENT}).decode() + "\n") * BATCH_LINES
-    with Sink(directory / "bare.log") as bare:
+    with SinkProcess(directory / "bare.log") as bare:
         ceiling = load(port=bare.port, path="/", connections=4, seconds=scale.seconds, body=lines)
     with Broker(directory) as broker:
         broker.ask("POST", "/v1/queues", {"name": "bench"})
@@ -83,9 +83,9 @@ def batch(directory: Path, scale: Scale) -> list[Figure]:
 
 def deliver(directory: Path, scale: Scale) -> list[Figure]:
     """A backlog that waits for a paused subscriber, from the moment it is resumed until all of it is durable."""
-    with Sink() as sink:
+    with SinkProcess() as sink:
         ceiling = load(port=sink.port, path="/", connections=CONNECTIONS, seconds=scale.seconds, body=CONTENT)
-    with Sink() as sink, Broker(directory) as broker:
+    with SinkProcess() as sink, Broker(directory) as broker:
         _paused(broker, sink)
         _fill(broker, [orjson.dumps({"content": CONTENT})] * scale.backlog)
         seconds = _resumed(broker)
@@ -98,7 +98,7 @@ def hops(directory: Path, scale: Scale) -> list[Figure]:
     ceiling = _hop_ceiling(directory, scale)
     first = [orjson.dumps({"content": CONTENT})]
     rest = [orjson.dumps({"content": CONTENT, "parents": [f"#{line}"]}) for line in range(1, scale.chain)]
-    with Sink() as sink, Broker(directory) as broker:
+    with SinkProcess() as sink, Broker(directory) as broker:
         _paused(broker, sink)
         _fill(broker, first + rest, lines_max=scale.chain)
         seconds = _resumed(broker)
@@ -110,10 +110,10 @@ def latency(directory: Path, scale: Scale) -> list[Figure]:
     """1,000 messages a second, from the publisher's send to the first byte at the subscriber: the accepting fsync is in
     it, so this is more than from acceptance."""
     paced: dict[str, Any] = {"connections": 16, "seconds": scale.seconds, "per_second": 1_000, "body": CONTENT}
-    with Sink() as sink:
+    with SinkProcess() as sink:
         load(port=sink.port, path="/", **paced)
         least = sink.report()
-    with Sink() as sink, Broker(directory) as broker:
+    with SinkProcess() as sink, Broker(directory) as broker:
         _subscribed(broker, sink)
         load(port=broker.port, path="/v1/queues/bench/messages", **paced)
         broker.wait_until_empty("bench")
@@ -140,12 +140,12 @@ def run(job: str, scale: Scale, storage: Path | None = None) -> list[Figure]:
         return JOBS[job](Path(directory), scale)
 
 
-def _subscribed(broker: Broker, sink: Sink) -> None:
+def _subscribed(broker: Broker, sink: SinkProcess) -> None:
     broker.ask("POST", "/v1/queues", {"name": "bench"})
     broker.ask("POST", "/v1/queues/bench/subscribers", {"name": "sink", "endpoint": sink.url})
 
 
-def _paused(broker: Broker, sink: Sink) -> None:
+def _paused(broker: Broker, sink: SinkProcess) -> None:
     _subscribed(broker, sink)
     broker.ask("PATCH", "/v1/queues/bench/subscribers/sink", {"paused": True})
 
@@ -165,7 +165,7 @@ def _fill(broker: Broker, lines: list[bytes], lines_max: int = 5_000) -> None:
 
 def _hop_ceiling(directory: Path, scale: Scale) -> float:
     """POST and fsync, one after the other, as often as the chain has hops."""
-    with Sink() as sink:
+    with SinkProcess() as sink:
         posts = load(port=sink.port, path="/", connections=1, requests=scale.chain, body=CONTENT)
     file = os.open(directory / "hops.log", os.O_WRONLY | os.O_CREAT | os.O_DSYNC, 0o600)
     try:

@@ -16,7 +16,7 @@ from syncbrok.model.errors import BrokerFault
 _READY_WITHIN_S = 60.0
 
 
-class Sink:
+class SinkProcess:
     """A subscriber in a process of its own; with ``log`` the bare durable server."""
 
     def __init__(self, log: Path | None = None) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from syncbrok.cli.client import Client, segment, speaks_to_broker
+from syncbrok.cli.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES, CommandFailed
-from syncbrok.cli.plan import Running, Step, plan
+from syncbrok.cli.plan import PlanStep, Running, plan
 from syncbrok.cli.show import as_json, print_json, printable
 from syncbrok.frontends.from_yaml import read_queues_file
 
@@ -37,7 +37,7 @@ Examples:
 @click.option("--prune", is_flag=True, help="Delete queues and subscribers that are not in FILE.")
 @as_json
 @speaks_to_broker
-def command(client: Client, file: Path, dry_run: bool, prune: bool, json_wanted: bool) -> None:
+def command(client: BrokerConnection, file: Path, dry_run: bool, prune: bool, json_wanted: bool) -> None:
     """See ``help``."""
     steps = plan(read_queues_file(file, os.environ), _running(client), prune=prune)
     if json_wanted:
@@ -61,14 +61,14 @@ def command(client: Client, file: Path, dry_run: bool, prune: bool, json_wanted:
         raise CommandFailed("not all of it could be done", failed.exit_code)
 
 
-def _say_where_it_stays(step: Step, subscriber: dict[str, Any]) -> None:
+def _say_where_it_stays(step: PlanStep, subscriber: dict[str, Any]) -> None:
     """The broker leaves ``paused`` alone where the file said the same before: an operator has changed it since."""
     if subscriber["paused"] != step.changes["paused"][1]:
         how = "paused" if subscriber["paused"] else "not paused"
         click.echo(f"{step.entry}: stays {how}, as it was set since the file was last applied", err=True)
 
 
-def _running(client: Client) -> dict[str, Running]:
+def _running(client: BrokerConnection) -> dict[str, Running]:
     running = {}
     for queue in client.pages("/v1/queues", "queues"):
         subscribers = client.pages(f"/v1/queues/{segment(queue['name'])}/subscribers", "subscribers")
@@ -76,7 +76,7 @@ def _running(client: Client) -> dict[str, Running]:
     return running
 
 
-def _print(steps: Sequence[Step]) -> None:
+def _print(steps: Sequence[PlanStep]) -> None:
     for step in steps:
         sign, colour = _SIGNS[step.what]
         click.echo(click.style(f"{sign} {step.entry}", fg=colour))

@@ -30,10 +30,10 @@ from syncbrok.cli.reload import Reload, http_tokens
 from syncbrok.cli.waiting_room import WaitingRoom
 from syncbrok.config import Config
 from syncbrok.delivery.consumers import Consumers
-from syncbrok.delivery.guard import Guard
-from syncbrok.delivery.own_sockets import OwnSockets
-from syncbrok.delivery.resolver import DnsResolver, SystemResolver
-from syncbrok.delivery.webhook import Webhook
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.own_sockets import OwnSockets
+from syncbrok.delivery.webhook.resolver import DnsResolver, SystemResolver
+from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.frontends.bounds import Addresses, Bounds
 from syncbrok.frontends.framed import Framed
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
@@ -110,7 +110,7 @@ async def serve(
     heap.collect_seldom()  # after recovery, which has built what stays
     frontends: list[Frontend] = []
     _deliver_to_webhooks(space, config, frontends)
-    consumers = Consumers(space.offer, space.awaited, space.budgets.leases, space.courier.written)
+    consumers = Consumers(space.offer, space.awaited, space.budgets.leases, space.dispatcher.written)
     space.handle(CONSUMER_SCHEME, consumers)
     leases = Leases(space.channels.subscribers, consumers, space.consumed_by)
     guests = Passing(space.channels.subscribers, space.view, space.consumed_by, streams.NAME)
@@ -155,7 +155,7 @@ async def serve(
 def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Frontend]) -> None:
     """But not to the frontends of this process, which are all there once it serves."""
     own = OwnSockets(lambda: {port for frontend in frontends for port in frontend.ports})
-    guard = Guard(config.guard.allow, config.loopback_only, own)
+    guard = AddressGuard(config.guard.allow, config.loopback_only, own)
     resolver = SystemResolver() if config.resolver.system else DnsResolver(config.resolver.servers)
     webhook = Webhook(guard, space.signing_keys, resolver=resolver, descriptors=space.budgets.descriptors)
     space.handle("http", webhook)

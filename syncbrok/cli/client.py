@@ -31,7 +31,7 @@ _MENDS: Final = {
 """by the slug of the problem: what to do, for whoever sits at a command line; else what the broker says"""
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """Header names are in lower case."""
 
     status: int
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
             raise CommandFailed(what, mend=f"it began with {self.body[:60]!r}") from None
 
 
-class Client:
+class BrokerConnection:
     """Speaks to the broker at ``url``. One connection, opened at the first request."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -81,7 +81,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, object] | None = None,
         wait_s: float = 0.0,
-    ) -> Answer:
+    ) -> Response:
         """The answer, where it is one of 2xx. ``wait_s`` is how long the broker may think about it."""
         sent = dict(headers or {})
         if isinstance(body, Mapping):
@@ -121,7 +121,7 @@ class Client:
             self._connection.request("GET", f"{self._base}{path}?{_encoded(query)}", headers=headers)
             response = self._connection.getresponse()
             if response.status != 200:
-                raise refusal(Answer(response.status, {}, response.read()))
+                raise refusal(Response(response.status, {}, response.read()))
             while line := response.readline():
                 yield line.rstrip(b"\r\n")
         except (OSError, http.client.HTTPException) as error:
@@ -130,7 +130,7 @@ class Client:
 
     def _exchange(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], wait_s: float
-    ) -> Answer:
+    ) -> Response:
         try:
             if self._connection.sock is not None:
                 self._connection.sock.settimeout(_TIMEOUT_S + wait_s)
@@ -141,7 +141,7 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise self._unreachable(error) from error
-        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
+        return Response(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
 
     def _unreachable(self, error: Exception) -> CommandFailed:
         if isinstance(error, ssl.SSLError):
@@ -156,7 +156,7 @@ class Client:
         return CommandFailed(why, UNREACHABLE, "start one (syncbrok serve), or say where it is: --url or SYNCBROK_URL")
 
 
-def refusal(answer: Answer) -> CommandFailed:
+def refusal(answer: Response) -> CommandFailed:
     """The end of a command whose request was answered with a problem."""
     try:
         problem = json.loads(answer.body)
@@ -206,7 +206,7 @@ def _encoded(query: Mapping[str, object]) -> str:
 
 
 def speaks_to_broker(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command ``--url`` and ``--token``, and a ``Client`` as its first argument."""
+    """Gives a command ``--url`` and ``--token``, and a ``BrokerConnection`` as its first argument."""
 
     @click.option("--url", envvar="SYNCBROK_URL", default="http://127.0.0.1:10000", metavar="URL",
                   help="The broker; SYNCBROK_URL. Default: http://127.0.0.1:10000.")  # fmt: skip
@@ -214,7 +214,7 @@ def speaks_to_broker(command: Callable[..., None]) -> Callable[..., None]:
                   help="Where the broker asks for one; better in SYNCBROK_TOKEN: flags are seen in ps.")  # fmt: skip
     @functools.wraps(command)
     def called(*arguments: Any, url: str, token: str | None, **named: Any) -> None:
-        with closing(Client(url, token)) as client:
+        with closing(BrokerConnection(url, token)) as client:
             command(client, *arguments, **named)
 
     return called

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from syncbrok.cli.client import Client, segment, speaks_to_broker
+from syncbrok.cli.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.show import as_json, print_content, print_json_line
 
@@ -36,7 +36,7 @@ _TOGETHER = 100
 @click.option("--lease", default="30s", metavar="DURATION", help="For how long each is lent. Default: 30s.")
 @as_json
 @speaks_to_broker
-def command(client: Client, queue: str, count: int | None, json_wanted: bool, **given: Any) -> None:
+def command(client: BrokerConnection, queue: str, count: int | None, json_wanted: bool, **given: Any) -> None:
     """See ``_HELP``."""
     path = f"/v1/queues/{segment(queue)}/pull"
     asked = {"group": given["group"], "lease": given["lease"], "wait": given["wait"] or _LONG_POLL}
@@ -56,7 +56,7 @@ def command(client: Client, queue: str, count: int | None, json_wanted: bool, **
                 return
 
 
-def _acknowledge(client: Client, lease: str, sequence: int) -> None:
+def _acknowledge(client: BrokerConnection, lease: str, sequence: int) -> None:
     if client.ask("POST", "/v1/leases:ack", {"leases": [lease]}).json()["over"]:
         click.echo(f"message {sequence} was printed after its lease was over, and comes again; give a longer --lease",
                    err=True)  # fmt: skip

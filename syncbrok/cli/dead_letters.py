@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from syncbrok.cli.client import Client, segment, speaks_to_broker
+from syncbrok.cli.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES, NOT_FOUND, CommandFailed
 from syncbrok.cli.messages import descendants_flag, print_message, print_plan
 from syncbrok.cli.show import as_json, limited, moment, print_json, print_json_list, print_table
@@ -35,7 +35,7 @@ def command() -> None:
 @limited
 @as_json
 @speaks_to_broker
-def list_(client: Client, queue: str | None, limit: int, json_wanted: bool) -> None:
+def list_(client: BrokerConnection, queue: str | None, limit: int, json_wanted: bool) -> None:
     """Dead letters of QUEUE, or of all queues: one for each message and subscriber.
 
     \b
@@ -61,7 +61,7 @@ def list_(client: Client, queue: str | None, limit: int, json_wanted: bool) -> N
     )
 
 
-def _all(client: Client, queue: str | None, limit: int) -> Iterator[dict[str, Any]]:
+def _all(client: BrokerConnection, queue: str | None, limit: int) -> Iterator[dict[str, Any]]:
     names = [queue] if queue else [
         one["name"] for one in client.pages("/v1/queues", "queues") if one["statistics"]["dead_letters"]
     ]  # fmt: skip
@@ -78,7 +78,7 @@ def _all(client: Client, queue: str | None, limit: int) -> Iterator[dict[str, An
 @click.argument("id_", metavar="ID")
 @as_json
 @speaks_to_broker
-def show(client: Client, id_: str, json_wanted: bool) -> None:
+def show(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
     """The message behind a dead letter, with the deliveries that died and every attempt of them.
 
     \b
@@ -104,7 +104,7 @@ def show(client: Client, id_: str, json_wanted: bool) -> None:
 @as_json
 @speaks_to_broker
 def replay(
-    client: Client, queue: str, subscriber: str | None, descendants: bool, dry_run: bool, json_wanted: bool
+    client: BrokerConnection, queue: str, subscriber: str | None, descendants: bool, dry_run: bool, json_wanted: bool
 ) -> None:
     """Deliver the dead letters of QUEUE again, in causal order, with what failed only because they did.
 

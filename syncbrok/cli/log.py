@@ -18,7 +18,7 @@ from syncbrok.config import load_config
 from syncbrok.log import verify as checks
 from syncbrok.log.order import OrderChecker
 from syncbrok.log.salvage import salvage as salvaged
-from syncbrok.log.scan import Damage, scan
+from syncbrok.log.scan import UnreadableBytes, scan
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, read_sealed, segment_bases, segment_path
 from syncbrok.model.errors import ClientFault
 from syncbrok.model.facts import Fact, Published
@@ -137,7 +137,7 @@ def cat(storage: Path, id_: MessageId | None, json_wanted: bool, **wanted: Any) 
     message = None if id_ is None else sequence_of(id_)
     names, left, damages, heard_of = FactNames(), wanted["limit"] or -1, 0, message is None
     for met in _records(storage, content=wanted["content"]):
-        if isinstance(met, Damage):
+        if isinstance(met, UnreadableBytes):
             damages += 1
             continue
         shown = names.shown(met if message is None else narrowed(met, message))
@@ -203,7 +203,7 @@ def salvage(storage: Path, out: Path, json_wanted: bool) -> None:
     click.echo(f"{report.records} records in {report.segments} segments saved in {out}; {report.lost_records} lost")
 
 
-def _records(storage: Path, *, content: bool) -> Iterator[Fact | Damage]:
+def _records(storage: Path, *, content: bool) -> Iterator[Fact | UnreadableBytes]:
     bases = segment_bases(storage)
     for base, following in zip(bases, [*bases[1:], SEQUENCE_MAX], strict=True):
         try:
@@ -212,7 +212,7 @@ def _records(storage: Path, *, content: bool) -> Iterator[Fact | Damage]:
         except FileNotFoundError:
             continue  # retention took it meanwhile
         for met in scan(view, SEGMENT_HEADER_BYTES, last=base - 1, below=following, content=content):
-            yield met if isinstance(met, Damage) else met.record.fact
+            yield met if isinstance(met, UnreadableBytes) else met.record.fact
 
 
 def _line(shown: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from syncbrok.cli.client import Client, segment, speaks_to_broker
+from syncbrok.cli.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
 
@@ -42,7 +42,9 @@ def command() -> None:
 @limited
 @as_json
 @speaks_to_broker
-def list_(client: Client, queue: str, state: str | None, after: int | None, limit: int, json_wanted: bool) -> None:
+def list_(
+    client: BrokerConnection, queue: str, state: str | None, after: int | None, limit: int, json_wanted: bool
+) -> None:
     """Messages of QUEUE in the order they were accepted.
 
     \b
@@ -60,7 +62,7 @@ def list_(client: Client, queue: str, state: str | None, after: int | None, limi
 @limited
 @as_json
 @speaks_to_broker
-def find(client: Client, key: str | None, idempotency_key: str | None, limit: int, json_wanted: bool) -> None:
+def find(client: BrokerConnection, key: str | None, idempotency_key: str | None, limit: int, json_wanted: bool) -> None:
     """Find messages by key, newest first.
 
     \b
@@ -77,7 +79,7 @@ def find(client: Client, key: str | None, idempotency_key: str | None, limit: in
 @click.argument("id_", metavar="ID")
 @as_json
 @speaks_to_broker
-def show(client: Client, id_: str, json_wanted: bool) -> None:
+def show(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
     """One message: its state, in words what it waits for, every attempt with its answer.
 
     \b
@@ -94,7 +96,7 @@ def show(client: Client, id_: str, json_wanted: bool) -> None:
 @command.command()
 @click.argument("id_", metavar="ID")
 @speaks_to_broker
-def content(client: Client, id_: str) -> None:
+def content(client: BrokerConnection, id_: str) -> None:
     """The content, byte for byte, on standard output.
 
     \b
@@ -111,7 +113,7 @@ def content(client: Client, id_: str) -> None:
 @click.option("--depth", type=click.IntRange(1), default=16, metavar="N", help="How many edges away; 16 by default.")
 @as_json
 @speaks_to_broker
-def tree(client: Client, id_: str, up: bool, depth: int, json_wanted: bool) -> None:
+def tree(client: BrokerConnection, id_: str, up: bool, depth: int, json_wanted: bool) -> None:
     """The messages below one (its children and theirs), or above it.
 
     \b
@@ -136,7 +138,7 @@ def tree(client: Client, id_: str, up: bool, depth: int, json_wanted: bool) -> N
 @click.argument("id_", metavar="ID")
 @as_json
 @speaks_to_broker
-def cancel(client: Client, id_: str, json_wanted: bool) -> None:
+def cancel(client: BrokerConnection, id_: str, json_wanted: bool) -> None:
     """End what has not been delivered of a message as dropped.
 
     \b
@@ -158,7 +160,7 @@ def cancel(client: Client, id_: str, json_wanted: bool) -> None:
 @as_json
 @speaks_to_broker
 def replay(
-    client: Client, id_: str, subscriber: str | None, descendants: bool, dry_run: bool, json_wanted: bool
+    client: BrokerConnection, id_: str, subscriber: str | None, descendants: bool, dry_run: bool, json_wanted: bool
 ) -> None:
     """Deliver a message again, and what failed because it did, in causal order.
 
@@ -177,7 +179,7 @@ def replay(
 @click.option("--subscriber", metavar="ID", help="Only at this one.")
 @as_json
 @speaks_to_broker
-def retry(client: Client, id_: str, subscriber: str | None, json_wanted: bool) -> None:
+def retry(client: BrokerConnection, id_: str, subscriber: str | None, json_wanted: bool) -> None:
     """Try a message again now where it waits for another attempt. Spends an attempt.
 
     \b

@@ -13,7 +13,7 @@ from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import parse_duration_s, parse_time_us
 from syncbrok.pipeline.audit import job
 from syncbrok.pipeline.audit.checksums import Checked, checked
-from syncbrok.pipeline.audit.rules import NO_REASONS, REASONS, RULES, VIOLATION, Violation, sentence
+from syncbrok.pipeline.audit.rules import NO_REASONS, REASONS, RULES, VIOLATION, AuditFinding, sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -143,7 +143,7 @@ def _write(found: "DataFrame", out: str | None, name: str) -> None:
 
 def _show(told: dict[str, Any]) -> None:
     for one in told["shown"]:
-        click.echo(printable(sentence(Violation(**one))))
+        click.echo(printable(sentence(AuditFinding(**one))))
     more = told["violations"] - len(told["shown"])
     if more > 0:
         click.echo(f"... and {more} more")

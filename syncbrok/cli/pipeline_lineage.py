@@ -84,7 +84,7 @@ def command(
     print_fields([*told, ("tables", out), ("picture", drawn)])
 
 
-def _drawn(found: job.Lineage, root: int, out: str) -> str:
+def _drawn(found: job.LineageTables, root: int, out: str) -> str:
     svg = picture(found.nodes, found.trees, found.critical_paths, root)
     if "://" in out:
         # A picture is for a person, who is here; the tables are where they were asked for.

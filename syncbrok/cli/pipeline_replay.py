@@ -14,7 +14,7 @@ from syncbrok.pipeline.replay import job
 from syncbrok.pipeline.replay.parents import unknown_to
 from syncbrok.pipeline.replay.writer import HEADER, Order
 from syncbrok.pipeline.schema import KINDS
-from syncbrok.pipeline.sink.publisher import Publisher, Target
+from syncbrok.pipeline.sink.publisher import Publisher, PublishTarget
 
 _ROWS: Final = 10
 _OUTSIDE_ASKED_MAX: Final = 1_000_000
@@ -62,7 +62,7 @@ Examples:
 def command(options: SessionOptions, sql: str, archive: str | None, yes: bool, **given: Any) -> None:
     """See ``help``."""
     name = given["name"] or job.default_name(sql, given["queue"])
-    target = Target(given["url"], given["token"])
+    target = PublishTarget(given["url"], given["token"])
     with job_session(options, "replay") as running:
         running.step("choosing")
         whole = looked_at(running, options, archive)
@@ -86,7 +86,7 @@ def command(options: SessionOptions, sql: str, archive: str | None, yes: bool, *
             chosen.unpersist()
 
 
-def _planned(running: Job, plan: job.Plan, chosen: Any) -> dict[str, bool]:
+def _planned(running: Job, plan: job.ReplayJobPlan, chosen: Any) -> dict[str, bool]:
     """Says what would be done; the parents outside, and whether they are in what was read."""
     running.step("planning")
     queues, levels = plan.queues.collect(), plan.levels.collect()
@@ -110,7 +110,7 @@ def _planned(running: Job, plan: job.Plan, chosen: Any) -> dict[str, bool]:
     return outside
 
 
-def _missing(target: Target, outside: dict[str, bool], *, must: bool) -> frozenset[str] | None:
+def _missing(target: PublishTarget, outside: dict[str, bool], *, must: bool) -> frozenset[str] | None:
     """The parents outside that the broker does not know; None where it does not answer and need not."""
     if not outside:
         return frozenset()

@@ -63,7 +63,7 @@ def command(options: SessionOptions, archive: str | None, since: datetime | None
     _show(written)
 
 
-def _show(written: job.Written) -> None:
+def _show(written: job.ReportWritten) -> None:
     totals = written.page.totals
     blamed = next((row for row in written.page.blame if row["subscriber"] is not None), None)
     slowest = next(iter(written.page.endpoints), None)

@@ -17,7 +17,7 @@ _NOT_COMPARED = ("start", "secret")
 _DURATIONS = ("retry", "timeout", "idempotency_window")
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """``what`` is ``create``, ``change``, ``delete`` or ``secret`` (sent, changed only where it differs). ``entry`` is
     ``queue`` or ``queue/subscriber``; ``changes`` maps settings to (now, then)."""
 
@@ -36,9 +36,9 @@ class Running(NamedTuple):
     subscribers: Sequence[Mapping[str, Any]]
 
 
-def plan(file: QueuesFile, running: Mapping[str, Running], *, prune: bool) -> list[Step]:
+def plan(file: QueuesFile, running: Mapping[str, Running], *, prune: bool) -> list[PlanStep]:
     """Steps in the order to be taken. Only with ``prune`` anything is deleted (RULES 18)."""
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     for entry in file.queues:
         there = running.get(entry.name)
         steps += _queue(entry, None if there is None else there.queue)
@@ -48,25 +48,27 @@ def plan(file: QueuesFile, running: Mapping[str, Running], *, prune: bool) -> li
     return [*steps, *_pruned(file, running)] if prune else steps
 
 
-def _queue(entry: QueueEntry, there: Mapping[str, Any] | None) -> Iterator[Step]:
+def _queue(entry: QueueEntry, there: Mapping[str, Any] | None) -> Iterator[PlanStep]:
     wanted = render_queue(entry.settings)
     if there is None:
         body = {"name": entry.name, **entry.given}
-        yield Step("create", entry.name, "POST", (), body, {name: (None, value) for name, value in entry.given.items()})
+        yield PlanStep(
+            "create", entry.name, "POST", (), body, {name: (None, value) for name, value in entry.given.items()}
+        )
         return
     changes = _changes(wanted, there)
     if changes:
         body = {name: then for name, (_, then) in changes.items()}
-        yield Step("change", entry.name, "PATCH", (entry.name,), body, changes)
+        yield PlanStep("change", entry.name, "PATCH", (entry.name,), body, changes)
 
 
-def _subscriber(queue: str, entry: SubscriberEntry, there: Mapping[str, Any] | None) -> Iterator[Step]:
+def _subscriber(queue: str, entry: SubscriberEntry, there: Mapping[str, Any] | None) -> Iterator[PlanStep]:
     name, path = f"{queue}/{entry.id}", (queue, "subscribers")
     secret = {} if entry.secret is None else {"secret": entry.secret}
     from_file = {"from_file": True} if secret or "paused" in entry.given else {}
     if there is None:
         changes = {given: (None, value) for given, value in entry.given.items()}
-        yield Step("create", name, "POST", path, {**entry.given, **secret, **from_file}, changes)
+        yield PlanStep("create", name, "POST", path, {**entry.given, **secret, **from_file}, changes)
         return
     wanted = {given: value for given, value in render_subscriber(entry.settings).items() if given not in _NOT_COMPARED}
     if "paused" not in entry.given:
@@ -78,9 +80,9 @@ def _subscriber(queue: str, entry: SubscriberEntry, there: Mapping[str, Any] | N
     if changes or (secret and not there["secret"]):
         if secret and not there["secret"]:
             changes["secret"] = (None, "set")
-        yield Step("change", name, "PATCH", (*path, entry.id), body, changes)
+        yield PlanStep("change", name, "PATCH", (*path, entry.id), body, changes)
     elif secret:
-        yield Step("secret", name, "PATCH", (*path, entry.id), body, {})
+        yield PlanStep("secret", name, "PATCH", (*path, entry.id), body, {})
 
 
 def _changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -96,15 +98,15 @@ def _differs(name: str, now: Any, then: Any) -> bool:
     return bool(now != then)
 
 
-def _pruned(file: QueuesFile, running: Mapping[str, Running]) -> Iterator[Step]:
+def _pruned(file: QueuesFile, running: Mapping[str, Running]) -> Iterator[PlanStep]:
     """Subscribers of TCP frontends come and go without the file: neither they nor their queues are pruned."""
     for name, there in running.items():
         own = [one for one in there.subscribers if endpoint_scheme(one["endpoint"]) not in ("http", "https")]
         if name not in file.entries:
             if not own:
-                yield Step("delete", name, "DELETE", (name,), None, {})
+                yield PlanStep("delete", name, "DELETE", (name,), None, {})
             continue
         for one in there.subscribers:
             entry = f"{name}/{one['id']}"
             if entry not in file.entries and one not in own:
-                yield Step("delete", entry, "DELETE", (name, "subscribers", one["id"]), None, {})
+                yield PlanStep("delete", entry, "DELETE", (name, "subscribers", one["id"]), None, {})

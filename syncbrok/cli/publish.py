@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, Final
 
 import click
 
-from syncbrok.cli.client import Answer, Client, segment, speaks_to_broker
+from syncbrok.cli.client import BrokerConnection, Response, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
 from syncbrok.cli.settings_flags import header_pairs
 from syncbrok.cli.show import as_json, print_json, printable
@@ -56,7 +56,7 @@ _READ_BYTES: Final = 64 * limits.KIB
 @as_json
 @speaks_to_broker
 def command(
-    client: Client, queue: str, file: BinaryIO, ndjson: bool, lines: bool, json_wanted: bool, **given: Any
+    client: BrokerConnection, queue: str, file: BinaryIO, ndjson: bool, lines: bool, json_wanted: bool, **given: Any
 ) -> None:
     """See ``_HELP``."""
     path = f"/v1/queues/{segment(queue)}/messages"
@@ -83,7 +83,9 @@ def command(
         _judge(answer, published, wait_s)
 
 
-def _publish_lines(client: Client, path: str, lines: bytes, given: dict[str, Any], *, json_wanted: bool) -> None:
+def _publish_lines(
+    client: BrokerConnection, path: str, lines: bytes, given: dict[str, Any], *, json_wanted: bool
+) -> None:
     _refuse_flags("--ndjson", given)
     _publish_batch(client, path, lines, json_wanted=json_wanted)
 
@@ -117,7 +119,7 @@ def _content(line: bytes) -> dict[str, str]:
         return {"content_base64": b64encode(line).decode()}
 
 
-def _publish_batch(client: Client, path: str, lines: bytes, *, json_wanted: bool) -> None:
+def _publish_batch(client: BrokerConnection, path: str, lines: bytes, *, json_wanted: bool) -> None:
     answer = client.ask("POST", f"{path}:batch", lines, {"Content-Type": "application/x-ndjson"}).json()
     if json_wanted:
         print_json(answer)
@@ -154,7 +156,7 @@ def _seconds(flag: str, text: str) -> float:
         raise click.UsageError(f"{flag}: {wrong.detail}") from None
 
 
-def _judge(answer: Answer, published: dict[str, Any], wait_s: float) -> None:
+def _judge(answer: Response, published: dict[str, Any], wait_s: float) -> None:
     """Ends the command with 1 unless every subscriber has taken the message."""
     if answer.status == 202:
         raise CommandFailed(

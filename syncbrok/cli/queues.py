@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from syncbrok.cli.client import Client, segment, speaks_to_broker
+from syncbrok.cli.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES
 from syncbrok.cli.settings_flags import body_of, changes_of, queue_flags
 from syncbrok.cli.show import as_json, limited, print_fields, print_json, print_json_list, print_table
@@ -32,7 +32,7 @@ def command() -> None:
 @limited
 @as_json
 @speaks_to_broker
-def list_(client: Client, limit: int, json_wanted: bool) -> None:
+def list_(client: BrokerConnection, limit: int, json_wanted: bool) -> None:
     """All queues, with what waits in them.
 
     \b
@@ -72,7 +72,7 @@ def list_(client: Client, limit: int, json_wanted: bool) -> None:
 @click.argument("queue")
 @as_json
 @speaks_to_broker
-def show(client: Client, queue: str, json_wanted: bool) -> None:
+def show(client: BrokerConnection, queue: str, json_wanted: bool) -> None:
     """Settings and figures of QUEUE.
 
     \b
@@ -87,7 +87,7 @@ def show(client: Client, queue: str, json_wanted: bool) -> None:
 @queue_flags
 @as_json
 @speaks_to_broker
-def create(client: Client, queue: str, json_wanted: bool, **flags: Any) -> None:
+def create(client: BrokerConnection, queue: str, json_wanted: bool, **flags: Any) -> None:
     """Declare QUEUE. Where it exists alike, nothing happens; where it differs, the command is refused (4).
 
     \b
@@ -107,7 +107,7 @@ def create(client: Client, queue: str, json_wanted: bool, **flags: Any) -> None:
 @queue_flags
 @as_json
 @speaks_to_broker
-def change(client: Client, queue: str, json_wanted: bool, **flags: Any) -> None:
+def change(client: BrokerConnection, queue: str, json_wanted: bool, **flags: Any) -> None:
     """Change settings of QUEUE. Scope and parent failure hold for what is published from now on.
 
     \b
@@ -122,7 +122,7 @@ def change(client: Client, queue: str, json_wanted: bool, **flags: Any) -> None:
 @click.option("--force", is_flag=True, help="Drop what waits in it.")
 @as_json
 @speaks_to_broker
-def delete(client: Client, queue: str, force: bool, json_wanted: bool) -> None:
+def delete(client: BrokerConnection, queue: str, force: bool, json_wanted: bool) -> None:
     """Delete QUEUE. Refused (4) while anything waits in it or on it.
 
     \b
@@ -143,7 +143,7 @@ def delete(client: Client, queue: str, force: bool, json_wanted: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_json
 @speaks_to_broker
-def purge(client: Client, queue: str, dry_run: bool, yes: bool, json_wanted: bool) -> None:
+def purge(client: BrokerConnection, queue: str, dry_run: bool, yes: bool, json_wanted: bool) -> None:
     """Drop what waits in QUEUE. Says how many messages that is and asks first.
 
     \b

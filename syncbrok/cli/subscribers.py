@@ -5,7 +5,7 @@ from typing import Any, TextIO
 
 import click
 
-from syncbrok.cli.client import Client, segment, speaks_to_broker
+from syncbrok.cli.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES, FAILED, CommandFailed
 from syncbrok.cli.settings_flags import body_of, changes_of, subscriber_flags
 from syncbrok.cli.show import as_json, limited, moment, print_fields, print_json, print_json_list, print_table
@@ -40,7 +40,7 @@ def command() -> None:
 @limited
 @as_json
 @speaks_to_broker
-def list_(client: Client, queue: str | None, limit: int, json_wanted: bool) -> None:
+def list_(client: BrokerConnection, queue: str | None, limit: int, json_wanted: bool) -> None:
     """Subscribers of QUEUE, or of all queues, and how they do.
 
     \b
@@ -69,7 +69,7 @@ def list_(client: Client, queue: str | None, limit: int, json_wanted: bool) -> N
     )
 
 
-def _all(client: Client, queue: str | None, limit: int) -> Iterator[dict[str, Any]]:
+def _all(client: BrokerConnection, queue: str | None, limit: int) -> Iterator[dict[str, Any]]:
     if queue is not None:
         yield from client.pages(f"/v1/queues/{segment(queue)}/subscribers", "subscribers", limit)
         return
@@ -87,7 +87,7 @@ def _all(client: Client, queue: str | None, limit: int) -> Iterator[dict[str, An
 @click.argument("subscriber")
 @as_json
 @speaks_to_broker
-def show(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
+def show(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
     """Settings and health of SUBSCRIBER of QUEUE.
 
     \b
@@ -106,7 +106,7 @@ def show(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None
 @as_json
 @speaks_to_broker
 def create(
-    client: Client,
+    client: BrokerConnection,
     queue: str,
     endpoint: str,
     start: str | None,
@@ -140,7 +140,7 @@ def create(
 @as_json
 @speaks_to_broker
 def change(
-    client: Client, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool, **flags: Any
+    client: BrokerConnection, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool, **flags: Any
 ) -> None:
     """Change settings of SUBSCRIBER. A new endpoint takes over the backlog at once; "default" for retry,
     timeout or window takes it back to what the queue says.
@@ -160,7 +160,7 @@ def change(
 @click.argument("subscriber")
 @as_json
 @speaks_to_broker
-def pause(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
+def pause(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
     """Stop delivering to SUBSCRIBER; what is published meanwhile waits for it.
 
     \b
@@ -176,7 +176,7 @@ def pause(client: Client, queue: str, subscriber: str, json_wanted: bool) -> Non
 @click.argument("subscriber")
 @as_json
 @speaks_to_broker
-def resume(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
+def resume(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
     """Deliver to SUBSCRIBER again, after a pause or after its endpoint answered 410. What had failed before is tried
     again at once.
 
@@ -193,7 +193,7 @@ def resume(client: Client, queue: str, subscriber: str, json_wanted: bool) -> No
 @click.argument("subscriber")
 @as_json
 @speaks_to_broker
-def retry(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
+def retry(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
     """Try again now whatever waits for another attempt at SUBSCRIBER: its endpoint is mended. Each spends an attempt.
 
     \b
@@ -209,7 +209,7 @@ def retry(client: Client, queue: str, subscriber: str, json_wanted: bool) -> Non
 @click.argument("subscriber")
 @as_json
 @speaks_to_broker
-def delete(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
+def delete(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
     """Delete SUBSCRIBER; what waits for it is dropped.
 
     \b
@@ -225,7 +225,7 @@ def delete(client: Client, queue: str, subscriber: str, json_wanted: bool) -> No
 @click.argument("subscriber")
 @as_json
 @speaks_to_broker
-def test(client: Client, queue: str, subscriber: str, json_wanted: bool) -> None:
+def test(client: BrokerConnection, queue: str, subscriber: str, json_wanted: bool) -> None:
     """Send SUBSCRIBER a message of its own and say how it answers; fails (1) where it does not take it.
 
     \b
@@ -261,7 +261,9 @@ def _why_not(deliveries: list[dict[str, Any]], wait_s: int) -> str:
 @_SECRET
 @as_json
 @speaks_to_broker
-def rotate_secret(client: Client, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool) -> None:
+def rotate_secret(
+    client: BrokerConnection, queue: str, subscriber: str, secret_file: TextIO | None, json_wanted: bool
+) -> None:
     """Sign with a new secret, which is printed this once; the old one goes on signing beside it for 24 hours.
 
     \b

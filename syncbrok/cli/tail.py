@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import click
 
-from syncbrok.cli.client import Client, segment, speaks_to_broker
+from syncbrok.cli.client import BrokerConnection, segment, speaks_to_broker
 from syncbrok.cli.exits import EXIT_CODES, FAILED, UNREACHABLE, CommandFailed
 from syncbrok.cli.show import as_json, print_content, print_json_line
 
@@ -33,7 +33,7 @@ _PAUSE_S = 1.0
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many.")
 @as_json
 @speaks_to_broker
-def command(client: Client, queue: str, start: str, count: int | None, json_wanted: bool) -> None:
+def command(client: BrokerConnection, queue: str, start: str, count: int | None, json_wanted: bool) -> None:
     """See ``_HELP``."""
     left = count or -1
     with suppress(KeyboardInterrupt):  # that is how it is stopped
@@ -44,7 +44,7 @@ def command(client: Client, queue: str, start: str, count: int | None, json_want
                 return
 
 
-def _lines(client: Client, path: str, start: str) -> Iterator[bytes]:
+def _lines(client: BrokerConnection, path: str, start: str) -> Iterator[bytes]:
     """The data of each event, for ever: where the broker goes, from the next one on as soon as it is back. Raises
     ``CommandFailed`` where it cannot be reached at first, or refuses."""
     reached = told = False

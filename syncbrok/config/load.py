@@ -38,7 +38,7 @@ from syncbrok.config.values import (
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting
 from syncbrok.model.settings import suggest
-from syncbrok.yaml_file import Entry, read_yaml, read_yaml_file
+from syncbrok.yaml_file import YamlEntry, read_yaml, read_yaml_file
 
 
 class _Key(NamedTuple):
@@ -126,7 +126,7 @@ def load_config(
     return _built(given, turned_on)
 
 
-def _from_file(top: Entry, turned_on: set[str]) -> dict[str, Any]:
+def _from_file(top: YamlEntry, turned_on: set[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     keys = {key.path: key for key in _KEYS}
     for name, section in top.mapping(_SECTIONS).items():

@@ -5,7 +5,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Final
 
-from syncbrok.delivery.guard import Allowed
+from syncbrok.delivery.webhook.address_guard import Allowed
 from syncbrok.log.options import Archive
 from syncbrok.model import limits
 

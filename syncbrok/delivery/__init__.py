@@ -1,1 +1,1 @@
-"""Who gets what, when. The pure core decides; the courier and the handlers carry it out."""
+"""Who gets what, when. The pure core decides; the dispatcher and the handlers carry it out."""

@@ -6,8 +6,8 @@ where it is. A member acknowledges, refuses, or lets the time run out; when it l
 it was never told of is given back.
 
 A member that tells its peer of one message at a time may have the next ones in its hand before the peer is ready for
-them: then a turn of the courier hands out many, and between two messages lies nothing but the peer's answer. What is in
-hand is no attempt yet. ``begin`` makes it one, and what has not begun in a moment is given back.
+them: then a turn of the dispatcher hands out many, and between two messages lies nothing but the peer's answer. What is
+in hand is no attempt yet. ``begin`` makes it one, and what has not begun in a moment is given back.
 """
 
 import asyncio

@@ -17,8 +17,8 @@ from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFaul
 from syncbrok.frontends.over_tcp.desk import Desk, Desks
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
-from syncbrok.frontends.over_tcp.listener import Listener, OnOnePort
-from syncbrok.frontends.over_tcp.pieces import Pieces, text_of
+from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
+from syncbrok.frontends.over_tcp.pieces import FrameReader, text_of
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
 from syncbrok.model.message import Message
@@ -38,7 +38,7 @@ _RUN_MAX: Final = 1_000
 # -- the codec --------------------------------------------------------------------------------------------------------
 
 
-class Publish(NamedTuple):
+class FramedPublish(NamedTuple):
     """Messages of one topic and without a key that came one after the other, or a single one with its key."""
 
     topic: str
@@ -54,10 +54,10 @@ class Goodbye(NamedTuple):
     words: str
 
 
-Command = Publish | Consume | Goodbye | PeerFault
+Command = FramedPublish | Consume | Goodbye | PeerFault
 
 
-class Codec(Pieces):
+class FramedCodec(FrameReader):
     """Frames from bytes in any split. At most one frame of ``content_bytes_max`` is kept."""
 
     def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
@@ -65,7 +65,7 @@ class Codec(Pieces):
         self._content_bytes_max = content_bytes_max
 
     def take(self, data: bytes, at: int, commands: list[Command]) -> int:
-        """See ``Pieces``."""
+        """See ``FrameReader``."""
         if len(data) - at < _HEAD.size:
             return 0
         length: int
@@ -102,10 +102,16 @@ def _addressed(kind: int, data: bytes, at: int, end: int, commands: list[Command
         return
     key = text_of(data[key_at + 1 : data_at], "the key")
     last = commands[-1] if commands else None
-    if not key and type(last) is Publish and last.topic == topic and not last.key and len(last.contents) < _RUN_MAX:
+    if (
+        not key
+        and type(last) is FramedPublish
+        and last.topic == topic
+        and not last.key
+        and len(last.contents) < _RUN_MAX
+    ):
         last.contents.append(data[data_at:end])
     else:
-        commands.append(Publish(topic, key, [data[data_at:end]]))
+        commands.append(FramedPublish(topic, key, [data[data_at:end]]))
 
 
 def encode_message(topic: str, key: str, content: bytes, timestamp_ns: int, kind: int = CONSUME) -> bytes:
@@ -132,7 +138,7 @@ class Framed(OnOnePort):
     def __init__(self, doors: Doors, host: str, port: int) -> None:
         desks = Desks(doors.queues, doors.consumers, named("consumer:framed", "framed"))
         publisher = partial(Unanswered, doors.queues, doors.channels.messages)
-        self.listener = Listener(host, port, lambda owner: _Peer(owner, desks, publisher), doors.bounds)
+        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, desks, publisher), doors.bounds)
 
     async def start(self) -> None:
         await self.listener.start()
@@ -142,13 +148,13 @@ class Framed(OnOnePort):
 
 
 class _Peer(Conversation):
-    def __init__(self, owner: Listener, desks: Desks, publisher: "partial[Unanswered]") -> None:
-        super().__init__(owner, Codec())
+    def __init__(self, owner: TcpListener, desks: Desks, publisher: "partial[Unanswered]") -> None:
+        super().__init__(owner, FramedCodec())
         self._desks = desks
         self._publisher = publisher(self.refused)
 
     def handle(self, command: Any) -> Awaitable[None] | None:
-        if isinstance(command, Publish):
+        if isinstance(command, FramedPublish):
             if command.key:
                 return self._publisher.publish(command.topic, Message(command.contents[0], key=command.key))
             return self._publisher.publish_plain(command.topic, command.contents)

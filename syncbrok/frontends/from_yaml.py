@@ -35,7 +35,7 @@ from syncbrok.model.settings import (
 from syncbrok.model.units import expected, parse_endpoint, parse_secret
 from syncbrok.space.channels import Channels, Declared, DeclareQueue, FromFile, Subscribe
 from syncbrok.space.queue import subscriber_id
-from syncbrok.yaml_file import Entry, read_yaml_file
+from syncbrok.yaml_file import YamlEntry, read_yaml_file
 
 _log = logging.getLogger("syncbrok.yaml")
 _AT_ONCE: Final = 1_000
@@ -105,7 +105,7 @@ def read_queues_file(path: Path, variables: Mapping[str, str]) -> QueuesFile:
     return QueuesFile(tuple(_queue(name, entry) for name, entry in queues.mapping().items()) if queues else ())
 
 
-def _queue(name: str, entry: Entry) -> QueueEntry:
+def _queue(name: str, entry: YamlEntry) -> QueueEntry:
     settings = entry.mapping((*_QUEUE_KEYS, "subscribers"))
     subscribers = settings.pop("subscribers", None)
     fields = _fields(settings, parse_queue_changes)
@@ -120,7 +120,7 @@ def _queue(name: str, entry: Entry) -> QueueEntry:
     )
 
 
-def _subscriber(entry: Entry) -> SubscriberEntry:
+def _subscriber(entry: YamlEntry) -> SubscriberEntry:
     if not entry.is_mapping:
         raise entry.wrong("expected a mapping such as {endpoint: https://billing.example/hooks}")
     settings = entry.mapping(_SUBSCRIBER_KEYS)
@@ -135,7 +135,7 @@ def _subscriber(entry: Entry) -> SubscriberEntry:
     return SubscriberEntry(subscriber_id(made), made, secret, start, given, _said(given, secret), entry.where)
 
 
-def _original(top: Entry) -> QueuesFile:
+def _original(top: YamlEntry) -> QueuesFile:
     entries = top.mapping(("Storage", "Queues"))
     storage = entries.get("Storage")
     if storage is not None and storage.is_mapping:
@@ -148,13 +148,13 @@ def _original(top: Entry) -> QueuesFile:
     return QueuesFile(tuple(queues), None if storage is None else storage.read(_path))
 
 
-def _original_subscriber(entry: Entry) -> SubscriberEntry:
+def _original_subscriber(entry: YamlEntry) -> SubscriberEntry:
     settings = SubscriberSettings(entry.read(parse_endpoint), format=Format.ORIGINAL)
     given = {"endpoint": settings.endpoint, "format": "original"}
     return SubscriberEntry(subscriber_id(settings), settings, None, "now", given, _said(given), entry.where)
 
 
-def _in_any_case(entry: Entry, name: str) -> Entry | None:
+def _in_any_case(entry: YamlEntry, name: str) -> YamlEntry | None:
     for key, value in entry.mapping().items():
         if key.lower() != name:
             raise value.wrong(f"unknown key{suggest(key, (name,))}")
@@ -162,14 +162,14 @@ def _in_any_case(entry: Entry, name: str) -> Entry | None:
     return None
 
 
-def _named(name: str, entry: Entry) -> QueueName:
+def _named(name: str, entry: YamlEntry) -> QueueName:
     try:
         return parse_queue_name(name)
     except ClientFault as wrong:
         raise entry.wrong(wrong.detail) from None
 
 
-def _fields(settings: Mapping[str, Entry], parse: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+def _fields(settings: Mapping[str, YamlEntry], parse: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, entry in settings.items():
         # One at a time, so that the mistake is named in its own line; the key stands in front of it already.
@@ -184,11 +184,11 @@ def _unprefixed(name: str, value: Any, parse: Callable[[dict[str, Any]], dict[st
         raise BadSetting(wrong.detail.removeprefix(f"{name}: "), **wrong.members) from None
 
 
-def _given(rows: Iterable[Setting], settings: Mapping[str, Entry], fields: Mapping[str, Any]) -> dict[str, Any]:
+def _given(rows: Iterable[Setting], settings: Mapping[str, YamlEntry], fields: Mapping[str, Any]) -> dict[str, Any]:
     return {row.name: row.render(fields[row.field]) for row in rows if row.name in settings}
 
 
-def _distinct(entries: Iterator[tuple[SubscriberEntry, Entry]]) -> tuple[SubscriberEntry, ...]:
+def _distinct(entries: Iterator[tuple[SubscriberEntry, YamlEntry]]) -> tuple[SubscriberEntry, ...]:
     found: dict[SubscriberId, SubscriberEntry] = {}
     for subscriber, entry in entries:
         first = found.setdefault(subscriber.id, subscriber)

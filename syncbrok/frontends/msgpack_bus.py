@@ -14,7 +14,7 @@ from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFaul
 from syncbrok.frontends.over_tcp.desk import Desks
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
-from syncbrok.frontends.over_tcp.listener import Listener
+from syncbrok.frontends.over_tcp.listener import TcpListener
 from syncbrok.frontends.over_tcp.pieces import text_of
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
@@ -36,15 +36,15 @@ class ProducerCodec:
 
     @property
     def partial_bytes(self) -> int:
-        """See ``conversation.Codec``."""
+        """See ``conversation.WireFormat``."""
         return len(self._kept)
 
     def drop(self) -> None:
-        """See ``conversation.Codec``."""
+        """See ``conversation.WireFormat``."""
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> Sequence[PeerFault]:
-        """See ``conversation.Codec``."""
+        """See ``conversation.WireFormat``."""
         if len(self._kept) + len(data) > self._bytes_max:
             self._kept.clear()
             return (PeerFault(f"more than {self._bytes_max} bytes"),)
@@ -78,15 +78,15 @@ class ConsumerCodec:
 
     @property
     def partial_bytes(self) -> int:
-        """See ``conversation.Codec``."""
+        """See ``conversation.WireFormat``."""
         return len(self._line)
 
     def drop(self) -> None:
-        """See ``conversation.Codec``."""
+        """See ``conversation.WireFormat``."""
         self._line, self._over = b"", True
 
     def feed(self, data: bytes) -> Sequence[Look | PeerFault]:
-        """See ``conversation.Codec``."""
+        """See ``conversation.WireFormat``."""
         if self._over:
             return ()
         line, feed, _ = (self._line + data).partition(b"\n")
@@ -109,8 +109,8 @@ class MsgpackBus:
 
     def __init__(self, doors: Doors, host: str, producer_port: int, consumer_port: int) -> None:
         desks = Desks(doors.queues, doors.consumers, named("consumer:msgpack_bus", "msgpack_bus"))
-        self.producers = Listener(host, producer_port, lambda owner: _Producer(owner, doors), doors.bounds)
-        self.consumers = Listener(host, consumer_port, lambda owner: _Consumer(owner, desks), doors.bounds)
+        self.producers = TcpListener(host, producer_port, lambda owner: _Producer(owner, doors), doors.bounds)
+        self.consumers = TcpListener(host, consumer_port, lambda owner: _Consumer(owner, desks), doors.bounds)
 
     @property
     def ports(self) -> list[int]:
@@ -131,7 +131,7 @@ class MsgpackBus:
 
 
 class _Producer(Conversation):
-    def __init__(self, owner: Listener, doors: Doors) -> None:
+    def __init__(self, owner: TcpListener, doors: Doors) -> None:
         self._message = ProducerCodec()
         super().__init__(owner, self._message)
         self._publisher = Unanswered(doors.queues, doors.channels.messages, self.refused)
@@ -154,7 +154,7 @@ class _Producer(Conversation):
 
 
 class _Consumer(Conversation):
-    def __init__(self, owner: Listener, desks: Desks) -> None:
+    def __init__(self, owner: TcpListener, desks: Desks) -> None:
         super().__init__(owner, ConsumerCodec())
         self._desks = desks
 

@@ -21,8 +21,8 @@ from syncbrok.frontends.bounds import Turns
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
-from syncbrok.frontends.over_tcp.listener import Listener, OnOnePort
-from syncbrok.frontends.over_tcp.pieces import Pieces
+from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
+from syncbrok.frontends.over_tcp.pieces import FrameReader
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault
@@ -53,7 +53,7 @@ class Assert(NamedTuple):
     stream: str
 
 
-class Published(NamedTuple):
+class StreamMessages(NamedTuple):
     """Messages of one route and stream that came one after the other."""
 
     route: str
@@ -68,10 +68,10 @@ class Wrong(NamedTuple):
     stream: str
 
 
-Command = Assert | Published | Wrong | PeerFault
+Command = Assert | StreamMessages | Wrong | PeerFault
 
 
-class Codec(Pieces):
+class MultiplexedCodec(FrameReader):
     """Messages from bytes in any split. At most one is kept."""
 
     def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
@@ -79,7 +79,7 @@ class Codec(Pieces):
         self._frame_bytes_max = content_bytes_max * 4 // 3 + 4 * limits.KIB
 
     def take(self, data: bytes, at: int, commands: list[Command]) -> int:
-        """See ``Pieces``."""
+        """See ``FrameReader``."""
         if len(data) - at < _LENGTH.size:
             return 0
         (length,) = _LENGTH.unpack_from(data, at)
@@ -130,13 +130,13 @@ def _published(message: dict[str, Any], stream: str, commands: list[Command]) ->
         commands.append(Wrong("the Body is not base64", stream))
         return
     last = commands[-1] if commands else None
-    if type(last) is Published and (last.route, last.stream) == (route, stream) and len(last.contents) < _RUN_MAX:
+    if type(last) is StreamMessages and (last.route, last.stream) == (route, stream) and len(last.contents) < _RUN_MAX:
         last.contents.append(content)
     else:
-        commands.append(Published(route, stream, [content]))
+        commands.append(StreamMessages(route, stream, [content]))
 
 
-class Encoded:
+class EncodedMessage:
     """A message as its streams receive it. What is the same for all of them is made once, and is in memory once."""
 
     __slots__ = ("_begin", "_body")
@@ -171,7 +171,7 @@ class Multiplexed(OnOnePort):
     def __init__(self, doors: Doors, host: str, port: int) -> None:
         self._doors = doors
         self._hubs: dict[QueueName, _Hub] = {}  # bounded by the number of queues
-        self.listener = Listener(host, port, lambda owner: _Peer(owner, self, doors), doors.bounds)
+        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, self, doors), doors.bounds)
 
     async def start(self) -> None:
         await self.listener.start()
@@ -199,7 +199,7 @@ class _Round:
     __slots__ = ("encoded", "left", "messages")
 
     def __init__(self, deliveries: Sequence[Delivery], streams: Iterable[tuple["_Peer", str]]) -> None:
-        self.encoded = [Encoded(one.to.queue, one.message.content) for one in deliveries]
+        self.encoded = [EncodedMessage(one.to.queue, one.message.content) for one in deliveries]
         self.messages = [one.attempt.message for one in deliveries]
         self.left = deque(streams)
 
@@ -300,15 +300,15 @@ class _Hub:
 
 
 class _Peer(Conversation):
-    def __init__(self, owner: Listener, frontend: Multiplexed, doors: Doors) -> None:
-        super().__init__(owner, Codec())
+    def __init__(self, owner: TcpListener, frontend: Multiplexed, doors: Doors) -> None:
+        super().__init__(owner, MultiplexedCodec())
         self._frontend = frontend
         self._publisher = Unanswered(doors.queues, doors.channels.messages, self.refused)
         self._streams: set[tuple[_Hub, str]] = set()
         self._waiting: set[_Hub] = set()
 
     def handle(self, command: Any) -> Awaitable[None] | None:
-        if isinstance(command, Published):
+        if isinstance(command, StreamMessages):
             return self._publish(command)
         if isinstance(command, Assert):
             return self._assert(command)
@@ -318,7 +318,7 @@ class _Peer(Conversation):
         assert command is END
         return self._leave()
 
-    def _publish(self, command: Published) -> Awaitable[None] | None:
+    def _publish(self, command: StreamMessages) -> Awaitable[None] | None:
         waiting = self._publisher.publish_plain(command.route, command.contents)
         return None if waiting is None else self._told(waiting, command.stream)
 

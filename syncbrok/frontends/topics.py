@@ -22,8 +22,8 @@ from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.hand import IN_HAND_S, Hand
-from syncbrok.frontends.over_tcp.listener import Listener, OnOnePort
-from syncbrok.frontends.over_tcp.pieces import Pieces, sized, text_of
+from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
+from syncbrok.frontends.over_tcp.pieces import FrameReader, sized, text_of
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.frontends.over_tcp.writes import Writes
 from syncbrok.frontends.passing import Guest, Passing
@@ -62,7 +62,7 @@ _ZEROS_AT_ONCE: Final = 4 * limits.KIB
 # -- the codec --------------------------------------------------------------------------------------------------------
 
 
-class Subscribe(NamedTuple):
+class TopicSubscribe(NamedTuple):
     """``start`` is ``BEGINNING``, ``NOW`` or ``FROM``, and then ``position`` counts."""
 
     topics: tuple[str, ...]
@@ -76,7 +76,7 @@ class Unwanted(NamedTuple):
     topics: tuple[str, ...]
 
 
-class Published(NamedTuple):
+class TopicMessages(NamedTuple):
     """Messages of one topic that came one after the other."""
 
     topic: str
@@ -87,12 +87,12 @@ class Answered(NamedTuple):
     well: bool
 
 
-Command = Subscribe | Unwanted | Published | Answered | PeerFault
+Command = TopicSubscribe | Unwanted | TopicMessages | Answered | PeerFault
 
 _ACKNOWLEDGEMENT: Final = _U16.pack(ACK)
 
 
-class Codec(Pieces):
+class TopicsCodec(FrameReader):
     """Actions from bytes in any split."""
 
     def __init__(self, content_bytes_max: int = limits.content_bytes_max) -> None:
@@ -105,7 +105,7 @@ class Codec(Pieces):
         return data == _ACKNOWLEDGEMENT and not (self._rest or self._publishing or self._broken)
 
     def take(self, data: bytes, at: int, commands: list[Command]) -> int:
-        """See ``Pieces``."""
+        """See ``FrameReader``."""
         return self._message(data, at, commands) if self._publishing else self._action(data, at, commands)
 
     def _action(self, data: bytes, at: int, commands: list[Command]) -> int:
@@ -146,10 +146,10 @@ class Codec(Pieces):
         last = commands[-1] if commands else None
         if not content[0]:
             return content[1]  # read and not published, as the original does
-        if type(last) is Published and last.topic == topic and len(last.contents) < _RUN_MAX:
+        if type(last) is TopicMessages and last.topic == topic and len(last.contents) < _RUN_MAX:
             last.contents.append(content[0])
         else:
-            commands.append(Published(topic, [content[0]]))
+            commands.append(TopicMessages(topic, [content[0]]))
         return content[1]
 
 
@@ -172,11 +172,11 @@ def _start(names: tuple[str, ...], data: bytes, at: int, commands: list[Command]
     if start not in (BEGINNING, NOW, FROM):
         raise PeerFault(f"start {start}; known are 0 beginning, 1 now and 2 from an index")
     if start != FROM:
-        commands.append(Subscribe(names, start))
+        commands.append(TopicSubscribe(names, start))
         return at + 2
     if len(data) - at < 4:
         return 0
-    commands.append(Subscribe(names, start, _U16.unpack_from(data, at + 2)[0]))
+    commands.append(TopicSubscribe(names, start, _U16.unpack_from(data, at + 2)[0]))
     return at + 4
 
 
@@ -200,7 +200,7 @@ class Topics(OnOnePort):
     def __init__(self, doors: Doors, host: str, port: int) -> None:
         self._guests = Passing(doors.channels.subscribers, doors.view, doors.number_of, NAME)
         writes = Writes(doors.bounds.turns)
-        self.listener = Listener(host, port, lambda owner: _Peer(owner, doors, self._guests, writes), doors.bounds)
+        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, doors, self._guests, writes), doors.bounds)
 
     async def start(self) -> None:
         await self._guests.delete_leftovers()
@@ -233,8 +233,8 @@ class _Seat:
 
 
 class _Peer(Conversation):
-    def __init__(self, owner: Listener, doors: Doors, guests: Passing, writes: Writes) -> None:
-        self._actions = Codec()
+    def __init__(self, owner: TcpListener, doors: Doors, guests: Passing, writes: Writes) -> None:
+        self._actions = TopicsCodec()
         super().__init__(owner, self._actions)
         self._doors = doors
         self._writes = writes
@@ -258,9 +258,9 @@ class _Peer(Conversation):
         if isinstance(command, Answered):
             self._answered(well=command.well)
             return None
-        if isinstance(command, Published):
+        if isinstance(command, TopicMessages):
             return self._publisher.publish_plain(command.topic, command.contents)
-        if isinstance(command, Subscribe):
+        if isinstance(command, TopicSubscribe):
             return self._subscribe(command)
         if command is END:
             return self._leave()
@@ -270,7 +270,7 @@ class _Peer(Conversation):
         self._open()
         return None
 
-    async def _subscribe(self, command: Subscribe) -> None:
+    async def _subscribe(self, command: TopicSubscribe) -> None:
         wanted = [topic for topic in command.topics if topic not in self._seats]
         if len(wanted) + len(self._seats) > _TOPICS_MAX:
             raise PeerFault(f"a connection subscribes to at most {_TOPICS_MAX} topics")
@@ -289,7 +289,7 @@ class _Peer(Conversation):
             seat.member = self._doors.consumers.join(seat.guest.number, seat, 0, IN_HAND_S)
         self._open()
 
-    async def _sit_down(self, topic: str, command: Subscribe) -> None:
+    async def _sit_down(self, topic: str, command: TopicSubscribe) -> None:
         queue = await self._doors.queues.queue(topic)
         start = {BEGINNING: "beginning", NOW: "now"}.get(command.start, "")
         if not start:

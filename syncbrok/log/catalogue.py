@@ -9,7 +9,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from syncbrok.log import files, segment, sidecar
-from syncbrok.log.damage import Damage, Examined, examine
+from syncbrok.log.damage import DamagedRecords, Examined, examine
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 from syncbrok.model import limits
@@ -58,7 +58,7 @@ class Catalogue:
         self._examining = Lock()
         self.damaged: dict[str, str] = {}
         """file -> what is wrong in it, found while it was read or scrubbed"""
-        self.damages: dict[int, tuple[Damage, ...]] = {}
+        self.damages: dict[int, tuple[DamagedRecords, ...]] = {}
         """base of a sealed segment -> what has rotted in it, as far as it is known"""
 
     # -- damage -------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class Catalogue:
             directory = self.parts[-1].info.path.parent
             raise LogUnreadable(f"the disk reads nothing of the log in {directory} (EIO); look at the disk")
 
-    def _note(self, info: SegmentInfo, damages: tuple[Damage, ...]) -> None:
+    def _note(self, info: SegmentInfo, damages: tuple[DamagedRecords, ...]) -> None:
         if not damages:
             if self.damages.pop(info.base, None):
                 self.damaged.pop(info.path.name, None)
@@ -120,7 +120,7 @@ class Catalogue:
             more = sum(damage.records for damage in fresh[_NAMED_MAX:])
             log.critical("syncbrok.log.more_records_damaged", extra={"file": info.path.name, "records": more})
 
-    def damage_of(self, sequence: int) -> Damage | None:
+    def damage_of(self, sequence: int) -> DamagedRecords | None:
         """What is known to have hit the record of this sequence."""
         part = self.part_of(sequence) if self.damages else None
         damages = self.damages.get(part.info.base, ()) if part is not None else ()

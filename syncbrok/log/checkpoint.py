@@ -42,7 +42,7 @@ NAME = "checkpoint"
 NAME_BEFORE = "checkpoint.before"
 
 
-class Head(NamedTuple):
+class CheckpointHead(NamedTuple):
     """The first bytes of a checkpoint; see the module."""
 
     uuid: bytes
@@ -89,7 +89,7 @@ def load(
     return None
 
 
-def read_head(path: Path) -> Head | None:
+def read_head(path: Path) -> CheckpointHead | None:
     """What the file begins with; None where there is none of this version, or it is damaged. The rest may be."""
     try:
         with reading(path) as file:
@@ -98,12 +98,14 @@ def read_head(path: Path) -> Head | None:
         return None
 
 
-def _unpack_head(data: bytes) -> Head | None:
+def _unpack_head(data: bytes) -> CheckpointHead | None:
     if len(data) < _HEAD_BYTES or crc32c(data[: _HEAD.size]) != _CRC.unpack_from(data, _HEAD.size)[0]:
         return None
     magic, version, count, record_crc, uuid, through, size, _, table_crc, crc = _HEAD.unpack_from(data)
     return (
-        Head(uuid, through, record_crc, count, size, table_crc, crc) if (magic, version) == (_MAGIC, _VERSION) else None
+        CheckpointHead(uuid, through, record_crc, count, size, table_crc, crc)
+        if (magic, version) == (_MAGIC, _VERSION)
+        else None
     )
 
 

@@ -57,7 +57,7 @@ from syncbrok.log.layout import (
     Stretch,
     read_header,
 )
-from syncbrok.log.runs import Records, encode_messages
+from syncbrok.log.runs import EncodedRun, encode_messages
 from syncbrok.model.facts import (
     Carried,
     Fact,
@@ -97,7 +97,7 @@ __all__ = [
     "Buffer",
     "Corrupt",
     "Decoded",
-    "Encoded",
+    "EncodedRecords",
     "Header",
     "Incomplete",
     "Kind",
@@ -129,7 +129,7 @@ _DECLARED: dict[int, type] = {int(kind): fact for fact, kind in _KIND_OF.items()
 # -- encode -----------------------------------------------------------------------------------------------------------
 
 
-class Encoded(NamedTuple):
+class EncodedRecords(NamedTuple):
     """Records one after the other; record ``i`` is ``data[ends[i - 1]:ends[i]]``. ``stretches`` are those of messages
     without extras."""
 
@@ -145,9 +145,9 @@ def encode(fact: Fact, *, batch: int = 0, synced_through: int = 0, ends_unit: bo
 
 def encode_batch(
     facts: Sequence[FactOrRun], *, batch: int, synced_through: int, unit_ends: Iterable[int] | None = None
-) -> Encoded:
+) -> EncodedRecords:
     """The records of one write. ``unit_ends``: positions of those that end a unit, None: all of them."""
-    records = Records([], [], [])
+    records = EncodedRun([], [], [])
     pieces, sizes_bytes, stretches = records
     marks = _marks(facts, unit_ends)
     for fact in facts:
@@ -159,7 +159,7 @@ def encode_batch(
         else:
             pieces.append(_other(fact, marks[at], batch, synced_through))
             sizes_bytes.append(len(pieces[-1]))
-    return Encoded(b"".join(pieces), list(accumulate(sizes_bytes)), tuple(stretches))
+    return EncodedRecords(b"".join(pieces), list(accumulate(sizes_bytes)), tuple(stretches))
 
 
 def _marks(facts: Sequence[FactOrRun], unit_ends: Iterable[int] | None) -> bytearray:

@@ -24,7 +24,7 @@ _KINDS = frozenset(Kind)
 _SURVIVED = frozenset({Kind.MESSAGE, Kind.CARRIED, Kind.SEGMENT_SEALED})
 
 
-class Damage(NamedTuple):
+class DamagedRecords(NamedTuple):
     """From ``offset`` to ``end`` of a segment the records ``first`` to ``last`` cannot be read; ``last`` below
     ``first``: none, it is the segment's own header. ``header`` is that of the one record where it is known, and
     ``fact`` a message that is lost, as far as the log tells of it, without content."""
@@ -74,7 +74,7 @@ class Examined(NamedTuple):
 
     data: bytearray
     offsets: npt.NDArray[np.int64]
-    damages: tuple[Damage, ...]
+    damages: tuple[DamagedRecords, ...]
 
 
 _NAMES: dict[int, str] = {
@@ -94,11 +94,11 @@ def examine(data: bytes, base: int, last: int, id_key: bytes = bytes(16)) -> Exa
     for whoever wants to know what a damaged message waited for."""
     pieces: list[npt.NDArray[np.int64]] = []
     patches: list[tuple[int, bytes]] = []
-    damages: list[Damage] = []
+    damages: list[DamagedRecords] = []
     own = unpack_segment_header(data)
     if isinstance(own, Corrupt) or own.base != base:
         why = own.why if isinstance(own, Corrupt) else f"it says that its first sequence is {own.base}"
-        damages.append(Damage(base, base - 1, 0, SEGMENT_HEADER_BYTES, why))
+        damages.append(DamagedRecords(base, base - 1, 0, SEGMENT_HEADER_BYTES, why))
     at, expected = SEGMENT_HEADER_BYTES, base
     while at < len(data):
         offsets, stopped = walk_verified(data, at, len(data))
@@ -114,7 +114,7 @@ def examine(data: bytes, base: int, last: int, id_key: bytes = bytes(16)) -> Exa
             patches.append((at, patch))
         at, expected = damage.end, damage.last + 1
     if expected <= last:
-        damages.append(Damage(expected, last, len(data), len(data), "the file ends before them"))
+        damages.append(DamagedRecords(expected, last, len(data), len(data), "the file ends before them"))
     known = bytearray(data)
     for at, patch in patches:
         known[at : at + len(patch)] = patch
@@ -149,7 +149,7 @@ def _in_order(heads: npt.NDArray[np.void], expected: int, last: int) -> tuple[in
     return good, int(sequences[good - 1]) + 1 if good else expected
 
 
-def _damaged(data: bytes, at: int, expected: int, last: int, id_key: bytes) -> tuple[Damage, bytes]:
+def _damaged(data: bytes, at: int, expected: int, last: int, id_key: bytes) -> tuple[DamagedRecords, bytes]:
     """What is hit at ``at``, where the record of ``expected`` should be; and the bytes to take for it, where it was a
     message."""
     found = read_header(data, at)
@@ -163,14 +163,14 @@ def _damaged(data: bytes, at: int, expected: int, last: int, id_key: bytes) -> t
         behind = following.sequence if isinstance(following, Header) else last + 1
         if isinstance(following, Header) and following.kind == Kind.GAP:
             behind = expected + 1
-        return Damage(expected, max(behind - 1, expected), at, end, why), b""
+        return DamagedRecords(expected, max(behind - 1, expected), at, end, why), b""
     body = data[at + HEADER_BYTES : at + header.record_bytes]
     whole = len(body) == header.body_bytes and crc32c(body) == header.body_crc
     why = found.why if isinstance(found, Corrupt) else "the body's checksum does not fit"
     fact, patch = None, b""
     if header.kind in (Kind.MESSAGE, Kind.CARRIED) and len(body) == header.body_bytes:
         fact, patch = _told(header, body, id_key, whole=whole)
-    return Damage(expected, expected, at, at + HEADER_BYTES + len(body), why, header, fact), patch
+    return DamagedRecords(expected, expected, at, at + HEADER_BYTES + len(body), why, header, fact), patch
 
 
 def corrected_header(data: bytes, at: int) -> Header | None:

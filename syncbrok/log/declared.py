@@ -26,7 +26,7 @@ from syncbrok.model.message import Format, ParentFailure, QueueSettings, RetryPo
 from syncbrok.model.names import QueueName, SubscriberId
 
 
-class Body(NamedTuple):
+class DeclarationBody(NamedTuple):
     """What a declared fact puts into its record: the header's ``queue`` and ``items``, and the body."""
 
     queue: int
@@ -179,27 +179,27 @@ def _opened_in(sequence: int, time_us: int, value: dict[str, Any]) -> SegmentOpe
 # -- bodies -----------------------------------------------------------------------------------------------------------
 
 
-def encode_body(fact: Fact) -> Body:
+def encode_body(fact: Fact) -> DeclarationBody:
     """Header fields and body of any fact but those whose bodies are binary (see ``codec``)."""
     match fact:
         case QueueSet():
-            return Body(fact.number, 0, orjson.dumps(_queue_out(fact)))
+            return DeclarationBody(fact.number, 0, orjson.dumps(_queue_out(fact)))
         case SubscriberSet():
-            return Body(fact.queue, 0, orjson.dumps(_subscriber_out(fact)))
+            return DeclarationBody(fact.queue, 0, orjson.dumps(_subscriber_out(fact)))
         case QueueDeleted():
-            return Body(fact.number, 0, orjson.dumps([fact.number]))
+            return DeclarationBody(fact.number, 0, orjson.dumps([fact.number]))
         case SubscriberDeleted():
-            return Body(0, 0, orjson.dumps([fact.number]))
+            return DeclarationBody(0, 0, orjson.dumps([fact.number]))
         case FileApplied():
-            return Body(0, 0, orjson.dumps(_applied_out(fact)))
+            return DeclarationBody(0, 0, orjson.dumps(_applied_out(fact)))
         case Rearmed():
             entries = [list(entry) for entry in fact.entries]
             narrowed = [fact.subscriber] if fact.subscriber else []
-            return Body(0, len(entries), orjson.dumps([fact.replay, entries, *narrowed]))
+            return DeclarationBody(0, len(entries), orjson.dumps([fact.replay, entries, *narrowed]))
         case SegmentOpened():
-            return Body(0, 0, orjson.dumps(_opened_out(fact)))
+            return DeclarationBody(0, 0, orjson.dumps(_opened_out(fact)))
         case Gap():
-            return Body(0, 0, orjson.dumps([fact.first, fact.last, fact.why]))
+            return DeclarationBody(0, 0, orjson.dumps([fact.first, fact.last, fact.why]))
         case _:
             raise TypeError(f"{type(fact).__name__} has no body of JSON")
 

@@ -17,7 +17,7 @@ from syncbrok.log import columns
 from syncbrok.log.codec import Buffer, gather, walk
 from syncbrok.log.columns import Columns, Table, text_hash
 from syncbrok.log.layout import Stretch
-from syncbrok.log.whole import Whole
+from syncbrok.log.whole import RecordPositions
 from syncbrok.model import limits
 
 __all__ = ["SegmentIndex", "text_hash"]
@@ -41,7 +41,7 @@ class _Snapshot(NamedTuple):
     the sequence after each, and how many are missing up to there."""
 
     parts: tuple[Columns, ...]
-    whole: Whole
+    whole: RecordPositions
     sparse: npt.NDArray[np.uint32]
     jumps: tuple[tuple[int, int], ...]
     records: int
@@ -57,7 +57,7 @@ class SegmentIndex:
     def __init__(self, base: int, *, checksums_every: int = limits.checksums_every) -> None:
         self.base = base
         nothing = np.empty(0, np.uint32)
-        self._snapshot = _Snapshot((), Whole.nothing(checksums_every), nothing, (), 0, base - 1, 0, 0, 0)
+        self._snapshot = _Snapshot((), RecordPositions.nothing(checksums_every), nothing, (), 0, base - 1, 0, 0, 0)
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
         self._folding = Lock()
@@ -88,7 +88,7 @@ class SegmentIndex:
         cls,
         base: int,
         tables: Columns,
-        whole: Whole,
+        whole: RecordPositions,
         sparse: npt.NDArray[np.uint32],
         jumps: tuple[tuple[int, int], ...],
         *,
@@ -194,7 +194,7 @@ class SegmentIndex:
         return self._current().sparse
 
     @property
-    def whole(self) -> Whole:
+    def whole(self) -> RecordPositions:
         """The offset and the time of each record, and checksums of parts."""
         return self._current().whole
 

@@ -29,7 +29,7 @@ from syncbrok.log.ages import Ages
 from syncbrok.log.blank import Blank
 from syncbrok.log.catalogue import Catalogue
 from syncbrok.log.codec import Header, encode, encode_batch, read_header
-from syncbrok.log.damage import Damage
+from syncbrok.log.damage import DamagedRecords
 from syncbrok.log.history import read_facts
 from syncbrok.log.index import SegmentIndex
 from syncbrok.log.options import PIPELINE, JournalOptions
@@ -309,7 +309,7 @@ class FileJournal:
         self._catalogue.scrub(self._info(section))
 
     @property
-    def damages(self) -> Mapping[int, tuple[Damage, ...]]:
+    def damages(self) -> Mapping[int, tuple[DamagedRecords, ...]]:
         return self._catalogue.damages
 
     @property

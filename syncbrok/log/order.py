@@ -29,7 +29,7 @@ swallowed is not judged, nor is what a carried message and a subscriber that was
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from syncbrok.log.standing import BAD_OUTCOMES, End, Message, Replay, Standing
+from syncbrok.log.standing import BAD_OUTCOMES, End, JudgedMessage, JudgedReplay, JudgedState
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     DELETED_SUBSCRIBER,
@@ -66,7 +66,7 @@ class Violation(NamedTuple):
     what: str
 
 
-class Waiting(NamedTuple):
+class WaitingDelivery(NamedTuple):
     """A delivery that has not ended. ``why`` is ``parents``, ``held``, ``owed`` (a parent failed and the end that
     follows is not written yet), ``paused``, ``key``, ``retrying``, ``delayed`` or ``ready``. ``subscriber`` is 0 for
     a message without counted subscribers."""
@@ -89,7 +89,7 @@ class OrderChecker:
 
     def __init__(self) -> None:
         self.violations: list[Violation] = []
-        self._now = Standing()
+        self._now = JudgedState()
         self._first = 0
         self._last = 0
         self._rules = RULES
@@ -133,16 +133,16 @@ class OrderChecker:
             case _:
                 pass
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[WaitingDelivery]:
         """Every delivery that has not ended, with the reason, by message."""
-        found: list[Waiting] = []
+        found: list[WaitingDelivery] = []
         for sequence, message in sorted(self._now.undecided.items()):
             if not message.open and not message.counted:
-                found.append(Waiting(sequence, 0, self._why(message, 0)))
-            found += [Waiting(sequence, number, self._why(message, number)) for number in sorted(message.open)]
+                found.append(WaitingDelivery(sequence, 0, self._why(message, 0)))
+            found += [WaitingDelivery(sequence, number, self._why(message, number)) for number in sorted(message.open)]
         return found
 
-    def _why(self, message: Message, number: int) -> str:
+    def _why(self, message: JudgedMessage, number: int) -> str:
         states = {self._state(message, number, parent) for parent in message.parents}
         subscriber = self._now.subscribers.get(number)
         delivery = message.deliveries.get(number)
@@ -158,7 +158,7 @@ class OrderChecker:
         }
         return next((reason for reason, holds in reasons.items() if holds), "ready")
 
-    def _state(self, message: Message, number: int, parent: int) -> str:
+    def _state(self, message: JudgedMessage, number: int, parent: int) -> str:
         """``done``, ``failed`` or ``open``: a parent as the delivery of ``message`` at ``number`` waits for it."""
         replay, found = self._now.replays.get(message.rearmed_by(number)), self._now.messages.get(parent)
         if replay is None:
@@ -227,7 +227,7 @@ class OrderChecker:
                 what = f"is carried as {outcome.name} where it has not ended"
                 self._report("carried", fact.sequence, fact.message.sequence, number, what)
 
-    def _is_open_at(self, message: Message, number: int) -> bool:
+    def _is_open_at(self, message: JudgedMessage, number: int) -> bool:
         """Whether it has not ended there; at those who are gone, whether it has ended badly at none of them."""
         if number != DELETED_SUBSCRIBER:
             return number in message.open
@@ -263,7 +263,7 @@ class OrderChecker:
         elif row.outcome is not Outcome.LATE:
             self._now.end(message, row.subscriber, end)
 
-    def _judge(self, message: Message, row: Row, record: int) -> None:
+    def _judge(self, message: JudgedMessage, row: Row, record: int) -> None:
         number, late = row.subscriber, row.outcome is Outcome.LATE
         if not self._is_for(message, number):
             self._report("addressee", record, row.message, number, "the message is not for this subscriber")
@@ -288,7 +288,7 @@ class OrderChecker:
         self._judge_key(message, row, record)
         self._judge_inversion(message, row, record)
 
-    def _is_for(self, message: Message, number: int) -> bool:
+    def _is_for(self, message: JudgedMessage, number: int) -> bool:
         if number in message.counted or number in message.open:
             return True
         subscriber = self._now.subscribers.get(number)
@@ -296,7 +296,7 @@ class OrderChecker:
             return False
         return number in self._now.starts and self._now.starts[number] <= message.sequence
 
-    def _judge_gate(self, message: Message, row: Row, record: int) -> None:
+    def _judge_gate(self, message: JudgedMessage, row: Row, record: int) -> None:
         replay = self._now.replays.get(message.rearmed_by(row.subscriber))
         inside = replay.entries[row.message].parents if replay else ()
         for parent in message.parents:
@@ -308,7 +308,7 @@ class OrderChecker:
                 what = f"attempt {row.attempt} began after record {row.after}, its parent {parent} was not done by then"
                 self._report("gate", record, row.message, row.subscriber, what)
 
-    def _done(self, message: Message, row: Row, parent: int, *, either: bool) -> bool:
+    def _done(self, message: JudgedMessage, row: Row, parent: int, *, either: bool) -> bool:
         found = self._now.messages.get(parent)
         either = either or message.policy is ParentFailure.DELIVER or row.subscriber not in message.counted
         if found is None:
@@ -321,21 +321,21 @@ class OrderChecker:
         at = found.ended_at if either else found.complete_at
         return 0 < at <= row.after
 
-    def _done_in_replay(self, replay: Replay, message: Message, row: Row, parent: int) -> bool:
+    def _done_in_replay(self, replay: JudgedReplay, message: JudgedMessage, row: Row, parent: int) -> bool:
         entry, found = replay.entries.get(parent), self._now.messages.get(parent)
         if entry is None or found is None or self._now.in_doubt(found):
             return True
         either = message.policy is ParentFailure.DELIVER
         by_one = _is_by_one(message, entry.queue, row.subscriber, entry.subscribers)
-        gates = (row.subscriber,) if by_one else entry.subscribers
-        if not gates:
+        dependencies = (row.subscriber,) if by_one else entry.subscribers
+        if not dependencies:
             return all(self._done_in_replay(replay, found, row, above) for above in entry.parents)
         return all(
             any(replay.began < end.record <= row.after and (end.good or either) for end in found.ends(number))
-            for number in gates
+            for number in dependencies
         )
 
-    def _judge_key(self, message: Message, row: Row, record: int) -> None:
+    def _judge_key(self, message: JudgedMessage, row: Row, record: int) -> None:
         open_one = self._of_key_open(message, row, record)
         if open_one is not None:
             what = f"message {open_one.sequence} of the same key before it had not ended by then"
@@ -343,7 +343,7 @@ class OrderChecker:
         elif self._rules > 1:
             message.at(row.subscriber).was_next = True
 
-    def _of_key_open(self, message: Message, row: Row, record: int) -> Message | None:
+    def _of_key_open(self, message: JudgedMessage, row: Row, record: int) -> JudgedMessage | None:
         """A message of the same key before it that had not ended there when the attempt began."""
         number = row.subscriber
         for before in self._now.of_key_before(message, number):
@@ -361,7 +361,7 @@ class OrderChecker:
                 return None  # all before that one had ended when its attempt began
         return None
 
-    def _judge_inversion(self, message: Message, row: Row, record: int) -> None:
+    def _judge_inversion(self, message: JudgedMessage, row: Row, record: int) -> None:
         number, after = row.subscriber, row.after
         delivery = message.at(number)
         delivery.first_after = after if delivery.first_after < 0 else min(after, delivery.first_after)
@@ -380,12 +380,12 @@ class OrderChecker:
         self.violations.append(Violation(rule, record, message, subscriber, what))
 
 
-def _is_by_one(message: Message, queue: int, number: int, whom: Collection[int]) -> bool:
+def _is_by_one(message: JudgedMessage, queue: int, number: int, whom: Collection[int]) -> bool:
     """Whether the delivery of ``message`` at ``number`` waits for a parent of ``queue`` there alone (RULES 11)."""
     return message.scope is Scope.SAME and queue == message.queue and number in whom
 
 
-def _is_inverted(parent: Message, child: Message) -> bool:
+def _is_inverted(parent: JudgedMessage, child: JudgedMessage) -> bool:
     """Whether an attempt of ``parent`` began later than one of ``child``, where the child's scope compares them."""
     lasts = {number: parent.deliveries[number].last_after for number in parent.counted & parent.deliveries.keys()}
     if not lasts:

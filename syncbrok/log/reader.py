@@ -11,7 +11,7 @@ from syncbrok.log import segment, stream
 from syncbrok.log.catalogue import Catalogue, Part
 from syncbrok.log.codec import Corrupt, Decoded, Kind, decode
 from syncbrok.log.index import SegmentIndex, text_hash
-from syncbrok.log.records import Records
+from syncbrok.log.records import RecordReader
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
 from syncbrok.model.facts import Carried, Fact, Gap, Outcomes, Published, Row, SegmentOpened
 from syncbrok.model.journal import KindName
@@ -30,7 +30,7 @@ class Reader:
     def __init__(self, catalogue: Catalogue, next_sequence: Callable[[], int]) -> None:
         self._catalogue = catalogue
         self._next_sequence = next_sequence
-        self._records = Records(catalogue, next_sequence)
+        self._records = RecordReader(catalogue, next_sequence)
         self.header = self._records.header
 
     # -- records ------------------------------------------------------------------------------------------------------

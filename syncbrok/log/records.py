@@ -21,7 +21,7 @@ from syncbrok.model.facts import Fact
 from syncbrok.model.limits import offsets_every
 
 
-class Records:
+class RecordReader:
     """``next_sequence`` tells up to where the log goes."""
 
     def __init__(self, catalogue: Catalogue, next_sequence: Callable[[], int]) -> None:

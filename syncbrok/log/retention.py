@@ -35,7 +35,7 @@ DROPPED = ".dropped"
 _CHUNK_BYTES = limits.MIB
 
 
-class Segment(Protocol):
+class AgedSegment(Protocol):
     """What the decision looks at; ``last_time_us`` is the time of its newest record, which the clock may be behind."""
 
     @property
@@ -45,7 +45,7 @@ class Segment(Protocol):
     def sealed(self) -> bool: ...
 
 
-S = TypeVar("S", bound=Segment)
+S = TypeVar("S", bound=AgedSegment)
 
 
 class Copy(NamedTuple):

@@ -34,7 +34,7 @@ _MESSAGE: Final = int(Kind.MESSAGE)
 _MANY: Final = 12
 
 
-class Records(NamedTuple):
+class EncodedRun(NamedTuple):
     """``pieces`` one after the other are the records; ``sizes_bytes`` has the length of each."""
 
     pieces: list[bytes]
@@ -43,7 +43,9 @@ class Records(NamedTuple):
     """of messages without extras, where there are many; positions are those of records"""
 
 
-def encode_messages(messages: Messages, records: Records, unit_ends: Buffer, batch: int, synced_through: int) -> None:
+def encode_messages(
+    messages: Messages, records: EncodedRun, unit_ends: Buffer, batch: int, synced_through: int
+) -> None:
     """Add their records to ``records``. ``unit_ends``: a byte for each message, 1 for those that end a client's unit
     (``UNIT_END``), else 0."""
     first, time_us, ids, stretches, contents, extras, keyed = messages
@@ -98,7 +100,7 @@ def _as_columns(
     start: int,
     end: int,
     attributes: Attributes,
-    records: Records,
+    records: EncodedRun,
     unit_ends: Buffer,
     batch: int,
     synced_through: int,

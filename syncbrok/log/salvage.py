@@ -25,7 +25,7 @@ from crc32c import crc32c
 from syncbrok.log import files, watermark
 from syncbrok.log.codec import Corrupt, encode
 from syncbrok.log.descriptors import reading
-from syncbrok.log.scan import Damage, Found, scan, span_of
+from syncbrok.log.scan import FoundRecord, UnreadableBytes, scan, span_of
 from syncbrok.log.segment import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -55,7 +55,7 @@ _TAKEN_ALONG = ("secrets.json",)
 """not the log's, but without it subscribers could not check what they are sent"""
 
 
-class Lost(NamedTuple):
+class LostSequences(NamedTuple):
     """Sequences that are in no record of the new log. ``file`` and ``offset`` are where the damage begins."""
 
     first: int
@@ -73,7 +73,7 @@ class SalvageReport:
     records: int = 0
     bytes: int = 0
     last: int = 0
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[LostSequences] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -230,10 +230,10 @@ class _Salvager:
 
     def _take(self, name: str, base: int, view: memoryview, output: _Output) -> None:
         below = next((other for other in self.bases if other > base), 0)
-        damage: Damage | None = None
+        damage: UnreadableBytes | None = None
         sealed_at = below - 1 if below else 0
         for met in _whole_units(scan(view, SEGMENT_HEADER_BYTES, last=base - 1, below=below or SEQUENCE_MAX)):
-            if isinstance(met, Damage):
+            if isinstance(met, UnreadableBytes):
                 damage = damage or met
                 continue
             fact, header = met.record.fact, met.record.header
@@ -263,12 +263,12 @@ class _Salvager:
         self._time_us = self._time_us or self._created[base]
         self._made(self._declared.snapshot(base, self._time_us), output)
 
-    def _gap(self, name: str, last: int, damage: Damage | None, output: _Output) -> None:
+    def _gap(self, name: str, last: int, damage: UnreadableBytes | None, output: _Output) -> None:
         """Name what is missing up to ``last``, if anything is."""
         first = self._last + 1
         if last >= first:
-            damage = damage or Damage(output.end, output.end, "the records are missing", None)
-            self._report.lost.append(Lost(first, last, name, damage.offset, damage.why))
+            damage = damage or UnreadableBytes(output.end, output.end, "the records are missing", None)
+            self._report.lost.append(LostSequences(first, last, name, damage.offset, damage.why))
             self._made(Gap(last, self._time_us, first, last, f"{name}, offset {damage.offset}: {damage.why}"), output)
 
     def _seal(self, name: str, sequence: int, output: _Output) -> None:
@@ -285,12 +285,12 @@ class _Salvager:
         self._last = span_of(fact)[1]
 
 
-def _whole_units(places: Iterator[Found | Damage]) -> Iterator[Found | Damage]:
-    """Without the records of units of which one is known to be lost; each such unit is a ``Damage`` too."""
-    held: list[Found] = []
+def _whole_units(places: Iterator[FoundRecord | UnreadableBytes]) -> Iterator[FoundRecord | UnreadableBytes]:
+    """Without the records of units of which one is known to be lost; each such unit is a ``UnreadableBytes`` too."""
+    held: list[FoundRecord] = []
     broken_batch = -1
     for met in places:
-        if isinstance(met, Damage):
+        if isinstance(met, UnreadableBytes):
             yield met
             if held:
                 yield _broken(held)
@@ -312,9 +312,9 @@ def _whole_units(places: Iterator[Found | Damage]) -> Iterator[Found | Damage]:
         yield _broken(held)
 
 
-def _broken(held: list[Found]) -> Damage:
+def _broken(held: list[FoundRecord]) -> UnreadableBytes:
     end = held[-1].offset + held[-1].record.header.record_bytes
-    return Damage(held[0].offset, end, "another record of its unit is lost", None)
+    return UnreadableBytes(held[0].offset, end, "another record of its unit is lost", None)
 
 
 def _read_mark(directory: Path, report: SalvageReport) -> Mark | None:

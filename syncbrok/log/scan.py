@@ -19,14 +19,14 @@ from syncbrok.model.facts import Fact, Gap
 _MAGIC = re.compile(re.escape(MAGIC.to_bytes(4, "little")))
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A whole record at ``offset``."""
 
     offset: int
     record: Decoded
 
 
-class Damage(NamedTuple):
+class UnreadableBytes(NamedTuple):
     """From ``offset`` to ``end`` there is no record. ``header`` is that of the record that should be there, where at
     least its header is whole."""
 
@@ -43,7 +43,9 @@ def span_of(fact: Fact) -> tuple[int, int]:
     return fact.sequence, fact.sequence
 
 
-def scan(view: memoryview, start: int, *, last: int, below: int, content: bool = False) -> Iterator[Found | Damage]:
+def scan(
+    view: memoryview, start: int, *, last: int, below: int, content: bool = False
+) -> Iterator[FoundRecord | UnreadableBytes]:
     """What stands from ``start`` to the end of ``view``, in order and without a gap of bytes, up to zeros that reach
     to the end. Records have sequences above ``last``, below ``below`` and rising.
 
@@ -53,7 +55,7 @@ def scan(view: memoryview, start: int, *, last: int, below: int, content: bool =
     while at < len(view):
         found = decode(view, at, content=content)
         if isinstance(found, Decoded) and last < found.fact.sequence < below:
-            yield Found(at, found)
+            yield FoundRecord(at, found)
             last, at = span_of(found.fact)[1], found.end
             continue
         if _is_blank(view, at):
@@ -61,7 +63,7 @@ def scan(view: memoryview, start: int, *, last: int, below: int, content: bool =
         header = read_header(view, at)
         damaged = header if isinstance(header, Header) and not isinstance(found, Decoded) else None
         resumed = resume(view, at, damaged, last, below)
-        yield Damage(at, resumed, _why(found, last), damaged)
+        yield UnreadableBytes(at, resumed, _why(found, last), damaged)
         at = resumed
 
 

@@ -184,7 +184,7 @@ def read_sealed(path: Path) -> bytes:
         return files.read_around(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """Something found in a file: ``what`` begins at ``offset`` of the file."""
 
     offset: int
@@ -193,7 +193,7 @@ class Place(NamedTuple):
 
 def read_records(
     path: Path, start: int = SEGMENT_HEADER_BYTES, end: int | None = None, *, content: bool = True
-) -> Iterator[Place]:
+) -> Iterator[FilePlace]:
     """The records from ``start`` (where one begins) to ``end`` (None: the end of the file), verified and in order, in
     blocks of 4 MiB. Where the bytes end with a record, it just ends; else the last place is what stands there instead.
 
@@ -211,14 +211,14 @@ def read_records(
                 found = decode(block, inside, content=content)
                 if not isinstance(found, Decoded):
                     break
-                yield Place(at + inside, found)
+                yield FilePlace(at + inside, found)
                 inside = found.end
             at += inside
             if isinstance(found, Decoded):
                 block_bytes = _BLOCK_BYTES
                 continue
             if isinstance(found, Corrupt) or at + found.needed > size:
-                yield Place(at, found._replace(offset=at))
+                yield FilePlace(at, found._replace(offset=at))
                 return
             block_bytes = max(_BLOCK_BYTES, found.needed)
 

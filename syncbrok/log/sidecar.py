@@ -47,7 +47,7 @@ from syncbrok.log.codec import Buffer
 from syncbrok.log.columns import TABLES, Array, Columns
 from syncbrok.log.descriptors import reading
 from syncbrok.log.index import SegmentIndex
-from syncbrok.log.whole import Whole
+from syncbrok.log.whole import RecordPositions
 from syncbrok.model import limits
 
 _MAGIC = b"SYIX"
@@ -164,7 +164,7 @@ def _decode_whole(buffer: Buffer, sealed: Sealed) -> SegmentIndex | None:
     return SegmentIndex.restore(
         base,
         Columns(records, *tables),
-        Whole(arrays["offsets"], arrays["times"], arrays["checksums"], sums_every, crc),
+        RecordPositions(arrays["offsets"], arrays["times"], arrays["checksums"], sums_every, crc),
         arrays["sparse"],
         jumps,
         last=last,

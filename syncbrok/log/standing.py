@@ -34,7 +34,7 @@ class End(NamedTuple):
 
 
 @dataclass(slots=True)
-class Delivery:
+class JudgedDelivery:
     """What the rows say of one message at one subscriber. ``ends`` are all its ends, oldest first; ``replay`` is the
     number of the replay that has re-armed it, until it ends again; ``retrying``: it has been tried since, and is to be
     tried again; ``was_next``: an attempt of it began when all of its key before it had ended; ``first_after`` and
@@ -50,7 +50,7 @@ class Delivery:
 
 
 @dataclass(slots=True)
-class Message:
+class JudgedMessage:
     """What is known of one accepted message; a log has millions, so nothing of it is kept that is not asked for.
     ``record`` is where it stands: its own, or the one that carries it; ``counted`` are those that are there by then.
     ``open`` are the counted and the re-armed subscribers at which it has not ended (again); ``ended_at`` and
@@ -70,16 +70,16 @@ class Message:
     doubtful: bool
     """declared subscribers may have been lost before it was accepted"""
     key: str = ""
-    """with which it stands in ``Standing.keys``; none for a message to one subscriber alone"""
+    """with which it stands in ``JudgedState.keys``; none for a message to one subscriber alone"""
     ended_at: int = 0
     complete_at: int = 0
-    deliveries: dict[int, Delivery] = field(default_factory=dict)
+    deliveries: dict[int, JudgedDelivery] = field(default_factory=dict)
 
-    def at(self, subscriber: int) -> Delivery:
+    def at(self, subscriber: int) -> JudgedDelivery:
         """What is known of it at ``subscriber``; to be changed."""
         found = self.deliveries.get(subscriber)
         if found is None:
-            found = self.deliveries[subscriber] = Delivery()
+            found = self.deliveries[subscriber] = JudgedDelivery()
         return found
 
     def ends(self, subscriber: int) -> tuple[End, ...]:
@@ -95,17 +95,17 @@ class Message:
         return found.replay if found else 0
 
 
-class Replay(NamedTuple):
+class JudgedReplay(NamedTuple):
     began: int
     entries: dict[int, RearmedEntry]
 
 
-class Standing:
+class JudgedState:
     """Feed it facts in order."""
 
     def __init__(self) -> None:
-        self.messages: dict[int, Message] = {}
-        self.undecided: dict[int, Message] = {}
+        self.messages: dict[int, JudgedMessage] = {}
+        self.undecided: dict[int, JudgedMessage] = {}
         """those with open deliveries, or without counted subscribers and not complete"""
         self.cancelled: set[int] = set()
         """those without counted subscribers that a row has ended"""
@@ -119,7 +119,7 @@ class Standing:
         """those that ended badly and are known from a list of them alone -> the first record after it with a delivery
         of one, 0 for none: from there on a replay may have mended it, which nobody can tell who does not know where it
         had failed"""
-        self.replays: dict[int, Replay] = {}
+        self.replays: dict[int, JudgedReplay] = {}
         self.gap_last = 0
         self.declarations_known = True
         self.keys: dict[tuple[int, str], list[int]] = {}
@@ -169,11 +169,11 @@ class Standing:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def accept(self, fact: Published, record: int) -> Message:
+    def accept(self, fact: Published, record: int) -> JudgedMessage:
         """A message stands in ``record``: its own, or the one that carries it. Subscribers are counted by RULES 3."""
         parents = tuple([sequence_of(parent) for parent in fact.parents])
         counted = self._counted(fact)
-        message = Message(
+        message = JudgedMessage(
             fact.sequence,
             record,
             fact.queue,
@@ -228,7 +228,7 @@ class Standing:
             delivery.attempts, delivery.retrying = tried.attempts, True
 
     def rearm(self, fact: Rearmed) -> None:
-        replay = self.replays.setdefault(fact.replay, Replay(fact.sequence, {}))
+        replay = self.replays.setdefault(fact.replay, JudgedReplay(fact.sequence, {}))
         for entry in fact.entries:
             replay.entries[entry.message] = entry
             message = self.messages.get(entry.message)
@@ -242,14 +242,14 @@ class Standing:
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def end(self, message: Message, subscriber: int, end: End) -> None:
+    def end(self, message: JudgedMessage, subscriber: int, end: End) -> None:
         delivery = message.at(subscriber)
         delivery.ends = (*delivery.ends, end)
         delivery.replay, delivery.retrying = 0, False
         message.open -= {subscriber}
         self._decide(message, end.record)
 
-    def end_all(self, message: Message, end: End) -> None:
+    def end_all(self, message: JudgedMessage, end: End) -> None:
         """A row for all subscribers: every delivery that has not ended."""
         for subscriber in sorted(message.open):
             self.end(message, subscriber, end)
@@ -265,7 +265,7 @@ class Standing:
             self.bad[sequence] = record
             self._decide_followers(sequence, record)
 
-    def state_for(self, message: Message, parent: int) -> str:
+    def state_for(self, message: JudgedMessage, parent: int) -> str:
         """``done``, ``failed`` or ``open``: a parent as the gate of ``message`` by scope ``all`` sees it."""
         either = message.policy is ParentFailure.DELIVER
         found = self.messages.get(parent)
@@ -275,7 +275,7 @@ class Standing:
             return "done"
         return "failed" if found.ended_at else "open"
 
-    def of_key_before(self, message: Message, number: int) -> Iterator[Message]:
+    def of_key_before(self, message: JudgedMessage, number: int) -> Iterator[JudgedMessage]:
         """The messages before it of the same key that count the subscriber as it does, the newest first."""
         if not message.key or number not in message.counted:
             return
@@ -285,11 +285,11 @@ class Standing:
             if number in before.counted:
                 yield before
 
-    def in_doubt(self, message: Message) -> bool:
+    def in_doubt(self, message: JudgedMessage) -> bool:
         """Whether a gap may have swallowed something about it."""
         return message.doubtful or message.sequence <= self.gap_last
 
-    def _decide(self, message: Message, record: int) -> None:
+    def _decide(self, message: JudgedMessage, record: int) -> None:
         """Note whether ``message`` has just ended, and with it the messages without subscribers that wait for it."""
         changed = self._note_end(message, record)
         if not message.open and (message.counted or message.complete_at or message.sequence in self.cancelled):
@@ -307,7 +307,7 @@ class Standing:
                     if child.complete_at and not child.open:
                         self.undecided.pop(sequence, None)
 
-    def _note_end(self, message: Message, record: int) -> bool:
+    def _note_end(self, message: JudgedMessage, record: int) -> bool:
         """Set when ``message`` ended and when it became complete; say whether either has just happened."""
         if message.open & message.counted or message.complete_at:
             return False

@@ -50,7 +50,7 @@ class Signs(NamedTuple):
     """... and its ``synced_through`` says so"""
 
 
-class Row(NamedTuple):
+class VerdictRow(NamedTuple):
     """A line of the table. ``signs`` has a character for each of ``Signs`` in their order: ``+`` it must hold, ``-`` it
     must not, ``.`` either."""
 
@@ -60,25 +60,27 @@ class Row(NamedTuple):
     why: str = ""
 
 
-NO_SEAL = Row("NO_SEAL", Verdict.CORRUPT, "--.....", "the segment is not the last one and has no seal")
+NO_SEAL = VerdictRow("NO_SEAL", Verdict.CORRUPT, "--.....", "the segment is not the last one and has no seal")
 ROWS = (
     #                                      last, sealed, blank, half_unit, vouched, follows, covered
-    Row("SEALED", Verdict.SEALED, "+++----"),
-    Row("SEALED", Verdict.SEALED, "-++-.--"),
-    Row("NEXT_MISSING", Verdict.CORRUPT, "+++-+--", "segments after this one are missing"),
-    Row("AFTER_SEAL", Verdict.CORRUPT, ".+--...", "something stands behind the segment's seal"),
+    VerdictRow("SEALED", Verdict.SEALED, "+++----"),
+    VerdictRow("SEALED", Verdict.SEALED, "-++-.--"),
+    VerdictRow("NEXT_MISSING", Verdict.CORRUPT, "+++-+--", "segments after this one are missing"),
+    VerdictRow("AFTER_SEAL", Verdict.CORRUPT, ".+--...", "something stands behind the segment's seal"),
     NO_SEAL,
-    Row("CLEAN", Verdict.CLEAN, "+-+----"),
-    Row("HALF_UNIT", Verdict.TORN, "+-++---", "the last unit was not written to its end"),
-    Row("LOST_END", Verdict.CORRUPT, "+-+.+--", "the watermark, or a checkpoint, says that records stood here"),
-    Row("TORN", Verdict.TORN, "+--.-.-", "the last write was cut short"),
-    Row(
+    VerdictRow("CLEAN", Verdict.CLEAN, "+-+----"),
+    VerdictRow("HALF_UNIT", Verdict.TORN, "+-++---", "the last unit was not written to its end"),
+    VerdictRow("LOST_END", Verdict.CORRUPT, "+-+.+--", "the watermark, or a checkpoint, says that records stood here"),
+    VerdictRow("TORN", Verdict.TORN, "+--.-.-", "the last write was cut short"),
+    VerdictRow(
         "LOST_RECORD",
         Verdict.CORRUPT,
         "+--.+..",
         "a record that the watermark, or a checkpoint, vouches for is damaged",
     ),
-    Row("BEFORE_VALID", Verdict.CORRUPT, "+--.-++", "a record is damaged that was whole when a later one was written"),
+    VerdictRow(
+        "BEFORE_VALID", Verdict.CORRUPT, "+--.-++", "a record is damaged that was whole when a later one was written"
+    ),
 )
 
 
@@ -90,11 +92,11 @@ def possible(signs: Signs) -> bool:
     )
 
 
-def fits(row: Row, signs: Signs) -> bool:
+def fits(row: VerdictRow, signs: Signs) -> bool:
     return all(wanted in (".", "+" if sign else "-") for wanted, sign in zip(row.signs, signs, strict=True))
 
 
-def judge(signs: Signs) -> Row:
+def judge(signs: Signs) -> VerdictRow:
     """The one row of the table for these signs."""
     for row in ROWS:
         if fits(row, signs):

@@ -18,7 +18,7 @@ from syncbrok.log import sidecar, watermark
 from syncbrok.log.codec import Corrupt
 from syncbrok.log.evidence import Evidence, gather_evidence
 from syncbrok.log.index import SegmentIndex
-from syncbrok.log.scan import Damage, Found, scan, span_of
+from syncbrok.log.scan import FoundRecord, UnreadableBytes, scan, span_of
 from syncbrok.log.segment import (
     SEAL_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -170,7 +170,7 @@ class _Walk:
         passed = _Passed()
         reported = 0
         for met in scan(view, SEGMENT_HEADER_BYTES, last=base - 1, below=below):
-            if isinstance(met, Damage):
+            if isinstance(met, UnreadableBytes):
                 if self._is_open_end(base, met.offset, below):
                     return
                 passed.whole = False
@@ -209,7 +209,7 @@ class _Walk:
         mark = self._mark
         return below == SEQUENCE_MAX and (mark is None or mark.base < base or offset >= mark.offset)
 
-    def _record(self, name: str, met: Found, passed: "_Passed") -> Iterator[Finding]:
+    def _record(self, name: str, met: FoundRecord, passed: "_Passed") -> Iterator[Finding]:
         header, fact = met.record.header, met.record.fact
         wrong: list[str] = []
         first, last = span_of(fact)

@@ -17,7 +17,7 @@ from syncbrok.log.layout import HEADER_BYTES, TIME_AT
 _Number = TypeVar("_Number", bound=np.unsignedinteger)
 
 
-class Whole(NamedTuple):
+class RecordPositions(NamedTuple):
     """Of each record its offset in the file and its time (Unix microseconds); the CRC-32C of all records before each
     that is a multiple of ``every``, beginning with that of none, 0; and ``crc``, that of all."""
 
@@ -28,16 +28,16 @@ class Whole(NamedTuple):
     crc: int = 0
 
     @classmethod
-    def nothing(cls, every: int) -> "Whole":
+    def nothing(cls, every: int) -> "RecordPositions":
         return cls(np.empty(0, np.uint32), np.empty(0, np.uint64), np.empty(0, np.uint32), every)
 
-    def grown(self, buffer: Buffer, offsets: npt.NDArray[np.int64], shift: int, end: int) -> "Whole":
+    def grown(self, buffer: Buffer, offsets: npt.NDArray[np.int64], shift: int, end: int) -> "RecordPositions":
         """With the records at ``offsets`` of ``buffer``, which stands at ``shift`` in the file up to ``end``. Of
         several that grew from the same one only the last may grow again."""
         checksums, crc = self._checked(memoryview(buffer)[: end - shift], offsets)
         places = len(buffer) - HEADER_BYTES + 1
         times_us = np.ndarray(places, "<u8", buffer, TIME_AT, (1,))[offsets]
-        return Whole(
+        return RecordPositions(
             _appended(self.offsets, (offsets + shift).astype(np.uint32)),
             _appended(self.times_us, times_us),
             checksums,

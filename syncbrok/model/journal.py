@@ -34,7 +34,7 @@ class PreparedBatch(Protocol):
     def data(self) -> bytes: ...
 
 
-class RecoveryReport(Protocol):
+class OpeningReport(Protocol):
     """What was found at the opening. ``clean``: it had been closed; ``cut_bytes``: of writes that were never answered,
     which were taken away."""
 
@@ -56,7 +56,7 @@ class Journal(Protocol):
         ...
 
     @property
-    def recovery(self) -> RecoveryReport: ...
+    def recovery(self) -> OpeningReport: ...
 
     @property
     def first_sequence(self) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 from syncbrok.log import files, rotten, segment, watermark
 from syncbrok.log.codec import Header, Kind, gather, read_header, walk_verified
 from syncbrok.log.layout import UNIT_END
-from syncbrok.log.scan import Found, scan
+from syncbrok.log.scan import FoundRecord, scan
 from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader, corrupt_error
 from syncbrok.log.verdict import NO_SEAL
 from syncbrok.log.watermark import Mark
@@ -34,7 +34,7 @@ _NO_TIME_US = 1 << 62
 """the time of the last record where more may follow: later than any"""
 
 
-class Segment(NamedTuple):
+class SegmentSnapshot(NamedTuple):
     """A segment as one look found it. ``last`` is the last sequence that may be read and ``end`` the offset at which
     that record ends. A ``sealed`` one never changes; ``crc`` and ``records`` are what its seal says, else 0."""
 
@@ -49,7 +49,7 @@ class Segment(NamedTuple):
     last_time_us: int
 
 
-class Log(NamedTuple):
+class LogSnapshot(NamedTuple):
     """One look at a log. ``segments`` follow each other without a gap; there is none in a log that was never written
     to. ``oldest`` is its first sequence, ``durable`` the last one that may be read."""
 
@@ -57,7 +57,7 @@ class Log(NamedTuple):
     uuid: bytes
     oldest: int
     durable: int
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentSnapshot, ...]
 
 
 def directory_of(path: str) -> Path:
@@ -72,7 +72,7 @@ def directory_of(path: str) -> Path:
     return directory
 
 
-def look(directory: Path, before: Log | None = None) -> Log:
+def look(directory: Path, before: LogSnapshot | None = None) -> LogSnapshot:
     """The log in ``directory`` now. ``before``: an earlier look, whose sealed segments need not be opened again.
     Raises ``LogCorrupt`` naming file, offset and sequences, and ``BadSetting`` where no log is."""
     for attempt in range(_LOOKS_MAX):
@@ -88,20 +88,20 @@ def look(directory: Path, before: Log | None = None) -> Log:
     raise AssertionError("the last look returns or raises")
 
 
-def _look(directory: Path, bases: list[int], mark: Mark | None, before: Log | None) -> Log:
+def _look(directory: Path, bases: list[int], mark: Mark | None, before: LogSnapshot | None) -> LogSnapshot:
     if not bases:
         if mark and mark.durable:
             raise LogCorrupt(f"{directory} has a watermark but no segment; restore the segments from a backup")
         if mark is None:
             raise BadSetting(f"{directory} holds no log: no segment (*.log) and no watermark", path=str(directory))
-        return Log(str(directory), mark.uuid, 1, 0, ())
+        return LogSnapshot(str(directory), mark.uuid, 1, 0, ())
     last_path = segment.segment_path(directory, bases[-1])
     last_header = segment.read_segment_header(last_path)
     uuid = mark.uuid if mark else last_header.uuid
     if before and before.uuid != uuid:
         before = None  # another log was begun in the same place
     known = {one.base: one for one in before.segments if one.sealed} if before else {}
-    found: list[Segment] = []
+    found: list[SegmentSnapshot] = []
     for base, following in pairwise(bases):
         one = known.get(base)
         if one is None:
@@ -114,10 +114,10 @@ def _look(directory: Path, bases: list[int], mark: Mark | None, before: Log | No
     _check_follows(last, found[-1] if found else None, mark)
     if mark and mark.base > last.base:
         raise corrupt_error(last_path, last.end, last.last + 1, mark.durable, "segments after this one are missing")
-    return Log(str(directory), uuid, bases[0], last.last, (*found, last))
+    return LogSnapshot(str(directory), uuid, bases[0], last.last, (*found, last))
 
 
-def _sealed(path: Path, header: SegmentHeader, uuid: bytes, following: int) -> Segment:
+def _sealed(path: Path, header: SegmentHeader, uuid: bytes, following: int) -> SegmentSnapshot:
     """``following``: the base of the next one."""
     _check_log(path, header, uuid)
     info = rotten.sealed_info(path, header, following)
@@ -126,7 +126,7 @@ def _sealed(path: Path, header: SegmentHeader, uuid: bytes, following: int) -> S
     seal = segment.read_seal(path)
     crc = seal[1].crc if seal is not None else 0  # it has rotted: nothing fits then, and every record is looked at
     times_us = (info.first_time_us, info.last_time_us)
-    return Segment(str(path), info.base, info.last, info.bytes, True, crc, info.records, *times_us)
+    return SegmentSnapshot(str(path), info.base, info.last, info.bytes, True, crc, info.records, *times_us)
 
 
 def _check_log(path: Path, header: SegmentHeader, uuid: bytes) -> None:
@@ -134,7 +134,7 @@ def _check_log(path: Path, header: SegmentHeader, uuid: bytes) -> None:
         raise corrupt_error(path, 0, header.base, None, "the segment belongs to another log")
 
 
-def _check_follows(one: Segment, before: Segment | None, mark: Mark | None) -> None:
+def _check_follows(one: SegmentSnapshot, before: SegmentSnapshot | None, mark: Mark | None) -> None:
     expected = before.last + 1 if before else mark.oldest if mark and mark.oldest else one.base
     if one.base != expected:
         why = "segments before this one are missing" if one.base > expected else "the segment overlaps another"
@@ -155,7 +155,7 @@ class _Tail(NamedTuple):
     whole: int = 0
 
 
-def _last(path: Path, header: SegmentHeader, mark: Mark | None, before: Log | None) -> Segment:
+def _last(path: Path, header: SegmentHeader, mark: Mark | None, before: LogSnapshot | None) -> SegmentSnapshot:
     """The last segment, up to where it is known to be on the disk."""
     base = header.base
     with path.open("rb") as file:
@@ -174,7 +174,7 @@ def _last(path: Path, header: SegmentHeader, mark: Mark | None, before: Log | No
         if start.end > size:
             raise corrupt_error(path, size, base, start.last, "the file ends before records that were on the disk")
         tail = _read_tail(path, descriptor, start)
-    return Segment(str(path), base, tail.last, tail.end, False, 0, 0, first.time_us, _NO_TIME_US)
+    return SegmentSnapshot(str(path), base, tail.last, tail.end, False, 0, 0, first.time_us, _NO_TIME_US)
 
 
 def _read_tail(path: Path, descriptor: int, start: _Tail) -> _Tail:
@@ -223,7 +223,7 @@ def _vouched(data: bytes, start: _Tail) -> _Tail:
 def _check_not_covered(path: Path, view: memoryview, found: _Tail, start: _Tail) -> None:
     """Raise where a later valid record says that the damaged one was on the disk: a torn tail has none behind it."""
     for place in scan(view, 0, last=found.whole, below=1 << 62):
-        if isinstance(place, Found) and place.record.header.synced_through > found.whole:
+        if isinstance(place, FoundRecord) and place.record.header.synced_through > found.whole:
             why = "a record is damaged that was whole when a later one was written"
             raise corrupt_error(path, start.end + found.at, found.whole + 1, None, why)
 
@@ -239,7 +239,7 @@ class Slice(NamedTuple):
     """What to read of a segment: the records with sequences from ``first`` to ``last``. ``hint``: (sequence, offset)
     of a record at or before ``first``, to begin looking there; it is not trusted."""
 
-    segment: Segment
+    segment: SegmentSnapshot
     first: int
     last: int
     hint: tuple[int, int] | None = None
@@ -251,7 +251,7 @@ class Slice(NamedTuple):
         return int(one.end * (self.last - self.first + 1) / max(1, one.last - one.base + 1))
 
 
-def slices(log: Log, first: int = 0, last: int | None = None) -> list[Slice]:
+def slices(log: LogSnapshot, first: int = 0, last: int | None = None) -> list[Slice]:
     """What stands from sequence ``first`` to ``last`` (None: to the end of what may be read)."""
     until = log.durable if last is None else min(last, log.durable)
     return [

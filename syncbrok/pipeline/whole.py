@@ -30,12 +30,12 @@ from syncbrok.pipeline.archive import commit as archive_commit
 from syncbrok.pipeline.archive import files as archive_files
 from syncbrok.pipeline.archive.commit import AnotherLog
 from syncbrok.pipeline.archive.manifest import Manifest, gaps
-from syncbrok.pipeline.archive.place import Place
+from syncbrok.pipeline.archive.place import ArchivePlace
 from syncbrok.pipeline.archive.plan import check_owner, check_same, cut
 from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
 from syncbrok.pipeline.in_arrow import Batches, Work
-from syncbrok.pipeline.log_files import Log
+from syncbrok.pipeline.log_files import LogSnapshot
 
 _LOOKS_MAX: Final = 5
 """A segment may be sealed and archived between the look at the log and that at the archive; then both are repeated."""
@@ -64,8 +64,8 @@ class Whole:
         if storage is None and archive is None:
             raise BadSetting("neither a log nor an archive to read: give the one or the other, or both")
         self._spark = spark
-        self._place = Place(spark, archive) if archive is not None else None
-        self._log: Log | None = None
+        self._place = ArchivePlace(spark, archive) if archive is not None else None
+        self._log: LogSnapshot | None = None
         if storage is None:
             found = self._archived()
             self._cut = found[-1].name.last if found else 0
@@ -78,7 +78,7 @@ class Whole:
             self.gaps = gaps([one.name for one in found], self._log.oldest)
         self._manifests = found
 
-    def _archived(self, log: Log | None = None) -> list[Manifest]:
+    def _archived(self, log: LogSnapshot | None = None) -> list[Manifest]:
         """Nothing where it is ``log``'s and empty yet, as long as nothing of that is sealed: the log has it all."""
         if self._place is None:
             return []
@@ -99,7 +99,7 @@ class Whole:
         check_owner(log, owner)
         return []
 
-    def _both(self, directory: Path) -> tuple[Log, list[Manifest]]:
+    def _both(self, directory: Path) -> tuple[LogSnapshot, list[Manifest]]:
         """The log first: what it no longer has was archived before it was dropped, so the archive has it then."""
         for looked in range(1, _LOOKS_MAX + 1):
             log = log_files.look(directory)
@@ -134,7 +134,7 @@ class Whole:
         until: str | datetime | None = None,
         *,
         fact_kinds: Iterable[str] | None = None,
-    ) -> "Rows":
+    ) -> "KindRows":
         """The same for one who would rather have them before Spark has."""
         names = [one.name for one in schema.columns_of(kind, columns)]
         options = {name: _text(time) for name, time in (("since", since), ("until", until)) if time is not None}
@@ -148,9 +148,9 @@ class Whole:
             parts.append(archived.select(*names))
         if self._log is not None:
             parts.append(self._live(self._log, kind, names, options))
-        return Rows(parts)
+        return KindRows(parts)
 
-    def _live(self, log: Log, kind: str, names: Sequence[str], options: dict[str, str]) -> LogRange | DataFrame:
+    def _live(self, log: LogSnapshot, kind: str, names: Sequence[str], options: dict[str, str]) -> LogRange | DataFrame:
         first, last = self._cut + 1, log.durable
         carried = bool(self.gaps) and kind == "messages"
         if not carried or self._place is None:
@@ -163,15 +163,15 @@ class Whole:
         return known.select(*names)
 
 
-class Rows:
+class KindRows:
     """The rows of a kind, from the archive and from the log."""
 
     def __init__(self, parts: Sequence["LogRange | _Before | DataFrame"]) -> None:
         self._parts = parts
 
-    def before(self, column: str, time: datetime) -> "Rows":
+    def before(self, column: str, time: datetime) -> "KindRows":
         """Those whose ``column`` is before ``time``, which has a zone."""
-        return Rows(
+        return KindRows(
             [
                 one.where(f.col(column) < f.lit(time)) if isinstance(one, DataFrame) else _Before(one, column, time)
                 for one in self._parts
@@ -208,7 +208,7 @@ def _only_before(column: str, time: datetime, func: Work, batches: Batches) -> I
     return func(batch.filter(pc.less(batch[column], end)) for batch in batches)
 
 
-def frame_of(rows: DataFrame | Rows) -> DataFrame:
+def frame_of(rows: DataFrame | KindRows) -> DataFrame:
     """As rows of Spark, where they are not yet."""
     return rows if isinstance(rows, DataFrame) else rows.frame()
 

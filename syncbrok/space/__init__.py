@@ -1,1 +1,1 @@
-"""The container of all queues: owns the journal, the courier and every lifetime; knows no frontend."""
+"""The container of all queues: owns the journal, the dispatcher and every lifetime; knows no frontend."""

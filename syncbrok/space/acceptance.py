@@ -1,7 +1,7 @@
 """From a unit of messages to facts, or to a refusal (RULES 1 to 7). Reads no disk and no clock.
 
 What memory does not hold is named (``Wanted``), looked up elsewhere, and the unit is tried again with what was
-``Found``. Old idempotency keys and parents older than the recent ones are the only reasons.
+``LookupResult``. Old idempotency keys and parents older than the recent ones are the only reasons.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -16,9 +16,9 @@ from syncbrok.model.facts import Attributes, Extras, Keyed, Published
 from syncbrok.model.message import Message, Queue
 from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of
 from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
-from syncbrok.space.draft import Draft, First
+from syncbrok.space.draft import CommitBatch, First
 from syncbrok.space.idempotency import KeyIndex, alike_fingerprints, fingerprint, key_hash, key_hashes
-from syncbrok.space.lineage import Lineage, Place
+from syncbrok.space.lineage import GraphPlace, Lineage
 from syncbrok.space.queue import Registry
 from syncbrok.space.refusals import differs, first_is_lost, unknown_parent
 
@@ -44,7 +44,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Found:
+class LookupResult:
     """What was read. A sequence that is in none of ``messages``, ``lost`` and ``dropped`` was looked at and is no
     message."""
 
@@ -58,7 +58,7 @@ class Found:
     """the log is damaged where they stand; what it still tells of each"""
 
 
-_nothing: Final = Found()
+_nothing: Final = LookupResult()
 _new: Final[Callable[..., Any]] = tuple.__new__
 """makes a named tuple from its fields in order, in a third of the time"""
 
@@ -69,7 +69,7 @@ class _Fresh:
 
     __slots__ = ("_attributes", "_draft", "_only", "_queue", "_starts", "contents", "extras")
 
-    def __init__(self, queue: Queue, draft: Draft, only: int) -> None:
+    def __init__(self, queue: Queue, draft: CommitBatch, only: int) -> None:
         self._queue = queue
         self._draft = draft
         self._only = only
@@ -79,7 +79,11 @@ class _Fresh:
         self.extras: dict[int, Extras] = {}
 
     def add(
-        self, message: Message, parents: tuple[MessageId, ...] = (), below: Place | None = None, print_: bytes = b""
+        self,
+        message: Message,
+        parents: tuple[MessageId, ...] = (),
+        below: GraphPlace | None = None,
+        print_: bytes = b"",
     ) -> None:
         """``below``: its place, where it has parents. What the queue says is frozen now (RULES 3)."""
         content, content_type, _, key, idempotency_key, failure, due_us, delay_us, expires_us, headers = message
@@ -118,9 +122,9 @@ class _Unit:
         self.ids: list[MessageId] = []
         self.known_lines: dict[int, int] = {}
         self.parents: dict[int, tuple[MessageId, ...]] = {}
-        self.known: dict[MessageId, Place] = {}
+        self.known: dict[MessageId, GraphPlace] = {}
         """places of parents, which lines often have in common"""
-        self.below: tuple[tuple[MessageId, ...], Place] = ((), Place(0, 0))
+        self.below: tuple[tuple[MessageId, ...], GraphPlace] = ((), GraphPlace(0, 0))
         """the last line's parents, which the next one often has as well, and the place below them"""
         self.keys: dict[str, First] = {}
         self.wanted_messages: set[int] = set()
@@ -148,7 +152,7 @@ class Acceptor:
         self._closing = closing
         self._sync = sync
 
-    def accept(self, unit: Publish, draft: Draft, found: Found | None, only: int = 0) -> Accepted | Wanted:
+    def accept(self, unit: Publish, draft: CommitBatch, found: LookupResult | None, only: int = 0) -> Accepted | Wanted:
         """Puts what is new into the draft. Raises ``UnknownQueue``, ``UnknownParent``, ``IdempotencyConflict``,
         ``Malformed``, ``TooLarge`` or ``Conflict``, having changed nothing. ``only``: number of the one subscriber
         it is for."""
@@ -172,7 +176,7 @@ class Acceptor:
                 accepted: Accepted | Wanted = end.value
                 return accepted
 
-    def accept_in_steps(self, unit: Publish, draft: Draft, found: Found | None, only: int = 0) -> Slowly:
+    def accept_in_steps(self, unit: Publish, draft: CommitBatch, found: LookupResult | None, only: int = 0) -> Slowly:
         """As ``accept``, a step for each line: ten thousand lines with 64 parents each take half a second. Nothing but
         this may be put into the draft meanwhile."""
         queue = self._queue(unit.queue)
@@ -197,7 +201,7 @@ class Acceptor:
             raise Conflict(f"queue {name!r} is being deleted", queue=name)
         return queue
 
-    def accept_batch(self, item: PublishBatch, draft: Draft) -> Accepted | None:
+    def accept_batch(self, item: PublishBatch, draft: CommitBatch) -> Accepted | None:
         """All of them, where there are no keys, or each key is new and memory knows that it is. None, with nothing
         changed, where they must be decided one by one."""
         queue = self._queue(item.queue)
@@ -218,7 +222,7 @@ class Acceptor:
         draft.keys.update(zip(zip(repeat(queue.number), keys), made, strict=True))
         return accepted
 
-    def _all_new(self, queue: Queue, keys: Sequence[str], hashes: Sequence[int], draft: Draft) -> bool:
+    def _all_new(self, queue: Queue, keys: Sequence[str], hashes: Sequence[int], draft: CommitBatch) -> bool:
         since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
         return (
             since_us >= self._keys.complete_since_us
@@ -227,7 +231,7 @@ class Acceptor:
             and self._keys.none_of(hashes)
         )
 
-    def accept_each(self, item: PublishPlain, draft: Draft) -> tuple[Accepted | None, dict[int, SyncbrokError]]:
+    def accept_each(self, item: PublishPlain, draft: CommitBatch) -> tuple[Accepted | None, dict[int, SyncbrokError]]:
         """Messages that are units of their own: what is answered to those that are accepted, and by place why the
         others cannot be."""
         stretches: list[tuple[int, Attributes]] = []
@@ -256,7 +260,7 @@ class Acceptor:
         draft.publish(stretches, contents, one_unit=False)
         return self._accepted(first, end, draft), refused
 
-    def _accepted(self, first: int, count: int, draft: Draft) -> Accepted:
+    def _accepted(self, first: int, count: int, draft: CommitBatch) -> Accepted:
         """The receipt of messages of which all are new and none has parents."""
         return Accepted(first, draft.ids.joined(first, count), self._sync)
 
@@ -265,8 +269,8 @@ class Acceptor:
         message: Message,
         queue: Queue,
         work: _Unit,
-        draft: Draft,
-        found: Found,
+        draft: CommitBatch,
+        found: LookupResult,
     ) -> None:
         """One line: a known message, a new one, or something to be read."""
         position = len(work.ids)
@@ -310,7 +314,9 @@ class Acceptor:
                                 line=position, parent=f"#{parent}")  # fmt: skip
         return tuple(resolved)
 
-    def _first(self, key: str, queue: Queue, work: _Unit, draft: Draft, found: Found, position: int) -> First | None:
+    def _first(
+        self, key: str, queue: Queue, work: _Unit, draft: CommitBatch, found: LookupResult, position: int
+    ) -> First | None:
         """The message that has the key already. What must be read to know that is noted in ``work``.
         Raises ``FirstLost``."""
         first = work.keys.get(key) or draft.keys.get((queue.number, key))
@@ -334,7 +340,7 @@ class Acceptor:
             return None
         return First(message.fingerprint, message.id, sequence) if message.time_us >= since_us else None
 
-    def _message(self, sequence: int, work: _Unit, found: Found) -> Published | None:
+    def _message(self, sequence: int, work: _Unit, found: LookupResult) -> Published | None:
         message = found.messages.get(sequence)
         if message is None and sequence not in found.looked:
             message = self._cached(sequence)
@@ -347,13 +353,13 @@ class Acceptor:
         sequence: int,
         parents: tuple[MessageId, ...],
         work: _Unit,
-        draft: Draft,
-        found: Found,
+        draft: CommitBatch,
+        found: LookupResult,
         position: int,
-    ) -> Place:
+    ) -> GraphPlace:
         """Root and depth of a message with these parents. Raises ``UnknownParent``."""
         if not parents:
-            return Place(sequence, 0)
+            return GraphPlace(sequence, 0)
         before, below = work.below
         if parents == before:
             return below
@@ -367,12 +373,14 @@ class Acceptor:
             if index == 0:
                 root = place.root
             depth = max(depth, place.depth + 1)
-        below = Place(root, depth)
+        below = GraphPlace(root, depth)
         if not work.wanted_messages:
             work.below = (parents, below)
         return below
 
-    def _place(self, parent: MessageId, work: _Unit, draft: Draft, found: Found, position: int) -> Place:
+    def _place(
+        self, parent: MessageId, work: _Unit, draft: CommitBatch, found: LookupResult, position: int
+    ) -> GraphPlace:
         sequence = sequence_of(parent)
         place = self._lineage.place(parent, sequence)
         if place is not None:
@@ -381,18 +389,20 @@ class Acceptor:
             own = sequence - draft.sequence
             if 0 <= own < len(work.fresh.contents) and work.new_ids[own] == parent:
                 extras = work.fresh.extras.get(own)
-                return Place(sequence, 0) if extras is None else Place(extras.root, extras.depth)
+                return GraphPlace(sequence, 0) if extras is None else GraphPlace(extras.root, extras.depth)
             raise unknown_parent(parent, position)
         message = self._message(sequence, work, found)
         if message is not None and message.id == parent:
-            return Place(message.root, message.depth)
+            return GraphPlace(message.root, message.depth)
         if message is None and sequence in work.wanted_messages:
-            return Place(sequence, 0)  # not decided yet
+            return GraphPlace(sequence, 0)  # not decided yet
         lost = found.lost.get(sequence)
         if lost is not None and lost.id == parent:
-            return Place(lost.root, lost.depth)
+            return GraphPlace(lost.root, lost.depth)
         if (sequence in found.dropped or sequence in found.lost) and issued_by(parent, self._id_key):
-            return Place(sequence, 0)  # complete, or known to have ended badly (RULES 2); what was above it is gone
+            return GraphPlace(
+                sequence, 0
+            )  # complete, or known to have ended badly (RULES 2); what was above it is gone
         raise unknown_parent(parent, position)
 
 
@@ -414,11 +424,11 @@ def _comparable(message: Message, work: _Unit, position: int) -> list[MessageId 
     return seen
 
 
-def merge(found: Found | None, more: Found) -> Found:
+def merge(found: LookupResult | None, more: LookupResult) -> LookupResult:
     """What was found in two look-ups for the same unit."""
     if found is None:
         return more
-    return Found(
+    return LookupResult(
         found.messages | more.messages,
         found.dropped | more.dropped,
         found.looked | more.looked,

@@ -7,7 +7,7 @@ descriptors before anybody is let in: a broker that lacks one for its next segme
 import resource
 from typing import Final, NamedTuple
 
-from syncbrok.delivery.shares import Shares
+from syncbrok.delivery.scheduler.shares import Shares
 from syncbrok.model import limits
 from syncbrok.model.budget import Budget
 from syncbrok.model.errors import BadConfig
@@ -72,7 +72,7 @@ class Budgets:
         )
 
         self.shares = Shares(self.attempts, self.leases, self.content_in_flight, set())
-        """what subscribers share, for scheduler and courier"""
+        """what subscribers share, for scheduler and dispatcher"""
 
     @classmethod
     def of(cls, descriptors: int = limits.descriptors_max) -> "Budgets":

@@ -20,7 +20,7 @@ from syncbrok.model.errors import (
     Overloaded,
     SyncbrokError,
 )
-from syncbrok.space.channels import Listener, PlainKind, Publish, PublishBatch, PublishPlain
+from syncbrok.space.channels import PlainKind, Publish, PublishBatch, PublishListener, PublishPlain
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _plain_bytes_max: Final = limits.MIB
 """plain messages that are worked on together, so that a commit stays within its own bounds"""
 
 
-class Waiting:
+class ChannelItem:
     """An item with its receipt. ``found`` is what was looked up for it on the disk (see ``acceptance``)."""
 
     __slots__ = ("found", "item", "receipt", "records", "size_bytes")
@@ -52,13 +52,13 @@ class Waiting:
             self.receipt.set_exception(why)
 
 
-class WaitingPlain(Waiting):
+class WaitingPlain(ChannelItem):
     """Plain messages that came one after the other, with one ``listener`` for all of them: 0.5 us each, where an item
     and a future each take 3."""
 
     __slots__ = ("contents", "kinds", "listener", "whose")
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: PublishListener) -> None:
         self.kinds: list[PlainKind] = []
         self.contents: list[bytes] = []
         self.whose: list[Any] = []
@@ -122,7 +122,7 @@ class BoundedChannel:
         self._wake = wake
         self._records_max = records_max
         self._size_bytes_max = size_bytes_max
-        self._line: deque[Waiting] = deque()
+        self._line: deque[ChannelItem] = deque()
         self.records = 0
         """that wait"""
         self._size_bytes = 0
@@ -144,13 +144,13 @@ class BoundedChannel:
             records, size_bytes = 1, _command_bytes
         self._check_room(records, size_bytes)
         receipt: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._line.append(Waiting(item, receipt, records, size_bytes))
+        self._line.append(ChannelItem(item, receipt, records, size_bytes))
         self.records += records
         self._size_bytes += size_bytes
         self._wake()
         return receipt
 
-    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: Listener) -> None:
+    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: PublishListener) -> None:
         """See ``channels.MessageChannel``. Neighbours with one listener become one item while they wait."""
         if self._closed is not None:
             raise self._closed()
@@ -182,7 +182,7 @@ class BoundedChannel:
             self._refused += 1
             raise Overloaded("too much is waiting to be written; try again in a second", retry_after_s=1)
 
-    def take(self) -> Waiting | None:
+    def take(self) -> ChannelItem | None:
         """The oldest; None where nothing waits."""
         if not self._line:
             return None
@@ -191,7 +191,7 @@ class BoundedChannel:
         self._size_bytes -= waiting.size_bytes
         return waiting
 
-    def put_back(self, waiting: Iterable[Waiting]) -> None:
+    def put_back(self, waiting: Iterable[ChannelItem]) -> None:
         """To the front, in this order; neither the bounds nor ``close`` stop what was let in once."""
         for one in reversed(list(waiting)):
             self._line.appendleft(one)

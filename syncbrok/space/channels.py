@@ -258,7 +258,7 @@ class Channel(Protocol):
         ``Draining`` when it is closed; then nothing was handed over."""
 
 
-class Listener(Protocol):
+class PublishListener(Protocol):
     """Who is told what became of plain messages: ``whose`` are those it put them with, in the order of the messages,
     and ``kinds`` what those are. What became durable together is told together where it was put by one listener.
     Both are called on the event loop, never from within ``put_plain``; what they raise is logged and hurts nobody."""
@@ -272,7 +272,7 @@ class Listener(Protocol):
 class MessageChannel(Channel, Protocol):
     """The channel of messages: plain ones have an entrance of their own."""
 
-    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: Listener) -> None:
+    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: PublishListener) -> None:
         """Hand over one plain message. ``listener`` will be told about ``whose``. Raises what ``put`` raises."""
 
 

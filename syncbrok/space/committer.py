@@ -34,7 +34,7 @@ from syncbrok.space.channel import (
     stopping,
     unavailable,
 )
-from syncbrok.space.draft import Draft, Followers, Later, Step, run_step
+from syncbrok.space.draft import CommitBatch, Followers, Later, Step, run_step
 from syncbrok.space.full_disk import refuse_others
 from syncbrok.space.meters import Meters
 from syncbrok.space.outbox import Outbox
@@ -87,7 +87,7 @@ class Committer:
         self._rolls: list[asyncio.Future[None]] = []
         self._busy = self._scheduled = self._submitting = self._stopping = False
         self._full = self._suspended = False
-        self._draft_out: Draft | None = None  # made, not yet durable
+        self._draft_out: CommitBatch | None = None  # made, not yet durable
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -106,7 +106,7 @@ class Committer:
         if len(self._rows) > limits.outcomes_waiting_max:
             self._suspend(True)
 
-    def append(self, step: Callable[[Draft], Any]) -> "asyncio.Future[Any]":
+    def append(self, step: Callable[[CommitBatch], Any]) -> "asyncio.Future[Any]":
         """For the Space's own jobs: run ``step`` in the next draft; its result when the facts are applied."""
         return self._inner.put(step)
 
@@ -196,7 +196,7 @@ class Committer:
         assert self._loop is not None
         self._loop.call_soon(self._guarded, work, *arguments)
 
-    def _draft_on(self, draft: Draft) -> None:
+    def _draft_on(self, draft: CommitBatch) -> None:
         """A large unit is drafted in slices; nothing else is written meanwhile, but the loop does all else."""
         if not draft.go_on(_slice()):
             self._later(self._draft_on, draft)
@@ -206,7 +206,7 @@ class Committer:
         if not self._busy and self.messages:
             self.wake()  # nothing came of it, and it had stopped the look at the others
 
-    def _drafted(self, draft: Draft) -> None:
+    def _drafted(self, draft: CommitBatch) -> None:
         draft.close()
         if draft.facts:
             self._submit(draft)
@@ -215,7 +215,7 @@ class Committer:
             draft.settle()  # nothing new in them; what they repeat is durable
             self._rest()
 
-    def _submit(self, draft: Draft) -> None:
+    def _submit(self, draft: CommitBatch) -> None:
         assert self._writer is not None
         self._busy = True
         written = partial(self._guarded, self._written, draft, time.perf_counter())
@@ -232,10 +232,10 @@ class Committer:
         self._writer.write(work, written, len(batch.data))
         self._submitting = False
 
-    def _prepare_and_write(self, draft: Draft) -> None:
+    def _prepare_and_write(self, draft: CommitBatch) -> None:
         self._write(draft, self._journal.prepare(draft.facts, draft.unit_ends))
 
-    def _write(self, draft: Draft, batch: Any) -> None:
+    def _write(self, draft: CommitBatch, batch: Any) -> None:
         """The writer's work: in its thread, or where it finds that quicker."""
         for work in draft.before:
             work()
@@ -243,7 +243,7 @@ class Committer:
         if draft.synced:
             self._journal.sync()
 
-    def _written(self, draft: Draft, began: float, _: object, error: BaseException | None) -> None:
+    def _written(self, draft: CommitBatch, began: float, _: object, error: BaseException | None) -> None:
         self._busy = False
         if isinstance(error, LogFull):
             self._no_room(draft, error)
@@ -258,7 +258,7 @@ class Committer:
         self._busy = True
         self._apply(draft, 0)
 
-    def _apply(self, draft: Draft, done: int) -> None:
+    def _apply(self, draft: CommitBatch, done: int) -> None:
         """Its facts from the position ``done`` on, in slices: what is durable takes effect in log order, and what of it
         has not yet is not acknowledged."""
         facts = draft.facts
@@ -302,11 +302,11 @@ class Committer:
     def _waiting(self) -> int:
         return len(self.messages) or len(self._inner) or len(self.queues) or len(self.subscribers)
 
-    def _draft(self) -> Draft:
+    def _draft(self) -> CommitBatch:
         """Outcomes first, since children wait for them; then declarations, then messages."""
         self._last_us = max(self._last_us, now_us := self._clock_us())
         expected, journal = min(self.messages.records, _records_wanted), self._journal
-        draft = self._draft_out = Draft(journal.next_sequence, self._last_us, journal.id_key, expected, now_us)
+        draft = self._draft_out = CommitBatch(journal.next_sequence, self._last_us, journal.id_key, expected, now_us)
         draft.essential = self._full
         stuck = self._full and self._suspended
         if self._rows and not stuck and (self._rows.hurry or self._stopping or self._waiting()):
@@ -320,7 +320,7 @@ class Committer:
                 self._take(channel, draft)
         return draft
 
-    def _outcomes(self, draft: Draft) -> None:
+    def _outcomes(self, draft: CommitBatch) -> None:
         rows = self._rows.first(_records_wanted)
         draft.rows, draft.urgent = len(rows), self._rows.urgent
         draft.add(Outcomes(draft.sequence, draft.time_us, rows))
@@ -331,7 +331,7 @@ class Committer:
                 except Later:  # the second one of its queue in this batch
                     self.append(partial(self._followers.disable, row)).add_done_callback(heard)
 
-    def _take(self, channel: BoundedChannel, draft: Draft) -> None:
+    def _take(self, channel: BoundedChannel, draft: CommitBatch) -> None:
         while draft.records < _records_wanted and draft.size_bytes < limits.commit_bytes_max // 2:
             waiting = channel.take()
             if waiting is None:
@@ -345,7 +345,7 @@ class Committer:
 
     # -- what can go wrong ----------------------------------------------------------------------------------------
 
-    def _no_room(self, draft: Draft, error: LogFull) -> None:
+    def _no_room(self, draft: CommitBatch, error: LogFull) -> None:
         """Nothing of the draft was kept. Publishers are told; outcomes go to the reserve, and when that is used up no
         attempt is made whose outcome could not be kept."""
         self._draft_out = None

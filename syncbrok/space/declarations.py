@@ -25,7 +25,7 @@ from syncbrok.space.channels import (
     Subscribe,
     Unsubscribe,
 )
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 from syncbrok.space.file_changes import said_otherwise, with_settings
 from syncbrok.space.queue import Registry, subscriber_id
 from syncbrok.space.secrets_file import Kept
@@ -60,7 +60,7 @@ class Declarations:
 
     # -- queues ---------------------------------------------------------------------------------------------------
 
-    def declare_queue(self, item: DeclareQueue, draft: Draft) -> Declared:
+    def declare_queue(self, item: DeclareQueue, draft: CommitBatch) -> Declared:
         parse_queue_name(item.name)
         queue = self._registry.find(item.name)
         if self._is_applied(draft, item.name, item.applied, is_there=queue is not None):
@@ -85,7 +85,7 @@ class Declarations:
         self._applied(draft, item.name, item.applied)
         return Declared(what, item.name)
 
-    def change_queue(self, item: ChangeQueue, draft: Draft) -> Declared:
+    def change_queue(self, item: ChangeQueue, draft: CommitBatch) -> Declared:
         queue = self._registry.queue(item.name)
         settings = _changed(queue.settings, item.changes, _queue_fields)
         if settings == queue.settings:
@@ -96,7 +96,7 @@ class Declarations:
 
     # -- subscribers ----------------------------------------------------------------------------------------------
 
-    def subscribe(self, item: Subscribe, draft: Draft) -> Declared:
+    def subscribe(self, item: Subscribe, draft: CommitBatch) -> Declared:
         id_ = parse_subscriber_id(subscriber_id(item.settings))
         entry = f"{item.queue}/{id_}"
         there = self._registry.find(item.queue)
@@ -142,7 +142,7 @@ class Declarations:
         differs += ["start"] * other_start
         raise Conflict(what, queue=item.queue, subscriber=known.id, differs=differs)
 
-    def _apply_again(self, known: Subscriber, item: Subscribe, applied: FromFile, draft: Draft) -> Declared:
+    def _apply_again(self, known: Subscriber, item: Subscribe, applied: FromFile, draft: CommitBatch) -> Declared:
         """A file's entry has changed: so do the keys that it says otherwise. Where it starts was decided when it was
         added, and a secret that the file says no more is kept: nobody takes unsigned deliveries for a line less."""
         entry = f"{item.queue}/{known.id}"
@@ -159,7 +159,7 @@ class Declarations:
         self._applied(draft, entry, applied)
         return Declared(what, known.id)
 
-    def change_subscriber(self, item: ChangeSubscriber, draft: Draft) -> Declared:
+    def change_subscriber(self, item: ChangeSubscriber, draft: CommitBatch) -> Declared:
         known = self._registry.subscriber(item.queue, item.id)
         said: FromFile | None = None
         if item.applied is not None:
@@ -215,7 +215,7 @@ class Declarations:
             SECRET not in told and self._vault.knows(known.number, secret)
         )
 
-    def _had_secret(self, known: Subscriber, entry: str, draft: Draft) -> None:
+    def _had_secret(self, known: Subscriber, entry: str, draft: CommitBatch) -> None:
         """Its secret is to be another one, which no file says: a file that says the old one says nothing new."""
         before = self._registry.last_applied(entry)
         told = {} if before is None else None if before.keys is None else dict(before.keys)
@@ -223,7 +223,7 @@ class Declarations:
             newest = self._vault.newest(known.number).secrets[0]
             self._applied(draft, entry, FromFile("", {**told, **key_hashes({}, newest)}))
 
-    def rotate_secret(self, item: RotateSecret, draft: Draft) -> str:
+    def rotate_secret(self, item: RotateSecret, draft: CommitBatch) -> str:
         known = self._registry.subscriber(item.queue, item.id)
         secret = make_secret() if item.secret is None else parse_secret(item.secret)
         if self._vault.holds(known.number, secret):
@@ -235,7 +235,7 @@ class Declarations:
         self._add(known, replace(known.settings, secret_count=len(kept.secrets)), draft)
         return secret
 
-    def retire_secret(self, number: int, draft: Draft) -> None:
+    def retire_secret(self, number: int, draft: CommitBatch) -> None:
         """The old secret has stopped signing: forget it."""
         known = self._registry.subscriber_numbered(number)
         if known is None or known.settings.secret_count < 2:
@@ -244,7 +244,7 @@ class Declarations:
         self._keep_secret(draft, number, self._vault.newest(number))
         self._add(known, replace(known.settings, secret_count=1), draft)
 
-    def disable(self, row: Row, draft: Draft) -> None:
+    def disable(self, row: Row, draft: CommitBatch) -> None:
         """Its endpoint has answered 410 (RULES 14). Raises ``Later``."""
         known = self._registry.subscriber_numbered(row.subscriber)
         if known is None or known.settings.disabled_us:
@@ -252,7 +252,7 @@ class Declarations:
         draft.touch(self._registry.queue_name(known.queue))
         self._add(known, replace(known.settings, disabled_us=max(1, draft.now_us)), draft)
 
-    def unsubscribe(self, item: Unsubscribe, draft: Draft) -> int:
+    def unsubscribe(self, item: Unsubscribe, draft: CommitBatch) -> int:
         known = self._registry.subscriber(item.queue, item.id)
         draft.touch(item.queue)
         dropped = self._owing(known.number)
@@ -267,7 +267,7 @@ class Declarations:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _set(self, known: Subscriber, settings: SubscriberSettings, draft: Draft, secret: str | None) -> None:
+    def _set(self, known: Subscriber, settings: SubscriberSettings, draft: CommitBatch, secret: str | None) -> None:
         if settings.endpoint != known.settings.endpoint:
             settings = replace(settings, disabled_us=0)  # the new endpoint has not said that it wants no more
             draft.after.append(lambda: self._forget(known))
@@ -276,18 +276,18 @@ class Declarations:
             settings = replace(settings, secret_count=1)
         self._add(known, settings, draft)
 
-    def _add(self, known: Subscriber, settings: SubscriberSettings, draft: Draft) -> None:
+    def _add(self, known: Subscriber, settings: SubscriberSettings, draft: CommitBatch) -> None:
         draft.add(
             SubscriberSet(draft.sequence, draft.time_us, known.number, known.queue, known.id, known.since, settings)
         )
 
-    def _keep_secret(self, draft: Draft, number: int, kept: Kept) -> None:
+    def _keep_secret(self, draft: CommitBatch, number: int, kept: Kept) -> None:
         """Fsynced before the fact that counts it, in force once that fact is durable (RULES 19)."""
         draft.before.append(self._vault.stage(number, kept))
         draft.after.append(lambda: self._vault.keep(number))
         draft.undo.append(lambda: self._vault.discard(number))
 
-    def _is_applied(self, draft: Draft, entry: str, applied: FromFile | None, *, is_there: bool) -> bool:
+    def _is_applied(self, draft: CommitBatch, entry: str, applied: FromFile | None, *, is_there: bool) -> bool:
         """Whether the file says of the entry what it said when it was last applied. Where an older version applied it
         to what ``is_there`` still, its keys are learned on the way."""
         before = self._registry.last_applied(entry)
@@ -297,19 +297,19 @@ class Declarations:
             self._applied(draft, entry, applied)
         return True
 
-    def _applied(self, draft: Draft, entry: str, applied: FromFile | None) -> None:
+    def _applied(self, draft: CommitBatch, entry: str, applied: FromFile | None) -> None:
         if applied is not None:
             before = self._registry.last_applied(entry)
             hash_ = applied.hash or ("" if before is None else before.hash)
             keys = tuple(sorted(applied.keys.items()))
             draft.add(FileApplied(draft.sequence, draft.time_us, entry, hash_, keys))
 
-    def _next_queue(self, draft: Draft) -> int:
+    def _next_queue(self, draft: CommitBatch) -> int:
         given = sum(isinstance(fact, QueueSet) and fact.number > self._registry.last_queue_number
                     for fact in draft.facts)  # fmt: skip
         return self._registry.last_queue_number + 1 + given
 
-    def _next_subscriber(self, draft: Draft) -> int:
+    def _next_subscriber(self, draft: CommitBatch) -> int:
         given = sum(isinstance(fact, SubscriberSet) and fact.number > self._registry.last_subscriber_number
                     for fact in draft.facts)  # fmt: skip
         return self._registry.last_subscriber_number + 1 + given

@@ -53,7 +53,7 @@ def _of_its_death(rows: Sequence[Row], reason: Reason) -> Sequence[Row]:
     return [*rows[:died], *(row for row in rows[died:] if row.outcome not in _ENDS)]
 
 
-class Deliveries:
+class DeliveryReports:
     """Makes the reports. Keeps nothing between two of them."""
 
     def __init__(self, sources: Sources, reading: Reading) -> None:

@@ -18,11 +18,11 @@ from syncbrok.model.facts import (
     SubscriberSet,
 )
 from syncbrok.space.deliveries import reason_text
-from syncbrok.space.reading import Head, Reading
+from syncbrok.space.reading import MessageHead, Reading
 from syncbrok.space.reports import Event
 from syncbrok.space.sources import Sources
 
-_NOBODY: Final[Head | None] = None
+_NOBODY: Final[MessageHead | None] = None
 
 
 class Happened(NamedTuple):
@@ -94,7 +94,7 @@ class Describing:
         subscriber = self._registry.subscriber_numbered(row.subscriber)
         return subscriber is None or subscriber.queue == self._queue
 
-    def _describe(self, happened: Happened, heads: dict[int, Head]) -> list[Event]:
+    def _describe(self, happened: Happened, heads: dict[int, MessageHead]) -> list[Event]:
         fact = happened.fact
         match fact:
             case Published():
@@ -127,7 +127,7 @@ class Describing:
             events.append(Event(fact.sequence, "complete", fact.time_us, queue=queue, message=fact.id))
         return events
 
-    def _outcomes(self, fact: Outcomes, completed: frozenset[int], heads: dict[int, Head]) -> list[Event]:
+    def _outcomes(self, fact: Outcomes, completed: frozenset[int], heads: dict[int, MessageHead]) -> list[Event]:
         events: list[Event] = []
         whole: list[Event] = []
         told: set[int] = set()
@@ -143,7 +143,7 @@ class Describing:
                 whole.append(Event(fact.sequence, "complete", row.time_us, queue=queue, message=message))
         return events + whole
 
-    def _row(self, fact: Outcomes, row: Row, queue: str, head: Head | None) -> Event:
+    def _row(self, fact: Outcomes, row: Row, queue: str, head: MessageHead | None) -> Event:
         everywhere = row.subscriber == ALL_SUBSCRIBERS
         return Event(
             id=fact.sequence,
@@ -159,13 +159,13 @@ class Describing:
             due_us=row.due_us,
         )
 
-    def _queue_of(self, row: Row, head: Head | None) -> str:
+    def _queue_of(self, row: Row, head: MessageHead | None) -> str:
         if head is not None:
             return self._registry.queue_name(head.queue)
         subscriber = self._registry.subscriber_numbered(row.subscriber)
         return "" if subscriber is None else self._registry.queue_name(subscriber.queue)
 
-    def _rearmed(self, fact: Rearmed, heads: dict[int, Head]) -> list[Event]:
+    def _rearmed(self, fact: Rearmed, heads: dict[int, MessageHead]) -> list[Event]:
         events = []
         for entry in fact.entries:
             if not self._tells(entry.queue):

@@ -23,7 +23,7 @@ from syncbrok.model.facts import (
     last_sequence,
 )
 from syncbrok.model.names import MessageId
-from syncbrok.space.channel import Waiting
+from syncbrok.space.channel import ChannelItem
 from syncbrok.space.identity import Identities
 
 _log = logging.getLogger(__name__)
@@ -51,17 +51,17 @@ class First(NamedTuple):
     sequence: int
 
 
-Step = Callable[["Draft", Waiting], Any]
+Step = Callable[["CommitBatch", ChannelItem], Any]
 """Puts the facts of an item into the draft and returns its receipt's result, or ``ELSEWHERE``. Raises ``ClientFault``
 or ``BrokerFault`` having changed nothing, or ``Later``."""
 
 
-def run_step(draft: "Draft", waiting: Waiting) -> Any:
+def run_step(draft: "CommitBatch", waiting: ChannelItem) -> Any:
     """The step of an item that is one itself: ``item(draft)``."""
     return waiting.item(draft)
 
 
-class Draft:
+class CommitBatch:
     """Sequences are given out in order from ``sequence``; all facts of a batch have one time.
 
     Units of messages that follow each other become one ``Messages``, each still a unit of its own: so many single
@@ -93,11 +93,11 @@ class Draft:
         self.urgent = False
         """somebody may wait for one of those"""
         self.size_bytes = 0
-        self.settled: list[tuple[Waiting, Any]] = []
-        self.slow: tuple[Waiting, Generator[None, None, Any]] | None = None
+        self.settled: list[tuple[ChannelItem, Any]] = []
+        self.slow: tuple[ChannelItem, Generator[None, None, Any]] | None = None
         """an item that takes many turns of the loop, and the steps of it that are left; nothing else comes meanwhile"""
         self.touched: set[str] = set()
-        self.later: list[Waiting] = []
+        self.later: list[ChannelItem] = []
         """items, and parts of items, that go back to the front of the channel being worked off"""
         self.keys: dict[tuple[int, str], First] = {}
         """idempotency keys of this batch's messages, by (queue number, key)"""
@@ -196,7 +196,7 @@ class Draft:
             raise Later
         self.touched.add(queue)
 
-    def answer(self, waiting: Waiting, step: Step) -> bool:
+    def answer(self, waiting: ChannelItem, step: Step) -> bool:
         """Work on one item; False where it must wait for the next batch."""
         before = self.sequence
         try:
@@ -260,5 +260,5 @@ class Followers(Protocol):
 
     def suspend(self, suspended: bool) -> None: ...
 
-    def disable(self, row: Row, draft: Draft) -> None:
+    def disable(self, row: Row, draft: CommitBatch) -> None:
         """An endpoint has answered 410; may raise ``Later``."""

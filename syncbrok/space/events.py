@@ -58,7 +58,7 @@ class Events:
     def __init__(self, sources: Sources, reading: Reading) -> None:
         self._sources = sources
         self._reading = reading
-        self._listeners: list[Listener] = []
+        self._listeners: list[EventStream] = []
         self._applied = 0
         self._closed = False
 
@@ -84,7 +84,7 @@ class Events:
         elif isinstance(fact, TOLD):
             self._tell(fact)
 
-    def listen(self, queue: int | None = None, after: int | None = None, rate: int = 0) -> "Listener":
+    def listen(self, queue: int | None = None, after: int | None = None, rate: int = 0) -> "EventStream":
         """What happens from now on; with ``after`` also what happened since that sequence. ``queue`` (number) narrows
         it to one, ``rate`` to so many events a second (0: all). Use it as a context manager. Raises ``Overloaded``
         when too many listen already and ``Draining`` when the broker is stopping."""
@@ -92,7 +92,7 @@ class Events:
             raise Draining("the broker is stopping")
         if len(self._listeners) >= limits.listeners_max:
             raise Overloaded(f"{len(self._listeners)} event streams are open already", retry_after_s=5)
-        return Listener(self, self._sources, self._reading, queue, after, rate)
+        return EventStream(self, self._sources, self._reading, queue, after, rate)
 
     def close(self) -> None:
         """End every stream: the broker is stopping."""
@@ -100,12 +100,12 @@ class Events:
         for listener in list(self._listeners):
             listener.stop()
 
-    def add(self, listener: "Listener") -> int:
+    def add(self, listener: "EventStream") -> int:
         """The sequence beyond which it is told live; what came before is in the log."""
         self._listeners.append(listener)
         return self._applied or self._sources.journal.durable_sequence
 
-    def remove(self, listener: "Listener") -> None:
+    def remove(self, listener: "EventStream") -> None:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
@@ -147,7 +147,7 @@ class Events:
         return subscriber is not None and subscriber.since < message
 
 
-class Listener:
+class EventStream:
     """One stream of events. Enter it, then iterate over ``batches``; the stream ends after a ``cut`` event
     and when the broker stops."""
 

@@ -7,7 +7,7 @@ deleted or purged lets retention drop what it held.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from syncbrok.space.channel import BoundedChannel, Waiting, no_room
+from syncbrok.space.channel import BoundedChannel, ChannelItem, no_room
 from syncbrok.space.channels import (
     Cancel,
     ChangeQueue,
@@ -18,7 +18,7 @@ from syncbrok.space.channels import (
     Subscribe,
     Unsubscribe,
 )
-from syncbrok.space.draft import Draft, Step
+from syncbrok.space.draft import CommitBatch, Step
 
 _ENDING: Final = (Cancel, DeleteQueue, PurgeQueue, Unsubscribe)
 _MAY_CHANGE_NOTHING: Final = (ChangeQueue, DeclareQueue, Subscribe)
@@ -29,10 +29,10 @@ def is_essential(item: Any) -> bool:
     return isinstance(item, _ENDING) or (isinstance(item, ChangeSubscriber) and item.secret is None)
 
 
-def refuse_others(channel: BoundedChannel, steps: Mapping[type, Step], draft: Draft) -> None:
+def refuse_others(channel: BoundedChannel, steps: Mapping[type, Step], draft: CommitBatch) -> None:
     """Refuse what waits in the channel and is not essential, except what would write nothing: a file of queues that
     stands as it is applied is no reason not to start."""
-    kept: list[Waiting] = []
+    kept: list[ChannelItem] = []
     while (waiting := channel.take()) is not None:
         if is_essential(waiting.item):
             kept.append(waiting)
@@ -41,9 +41,9 @@ def refuse_others(channel: BoundedChannel, steps: Mapping[type, Step], draft: Dr
     channel.put_back(kept)
 
 
-def _changed_nothing(waiting: Waiting, steps: Mapping[type, Step], draft: Draft) -> bool:
+def _changed_nothing(waiting: ChannelItem, steps: Mapping[type, Step], draft: CommitBatch) -> bool:
     """Whether it was answered without a fact."""
-    trial = Draft(draft.sequence, draft.time_us, now_us=draft.now_us)
+    trial = CommitBatch(draft.sequence, draft.time_us, now_us=draft.now_us)
     trial.answer(waiting, steps[type(waiting.item)])
     if trial.records:
         for undo in trial.undo:

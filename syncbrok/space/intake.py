@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
 from syncbrok.space.acceptance import Acceptor, Slowly, Wanted
-from syncbrok.space.channel import Waiting, WaitingPlain, stopped
+from syncbrok.space.channel import ChannelItem, WaitingPlain, stopped
 from syncbrok.space.channels import (
     Cancel,
     ChangeQueue,
@@ -32,7 +32,7 @@ from syncbrok.space.channels import (
     Unsubscribe,
 )
 from syncbrok.space.declarations import Declarations
-from syncbrok.space.draft import ELSEWHERE, Draft, Later, Step
+from syncbrok.space.draft import ELSEWHERE, CommitBatch, Later, Step
 from syncbrok.space.lookups import Lookups
 from syncbrok.space.operations import Operations
 from syncbrok.space.queue import Registry
@@ -95,34 +95,34 @@ class Intake:
         for job in self._jobs:
             job.cancel()
 
-    def _publish(self, draft: Draft, waiting: Waiting) -> Any:
+    def _publish(self, draft: CommitBatch, waiting: ChannelItem) -> Any:
         unit: Publish = waiting.item
         if unit.queue in draft.touched:
             raise Later
         return self._decide(unit, draft, waiting)
 
-    def _decide(self, unit: Publish, draft: Draft, waiting: Waiting, only: int = 0) -> Any:
+    def _decide(self, unit: Publish, draft: CommitBatch, waiting: ChannelItem, only: int = 0) -> Any:
         if len(unit.messages) > _AT_ONCE:
             return self._decide_in_steps(self._acceptor.accept_in_steps(unit, draft, waiting.found, only), waiting)
         return self._decided(self._acceptor.accept(unit, draft, waiting.found, only), waiting)
 
-    def _decide_in_steps(self, steps: Slowly, waiting: Waiting) -> Slowly:
+    def _decide_in_steps(self, steps: Slowly, waiting: ChannelItem) -> Slowly:
         return self._decided((yield from steps), waiting)
 
-    def _decided(self, result: Any, waiting: Waiting) -> Any:
+    def _decided(self, result: Any, waiting: ChannelItem) -> Any:
         if type(result) is Wanted:
             self._lookups.ask(waiting, result)
             return ELSEWHERE
         return result
 
-    def _publish_batch(self, draft: Draft, waiting: Waiting) -> Any:
+    def _publish_batch(self, draft: CommitBatch, waiting: ChannelItem) -> Any:
         item: PublishBatch = waiting.item
         if item.queue in draft.touched:
             raise Later
         accepted = self._acceptor.accept_batch(item, draft) if waiting.found is None else None
         return self._decide(item.lines(), draft, waiting) if accepted is None else accepted
 
-    def _publish_plain(self, draft: Draft, waiting: Waiting) -> Any:
+    def _publish_plain(self, draft: CommitBatch, waiting: ChannelItem) -> Any:
         item: PublishPlain = waiting.item
         assert isinstance(waiting, WaitingPlain)
         if draft.touched:
@@ -134,7 +134,7 @@ class Intake:
             waiting.refuse_some(refused)
         return ELSEWHERE if accepted is None else accepted
 
-    def _send_test(self, draft: Draft, waiting: Waiting) -> Any:
+    def _send_test(self, draft: CommitBatch, waiting: ChannelItem) -> Any:
         item: SendTest = waiting.item
         if item.queue in draft.touched:
             raise Later
@@ -142,7 +142,7 @@ class Intake:
         unit = Publish(item.queue, (item.message,))
         return self._decide(unit, draft, waiting, only)
 
-    def _job(self, work: Callable[[Any], Awaitable[Any]], draft: Draft, waiting: Waiting) -> Any:
+    def _job(self, work: Callable[[Any], Awaitable[Any]], draft: CommitBatch, waiting: ChannelItem) -> Any:
         queue = getattr(waiting.item, "name", None)
         if queue in draft.touched:
             raise Later
@@ -156,10 +156,10 @@ class Intake:
         return ELSEWHERE
 
 
-def _about(field: str, work: Callable[[Any, Draft], Any]) -> Step:
+def _about(field: str, work: Callable[[Any, CommitBatch], Any]) -> Step:
     """A step on a queue's declarations; ``field`` of the item names the queue."""
 
-    def step(draft: Draft, waiting: Waiting) -> Any:
+    def step(draft: CommitBatch, waiting: ChannelItem) -> Any:
         if getattr(waiting.item, field) in draft.touched:
             raise Later
         return work(waiting.item, draft)
@@ -167,7 +167,7 @@ def _about(field: str, work: Callable[[Any, Draft], Any]) -> Step:
     return step
 
 
-async def _settling(work: Callable[[Any], Awaitable[Any]], waiting: Waiting) -> None:
+async def _settling(work: Callable[[Any], Awaitable[Any]], waiting: ChannelItem) -> None:
     try:
         waiting.settle(await work(waiting.item))
     except SyncbrokError as why:

@@ -16,7 +16,7 @@ _FEW: Final = 8
 """fewer are written without numpy, whose calls cost as much"""
 
 
-class Place(NamedTuple):
+class GraphPlace(NamedTuple):
     """``root``: sequence of the first parent's root, its own without parents. ``depth``: 1 + the deepest parent's."""
 
     root: int
@@ -55,11 +55,11 @@ class Lineage:
                 at = first + position & self._mask
                 self._root[at], self._depth[at] = extras.root, extras.depth
 
-    def place(self, id: MessageId, sequence: int) -> Place | None:  # noqa: A002 (the word of the domain)
+    def place(self, id: MessageId, sequence: int) -> GraphPlace | None:  # noqa: A002 (the word of the domain)
         """Of the message with this id, whose sequence is in it; None where it is not among the recent ones."""
         at = sequence & self._mask
         if not sequence:
             return None  # of no message; the nil UUID is what an empty place holds
         if bytes(self._ids[16 * at : 16 * at + 16]) != id:  # an id holds its sequence: it can stand nowhere else
             return None
-        return Place(self._root[at], self._depth[at])
+        return GraphPlace(self._root[at], self._depth[at])

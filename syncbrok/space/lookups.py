@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from syncbrok.model.errors import LogUnreadable
 from syncbrok.model.facts import Published
 from syncbrok.model.journal import MessageIndex
-from syncbrok.space.acceptance import Found, Wanted, merge
-from syncbrok.space.channel import BoundedChannel, Waiting, stopped
+from syncbrok.space.acceptance import LookupResult, Wanted, merge
+from syncbrok.space.channel import BoundedChannel, ChannelItem, stopped
 
 _log = logging.getLogger(__name__)
 
@@ -19,22 +19,24 @@ class Lookups:
     """One look-up at a time for however many units gathered; while it runs, publishes that need none go on. Where the
     disk reads nothing they are refused."""
 
-    def __init__(self, look_up: Callable[[frozenset[Wanted]], Awaitable[Found]], channel: BoundedChannel) -> None:
+    def __init__(
+        self, look_up: Callable[[frozenset[Wanted]], Awaitable[LookupResult]], channel: BoundedChannel
+    ) -> None:
         self._look_up = look_up
         self._channel = channel
-        self._asked: list[tuple[Waiting, Wanted]] = []
+        self._asked: list[tuple[ChannelItem, Wanted]] = []
         self._some = asyncio.Event()
         self._none = asyncio.Event()
         self._none.set()
 
-    def ask(self, waiting: Waiting, wanted: Wanted) -> None:
+    def ask(self, waiting: ChannelItem, wanted: Wanted) -> None:
         self._asked.append((waiting, wanted))
         self._some.set()
         self._none.clear()
 
     async def run(self) -> None:
         """For ever."""
-        asked: list[tuple[Waiting, Wanted]] = []
+        asked: list[tuple[ChannelItem, Wanted]] = []
         try:
             while True:
                 await self._some.wait()
@@ -61,9 +63,9 @@ class Lookups:
         await self._none.wait()
 
 
-def look_up(journal: MessageIndex, wanted: frozenset[Wanted]) -> Found:
+def look_up(journal: MessageIndex, wanted: frozenset[Wanted]) -> LookupResult:
     """In a reader's thread."""
-    found = Found()
+    found = LookupResult()
     sequences: set[int] = set()
     for one in wanted:
         sequences |= one.messages
@@ -80,7 +82,7 @@ def look_up(journal: MessageIndex, wanted: frozenset[Wanted]) -> Found:
     return found
 
 
-def _note(journal: MessageIndex, found: Found, sequence: int, message: Published | None) -> None:
+def _note(journal: MessageIndex, found: LookupResult, sequence: int, message: Published | None) -> None:
     found.looked.add(sequence)
     if message is not None:
         found.messages[sequence] = message._replace(content=b"")

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, Reason, Row
 from syncbrok.model.journal import Log, Section
 from syncbrok.space.blocking import RunBlocking
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 
 
 class Losses:
@@ -20,7 +20,7 @@ class Losses:
         self,
         journal: Log,
         scheduler: Scheduler,
-        append: Callable[[Callable[[Draft], Any]], Awaitable[Any]],
+        append: Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]],
         run_blocking: RunBlocking,
         patience_us: Callable[[], int],
     ) -> None:
@@ -60,7 +60,7 @@ class Losses:
         state = self._scheduler.delivery_state
         return any(state(sequence, one) == "in_flight" for one in self._scheduler.pending_deliveries(sequence))
 
-    def _end(self, lost: dict[int, str], draft: Draft) -> None:
+    def _end(self, lost: dict[int, str], draft: CommitBatch) -> None:
         rows = tuple(
             Row(
                 sequence, ALL_SUBSCRIBERS, 0, Outcome.DEAD, Reason.CONTENT_LOST, 0, draft.time_us, 0, 0, 0, why.encode()

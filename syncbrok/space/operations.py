@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, SubscriberStopped, TooLarge
 from syncbrok.model.facts import (
@@ -28,10 +28,10 @@ from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
 from syncbrok.space import rearming
 from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan, RetryMessage, RetrySubscriber
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 from syncbrok.space.finding import find_message
 from syncbrok.space.queue import Registry
-from syncbrok.space.replay import CHILDREN_MAX, History, Planner, Wish
+from syncbrok.space.replay import CHILDREN_MAX, MessageHistory, Planner, Wish
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Operations:
         journal: MessageIndex,
         registry: Registry,
         scheduler: Scheduler,
-        append: Callable[[Callable[[Draft], Any]], Awaitable[Any]],
+        append: Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]],
         run_blocking: RunBlocking,
         forget: Callable[[Subscriber], None],
         closing: set[int],
@@ -72,7 +72,7 @@ class Operations:
         await self._find(item.id)
         sequence = sequence_of(item.id)
 
-        def step(draft: Draft) -> int:
+        def step(draft: CommitBatch) -> int:
             pending = len(self._scheduler.pending_deliveries(sequence))
             if not self._scheduler.ended(sequence):  # one without subscribers may still be waiting
                 self._drop(draft, [sequence], Reason.CANCELLED)
@@ -106,7 +106,7 @@ class Operations:
         _log.info("syncbrok.space.queue_deleted", extra={"queue": item.name, "deliveries_dropped": dropped})
         return dropped
 
-    def _delete_unused(self, number: int, draft: Draft) -> int:
+    def _delete_unused(self, number: int, draft: CommitBatch) -> int:
         name = self._registry.queue_name(number)
         waiting = self._scheduler.waiting_on(number)
         if waiting:
@@ -117,7 +117,7 @@ class Operations:
             )
         return self._delete(number, draft)
 
-    def _delete(self, number: int, draft: Draft) -> int:
+    def _delete(self, number: int, draft: CommitBatch) -> int:
         draft.touch(self._registry.queue_name(number))
         dropped = 0
         rest = self._scheduler.unended(number, None, limits.commit_records_max)
@@ -146,7 +146,7 @@ class Operations:
             messages += len(slice_)
         return messages, deliveries
 
-    def _drop(self, draft: Draft, sequences: Sequence[int], reason: Reason) -> int:
+    def _drop(self, draft: CommitBatch, sequences: Sequence[int], reason: Reason) -> int:
         """One row for each message; what is out at a handler comes back ``LATE``. How many deliveries that ends."""
         rows = tuple(
             Row(sequence, ALL_SUBSCRIBERS, 0, Outcome.DROPPED, reason, 0, draft.time_us, 0, 0, 0)
@@ -244,7 +244,7 @@ class Operations:
         """Raises what ``find_message`` raises."""
         return await self._run_blocking(find_message, self._journal, id_)
 
-    async def _histories(self, sequences: list[int]) -> list[History | None]:
+    async def _histories(self, sequences: list[int]) -> list[MessageHistory | None]:
         return await self._run_blocking(_read_histories, self._journal, sequences)
 
 
@@ -258,13 +258,13 @@ def _stopped(subscriber: Subscriber, queue: str) -> SubscriberStopped:
     )
 
 
-def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[History | None]:
-    found: list[History | None] = []
+def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[MessageHistory | None]:
+    found: list[MessageHistory | None] = []
     for message in journal.read_many(sequences):
         if message is None:
             found.append(None)
             continue
         rows = tuple(row for _, row in journal.rows_of(message.sequence))
         children = tuple(journal.children_of(message.sequence, CHILDREN_MAX))
-        found.append(History(message._replace(content=b""), rows, children))
+        found.append(MessageHistory(message._replace(content=b""), rows, children))
     return found

@@ -21,7 +21,7 @@ _SMALL_BYTES: Final = 16 * limits.KIB
 """contents of this size on the average are small"""
 
 
-class Head(NamedTuple):
+class MessageHead(NamedTuple):
     """What a sequence stands for. ``queue`` is a number."""
 
     id: MessageId
@@ -35,7 +35,7 @@ class Stored(NamedTuple):
     content_bytes: int
 
 
-class Found(NamedTuple):
+class MessageWithRows(NamedTuple):
     """A message with the rows of its attempts, oldest first."""
 
     message: Published
@@ -51,14 +51,14 @@ class Reading:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._heads: dict[int, Head] = {}  # in the order of being learned: the oldest goes first
+        self._heads: dict[int, MessageHead] = {}  # in the order of being learned: the oldest goes first
 
     def remember(self, message: Published) -> None:
         """So that naming it later needs no disk."""
         heads = self._heads
         if len(heads) >= limits.heads_kept_max:
             del heads[next(iter(heads))]
-        heads[message.sequence] = Head(message.id, message.queue)
+        heads[message.sequence] = MessageHead(message.id, message.queue)
 
     def known(self, sequence: int) -> MessageId | None:
         """The id where memory has it."""
@@ -68,11 +68,11 @@ class Reading:
         message = self._sources.journal.cached(sequence)
         return None if message is None else message.id
 
-    async def find(self, id: MessageId, *, rows: bool = True) -> Found:  # noqa: A002 (the word of the domain)
+    async def find(self, id: MessageId, *, rows: bool = True) -> MessageWithRows:  # noqa: A002 (the word of the domain)
         """Raises what ``find_message`` raises."""
         message, found_rows = await self._sources.run_blocking(_find, self._sources.journal, id, rows)
         self.remember(message)
-        return Found(message, found_rows)
+        return MessageWithRows(message, found_rows)
 
     async def messages(self, sequences: Sequence[int]) -> list[Stored | None]:
         """In the order asked; None for what retention has dropped."""
@@ -84,16 +84,16 @@ class Reading:
                 self.remember(stored.message)
         return found
 
-    async def heads(self, sequences: Iterable[int]) -> dict[int, Head]:
+    async def heads(self, sequences: Iterable[int]) -> dict[int, MessageHead]:
         """Id and queue of each, also where the rest of a record is damaged; those that retention has dropped, and those
         whose very header is damaged, are left out."""
-        known: dict[int, Head] = {}
+        known: dict[int, MessageHead] = {}
         missing: list[int] = []
         for sequence in set(sequences):
             head = self._heads.get(sequence)
             if head is None:
                 message = self._sources.journal.cached(sequence)
-                head = None if message is None else Head(message.id, message.queue)
+                head = None if message is None else MessageHead(message.id, message.queue)
             if head is None:
                 missing.append(sequence)
             else:
@@ -101,9 +101,9 @@ class Reading:
         missing.sort()  # neighbours are read at once
         for sequence, stored in zip(missing, await self.messages(missing), strict=True):
             if stored is not None:
-                known[sequence] = Head(stored.message.id, stored.message.queue)
+                known[sequence] = MessageHead(stored.message.id, stored.message.queue)
             elif (place := await self._sources.run_blocking(self._sources.journal.place_of, sequence)) is not None:
-                known[sequence] = Head(*place)
+                known[sequence] = MessageHead(*place)
         return known
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, LogFull
 from syncbrok.model.facts import Rearmed, RearmedEntry
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 from syncbrok.space.queue import Registry
 
 _ENTRIES_TOGETHER: Final = 1_000
@@ -18,7 +18,7 @@ async def write(
     number: int,
     entries: Sequence[RearmedEntry],
     registry: Registry,
-    append: Callable[[Callable[[Draft], None]], Awaitable[Any]],
+    append: Callable[[Callable[[CommitBatch], None]], Awaitable[Any]],
     together: int = limits.commit_records_max,
     *,
     subscriber: int = 0,
@@ -42,7 +42,12 @@ async def write(
 
 
 def _rearm(
-    number: int, subscriber: int, entries: Sequence[RearmedEntry], registry: Registry, gone: set[int], draft: Draft
+    number: int,
+    subscriber: int,
+    entries: Sequence[RearmedEntry],
+    registry: Registry,
+    gone: set[int],
+    draft: CommitBatch,
 ) -> None:
     left = list(_those_left(entries, registry, gone))
     facts = [

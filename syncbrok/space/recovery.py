@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.errors import LogFull
 from syncbrok.model.facts import FactOrRun, Messages
 from syncbrok.model.journal import Log

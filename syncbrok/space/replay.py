@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, Protocol
 
-from syncbrok.delivery.lifecycle import OF_A_PARENT
+from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT
 from syncbrok.model.facts import Published, RearmedEntry, Reason, Row
 from syncbrok.model.names import MessageId, sequence_of
 from syncbrok.space.queue import Registry
@@ -20,7 +20,7 @@ CHILDREN_MAX: Final = 1_000_000
 _through_parent: Final = OF_A_PARENT | {Reason.HOLD_EXPIRED}
 
 
-class Standing(Protocol):
+class ReplayedState(Protocol):
     """What the scheduler knows of messages; see ``delivery.standing``."""
 
     def ended(self, sequence: int) -> bool: ...
@@ -30,7 +30,7 @@ class Standing(Protocol):
     def dead_letter(self, sequence: int, subscriber: int) -> Reason | None: ...
 
 
-class History(NamedTuple):
+class MessageHistory(NamedTuple):
     """A message and what the log says of it. ``rows`` are all its rows, oldest first."""
 
     message: Published
@@ -38,7 +38,7 @@ class History(NamedTuple):
     children: tuple[int, ...]
 
 
-Read = Callable[[list[int]], Awaitable[list[History | None]]]
+Read = Callable[[list[int]], Awaitable[list[MessageHistory | None]]]
 """Histories of at most ``SLICE`` sequences, in that order; None for what retention has dropped."""
 
 
@@ -51,7 +51,7 @@ class Wish(NamedTuple):
     subscriber: int = 0
 
 
-class Step(NamedTuple):
+class ReplayStep(NamedTuple):
     entry: RearmedEntry
     id: MessageId
 
@@ -60,14 +60,14 @@ class Planner:
     """Makes the entries of one replay. ``skipped`` counts the messages asked for that have not ended; ``left`` the dead
     letters that a replay to everyone would send, and one that is narrowed to a subscriber leaves as they are."""
 
-    def __init__(self, standing: Standing, registry: Registry, read: Read) -> None:
+    def __init__(self, standing: ReplayedState, registry: Registry, read: Read) -> None:
         self._standing = standing
         self._registry = registry
         self._read = read
         self.skipped = 0
         self.left = 0
 
-    async def steps(self, wish: Wish) -> AsyncIterator[Step]:
+    async def steps(self, wish: Wish) -> AsyncIterator[ReplayStep]:
         """Parents before children."""
         taken: set[int] = set()
         queued = set(wish.messages)
@@ -92,13 +92,13 @@ class Planner:
                 self.left += left
                 if entry is not None:
                     taken.add(entry.message)
-                    yield Step(entry, history.message.id)
+                    yield ReplayStep(entry, history.message.id)
                 for child in history.children if entry is not None or left else ():
                     if child not in queued:
                         queued.add(child)
                         heappush(heap, child)
 
-    def _entry(self, history: History, wish: Wish, taken: set[int]) -> RearmedEntry | None:
+    def _entry(self, history: MessageHistory, wish: Wish, taken: set[int]) -> RearmedEntry | None:
         """None where it stays as it is."""
         message = history.message
         sequence = message.sequence
@@ -137,7 +137,7 @@ class Planner:
             if wish.subscriber in (0, number) and (wish.descendants or self._failed_through(message.sequence, number))
         )
 
-    def _left(self, history: History, wish: Wish, subscribers: Collection[int]) -> int:
+    def _left(self, history: MessageHistory, wish: Wish, subscribers: Collection[int]) -> int:
         """How many dead letters of the message a replay to everyone would send and this one, to ``subscribers``, does
         not."""
         if not wish.subscriber:

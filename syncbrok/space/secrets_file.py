@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
-from syncbrok.delivery.signing import secret_key
+from syncbrok.delivery.webhook.signing import secret_key
 from syncbrok.model.errors import BadSetting
 
 VERSION: Final = 2

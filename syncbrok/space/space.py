@@ -1,7 +1,7 @@
-"""The Space: the container of all queues. It owns the journal, the courier and every lifetime.
+"""The Space: the container of all queues. It owns the journal, the dispatcher and every lifetime.
 
     open    lock and recover the log, load the checkpoint or replay, check the secrets       (blocks; no event loop)
-    run     writer, courier, upkeep; ``view.state`` is ``serving`` from then on
+    run     writer, dispatcher, upkeep; ``view.state`` is ``serving`` from then on
     drain   the channels close, attempts end or are left, everything is written; ``run`` returns
     close   checkpoint, clean marker, unlock
 
@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, ParamSpec, TypeVar
 
-from syncbrok.delivery.courier import Courier
-from syncbrok.delivery.fetcher import READ_RUN_BYTES
+from syncbrok.delivery.dispatch.dispatcher import Dispatcher
+from syncbrok.delivery.dispatch.message_loader import READ_RUN_BYTES
 from syncbrok.delivery.handler import Handler
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log import files
 from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.model import limits
@@ -31,18 +31,17 @@ from syncbrok.model.facts import FactOrRun, Published, Row, SegmentOpened
 from syncbrok.model.journal import Log
 from syncbrok.model.message import Subscriber
 from syncbrok.model.units import endpoint_scheme
-from syncbrok.space.acceptance import Acceptor, Found, Wanted
+from syncbrok.space.acceptance import Acceptor, LookupResult, Wanted
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channel import CommitterStatistics
 from syncbrok.space.channels import Channels
 from syncbrok.space.clock import check_start, wall_us, watch_clock
 from syncbrok.space.committer import Committer
 from syncbrok.space.declarations import Declarations
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 from syncbrok.space.intake import Intake
 from syncbrok.space.lookups import Lookups, look_up
 from syncbrok.space.meters import Meters
-from syncbrok.space.nobody import Nobody
 from syncbrok.space.operations import Operations
 from syncbrok.space.patience import Patience
 from syncbrok.space.queue import RegistryStatistics
@@ -51,6 +50,7 @@ from syncbrok.space.reports import StartReport
 from syncbrok.space.scrub import scrub
 from syncbrok.space.sources import Sources
 from syncbrok.space.state import State
+from syncbrok.space.unrouted_handler import UnroutedHandler
 from syncbrok.space.upkeep import Upkeep
 from syncbrok.space.vault import Vault
 from syncbrok.space.view import View
@@ -103,7 +103,7 @@ class Space:
         self.signing_keys = vault.keys
         """for the webhook"""
         self._handlers: dict[str, Handler] = {}
-        self._nobody = Nobody()
+        self._nobody = UnroutedHandler()
         self._drained = asyncio.Event()
         self._closed = False
         self.awaited = state.scheduler.awaited
@@ -143,7 +143,7 @@ class Space:
             options.journal.retention_s,
         )
         self._upkeep.dropped_through = journal.first_sequence - 1
-        self.courier = Courier(
+        self.dispatcher = Dispatcher(
             scheduler,
             self._handler,
             self._read,
@@ -156,7 +156,7 @@ class Space:
             lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
             self.budgets.shares,
         )
-        self._upkeep.wake, self._upkeep.read_ahead = self.courier.wake, self.courier.keep
+        self._upkeep.wake, self._upkeep.read_ahead = self.dispatcher.wake, self.dispatcher.keep
         state.behind = self._upkeep.history_wanted.set
         self._disable = declarations.disable
 
@@ -215,7 +215,7 @@ class Space:
     def handle(self, scheme: str, handler: Handler) -> None:
         """Deliver to endpoints that begin with ``scheme:`` by ``handler``, which the Space closes at its end."""
         self._handlers[scheme] = handler
-        self.courier.handlers_changed()
+        self.dispatcher.handlers_changed()
 
     def consumed_by(self, queue: str, subscriber: str) -> int:
         """The number of a subscriber, for whoever consumes for it. Raises ``UnknownQueue``, ``UnknownSubscriber``."""
@@ -224,7 +224,7 @@ class Space:
     def offer(self, subscriber: int, room: int) -> None:
         """How many deliveries the consumers of a subscriber (number) have room for; for ``Consumers``."""
         self._state.scheduler.offer(subscriber, room)
-        self.courier.wake()
+        self.dispatcher.wake()
 
     async def run(self) -> None:
         """Serve until ``drain``; the log is closed when this returns. Raises what stopped it, ``LogFailed`` above
@@ -247,7 +247,7 @@ class Space:
         started = asyncio.get_running_loop().create_future()
         committer = tasks.create_task(self._committer.run(lambda: started.set_result(None)), name="syncbrok committer")
         await started
-        tasks.create_task(self.courier.run(), name="syncbrok courier")
+        tasks.create_task(self.dispatcher.run(), name="syncbrok dispatcher")
         upkeep = [
             tasks.create_task(work, name="syncbrok upkeep")
             for work in (
@@ -257,22 +257,22 @@ class Space:
                 self._upkeep.feed(),
                 self._upkeep.retire_secrets(),
                 scrub(self._journal, self._patience),
-                watch_clock(self._clock_us, self._meters, self.courier.clock_stepped),
+                watch_clock(self._clock_us, self._meters, self.dispatcher.clock_stepped),
             )
         ]
         lookups = tasks.create_task(self._lookups.run(), name="syncbrok lookups")
-        await asyncio.sleep(0)  # each has begun: a courier that has not would not hear of the end
+        await asyncio.sleep(0)  # each has begun: a dispatcher that has not would not hear of the end
         self.view.state = "serving"
         await self._drained.wait()
         # Shutdown, in this order.
-        _log.info("syncbrok.space.draining", extra={"in_flight": self.courier.in_flight})
+        _log.info("syncbrok.space.draining", extra={"in_flight": self.dispatcher.in_flight})
         self.view.state = "draining"  # 1. readiness fails,
         self.view.release()  # who waits for deliveries is answered
         self._committer.close()  # 2. nothing more comes in
         self._intake.stop()  # 3. what can be done again another time ends
         for task in upkeep:
             task.cancel()
-        await self.courier.drain(self._options.drain_s)  # 4. attempts end, or stay pending
+        await self.dispatcher.drain(self._options.drain_s)  # 4. attempts end, or stay pending
         await self._lookups.finish()  # 5. what was let in is decided,
         lookups.cancel()
         self._committer.stop()  # 6. written,
@@ -298,7 +298,7 @@ class Space:
             self._committer.statistics(),
             self._journal.next_sequence - 1,
             self._journal.durable_sequence,
-            self.courier.in_flight,
+            self.dispatcher.in_flight,
             self._intake.jobs,
         )
 
@@ -320,7 +320,7 @@ class Space:
         ended = self._state.scheduler.take_watched()
         if ended:
             self.view.ended(ended)
-        self.courier.wake()
+        self.dispatcher.wake()
 
     def rolled(self, opened: SegmentOpened) -> None:
         self._upkeep.bad_kept = frozenset(opened.bad)
@@ -332,9 +332,9 @@ class Space:
 
     def suspend(self, suspended: bool) -> None:
         self._state.scheduler.suspended = suspended
-        self.courier.wake()
+        self.dispatcher.wake()
 
-    def disable(self, row: Row, draft: Draft) -> None:
+    def disable(self, row: Row, draft: CommitBatch) -> None:
         self._disable(row, draft)
 
     # -- parts ----------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ class Space:
         return self._handlers.get(endpoint_scheme(subscriber.settings.endpoint), self._nobody)
 
     def _wake(self) -> None:
-        self.courier.wake()
+        self.dispatcher.wake()
 
     def _forget(self, subscriber: Subscriber) -> None:
         self._handler(subscriber).forget(subscriber.number)
@@ -355,7 +355,7 @@ class Space:
     async def _read(self, sequences: Sequence[int]) -> list[Published | None]:
         return await self._patience(self._journal.read_many, sequences, READ_RUN_BYTES)
 
-    async def _look_up(self, wanted: frozenset[Wanted]) -> Found:
+    async def _look_up(self, wanted: frozenset[Wanted]) -> LookupResult:
         return await self._run_blocking(look_up, self._journal, wanted)
 
     async def _run_blocking(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

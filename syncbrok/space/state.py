@@ -5,7 +5,7 @@ from typing import Final
 
 import orjson
 
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.declared import decode_body, encode_body
 from syncbrok.model.facts import (
     Carried,

@@ -19,7 +19,7 @@ GONE = "gone"
 """state of a parent that retention has dropped: its id is known, nothing else of it is"""
 
 
-class Tree:
+class TreeWalk:
     """Walks the graph. Keeps nothing between two walks."""
 
     def __init__(self, sources: Sources, reading: Reading) -> None:

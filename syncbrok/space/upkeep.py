@@ -16,7 +16,7 @@ from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
 from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.declarations import Declarations
-from syncbrok.space.draft import Draft
+from syncbrok.space.draft import CommitBatch
 from syncbrok.space.losses import Losses
 from syncbrok.space.state import State
 from syncbrok.space.vault import Vault
@@ -48,7 +48,7 @@ class Upkeep:
         state: State,
         vault: Vault,
         declarations: Declarations,
-        append: Callable[[Callable[[Draft], Any]], Awaitable[Any]],
+        append: Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]],
         roll: Callable[[], Awaitable[None]],
         call: Callable[[Callable[[], Any]], Awaitable[Any]],
         run_blocking: RunBlocking,
@@ -185,7 +185,7 @@ class Upkeep:
             )
             after = sequences[-1]
 
-    def _carried(self, messages: Sequence[Published], draft: Draft) -> None:
+    def _carried(self, messages: Sequence[Published], draft: CommitBatch) -> None:
         for message in messages:
             if not self._state.scheduler.ended(message.sequence):
                 ended, tried = self._state.scheduler.carry(message.sequence)
@@ -243,7 +243,7 @@ class Upkeep:
             hungry = scheduler.needs_history()
             if not hungry:
                 # Whoever has enough to do for now is asked again soon; where all have caught up nobody is.
-                behind = scheduler.catching_up
+                behind = scheduler.backfill
                 self.history_wanted.clear()
                 await _either(self.history_wanted, _history_every_s if behind else None)
                 continue

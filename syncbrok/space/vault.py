@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from syncbrok.delivery.signing import secret_key
+from syncbrok.delivery.webhook.signing import secret_key
 from syncbrok.log.descriptors import naming, open_file, reading
 from syncbrok.log.files import NO_ROOM, unfinished
 from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull

@@ -14,8 +14,8 @@ from syncbrok.model.errors import Malformed, UnknownMessage
 from syncbrok.model.facts import Published
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
-from syncbrok.space.deliveries import Deliveries
-from syncbrok.space.events import Events, Listener
+from syncbrok.space.deliveries import DeliveryReports
+from syncbrok.space.events import Events, EventStream
 from syncbrok.space.overview import Overview
 from syncbrok.space.reading import SLICE, Reading, Stored, read_in_pieces, stored
 from syncbrok.space.reports import (
@@ -31,7 +31,7 @@ from syncbrok.space.reports import (
     TreeReport,
 )
 from syncbrok.space.sources import Sources
-from syncbrok.space.tree import Tree
+from syncbrok.space.tree import TreeWalk
 from syncbrok.space.waiters import Waiters
 from syncbrok.space.why import ENDED, Why
 
@@ -49,10 +49,10 @@ class View:
         """``starting``, ``serving``, ``draining`` or ``failed``; set by the Space"""
         self._sources = sources
         self._reading = Reading(sources)
-        self._deliveries = Deliveries(sources, self._reading)
+        self._deliveries = DeliveryReports(sources, self._reading)
         self._overview = Overview(sources, self._reading)
         self._why = Why(sources, self._reading)
-        self._tree = Tree(sources, self._reading)
+        self._tree = TreeWalk(sources, self._reading)
         self._waiters = Waiters(sources.schedule)
         self._events = Events(sources, self._reading)
         self.apply, self.apply_all = self._events.apply, self._events.apply_all
@@ -228,7 +228,7 @@ class View:
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def listen(self, queue: str | None, after: int | None, rate: int = 0) -> Listener:
+    def listen(self, queue: str | None, after: int | None, rate: int = 0) -> EventStream:
         """A stream of what happens, in batches; see ``Events.listen``. Raises ``UnknownQueue`` too."""
         number = None if queue is None else self._sources.registry.queue(queue).number
         return self._events.listen(number, after, rate)
@@ -307,7 +307,7 @@ class View:
         return tuple(named)
 
 
-async def _one_by_one(listener: Listener) -> AsyncIterator[Event]:
+async def _one_by_one(listener: EventStream) -> AsyncIterator[Event]:
     with listener:
         async with aclosing(listener.batches()) as batches:
             async for batch in batches:

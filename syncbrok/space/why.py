@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from syncbrok.model.facts import Published
 from syncbrok.model.names import id_text, sequence_of
-from syncbrok.space.reading import Head, Reading
+from syncbrok.space.reading import MessageHead, Reading
 from syncbrok.space.sources import Sources
 
 ENDED = frozenset({"complete", "dead", "expired", "dropped"})
@@ -77,7 +77,7 @@ class Why:
 
     # -- saying -------------------------------------------------------------------------------------------------------
 
-    def _words(self, message: Published, obstacle: Obstacle, heads: dict[int, Head]) -> str:
+    def _words(self, message: Published, obstacle: Obstacle, heads: dict[int, MessageHead]) -> str:
         state = self._schedule.message_state(message.sequence)
         if state in ENDED:
             return ""
@@ -90,7 +90,7 @@ class Why:
             parts.append(self._on_its_way(message.sequence))
         return "; ".join(part for part in parts if part)
 
-    def _waiting(self, message: Published, obstacle: Obstacle, heads: dict[int, Head]) -> str:
+    def _waiting(self, message: Published, obstacle: Obstacle, heads: dict[int, MessageHead]) -> str:
         parents = set(map(sequence_of, message.parents))
         what = "parent" if obstacle.first in parents else f"the message before it of key {message.key!r},"
         held = self._schedule.message_state(message.sequence) == "held"
@@ -107,7 +107,7 @@ class Why:
             text += f" (and for {obstacle.others} more)"
         return text
 
-    def _stands(self, sequence: int, heads: dict[int, Head], *, held: bool = False) -> str:
+    def _stands(self, sequence: int, heads: dict[int, MessageHead], *, held: bool = False) -> str:
         """A clause beginning with "which" about a message that is waited for and that nothing blocks. ``held``: by one
         on hold for it; what is complete is in its way where it was sent again and failed."""
         state = self._schedule.message_state(sequence)
@@ -123,7 +123,7 @@ class Why:
         slow = [text for text in self._deliveries(sequence) if text]
         return "which " + (slow[0] if slow else "is on its way")
 
-    def _mend(self, sequence: int, heads: dict[int, Head]) -> str:
+    def _mend(self, sequence: int, heads: dict[int, MessageHead]) -> str:
         """What to do about one that ended badly, for whoever is on hold for it."""
         head = heads.get(sequence)
         if head is None or self._registry.is_there(head.queue):
@@ -181,7 +181,7 @@ class Why:
             return 3, f"does not take yet: its consumers ask for no more than the {lent} they have"
         return 3, "has not taken yet: it waits for its turn there"
 
-    def _queue(self, sequence: int, heads: dict[int, Head]) -> str:
+    def _queue(self, sequence: int, heads: dict[int, MessageHead]) -> str:
         head = heads.get(sequence)
         return "(gone)" if head is None else self._registry.queue_name(head.queue)
 
@@ -192,6 +192,6 @@ class Why:
         return f"{when:%H:%M:%SZ}" if when.date() == now.date() else f"{when:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _name(sequence: int, heads: dict[int, Head]) -> str:
+def _name(sequence: int, heads: dict[int, MessageHead]) -> str:
     head = heads.get(sequence)
     return f"at sequence {sequence}" if head is None else id_text(head.id)

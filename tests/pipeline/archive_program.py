@@ -13,7 +13,7 @@ from typing import Any
 from syncbrok.log import retention
 from syncbrok.pipeline.archive import job as archive
 from syncbrok.pipeline.archive import write as archive_write
-from syncbrok.pipeline.archive.place import Place
+from syncbrok.pipeline.archive.place import ArchivePlace
 from syncbrok.pipeline.session import session
 from tests.pipeline.conftest import SETTINGS
 
@@ -37,7 +37,7 @@ def main() -> None:
     where, number = point.split(":")
     match where:
         case "rename":
-            die_at(Place, "rename", int(number))
+            die_at(ArchivePlace, "rename", int(number))
         case "note":
             die_at(retention, "note", int(number))
         case "write":

@@ -20,9 +20,9 @@ from syncbrok.pipeline import log_files, schema, whole
 from syncbrok.pipeline.archive import commit as archive_commit
 from syncbrok.pipeline.archive.commit import AnotherLog
 from syncbrok.pipeline.archive.job import ArchiveBusy, ArchiveResult, _alone, archive
-from syncbrok.pipeline.archive.manifest import ArchiveDamaged, Gap
-from syncbrok.pipeline.archive.place import Place, PlaceFailed
-from syncbrok.pipeline.archive.plan import Group
+from syncbrok.pipeline.archive.manifest import ArchiveDamaged, MissingSequences
+from syncbrok.pipeline.archive.place import ArchivePlace, PlaceFailed
+from syncbrok.pipeline.archive.plan import SegmentGroup
 from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.archive.write import ArchiveDiffers, write_group
 from syncbrok.pipeline.schema import KINDS
@@ -118,7 +118,7 @@ def test_a_queue_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     log.fill(1)
     assert archive(spark, log.directory, str(out), compact=True, group_bytes=1).compacted.files_before
     check_same(spark, log, out)
-    files_of = archive_commit.manifests(Place(spark, str(out)))[0].files
+    files_of = archive_commit.manifests(ArchivePlace(spark, str(out)))[0].files
     assert {one.queue for one in files_of if one.kind == "messages"} == set(IN_FOLDERS)
     folders = {one.name for one in (out / "messages").iterdir()}
     assert len(folders) == len(IN_FOLDERS)
@@ -161,14 +161,14 @@ def test_killed_and_repeated(spark: SparkSession, tmp_path: Path) -> None:
 
 def check_repeated(spark: SparkSession, log: WrittenLog, out: Path, expected: int) -> None:
     """So many groups were committed and noted; another run archives the others."""
-    committed = archive_commit.manifests(Place(spark, str(out)))
+    committed = archive_commit.manifests(ArchivePlace(spark, str(out)))
     noted = [one.base for one in log.sealed() if retention.may_drop(one.path, PIPELINE)]
     assert [one.base for one in log.sealed()][: len(noted)] == noted
     assert len(noted) == len(committed) == expected
     done = archive(spark, log.directory, str(out))
     assert done.segments == 3 - len(committed)
     check_same(spark, log, out)
-    named = {one.path for manifest in archive_commit.manifests(Place(spark, str(out))) for one in manifest.files}
+    named = {one.path for manifest in archive_commit.manifests(ArchivePlace(spark, str(out))) for one in manifest.files}
     assert {one for one in files(out) if not one.startswith(archive_commit.FOLDER)} == named
 
 
@@ -189,7 +189,7 @@ def test_what_was_carried_is_archived_once(spark: SparkSession, log: WrittenLog,
     log.fill(1)
     (log.directory / retention.MARKER).unlink()
     done = archive(spark, log.directory, str(out))
-    assert done.gaps == (Gap(1, lost),)
+    assert done.gaps == (MissingSequences(1, lost),)
 
     def check(frame: DataFrame) -> None:
         found = {row["sequence"]: row for row in frame.where(f"sequence <= {late}").collect()}
@@ -224,7 +224,7 @@ def test_compacting_harms_no_reader(spark: SparkSession, log: WrittenLog, tmp_pa
     small = len(files(out))
     done = archive(spark, log.directory, str(out), compact=True)
     assert done.compacted.files_after < done.compacted.files_before
-    place = Place(spark, str(out))
+    place = ArchivePlace(spark, str(out))
     (one,) = archive_commit.manifests(place)
     assert len({(file.kind, file.queue, file.day) for file in one.files}) == len(one.files)
     assert {kind: rows(before[kind], kind) for kind in KINDS} == expected
@@ -240,7 +240,7 @@ def test_compacting_harms_no_reader(spark: SparkSession, log: WrittenLog, tmp_pa
     check_same(spark, log, out)
 
 
-class SpoilingPlace(Place):
+class SpoilingPlace(ArchivePlace):
     """A place whose disk changes a file of messages after it was written."""
 
     def __init__(self, spark: SparkSession, uri: str, spoil: Callable[[pa.Table], pa.Table]) -> None:
@@ -270,7 +270,7 @@ def test_what_differs_is_not_committed(spark: SparkSession, log: WrittenLog, tmp
     the facts know of and that were not read too; and nothing becomes part of the archive."""
     log.fill(1)
     look = log_files.look(log.directory)
-    group = Group(tuple(one for one in look.segments if one.sealed))
+    group = SegmentGroup(tuple(one for one in look.segments if one.sealed))
     out = str(tmp_path / "out")
 
     def read(kind: str) -> DataFrame:
@@ -282,7 +282,7 @@ def test_what_differs_is_not_committed(spark: SparkSession, log: WrittenLog, tmp
     for said, spoil in SPOILT.items():
         with pytest.raises(ArchiveDiffers, match=f"of messages there should be {said}"):
             write_group(spark, SpoilingPlace(spark, out, spoil), group, look.uuid, read)
-    place = Place(spark, out)
+    place = ArchivePlace(spark, out)
     with pytest.raises(ArchiveDiffers, match="40 messages and 40 deliveries, where 39 and 40"):
         write_group(spark, place, group, look.uuid, read_less)
     assert archive_commit.manifests(place) == []

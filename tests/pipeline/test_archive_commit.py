@@ -20,12 +20,12 @@ from syncbrok.pipeline.archive.commit import (
 )
 from syncbrok.pipeline.archive.manifest import (
     ArchiveDamaged,
+    ArchivedRange,
+    ArchivedSegment,
     DataFile,
-    Gap,
     Manifest,
+    MissingSequences,
     Name,
-    Segment,
-    Stretch,
     Tally,
     current,
     dump,
@@ -33,10 +33,10 @@ from syncbrok.pipeline.archive.manifest import (
     load,
     parse_name,
 )
-from syncbrok.pipeline.archive.place import Entry
+from syncbrok.pipeline.archive.place import PlacedFile
 from syncbrok.pipeline.archive.plan import check_same, cut, plan
-from syncbrok.pipeline.log_files import Log
-from syncbrok.pipeline.log_files import Segment as LogSegment
+from syncbrok.pipeline.log_files import LogSnapshot
+from syncbrok.pipeline.log_files import SegmentSnapshot as LogSegment
 
 LOG = "ab" * 16
 
@@ -64,11 +64,11 @@ class LocalFolder:
         where = self.root / folder
         return sorted(one.name for one in where.iterdir()) if where.is_dir() else []
 
-    def walk(self, folder: str) -> Iterator[Entry]:
+    def walk(self, folder: str) -> Iterator[PlacedFile]:
         for one in sorted((self.root / folder).rglob("*")):
             if one.is_file():
                 stat = one.stat()
-                yield Entry(str(one.relative_to(self.root)), stat.st_size, stat.st_mtime_ns // 1_000_000)
+                yield PlacedFile(str(one.relative_to(self.root)), stat.st_size, stat.st_mtime_ns // 1_000_000)
 
     def read_text(self, path: str) -> str:
         return (self.root / path).read_text()
@@ -110,8 +110,8 @@ def made(first: int, last: int, generation: int = 0, files: Iterable[str] = (), 
         name,
         log,
         "2026-01-01T00:00:00Z",
-        (Segment(first, last, 1_000, 7, 8),),
-        (Stretch("messages", first, last, Tally(2, 3, 4)),),
+        (ArchivedSegment(first, last, 1_000, 7, 8),),
+        (ArchivedRange("messages", first, last, Tally(2, 3, 4)),),
         tuple(
             DataFile("messages", "q", "2026-01-01", f"messages/{name.stem}-{file}", 1, 2, first, last, 3, 4)
             for file in files
@@ -183,11 +183,15 @@ def test_two_manifests_of_the_same_sequences_are_refused() -> None:
 def test_gaps_are_what_no_range_has() -> None:
     """From sequence 1 on, between the ranges, and up to where the log begins; what the log still has is none."""
     assert gaps([], 1) == []
-    assert gaps([], 5) == [Gap(1, 4)]
+    assert gaps([], 5) == [MissingSequences(1, 4)]
     assert gaps([Name(1, 9), Name(10, 19)], 20) == []
     assert gaps([Name(1, 9), Name(10, 19)], 5) == []
-    assert gaps([Name(5, 9), Name(20, 29)], 40) == [Gap(1, 4), Gap(10, 19), Gap(30, 39)]
-    assert gaps([Name(5, 9), Name(20, 29)], 15) == [Gap(1, 4), Gap(10, 14)]
+    assert gaps([Name(5, 9), Name(20, 29)], 40) == [
+        MissingSequences(1, 4),
+        MissingSequences(10, 19),
+        MissingSequences(30, 39),
+    ]
+    assert gaps([Name(5, 9), Name(20, 29)], 15) == [MissingSequences(1, 4), MissingSequences(10, 14)]
 
 
 def test_logs_do_not_mix(tmp_path: Path) -> None:
@@ -274,16 +278,16 @@ def test_what_was_replaced_stays_for_its_readers_and_goes_later(tmp_path: Path) 
 # -- what of a log is to be archived ----------------------------------------------------------------------------------
 
 
-def log_of(*segments: tuple[int, int], uuid: str = LOG, crc: int = 8) -> Log:
+def log_of(*segments: tuple[int, int], uuid: str = LOG, crc: int = 8) -> LogSnapshot:
     """A log of these segments (first, last), all sealed but the last."""
     found = tuple(
         LogSegment(f"/log/{base:020d}.log", base, last, 1_000, number < len(segments), crc, last - base + 1, 0, 1)
         for number, (base, last) in enumerate(segments, 1)
     )
-    return Log("/log", bytes.fromhex(uuid), segments[0][0], segments[-1][1], found)
+    return LogSnapshot("/log", bytes.fromhex(uuid), segments[0][0], segments[-1][1], found)
 
 
-def groups(log: Log, *archive: Manifest, group_bytes: int = 1 << 30) -> list[tuple[int, int]]:
+def groups(log: LogSnapshot, *archive: Manifest, group_bytes: int = 1 << 30) -> list[tuple[int, int]]:
     return [group.name[:2] for group in plan(log, archive, group_bytes).groups]
 
 
@@ -301,8 +305,8 @@ def test_only_sealed_segments_that_the_archive_lacks() -> None:
 
 def test_what_neither_has_is_said() -> None:
     """Segments that retention dropped before they were archived: a gap, at the start or in the middle."""
-    assert plan(log_of((30, 39), (40, 45)), [], 1 << 30).gaps == (Gap(1, 29),)
-    assert plan(log_of((30, 39), (40, 45)), [made(1, 9)], 1 << 30).gaps == (Gap(10, 29),)
+    assert plan(log_of((30, 39), (40, 45)), [], 1 << 30).gaps == (MissingSequences(1, 29),)
+    assert plan(log_of((30, 39), (40, 45)), [made(1, 9)], 1 << 30).gaps == (MissingSequences(10, 29),)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +319,7 @@ def test_what_neither_has_is_said() -> None:
         (log_of((5, 19), (20, 29)), "sequences 5 to 9"),
     ],
 )
-def test_another_log_and_another_past_are_refused(log: Log, said: str) -> None:
+def test_another_log_and_another_past_are_refused(log: LogSnapshot, said: str) -> None:
     """The uuid of another log; or the same one whose storage was restored from a backup and went on differently."""
     with pytest.raises(AnotherLog, match=said):
         check_same(log, [made(1, 9)])

@@ -13,8 +13,8 @@ from syncbrok.pipeline.audit.chains import ends_of
 from syncbrok.pipeline.audit.checksums import Task, look
 from syncbrok.pipeline.audit.declared import FOREVER, declared
 from syncbrok.pipeline.audit.facts import NotAFact, put_together, scan
-from syncbrok.pipeline.audit.rules import ALL, NO_REASONS, REASONS, RULES, Violation, sentence
-from syncbrok.pipeline.audit.sequences import Extent, Stretch, broken_stretches
+from syncbrok.pipeline.audit.rules import ALL, NO_REASONS, REASONS, RULES, AuditFinding, sentence
+from syncbrok.pipeline.audit.sequences import Extent, SequenceBlock, broken_stretches
 from syncbrok.pipeline.audit.tables import DELIVER, FAIL, HOLD, NEVER
 from tests.support.audit_frames import rows_of
 from tests.support.audit_steps import facts_batch, kinds_of
@@ -126,9 +126,9 @@ def test_one_pass_says_what_the_rare_facts_say() -> None:
 
 def test_stretches_that_are_not_whole() -> None:
     """Rule ``sequence``: a stretch of records with one missing, double, or none before it is looked at closely."""
-    whole = (Stretch(1, 3, 3, 1, 3), Stretch(2, 2, 2, 4, 5))
+    whole = (SequenceBlock(1, 3, 3, 1, 3), SequenceBlock(2, 2, 2, 4, 5))
     assert broken_stretches(Extent(5, 1, 5, 0, whole)) == []
-    for broken in (Stretch(2, 2, 2, 5, 6), Stretch(2, 3, 2, 4, 5), Stretch(2, 2, 2, 4, 6)):
+    for broken in (SequenceBlock(2, 2, 2, 5, 6), SequenceBlock(2, 3, 2, 4, 5), SequenceBlock(2, 2, 2, 4, 6)):
         assert broken_stretches(Extent(5, 1, 5, 0, (whole[0], broken))) == [broken]
 
 
@@ -165,7 +165,7 @@ def _task(path: Path, following: Path | None) -> Task:
 def test_findings_read_as_sentences() -> None:
     """Every rule and every reason says what it means; a finding names record, message and subscriber."""
     assert all(len(meaning) > 20 for meaning in (*RULES.values(), *(REASONS[one] for one in NO_REASONS)))
-    found = Violation("gate", 9, 4, 2, "too early")
+    found = AuditFinding("gate", 9, 4, 2, "too early")
     assert sentence(found) == "gate: record 9 (message 4, subscriber 2): too early"
     assert sentence(found._replace(subscriber=ALL, what="x")) == "gate: record 9 (message 4, all subscribers): x"
-    assert sentence(Violation("sequence", 9, 0, 0, "y")) == "sequence: record 9: y"
+    assert sentence(AuditFinding("sequence", 9, 0, 0, "y")) == "sequence: record 9: y"

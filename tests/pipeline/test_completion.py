@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.log.order import OrderChecker
-from syncbrok.log.standing import Standing
+from syncbrok.log.standing import JudgedState
 from syncbrok.model.facts import (
     DELETED_SUBSCRIBER,
     Outcome,
@@ -60,7 +60,7 @@ def written(log: FactLog, storage: Path) -> None:
     write_log(storage, told)
 
 
-def judged(storage: Path) -> Standing:
+def judged(storage: Path) -> JudgedState:
     checker = OrderChecker()
     for fact in facts_in(storage):
         checker.apply(fact)
@@ -68,7 +68,7 @@ def judged(storage: Path) -> Standing:
     return checker._now
 
 
-def differences(now: Standing, whole: dict[int, Any], each: dict[tuple[int, int | None], Any]) -> list[str]:
+def differences(now: JudgedState, whole: dict[int, Any], each: dict[tuple[int, int | None], Any]) -> list[str]:
     """Where ends and completions are not what the judge says."""
     said = []
     assert whole.keys() == now.messages.keys()

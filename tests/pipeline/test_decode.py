@@ -17,7 +17,7 @@ from syncbrok.pipeline.decode.pieces import pieces
 from syncbrok.pipeline.decode.query import CarriedRule, Condition, Query
 from syncbrok.pipeline.decode.records import read
 from syncbrok.pipeline.decode.segment import OpenSegment
-from syncbrok.pipeline.log_files import Log, Slice
+from syncbrok.pipeline.log_files import LogSnapshot, Slice
 from tests.support import expected_rows, rot
 from tests.support.bad_sector import unreadable
 from tests.support.expected_rows import Rows
@@ -31,13 +31,13 @@ def query(kind: str, columns: str | None = None, **more: Any) -> Query:
 
 
 @pytest.fixture
-def story_log(tmp_path: Path, seed: int) -> Log:
+def story_log(tmp_path: Path, seed: int) -> LogSnapshot:
     """Three segments of random facts, whose sidecars have a checksum for every 32 records: several pieces each."""
     write_log(tmp_path / "log", random_story(random.Random(seed)), checksums_every=32)
     return log_files.look(tmp_path / "log")
 
 
-def expected(log: Log, kind: str) -> Rows:
+def expected(log: LogSnapshot, kind: str) -> Rows:
     found = list(expected_rows.records(Path(log.directory), log.durable))
     return {
         "messages": expected_rows.messages,
@@ -48,7 +48,7 @@ def expected(log: Log, kind: str) -> Rows:
 
 @pytest.mark.parametrize("sidecars", ["right", "none", "wrong", "backwards", "wrong sums", "of another segment"])
 @pytest.mark.parametrize("kind", schema.KINDS)
-def test_rows_are_what_the_records_say(story_log: Log, kind: str, sidecars: str) -> None:
+def test_rows_are_what_the_records_say(story_log: LogSnapshot, kind: str, sidecars: str) -> None:
     """Every kind, extras, carried messages, any text: all columns of all three kinds are exactly what ``codec.decode``
     makes of each record, with sidecars, without, and with sidecars that lie."""
     first, second = (Path(one.path).with_suffix(".idx") for one in story_log.segments[:2])
@@ -69,7 +69,7 @@ def test_rows_are_what_the_records_say(story_log: Log, kind: str, sidecars: str)
 
 
 @pytest.mark.parametrize("kind", schema.KINDS)
-def test_rows_stay_what_they_were_when_the_next_segment_is_read(story_log: Log, kind: str) -> None:
+def test_rows_stay_what_they_were_when_the_next_segment_is_read(story_log: LogSnapshot, kind: str) -> None:
     """Segments are read into the same memory one after the other; a batch that somebody keeps is a copy, each column of
     it."""
     asked = query(kind)
@@ -84,7 +84,7 @@ def test_rows_stay_what_they_were_when_the_next_segment_is_read(story_log: Log, 
     assert all(batch.to_pylist() == then for batch, then in kept)
 
 
-def test_a_segment_too_large_to_be_kept_in_memory_is_read_all_the_same(story_log: Log) -> None:
+def test_a_segment_too_large_to_be_kept_in_memory_is_read_all_the_same(story_log: LogSnapshot) -> None:
     """Larger segments are mapped: bytes and records are the same, and so is the error where one is damaged."""
     one = story_log.segments[1]
     for verify in (True, False):
@@ -101,7 +101,7 @@ def test_a_segment_too_large_to_be_kept_in_memory_is_read_all_the_same(story_log
     assert said[0] == said[1]
 
 
-def test_what_the_disk_cannot_read_is_damage(story_log: Log) -> None:
+def test_what_the_disk_cannot_read_is_damage(story_log: LogSnapshot) -> None:
     """RULES 28: a page that the disk cannot read is refused in the words for one that has rotted; what nobody compares
     with a checksum is no zeros, but an error that names the file."""
     one = story_log.segments[1]
@@ -118,7 +118,7 @@ def test_what_the_disk_cannot_read_is_damage(story_log: Log) -> None:
     assert str(refused.value) == str(rotten.value)
 
 
-def _lie(path: Path, log: Log, *, sums: bool = False, backwards: bool = False) -> None:
+def _lie(path: Path, log: LogSnapshot, *, sums: bool = False, backwards: bool = False) -> None:
     """A sidecar with the right checksums of itself, one of whose offsets points between two records or far back, or one
     of whose checksums of records is wrong."""
     one = next(one for one in log.segments if one.base == int(path.stem))
@@ -137,7 +137,7 @@ def _lie(path: Path, log: Log, *, sums: bool = False, backwards: bool = False) -
 
 
 @pytest.mark.parametrize("kind", schema.KINDS)
-def test_a_query_reads_only_its_rows(story_log: Log, kind: str) -> None:
+def test_a_query_reads_only_its_rows(story_log: LogSnapshot, kind: str) -> None:
     """``columns``, ``queue``, ``since``, ``until`` and conditions give exactly the rows that looking at each row would
     leave, in the columns' order, whether or not segments were passed over for it."""
     rows = expected(story_log, kind)
@@ -163,7 +163,7 @@ def test_a_query_reads_only_its_rows(story_log: Log, kind: str) -> None:
     assert expected_rows.read_parts(story_log, parts, narrow) == wanted
 
 
-def test_segments_without_wanted_rows_are_not_read(story_log: Log) -> None:
+def test_segments_without_wanted_rows_are_not_read(story_log: LogSnapshot) -> None:
     """A time or a range of sequences that a segment cannot have spares reading it."""
     middle = story_log.segments[1]
     conditions = (Condition("sequence", ">=", (middle.base + 5,)), Condition("sequence", "<", (middle.last,)))
@@ -181,7 +181,7 @@ def test_segments_without_wanted_rows_are_not_read(story_log: Log) -> None:
     [(kind, "sequence") for kind in schema.KINDS]
     + [("messages", "time,sequence"), ("facts", "sequence,time"), ("deliveries", "sequence,position,message")],
 )
-def test_counts_and_times_come_from_the_sidecars(story_log: Log, kind: str, columns: str) -> None:
+def test_counts_and_times_come_from_the_sidecars(story_log: LogSnapshot, kind: str, columns: str) -> None:
     """Sequences and times are read without touching a sealed segment: its bytes may be gone. The
     rows are the same, in the same order: the sink names each by its place."""
     rule = CarriedRule()
@@ -197,7 +197,7 @@ def test_counts_and_times_come_from_the_sidecars(story_log: Log, kind: str, colu
     assert [row for part in halves for row in expected_rows.read_parts(story_log, part, whole, rule)] == wanted
 
 
-def test_times_of_deliveries_are_not_those_of_their_records(story_log: Log, seed: int) -> None:
+def test_times_of_deliveries_are_not_those_of_their_records(story_log: LogSnapshot, seed: int) -> None:
     """``since`` and ``until`` are on ``time``, when an attempt began, which may be in the segment before that of its
     record: the same rows whether the columns asked for stand in the sidecars or not."""
     rows = expected(story_log, "deliveries")
@@ -213,7 +213,7 @@ def test_times_of_deliveries_are_not_those_of_their_records(story_log: Log, seed
             assert expected_rows.read(story_log, asked) == wanted
 
 
-def test_queues_come_from_the_sidecars(story_log: Log) -> None:
+def test_queues_come_from_the_sidecars(story_log: LogSnapshot) -> None:
     """The queue of each message as the sidecar has it is the one in its record, in the order of the log, and a filter
     on queues reads only theirs."""
     found = expected_rows.records(Path(story_log.directory), story_log.durable)
@@ -227,7 +227,7 @@ def test_queues_come_from_the_sidecars(story_log: Log) -> None:
     assert expected_rows.read(story_log, some, CarriedRule()) == [row for row in wanted if row["queue"] == "queue-2"]
 
 
-def test_parts_of_segments_are_whole_together(story_log: Log) -> None:
+def test_parts_of_segments_are_whole_together(story_log: LogSnapshot) -> None:
     """A segment split over partitions loses no row and repeats none."""
     for kind in schema.KINDS:
         whole = query(kind)
@@ -260,7 +260,7 @@ def test_a_salvaged_segment_is_read_around_its_gaps(tmp_path: Path, columns: str
         assert expected_rows.read(log, asked) == [{name: row[name] for name in names} for row in rows]
 
 
-def test_a_sealed_segment_comes_in_pieces(story_log: Log) -> None:
+def test_a_sealed_segment_comes_in_pieces(story_log: LogSnapshot) -> None:
     """Each piece has as many records as the sidecar has a checksum for, each record is in one with its own header, and
     a part of the segment is read without the others. What is damaged ends the reading before its piece is given."""
     one = log_files.slices(story_log)[0]
@@ -294,7 +294,7 @@ def test_a_sealed_segment_comes_in_pieces(story_log: Log) -> None:
         next(given)
 
 
-def test_a_gap_stands_in_the_place_of_a_damaged_message(story_log: Log) -> None:
+def test_a_gap_stands_in_the_place_of_a_damaged_message(story_log: LogSnapshot) -> None:
     """RULES 28: what the broker survives does not stop a reader: the message that is hit is missing, and among the
     facts a gap names it, as salvage would leave it. Everything else is read as it was."""
     whole = {kind: expected(story_log, kind) for kind in schema.KINDS}
@@ -315,7 +315,7 @@ def test_a_gap_stands_in_the_place_of_a_damaged_message(story_log: Log) -> None:
             path.with_suffix(".idx").unlink()
 
 
-def test_a_segment_without_sidecar_comes_in_as_many_pieces(story_log: Log) -> None:
+def test_a_segment_without_sidecar_comes_in_as_many_pieces(story_log: LogSnapshot) -> None:
     """Where no sidecar leads the way, and in the segment that is written to, the same records come, as many at once."""
     for one in log_files.slices(story_log):
         Path(one.segment.path).with_suffix(".idx").unlink(missing_ok=True)
@@ -325,7 +325,7 @@ def test_a_segment_without_sidecar_comes_in_as_many_pieces(story_log: Log) -> No
         assert [sequence for some in found for sequence in some] == list(range(one.first, one.last + 1))
 
 
-def test_damage_is_named(story_log: Log) -> None:
+def test_damage_is_named(story_log: LogSnapshot) -> None:
     """One flipped bit of what is no message in a sealed segment, or of anything in the live one, is an error that names
     file, offset and sequences; what is not verified may be read with it, but never past a record that is not one."""
     for number, place in ((0, 3), (0, 10), (0, -1), (2, 30)):
@@ -353,7 +353,7 @@ def test_damage_is_named(story_log: Log) -> None:
             sidecar_path.write_bytes(index)
 
 
-def test_bytes_that_nobody_verified_lead_nowhere(story_log: Log, seed: int) -> None:
+def test_bytes_that_nobody_verified_lead_nowhere(story_log: LogSnapshot, seed: int) -> None:
     """Without verifying, damage gives other rows or an error that names the place: nothing is read outside of its
     record, and no other error is raised."""
     chance = random.Random(seed)
@@ -369,7 +369,7 @@ def test_bytes_that_nobody_verified_lead_nowhere(story_log: Log, seed: int) -> N
         path.write_bytes(kept)
 
 
-def test_a_dropped_segment_is_read_until_it_is_unlinked(story_log: Log) -> None:
+def test_a_dropped_segment_is_read_until_it_is_unlinked(story_log: LogSnapshot) -> None:
     """Retention renames a segment first: who planned to read it finishes. Then it is gone, and the error says so."""
     wanted = expected(story_log, "messages")
     path = Path(story_log.segments[0].path)

@@ -60,11 +60,11 @@ def graph() -> dict[int, Node]:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession, graph: dict[int, Node], tmp_path_factory: pytest.TempPathFactory) -> job.Lineage:
+def found(spark: SparkSession, graph: dict[int, Node], tmp_path_factory: pytest.TempPathFactory) -> job.LineageTables:
     return job.write(job.lineage(*frames(spark, graph)), str(tmp_path_factory.mktemp("lineage")))
 
 
-def test_each_message_knows_its_place(found: job.Lineage, graph: dict[int, Node]) -> None:
+def test_each_message_knows_its_place(found: job.LineageTables, graph: dict[int, Node]) -> None:
     """Children are all who name it, descendants those below it along first parents, the critical parent is the last of
     those that had ended before it, wherever it stands."""
     below = descendants(graph)
@@ -77,7 +77,7 @@ def test_each_message_knows_its_place(found: job.Lineage, graph: dict[int, Node]
     assert {row[0]: tuple(row[1:]) for row in found.nodes.select("sequence", *columns).collect()} == expected
 
 
-def test_each_edge_says_how_long_it_held_its_child(found: job.Lineage, graph: dict[int, Node]) -> None:
+def test_each_edge_says_how_long_it_held_its_child(found: job.LineageTables, graph: dict[int, Node]) -> None:
     """A row for each parent of each message, also where the parent is in another tree or gone."""
     expected = set()
     for node in graph.values():
@@ -94,7 +94,7 @@ def test_each_edge_says_how_long_it_held_its_child(found: job.Lineage, graph: di
     assert set(rows) == expected
 
 
-def test_a_critical_path_is_the_chain_of_waits_and_adds_up(found: job.Lineage, graph: dict[int, Node]) -> None:
+def test_a_critical_path_is_the_chain_of_waits_and_adds_up(found: job.LineageTables, graph: dict[int, Node]) -> None:
     """From the last completion up through the parent that ended last at each message, through other trees too; what is
     on it is all of the time, each moment once."""
     roots = {node.root for node in graph.values()}
@@ -122,7 +122,7 @@ def test_a_critical_path_is_the_chain_of_waits_and_adds_up(found: job.Lineage, g
 
 
 def test_many_ways_between_trees_are_joined(
-    spark: SparkSession, found: job.Lineage, graph: dict[int, Node], tmp_path: Path
+    spark: SparkSession, found: job.LineageTables, graph: dict[int, Node], tmp_path: Path
 ) -> None:
     """Where they are too many for every task to have, Spark makes the same trees and paths of the same files."""
     joined = job.write(job.lineage(*frames(spark, graph)), str(tmp_path), copied_max=3)
@@ -147,7 +147,7 @@ def test_trees_that_nothing_leads_out_of(spark: SparkSession, tmp_path: Path, si
     assert (found.nodes.count(), found.edges.count()) == (size, max(size - 1, 0))
 
 
-def test_the_picture_of_any_tree_is_small_and_well_formed(found: job.Lineage) -> None:
+def test_the_picture_of_any_tree_is_small_and_well_formed(found: job.LineageTables) -> None:
     """The largest tree and the one whose path is longest outside of it are drawn; a message is found by id and
     by sequence."""
     for column in ("messages", "outside"):
@@ -239,7 +239,7 @@ def _reached(start: int, ways: dict[int, set[int]]) -> dict[int, int]:
     return found
 
 
-def test_what_is_asked_for_and_not_there_is_said(spark: SparkSession, found: job.Lineage) -> None:
+def test_what_is_asked_for_and_not_there_is_said(spark: SparkSession, found: job.LineageTables) -> None:
     """``--root`` of a message that is not in the data names it and what to give."""
     with pytest.raises(UnknownMessage, match="no message '123456789'"):
         root_of(found.nodes, found.trees, "123456789")

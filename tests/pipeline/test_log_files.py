@@ -86,7 +86,7 @@ def test_half_a_unit_is_not_read(tmp_path: Path, journal: FileJournal) -> None:
     assert read(tmp_path) == [2]
 
 
-def _places(directory: Path) -> list[segment.Place]:
+def _places(directory: Path) -> list[segment.FilePlace]:
     return [one for one in segment.read_records(active(directory)) if isinstance(one.what, segment.Decoded)]
 
 
@@ -217,7 +217,7 @@ def test_a_look_while_retention_drops_is_begun_again(tmp_path: Path, journal: Fi
 def _parts(*sizes: int) -> list[Slice]:
     found, base = [], 1
     for size in sizes:
-        one = log_files.Segment(f"{base}.log", base, base + size // 100 - 1, size, True, 0, 0, 0, 0)
+        one = log_files.SegmentSnapshot(f"{base}.log", base, base + size // 100 - 1, size, True, 0, 0, 0, 0)
         found.append(Slice(one, one.base, one.last))
         base = one.last + 1
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.sink.publisher import BrokerGone, Publisher, Refused, Target, parse_url
+from syncbrok.pipeline.sink.publisher import BatchRefused, BrokerGone, Publisher, PublishTarget, parse_url
 from tests.support.process import BrokerProcess, free_port
 
 LINE = b'{"content":"a","idempotency_key":"%d"}'
@@ -65,7 +65,7 @@ def pausing() -> tuple[list[float], Callable[[float], None]]:
 def test_what_the_broker_cannot_take_now_is_sent_again() -> None:
     """429, 503, 507, a proxy's 502 and a broken connection: the same bytes again, after a growing pause."""
     pauses, sleep = pausing()
-    with answering(429, 503, None, 507, 502, 504) as (url, sent), Publisher(Target(url), sleep) as publisher:
+    with answering(429, 503, None, 507, 502, 504) as (url, sent), Publisher(PublishTarget(url), sleep) as publisher:
         published = publisher.publish("orders", [LINE % 1, LINE % 2])
     assert published.ids == ["0", "1"]
     assert not published.was_known
@@ -77,7 +77,7 @@ def test_what_the_broker_cannot_take_now_is_sent_again() -> None:
 def test_retry_after_is_honoured() -> None:
     """The broker says when it expects to take more; sooner is not asked."""
     pauses, sleep = pausing()
-    with answering(503, retry_after="7") as (url, _), Publisher(Target(url), sleep) as publisher:
+    with answering(503, retry_after="7") as (url, _), Publisher(PublishTarget(url), sleep) as publisher:
         publisher.publish("orders", [LINE % 1])
     assert pauses == [7]
 
@@ -85,8 +85,8 @@ def test_retry_after_is_honoured() -> None:
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 500])
 def test_what_asking_again_does_not_mend_is_refused_at_once(status: int) -> None:
     """The error has the line, counted from 0, what the broker says and what to do."""
-    with answering(status) as (url, sent), Publisher(Target(url)) as publisher:
-        with pytest.raises(Refused, match=rf"queue 'orders': {status}: no \(do\)") as refused:
+    with answering(status) as (url, sent), Publisher(PublishTarget(url)) as publisher:
+        with pytest.raises(BatchRefused, match=rf"queue 'orders': {status}: no \(do\)") as refused:
             publisher.publish("orders", [LINE % 1, LINE % 2])
         assert (refused.value.status, refused.value.line) == (status, 1)
         assert len(sent) == 1
@@ -97,19 +97,19 @@ def test_no_broker_within_the_time_is_an_error_that_says_what_is_not_known() -> 
     url = f"http://127.0.0.1:{free_port()}"
     pauses, sleep = pausing()
     with (
-        Publisher(Target(url, retry_timeout_s=1.0), sleep) as publisher,
+        Publisher(PublishTarget(url, retry_timeout_s=1.0), sleep) as publisher,
         pytest.raises(BrokerGone, match=r"did not take a batch of 1 .* within 1 s, and whether .* same keys"),
     ):
         publisher.publish("orders", [LINE % 1])
     assert pauses
-    with Publisher(Target(url)) as publisher, pytest.raises(BrokerGone, match=f"no broker answers at {url}"):
+    with Publisher(PublishTarget(url)) as publisher, pytest.raises(BrokerGone, match=f"no broker answers at {url}"):
         publisher.check_queue("orders", within_s=0.1)
 
 
 def test_the_broker_answers_a_repeated_batch_with_the_first_ids(broker: BrokerProcess) -> None:
     """RULES 4, as the sink relies on it: known lines return their first id, among new ones too; 200 if all are."""
     broker.request("POST", "/v1/queues", {"name": "orders"})
-    with Publisher(Target(broker.url)) as publisher:
+    with Publisher(PublishTarget(broker.url)) as publisher:
         first = publisher.publish("orders", [LINE % 1, LINE % 2])
         again = publisher.publish("orders", [LINE % 1, LINE % 2])
         mixed = publisher.publish("orders", [LINE % 2, LINE % 3])
@@ -123,14 +123,14 @@ def test_the_broker_answers_a_repeated_batch_with_the_first_ids(broker: BrokerPr
 def test_a_conflict_of_keys_names_the_line_and_what_it_means(broker: BrokerProcess) -> None:
     """The same key for other content: nothing of the batch is accepted, and the error says what may be wrong."""
     broker.request("POST", "/v1/queues", {"name": "orders"})
-    with Publisher(Target(broker.url)) as publisher:
+    with Publisher(PublishTarget(broker.url)) as publisher:
         publisher.publish("orders", [LINE % 1])
-        with pytest.raises(Refused, match=r"409.*is the column unique") as refused:
+        with pytest.raises(BatchRefused, match=r"409.*is the column unique") as refused:
             publisher.publish("orders", [LINE % 2, b'{"content":"other","idempotency_key":"1"}'])
         assert refused.value.line == 1
-        with pytest.raises(Refused, match="syncbrok queues create"):
+        with pytest.raises(BatchRefused, match="syncbrok queues create"):
             publisher.publish("nothing", [LINE % 1])
-        with pytest.raises(Refused, match="syncbrok queues create"):
+        with pytest.raises(BatchRefused, match="syncbrok queues create"):
             publisher.check_queue("nothing")
         publisher.check_queue("orders")
     assert broker.request("GET", "/v1/queues/orders").json()["statistics"]["accepted"] == 1
@@ -141,9 +141,12 @@ def test_a_token_is_sent_and_asked_for(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"open-sesame").hexdigest()
     config = f"http: {{tokens: [{{name: spark, sha256: {digest}, scopes: [publish]}}]}}\n"
     with BrokerProcess(tmp_path / "storage", queues="queues: {orders: {}}\n", config=config) as broker:
-        with Publisher(Target(broker.url)) as publisher, pytest.raises(Refused, match=r"401.*the option token"):
+        with (
+            Publisher(PublishTarget(broker.url)) as publisher,
+            pytest.raises(BatchRefused, match=r"401.*the option token"),
+        ):
             publisher.publish("orders", [LINE % 1])
-        with Publisher(Target(broker.url, "open-sesame")) as publisher:
+        with Publisher(PublishTarget(broker.url, "open-sesame")) as publisher:
             publisher.check_queue("orders")
             assert len(publisher.publish("orders", [LINE % 1]).ids) == 1
 
@@ -152,7 +155,7 @@ def test_what_answers_may_be_something_else() -> None:
     """A web server that answers 201 to everything is no broker, and nothing was published."""
     with (
         answering() as (url, _),
-        Publisher(Target(url, retry_timeout_s=0)) as publisher,
+        Publisher(PublishTarget(url, retry_timeout_s=0)) as publisher,
         pytest.raises(BrokerGone, match="is no broker"),
     ):
         publisher.publish("orders", [b"\n"])

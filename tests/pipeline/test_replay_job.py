@@ -17,7 +17,7 @@ from syncbrok.model.names import id_text, make_message_id
 from syncbrok.pipeline.replay import job
 from syncbrok.pipeline.replay.parents import unknown_to
 from syncbrok.pipeline.replay.writer import HEADER, Order, Replaying
-from syncbrok.pipeline.sink.publisher import BadRow, Publisher, Target
+from syncbrok.pipeline.sink.publisher import BadRow, Publisher, PublishTarget
 from tests.support.process import BrokerProcess
 
 QUEUES = "queues: {orders: {}, cards: {}, again: {}}\n"
@@ -87,7 +87,7 @@ def test_copies_hang_below_copies_also_after_a_crash(broker: BrokerProcess) -> N
     print(f"seed: SYNCBROK_TEST_SEED={seed}")
     chance = random.Random(seed)
     rows = families(broker, chance, 60)
-    order = Order(Target(broker.url), "a replay", None, frozenset())
+    order = Order(PublishTarget(broker.url), "a replay", None, frozenset())
     with Publisher(order.target) as publisher:
         cut_short = Replaying(order, publisher)
         for row in rows[: chance.randrange(1, 50)]:
@@ -132,8 +132,8 @@ def chain(length: int, content: bytes = b"x") -> list[dict[str, Any]]:
 def test_a_chain_of_a_thousand_in_one_queue_is_a_request_or_two(broker: BrokerProcess) -> None:
     """Depth costs nothing where parent and child go to the same queue: they refer to each other by their lines."""
     rows = chain(1_500)
-    with Publisher(Target(broker.url)) as publisher:
-        replaying = Replaying(Order(Target(broker.url), "chain", "again", frozenset()), publisher)
+    with Publisher(PublishTarget(broker.url)) as publisher:
+        replaying = Replaying(Order(PublishTarget(broker.url), "chain", "again", frozenset()), publisher)
         results = [result for row in rows for result in replaying.add(row)]
         assert len(results) == 1_000, "one batch went out when it was full"
         results += list(replaying.flush())
@@ -156,8 +156,8 @@ def test_a_broker_that_takes_less_gets_smaller_batches(tmp_path: Path, config: s
     """A batch that has too many lines or bytes for this broker goes out in halves, and what its second half says of the
     first says it by the new ids; bytes are those of the line as it is sent, six for each control character."""
     with BrokerProcess(tmp_path / "storage", queues=QUEUES, config=config) as broker:
-        with Publisher(Target(broker.url)) as publisher:
-            replaying = Replaying(Order(Target(broker.url), "chain", None, frozenset()), publisher)
+        with Publisher(PublishTarget(broker.url)) as publisher:
+            replaying = Replaying(Order(PublishTarget(broker.url), "chain", None, frozenset()), publisher)
             results = [result for row in rows for result in replaying.add(row)] + list(replaying.flush())
         copies = [message(broker, one["id"]) for one in accepted(broker, "orders")]
     assert [copy["id"] for copy in copies] == [new_id for _, _, _, new_id, _ in results]
@@ -169,8 +169,8 @@ def test_what_is_refused_is_named_by_its_old_id(broker: BrokerProcess) -> None:
     """One that no division makes smaller is named, and what to do; what was accepted before it is counted."""
     rows = chain(3)
     rows[1]["content"] = b"x" * 1_100_000
-    with Publisher(Target(broker.url)) as publisher:
-        replaying = Replaying(Order(Target(broker.url), "n", None, frozenset()), publisher)
+    with Publisher(PublishTarget(broker.url)) as publisher:
+        replaying = Replaying(Order(PublishTarget(broker.url), "n", None, frozenset()), publisher)
         results = list(replaying.add(rows[0])) + list(replaying.flush())
         assert len(results) == 1
         assert not [*replaying.add(rows[1]), *replaying.add(rows[2])]
@@ -181,8 +181,8 @@ def test_what_is_refused_is_named_by_its_old_id(broker: BrokerProcess) -> None:
 def test_what_the_broker_knows_is_asked(broker: BrokerProcess) -> None:
     """Of the parents outside, those this broker never issued are told from those it did."""
     known = [publish(broker, "orders", content=str(n)) for n in range(3)]
-    assert unknown_to(Target(broker.url), [*known, FOREIGN]) == {FOREIGN}
-    assert unknown_to(Target(broker.url), []) == frozenset()
+    assert unknown_to(PublishTarget(broker.url), [*known, FOREIGN]) == {FOREIGN}
+    assert unknown_to(PublishTarget(broker.url), []) == frozenset()
 
 
 def run(broker: BrokerProcess, sql: str, *more: str, storage: Path | None = None) -> Result:

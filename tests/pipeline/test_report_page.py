@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from syncbrok.pipeline.report import svg as report_svg
-from syncbrok.pipeline.report.gather import Page
+from syncbrok.pipeline.report.gather import ReportPage
 from syncbrok.pipeline.report.page import page
 from syncbrok.pipeline.report.svg import Series
 from syncbrok.pipeline.report.words import count, duration, endpoint, share
@@ -16,7 +16,7 @@ BEGAN = datetime(2026, 7, 1, 10, tzinfo=UTC)
 HOSTILE = '<script>alert("x")</script>'
 
 
-def shown(hours: int = 3, **changes: Any) -> Page:
+def shown(hours: int = 3, **changes: Any) -> ReportPage:
     """A page of one queue with one subscriber, over so many hours."""
     times = [BEGAN + timedelta(hours=at) for at in range(hours)]
     who = {"queue": "orders", "subscriber": "crm", "endpoint": f"https://me:pw@host.example/hook/{HOSTILE}?token=t"}
@@ -25,7 +25,7 @@ def shown(hours: int = 3, **changes: Any) -> Page:
     flow = [{"hour": hour, "accepted": 10, "delivered": 9, "attempts": 12, "failed": 3} for hour in times]
     queue_hours = [{"queue": "orders", "hour": hour, "accepted": 10, "completed": 8, "backlog": 2} for hour in times]
     sums = {"accepted": 30, "delivered": 27, "attempts": 36, "failed": 9, "dead": 1, "expired": 0, "dropped": 0}
-    data = Page(
+    data = ReportPage(
         period={"since": BEGAN, "until": times[-1], "made_at": BEGAN, "first_sequence": 1, "last_sequence": 1234},
         hours=times,
         flow=flow,

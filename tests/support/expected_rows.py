@@ -25,7 +25,7 @@ from syncbrok.model.names import id_text, sequence_of
 from syncbrok.pipeline import log_files, schema
 from syncbrok.pipeline.decode import records as decode
 from syncbrok.pipeline.decode.query import CarriedRule, Query
-from syncbrok.pipeline.log_files import Log, Slice
+from syncbrok.pipeline.log_files import LogSnapshot, Slice
 
 Rows = list[dict[str, Any]]
 
@@ -198,13 +198,13 @@ def _question(value: str) -> str:
 EVERY_CARRIED = CarriedRule(0, 1 << 62, 1 << 62)
 
 
-def read(log: Log, query: Query, rule: CarriedRule = EVERY_CARRIED) -> Rows:
+def read(log: LogSnapshot, query: Query, rule: CarriedRule = EVERY_CARRIED) -> Rows:
     """What the source reads, as ``messages``, ``deliveries`` and ``facts`` above have it: times as microseconds, the
     JSON of facts read."""
     return read_parts(log, log_files.slices(log), query, rule)
 
 
-def read_parts(log: Log, parts: Iterable[Slice], query: Query, rule: CarriedRule = EVERY_CARRIED) -> Rows:
+def read_parts(log: LogSnapshot, parts: Iterable[Slice], query: Query, rule: CarriedRule = EVERY_CARRIED) -> Rows:
     """The same of some parts of the log."""
     rows: Rows = []
     for one in parts:

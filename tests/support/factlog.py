@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from syncbrok.delivery.handler import Answer, Attempt
-from syncbrok.delivery.scheduler import Scheduler
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,

@@ -26,10 +26,10 @@ from syncbrok.space.channels import (
     Channels,
     Declared,
     DeclareQueue,
-    Listener,
     PlainKind,
     Publish,
     PublishBatch,
+    PublishListener,
     Replay,
     ReplayPlan,
     SendTest,
@@ -95,7 +95,7 @@ class FakeSpace:
             receipt.set_exception(error)
         return receipt
 
-    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: Listener) -> None:
+    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: PublishListener) -> None:
         """As ``put``; the listener hears of each alone."""
         receipt = self.put(Publish(kind.queue, (Message(content, kind.content_type),)))
 

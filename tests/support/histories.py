@@ -80,7 +80,7 @@ def _cancel(log: FactLog, dice: random.Random) -> None:
 
 
 def _operate(log: FactLog, dice: random.Random) -> None:
-    cursors = log.scheduler.books.cursors
+    cursors = log.scheduler.state.cursors
     number = dice.choice(sorted(cursors))
     subscriber = cursors[number].subscriber
     match dice.choice(("pause", "pause", "add", "remove")):
@@ -96,13 +96,13 @@ def _operate(log: FactLog, dice: random.Random) -> None:
 
 
 def _replay(log: FactLog, dice: random.Random, replay: int) -> None:
-    number = dice.choice(sorted(log.scheduler.books.cursors))
+    number = dice.choice(sorted(log.scheduler.state.cursors))
     dead = sorted(log.scheduler.dead_letters(number))
     made = {fact.sequence: fact for fact in log.messages()}
     rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
     entries = []
     for sequence in dead:
-        if sequence in log.scheduler.books.replays:
+        if sequence in log.scheduler.state.replays:
             continue
         above = [sequence_of(parent) for parent in made[sequence].parents]
         parents = tuple(one for one in above if one in dead or not log.scheduler.ended(one))

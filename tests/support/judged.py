@@ -1,6 +1,6 @@
 """What the judge of the order says of a story, and the story most tests of it begin with."""
 
-from syncbrok.log.order import OrderChecker, Waiting, check
+from syncbrok.log.order import OrderChecker, WaitingDelivery, check
 from syncbrok.model.message import ParentFailure, Scope
 from tests.support.story import Story
 
@@ -9,7 +9,7 @@ def rules(story: Story) -> list[str]:
     return [violation.rule for violation in check(story.facts)]
 
 
-def waiting(story: Story) -> list[Waiting]:
+def waiting(story: Story) -> list[WaitingDelivery]:
     checker = OrderChecker()
     for fact in story.facts:
         checker.apply(fact)

@@ -2,7 +2,7 @@
 loop. Every frontend asks here before it serves; the budgets are those of the process (``space.budgets``)."""
 
 from syncbrok.frontends.bounds.addresses import Addresses
-from syncbrok.frontends.bounds.connections import Connections, Holder
+from syncbrok.frontends.bounds.connections import Connections, HeldConnection
 from syncbrok.frontends.bounds.receiving import Receiving
 from syncbrok.frontends.bounds.sending import HIGH_WATER_BYTES, Sending, hold_little
 from syncbrok.frontends.bounds.turns import Turns
@@ -13,7 +13,7 @@ __all__ = [
     "Addresses",
     "Bounds",
     "Connections",
-    "Holder",
+    "HeldConnection",
     "Receiving",
     "Sending",
     "Turns",

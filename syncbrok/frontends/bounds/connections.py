@@ -16,7 +16,7 @@ _EXPECTED: Final = 16
 """newcomers of one owner whose requests may be on their way: they are not closed for another newcomer"""
 
 
-class Holder(Protocol):
+class HeldConnection(Protocol):
     """A connection. ``owner`` does not change while it is held."""
 
     owner: str
@@ -43,12 +43,12 @@ class Connections:
         self._is_proxy = is_proxy
         self._connections_max = connections_max
         self._per_owner_max = per_owner_max
-        self._by_owner: dict[str, dict[Holder, None]] = {}  # in the order they came; bounded by the budget
-        self._resting: dict[str, list[tuple[float, Holder]]] = {}
+        self._by_owner: dict[str, dict[HeldConnection, None]] = {}  # in the order they came; bounded by the budget
+        self._resting: dict[str, list[tuple[float, HeldConnection]]] = {}
         """by owner, found at one look for the next newcomers: the longest at rest last"""
         self.count = 0
 
-    def enter(self, connection: Holder) -> bool:
+    def enter(self, connection: HeldConnection) -> bool:
         """Count it until it leaves. False, and it is not counted, where there is no room for it."""
         owner = connection.owner
         its = self._by_owner.get(owner, {})
@@ -65,7 +65,7 @@ class Connections:
         self.count += 1
         return True
 
-    def leave(self, connection: Holder) -> None:
+    def leave(self, connection: HeldConnection) -> None:
         """It is closed. One that has made way has left already."""
         its = self._by_owner.get(connection.owner)
         if its is None or connection not in its:
@@ -77,7 +77,7 @@ class Connections:
         self.count -= 1
         self._budget.give_back(connection.owner)
 
-    def become(self, before: Holder, after: Holder) -> None:
+    def become(self, before: HeldConnection, after: HeldConnection) -> None:
         """``after`` stands for ``before`` from now on: the same socket."""
         its = self._by_owner.get(before.owner)
         if its is not None and before in its:
@@ -104,7 +104,7 @@ class Connections:
         chosen.make_way()
         return True
 
-    def _longest_at_rest(self, owner: str, its: dict[Holder, None]) -> Holder | None:
+    def _longest_at_rest(self, owner: str, its: dict[HeldConnection, None]) -> HeldConnection | None:
         found = self._resting.setdefault(owner, [])
         for look in (False, True):
             if look:

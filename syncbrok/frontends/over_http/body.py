@@ -48,8 +48,8 @@ def refuse_no_json(request: web.BaseRequest) -> None:
         raise UnsupportedMedia(f"with an Origin this route takes application/json only, not {kind[:60]!r}")
 
 
-class Sender(Protocol):
-    """The connection of a request (``connection.Connection``)."""
+class BodySender(Protocol):
+    """The connection of a request (``connection.WebhookConnection``)."""
 
     async def admit_body(self, amount: int) -> None: ...
 
@@ -67,7 +67,7 @@ async def read_body(request: web.Request, bytes_max: int, timeout_s: float) -> b
     stream.set_read_chunk_size(min(bytes_max, limits.MIB))
     whole = BytesIO()  # joined at the end, 15 MiB would hold the loop up for 40 ms, and be in memory twice
     length = request.content_length
-    await cast("Sender", request.protocol).admit_body(bytes_max if length is None else length)
+    await cast("BodySender", request.protocol).admit_body(bytes_max if length is None else length)
     try:
         async with asyncio.timeout(timeout_s):
             while chunk := await stream.readany():

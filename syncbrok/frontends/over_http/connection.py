@@ -41,7 +41,7 @@ class Limits:
         self.connections = connections
 
 
-class Connection(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """aiohttp's connection, to which a ``FastLane`` has handed over. From its first byte a request's headers must be
     complete within ``headers_timeout_s``; else the client gets a 408 and the connection is closed."""
 

@@ -18,7 +18,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Malformed
 from syncbrok.model.names import SEQUENCE_MAX, id_text, parse_queue_name
 from syncbrok.model.units import render_time
-from syncbrok.space.events import Listener
+from syncbrok.space.events import EventStream
 from syncbrok.space.reports import Event
 
 _RATE_MAX: Final = 100_000
@@ -57,7 +57,7 @@ async def stream(surface: Surface, request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _copy(listener: Listener, request: web.Request, response: web.StreamResponse) -> None:
+async def _copy(listener: EventStream, request: web.Request, response: web.StreamResponse) -> None:
     async with aclosing(listener.batches(_IDLE_S)) as batches:
         async for batch in batches:
             await write(request, response, _text(batch) if batch else b": still here\n\n")

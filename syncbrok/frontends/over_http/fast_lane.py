@@ -25,7 +25,7 @@ from syncbrok.frontends.bounds import HIGH_WATER_BYTES
 from syncbrok.frontends.over_http import problems, publish
 from syncbrok.frontends.over_http.gate import SERVER
 from syncbrok.frontends.over_http.headers import parse_publish
-from syncbrok.frontends.over_http.heads import BEGIN, Head
+from syncbrok.frontends.over_http.heads import BEGIN, RequestHead
 from syncbrok.frontends.over_http.lanes import STATUS, Lanes
 from syncbrok.frontends.over_http.routes import JSON
 from syncbrok.frontends.over_http.surface import PUBLISH, SYNC
@@ -56,7 +56,7 @@ class FastLane(asyncio.Protocol):
         """who answers for what is held: the token of the request whose content is still arriving, else its address"""
         self._held = b""
         """received, not worked on"""
-        self._head: Head | None = None
+        self._head: RequestHead | None = None
         """of the request whose content is still arriving"""
         self._answering = False
         """the request that has come is under way: it is being answered, or waits for its turn to be handed over"""
@@ -138,7 +138,7 @@ class FastLane(asyncio.Protocol):
         self._counted += more
         return self._lanes.limits.bounds.receiving.hold(self.payer, more)
 
-    def _speaks_for(self, head: Head) -> None:
+    def _speaks_for(self, head: RequestHead) -> None:
         """What is held from now on is of this request. Where it will not be let in, it hears so once it is whole."""
         try:
             token = self._lanes.gate.check(head.authorization, PUBLISH)
@@ -286,7 +286,7 @@ class FastLane(asyncio.Protocol):
             self._speaks_for(head)
         return True
 
-    def _publish(self, transport: asyncio.Transport, head: Head, content: bytes) -> None:
+    def _publish(self, transport: asyncio.Transport, head: RequestHead, content: bytes) -> None:
         lanes = self._lanes
         surface = lanes.surface
         try:

@@ -14,7 +14,7 @@ from syncbrok.frontends.over_http import problems, query
 from syncbrok.frontends.over_http.auth import Tokens
 from syncbrok.frontends.over_http.authorities import Authorities
 from syncbrok.frontends.over_http.body import refuse_no_json
-from syncbrok.frontends.over_http.pieces import Pieces
+from syncbrok.frontends.over_http.pieces import PiecewiseBody
 from syncbrok.frontends.over_http.routes import JSON, Route
 from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, HttpOptions, Token
 from syncbrok.model.errors import Forbidden, Overloaded, SyncbrokError
@@ -33,8 +33,8 @@ _READABLE = "Location, Retry-After, Syncbrok-Sync, WWW-Authenticate"
 """headers of an answer that a page of ``http.origins`` may read"""
 
 
-class Client(Protocol):
-    """What a request's connection knows of who sends it (``connection.Connection``)."""
+class Requester(Protocol):
+    """What a request's connection knows of who sends it (``connection.WebhookConnection``)."""
 
     def speaks_for(self, token: str | None, forwarded: str) -> None: ...
 
@@ -51,8 +51,8 @@ class Client(Protocol):
     def ends_with_client(self) -> None: ...
 
 
-def client_of(request: web.Request) -> Client:
-    return cast("Client", request.protocol)
+def client_of(request: web.Request) -> Requester:
+    return cast("Requester", request.protocol)
 
 
 def check_unread(request: web.Request) -> None:
@@ -100,7 +100,7 @@ class Gate:
         async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
             response = await self._answer(request, handler)
             body = None if response.prepared else getattr(response, "body", None)
-            if isinstance(body, bytes | Pieces):
+            if isinstance(body, bytes | PiecewiseBody):
                 refusable = request.method in _READING and request.path not in _ANY_HOST
                 if not client_of(request).may_answer(len(body), refusable=refusable):
                     response = problems.answer(unread())

@@ -33,7 +33,7 @@ _KEPT_BYTES_MAX: Final = 1_024
 """longer heads are not kept"""
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     """What stands before the content of a plain publish."""
 
     queue: QueueName
@@ -46,7 +46,7 @@ class Head(NamedTuple):
     """what there is to know where no header asks for more than publishing"""
 
 
-def parse_head(head: bytes) -> Head | None:
+def parse_head(head: bytes) -> RequestHead | None:
     """Request line and headers, without the empty line after them; None for whatever is not, word for word, a plain
     publish."""
     try:
@@ -81,7 +81,7 @@ def parse_head(head: bytes) -> Head | None:
         STRUCTURED
     ):
         return None
-    return Head(queue, int(length), given["host"], given.get("authorization", ""), headers)
+    return RequestHead(queue, int(length), given["host"], given.get("authorization", ""), headers)
 
 
 class Heads:
@@ -93,11 +93,11 @@ class Heads:
         not know: aiohttp's way refuses it. What is known once is kept; see ``forget``."""
         self._content_bytes_max = content_bytes_max
         self._answers_for = answers_for
-        self._kept: dict[bytes, Head] = {}
+        self._kept: dict[bytes, RequestHead] = {}
         self.kept = self._kept.get
         """the head that these bytes are, where that is known"""
 
-    def read(self, text: bytes) -> Head | None:
+    def read(self, text: bytes) -> RequestHead | None:
         """See ``parse_head``."""
         head = self._kept.get(text)
         if head is not None:

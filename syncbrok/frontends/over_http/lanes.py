@@ -79,8 +79,9 @@ class Lanes:
             lane.abort()
 
     def accepted(self, kinds: Sequence[PlainKind], whose: Sequence["Lane"], receipt: Accepted) -> None:
-        """Answer everybody whose message became durable in one commit; see ``channels.Listener``. All answers are made
-        before the first is written: with Python between two writes the clients fall asleep, and waking them is dear."""
+        """Answer everybody whose message became durable in one commit; see ``channels.PublishListener``. All answers
+        are made before the first is written: with Python between two writes the clients fall asleep, and waking them is
+        dear."""
         states = self.surface.view.message_states(receipt.first, len(whose))
         status = status_of(receipt)
         self.gate.answers[status] += len(whose)

@@ -45,7 +45,7 @@ class Lent(NamedTuple):
     delivery: Delivery
 
 
-class Holder(NamedTuple):
+class LeaseHolder(NamedTuple):
     """Who takes leases and answers them: the name of a token, "" where there are none. ``any``: answers everybody's."""
 
     name: str = ""
@@ -69,7 +69,7 @@ class _Pull:
         return 0 if left_bytes <= 0 else min(self.most - len(self.lent), max(1, left_bytes // typical_bytes))
 
 
-class Group:
+class PullGroup:
     """Those who pull from one queue under one name. ``name_of`` makes the name of a lease."""
 
     def __init__(self, name_of: Callable[[Attempt], str]) -> None:
@@ -181,14 +181,14 @@ class Leases:
         self._number_of = number_of
         self._key = secrets.token_bytes(32)
         """of the tags: no other process knows it, and leases end with the process"""
-        self._groups: dict[int, Group] = {}  # by the subscriber's number; bounded by those there are
+        self._groups: dict[int, PullGroup] = {}  # by the subscriber's number; bounded by those there are
 
-    async def group(self, queue: QueueName, name: SubscriberId, start: str) -> Group:
+    async def group(self, queue: QueueName, name: SubscriberId, start: str) -> PullGroup:
         """As ``number``."""
         number = await self.number(queue, name, start)
         group = self._groups.get(number)
         if group is None or group.member is None:
-            group = self._groups[number] = Group(self._name)
+            group = self._groups[number] = PullGroup(self._name)
             group.member = self._consumers.join(number, group, 0)
         return group
 
@@ -208,7 +208,7 @@ class Leases:
                 what = f"subscriber {name!r} of queue {queue!r} is no group of consumers; name another"
                 raise Conflict(what, queue=queue, subscriber=name)
 
-    def check_room(self, group: Group) -> None:
+    def check_room(self, group: PullGroup) -> None:
         """Of a group that was lent nothing. Raises ``Overloaded`` where that is for want of leases."""
         if group.member is not None and self._consumers.full(group.member.subscriber):
             held = len(group.member.leases)
@@ -218,24 +218,24 @@ class Leases:
                 retry_after_s=_RETRY_AFTER_S,
             )
 
-    def acknowledge(self, lease: str, holder: Holder) -> None:
+    def acknowledge(self, lease: str, holder: LeaseHolder) -> None:
         """Raises ``LeaseOver``."""
         group, member, message = self._find(lease, holder)
         member.acknowledge((message,))
         group.answered()
 
-    def refuse(self, lease: str, holder: Holder, words: bytes, retry_after_s: float | None) -> None:
+    def refuse(self, lease: str, holder: LeaseHolder, words: bytes, retry_after_s: float | None) -> None:
         """A failed attempt; the next is as the schedule says, not before ``retry_after_s``. Raises ``LeaseOver``."""
         group, member, message = self._find(lease, holder)
         member.refuse(message, words[: limits.response_bytes_kept], retry_after_s)
         group.answered()
 
-    def extend(self, lease: str, holder: Holder, lease_s: float) -> None:
+    def extend(self, lease: str, holder: LeaseHolder, lease_s: float) -> None:
         """It lasts so long from now on. Raises ``LeaseOver``."""
         _, member, message = self._find(lease, holder)
         member.extend(message, lease_s)
 
-    def _find(self, lease: str, holder: Holder) -> tuple[Group, Member, int]:
+    def _find(self, lease: str, holder: LeaseHolder) -> tuple[PullGroup, Member, int]:
         """One that is somebody else's looks like one that is over."""
         name = parse_lease(lease)
         if hmac.compare_digest(self._tag(name.subscriber, name.message, name.attempt), name.tag):

@@ -49,81 +49,85 @@ class MethodNotAllowed(errors.ClientFault):
     slug = "method-not-allowed"
 
 
-class Row(NamedTuple):
+class ProblemRow(NamedTuple):
     status: int
     title: str
     mend: str = ""
 
 
-TABLE: dict[type[errors.SyncbrokError], Row] = {
-    errors.ClientFault: Row(400, "The request is wrong"),
-    errors.Malformed: Row(400, "The request cannot be read"),
-    errors.BadSetting: Row(400, "A setting is unknown or has a value it cannot have"),
-    errors.BadName: Row(400, "A name breaks the rules for names"),
-    errors.Unauthorized: Row(401, "A token is needed", "send Authorization: Bearer TOKEN"),
-    errors.Forbidden: Row(403, "This is not allowed"),
-    errors.UnknownQueue: Row(404, "There is no such queue", 'POST /v1/queues {"name": "..."} declares one'),
-    errors.UnknownSubscriber: Row(
+TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
+    errors.ClientFault: ProblemRow(400, "The request is wrong"),
+    errors.Malformed: ProblemRow(400, "The request cannot be read"),
+    errors.BadSetting: ProblemRow(400, "A setting is unknown or has a value it cannot have"),
+    errors.BadName: ProblemRow(400, "A name breaks the rules for names"),
+    errors.Unauthorized: ProblemRow(401, "A token is needed", "send Authorization: Bearer TOKEN"),
+    errors.Forbidden: ProblemRow(403, "This is not allowed"),
+    errors.UnknownQueue: ProblemRow(404, "There is no such queue", 'POST /v1/queues {"name": "..."} declares one'),
+    errors.UnknownSubscriber: ProblemRow(
         404, "There is no such subscriber", "GET /v1/queues/{queue}/subscribers lists those of the queue"
     ),
-    errors.UnknownMessage: Row(404, "There is no such message", "use an id that a publish to this broker answered"),
-    UnknownRoute: Row(404, "There is nothing here", "GET /openapi.json lists every route"),
-    MethodNotAllowed: Row(405, "This method is not for this route", "GET /openapi.json lists every route"),
-    TooSlow: Row(408, "The request took too long to arrive", "send it again, faster"),
-    errors.Conflict: Row(409, "It exists already and differs, or it is in use"),
-    errors.IdempotencyConflict: Row(
+    errors.UnknownMessage: ProblemRow(
+        404, "There is no such message", "use an id that a publish to this broker answered"
+    ),
+    UnknownRoute: ProblemRow(404, "There is nothing here", "GET /openapi.json lists every route"),
+    MethodNotAllowed: ProblemRow(405, "This method is not for this route", "GET /openapi.json lists every route"),
+    TooSlow: ProblemRow(408, "The request took too long to arrive", "send it again, faster"),
+    errors.Conflict: ProblemRow(409, "It exists already and differs, or it is in use"),
+    errors.IdempotencyConflict: ProblemRow(
         409,
         "The idempotency key was used for something else",
         "give each message a key of its own; repeat a publish with the same content, parents and settings",
     ),
-    errors.FirstLost: Row(
+    errors.FirstLost: ProblemRow(
         409,
         "The message that has the idempotency key is damaged",
         "it was accepted: do not send it again; if it must go out once more, publish it with a new key",
     ),
-    errors.Loop: Row(
+    errors.Loop: ProblemRow(
         409,
         "It goes round in a loop",
         "take out the subscriber that publishes it again; whoever means to pass messages on that far may drop the "
         "header Syncbrok-Hops, and answers for their end",
     ),
-    errors.SubscriberStopped: Row(
+    errors.SubscriberStopped: ProblemRow(
         409, "The subscriber is paused or disabled", 'PATCH {"paused": false} resumes it, and makes what has failed due'
     ),
-    LeaseOver: Row(410, "The lease is over", "pull again: the message is, or was, lent to another"),
-    errors.Gone: Row(410, "Retention has dropped it"),
-    errors.Lost: Row(410, "The log is damaged where it stood", "a backup of the log may still have it"),
-    errors.TooLarge: Row(413, "It is too large"),
-    UnsupportedMedia: Row(415, "The body has a form this route does not take"),
-    Misdirected: Row(
+    LeaseOver: ProblemRow(410, "The lease is over", "pull again: the message is, or was, lent to another"),
+    errors.Gone: ProblemRow(410, "Retention has dropped it"),
+    errors.Lost: ProblemRow(410, "The log is damaged where it stood", "a backup of the log may still have it"),
+    errors.TooLarge: ProblemRow(413, "It is too large"),
+    UnsupportedMedia: ProblemRow(415, "The body has a form this route does not take"),
+    Misdirected: ProblemRow(
         421,
         "The request is for another host",
         "call the broker by its address or by localhost, or add the name to http.hosts in config/broker.yml",
     ),
-    HeadersTooLarge: Row(431, "The request's headers are too large", "what is long belongs into the body"),
-    errors.UnknownParent: Row(
+    HeadersTooLarge: ProblemRow(431, "The request's headers are too large", "what is long belongs into the body"),
+    errors.UnknownParent: ProblemRow(
         422,
         "A parent was never accepted",
         "publish the parent first and name it by the id that publish answered",
     ),
-    errors.Overloaded: Row(429, "The broker has too much in hand", "send it again after Retry-After seconds"),
-    errors.Crowded: Row(503, "There is no room for another connection", "try again after Retry-After seconds"),
-    errors.BrokerFault: Row(503, "The broker cannot do it now", "send it again later"),
-    errors.Draining: Row(503, "The broker is starting or stopping", "send it again when GET /readyz answers 200"),
-    errors.LogUnreadable: Row(
+    errors.Overloaded: ProblemRow(429, "The broker has too much in hand", "send it again after Retry-After seconds"),
+    errors.Crowded: ProblemRow(503, "There is no room for another connection", "try again after Retry-After seconds"),
+    errors.BrokerFault: ProblemRow(503, "The broker cannot do it now", "send it again later"),
+    errors.Draining: ProblemRow(
+        503, "The broker is starting or stopping", "send it again when GET /readyz answers 200"
+    ),
+    errors.LogUnreadable: ProblemRow(
         503, "The disk reads nothing of the log now", "ask again later; look at the disk of the broker"
     ),
-    errors.LogUnavailable: Row(
+    errors.LogUnavailable: ProblemRow(
         503, "The log has failed", "whether it was kept is unknown: send it again later with the same Idempotency-Key"
     ),
-    errors.NoDescriptors: Row(
+    errors.NoDescriptors: ProblemRow(
         503, "No file can be opened now", "nothing was kept: send it again later; raise the limit of open files"
     ),
-    errors.LogFull: Row(507, "The disk is full", "nothing was kept: send it again when there is room"),
-    errors.LogFailed: Row(
+    errors.LogFull: ProblemRow(507, "The disk is full", "nothing was kept: send it again when there is room"),
+    errors.LogFailed: ProblemRow(
         503, "The log has failed", "whether it was kept is unknown: send it again later with the same Idempotency-Key"
     ),
-    errors.SyncbrokError: Row(500, "The broker failed"),
+    errors.SyncbrokError: ProblemRow(500, "The broker failed"),
 }
 
 
@@ -133,7 +137,7 @@ class Internal(errors.SyncbrokError):
     slug = "internal"
 
 
-def row_of(kind: type[errors.SyncbrokError]) -> Row:
+def row_of(kind: type[errors.SyncbrokError]) -> ProblemRow:
     """The row of ``kind``, or of the nearest class above it that has one."""
     return next(TABLE[ancestor] for ancestor in kind.__mro__ if ancestor in TABLE)
 

@@ -10,9 +10,9 @@ from aiohttp import web
 from syncbrok.frontends.over_http import render
 from syncbrok.frontends.over_http.body import read_object
 from syncbrok.frontends.over_http.gate import GATE, check_unread, client_of, unread
-from syncbrok.frontends.over_http.leases import Holder, LeaseOver, Leases, Lent, parse_lease
+from syncbrok.frontends.over_http.leases import LeaseHolder, LeaseOver, Leases, Lent, parse_lease
 from syncbrok.frontends.over_http.paths import queue_of
-from syncbrok.frontends.over_http.pieces import Pieces
+from syncbrok.frontends.over_http.pieces import PiecewiseBody
 from syncbrok.frontends.over_http.queues import refuse_unknown
 from syncbrok.frontends.over_http.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.surface import ADMIN, CONSUME, Surface
@@ -26,7 +26,7 @@ GROUP: Final = "pull"
 _MOST: Final = 100
 _LEASE_S: Final = 30.0
 
-Answer = Callable[[Leases, str, Holder, dict[str, Any]], None]
+Answer = Callable[[Leases, str, LeaseHolder, dict[str, Any]], None]
 
 
 async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -54,7 +54,7 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
     elif not client_of(request).may_answer(_about_bytes(lent), refusable=True):  # and so much is made of it
         group.give_back(lent)
         raise unread()
-    answer = Pieces(JSON)
+    answer = PiecewiseBody(JSON)
     answer.add(b'{"messages":[')
     for place, one in enumerate(lent):
         await client_of(request).turn(goes_on=True)
@@ -71,9 +71,9 @@ def _about_bytes(lent: Sequence[Lent]) -> int:
     return sum([len(one.delivery.message.content) for one in lent]) * 4 // 3
 
 
-def _holder(request: web.Request) -> Holder:
+def _holder(request: web.Request) -> LeaseHolder:
     token = request.app[GATE].check(request.headers.get("Authorization", ""), CONSUME, ADMIN)
-    return Holder() if token is None else Holder(token.name, ADMIN in token.scopes)
+    return LeaseHolder() if token is None else LeaseHolder(token.name, ADMIN in token.scopes)
 
 
 def _duration(given: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
@@ -86,15 +86,15 @@ def _duration(given: dict[str, Any], name: str, default: float, low: float, high
     return seconds
 
 
-def _acknowledge(leases: Leases, lease: str, holder: Holder, _: dict[str, Any]) -> None:
+def _acknowledge(leases: Leases, lease: str, holder: LeaseHolder, _: dict[str, Any]) -> None:
     leases.acknowledge(lease, holder)
 
 
-def _refuse(leases: Leases, lease: str, holder: Holder, given: dict[str, Any]) -> None:
+def _refuse(leases: Leases, lease: str, holder: LeaseHolder, given: dict[str, Any]) -> None:
     leases.refuse(lease, holder, given["reason"], given["delay"])
 
 
-def _extend(leases: Leases, lease: str, holder: Holder, given: dict[str, Any]) -> None:
+def _extend(leases: Leases, lease: str, holder: LeaseHolder, given: dict[str, Any]) -> None:
     leases.extend(lease, holder, given["lease"])
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from syncbrok.frontends.bounds import Bounds, hold_little
 from syncbrok.frontends.over_http.app import SURFACE, make_app
-from syncbrok.frontends.over_http.connection import HEADERS_MAX, LINE_BYTES_MAX, READ_BYTES, Connection, Limits
+from syncbrok.frontends.over_http.connection import HEADERS_MAX, LINE_BYTES_MAX, READ_BYTES, HttpConnection, Limits
 from syncbrok.frontends.over_http.fast_lane import FastLane
 from syncbrok.frontends.over_http.gate import GATE
 from syncbrok.frontends.over_http.lanes import Lanes
@@ -140,7 +140,7 @@ class HttpServer:
         """A connection that asks for more than plain publishes goes to aiohttp."""
         server, options = self._runner.server, self._options
         assert server is not None
-        connection = Connection(
+        connection = HttpConnection(
             server,
             self._limits,
             lane.address,

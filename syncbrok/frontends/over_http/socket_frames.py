@@ -38,7 +38,7 @@ class Acknowledge(NamedTuple):
     sequences: list[int]
 
 
-class Refuse(NamedTuple):
+class RefuseFrame(NamedTuple):
     sequence: int
     reason: bytes
     delay_s: float | None
@@ -48,7 +48,7 @@ class Resize(NamedTuple):
     window: int
 
 
-Frame = PublishOne | Acknowledge | Refuse | Resize
+Frame = PublishOne | Acknowledge | RefuseFrame | Resize
 
 
 class Opened(NamedTuple):
@@ -97,7 +97,7 @@ def _answer(kind: Any, given: dict[str, Any]) -> Frame:
             raise BadSetting("reason: expected text", setting="reason")
         delay_s = parse_duration_s(given.pop("delay")) if "delay" in given else None
         kept = reason.encode("utf-8", "replace")[: limits.response_bytes_kept]
-        return Refuse(_number(given.pop("sequence", None), "sequence"), kept, delay_s)
+        return RefuseFrame(_number(given.pop("sequence", None), "sequence"), kept, delay_s)
     if kind == "window":
         size = _number(given.pop("size", None), "size")
         if size > limits.window_max:

@@ -17,7 +17,7 @@ from syncbrok.frontends.over_http.gate import GATE, SERVER, client_of
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.paths import queue_of
 from syncbrok.frontends.over_http.routes import Parameter, Reply, Route
-from syncbrok.frontends.over_http.socket_frames import Acknowledge, PublishOne, Refuse, Resize
+from syncbrok.frontends.over_http.socket_frames import Acknowledge, PublishOne, RefuseFrame, Resize
 from syncbrok.frontends.over_http.surface import CONSUME, PUBLISH, Surface
 from syncbrok.frontends.passing import Guest, Passing
 from syncbrok.model import limits
@@ -169,7 +169,7 @@ class _Socket:
             self._publish(ref, frame)
         elif isinstance(frame, Acknowledge):
             self._member.acknowledge(frame.sequences)
-        elif isinstance(frame, Refuse):
+        elif isinstance(frame, RefuseFrame):
             self._member.refuse(frame.sequence, frame.reason, frame.delay_s)
         else:
             assert isinstance(frame, Resize)

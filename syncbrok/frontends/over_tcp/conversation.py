@@ -33,7 +33,7 @@ class EndOfInput:
 END: Final = EndOfInput()
 
 
-class Codec(Protocol):
+class WireFormat(Protocol):
     """A wire format's reading half; pure."""
 
     @property
@@ -47,7 +47,7 @@ class Codec(Protocol):
         """Forget what it has of a frame: the conversation is over, and may stand around until the collector comes."""
 
 
-class Owner(Protocol):
+class ConversationOwner(Protocol):
     """Who keeps account of the conversations (``Listener``)."""
 
     bounds: Bounds
@@ -61,7 +61,7 @@ class Owner(Protocol):
 class Conversation(asyncio.Protocol):
     """A frontend's connection derives from it: ``handle`` is what its commands do."""
 
-    def __init__(self, account: Owner, codec: Codec) -> None:
+    def __init__(self, account: ConversationOwner, codec: WireFormat) -> None:
         self._account = account
         self._codec = codec
         self.owner = ""

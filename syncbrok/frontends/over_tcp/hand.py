@@ -1,6 +1,6 @@
 """The messages that a connection has in its hand: lent to it before its peer is ready for them. Pure.
 
-A peer that takes one message at a time would wait for a turn of the courier after each of its answers; with the next
+A peer that takes one message at a time would wait for a turn of the dispatcher after each of its answers; with the next
 ones in hand they go out as the answer comes. How many depends on the peer: as long as it empties the hand quickly there
 is room for twice as many, and when one has stayed too long (``Consumers`` takes it back) it is one at a time again.
 So a peer that is slow, or gone, keeps nothing from anybody for longer than a moment.

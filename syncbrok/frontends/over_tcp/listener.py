@@ -13,10 +13,10 @@ from syncbrok.model import limits
 _CHECK_EVERY_S: Final = 1.0
 
 
-class Listener:
+class TcpListener:
     """``converse`` makes the conversation of a new connection; it is given this listener as its owner."""
 
-    def __init__(self, host: str, port: int, converse: Callable[["Listener"], Conversation], bounds: Bounds) -> None:
+    def __init__(self, host: str, port: int, converse: Callable[["TcpListener"], Conversation], bounds: Bounds) -> None:
         self._host = host
         self.port = port
         """the port it listens on; once it has started never 0"""
@@ -91,7 +91,7 @@ class Listener:
 class OnOnePort:
     """A frontend that has one listener."""
 
-    listener: Listener
+    listener: TcpListener
 
     @property
     def ports(self) -> list[int]:

@@ -28,7 +28,7 @@ def sized(data: bytes, at: int, size: struct.Struct, bytes_max: int, what: str) 
     return (data[at + size.size : end], end) if end <= len(data) else None
 
 
-class Pieces:
+class FrameReader:
     """The reading half of a wire format derives from it; pure. It keeps what ``take`` has not taken: a frame at most,
     where ``take`` refuses one that is too long as soon as its length is known."""
 
@@ -38,11 +38,11 @@ class Pieces:
 
     @property
     def partial_bytes(self) -> int:
-        """See ``conversation.Codec``."""
+        """See ``conversation.WireFormat``."""
         return len(self._rest)
 
     def drop(self) -> None:
-        """See ``conversation.Codec``."""
+        """See ``conversation.WireFormat``."""
         self._broken, self._rest = True, b""
 
     def take(self, data: bytes, at: int, commands: list[Any]) -> int:
@@ -51,7 +51,7 @@ class Pieces:
         raise NotImplementedError
 
     def feed(self, data: bytes) -> Sequence[Any]:
-        """See ``conversation.Codec``."""
+        """See ``conversation.WireFormat``."""
         if self._broken:
             return ()
         commands: list[Any] = []

@@ -35,7 +35,7 @@ _PENDING: Final = ".pending"
 _OWNER: Final = "log"
 
 
-class Written(Protocol):
+class WrittenFile(Protocol):
     """A file that a place has."""
 
     @property
@@ -52,7 +52,7 @@ class Folder(Protocol):
 
     def names(self, folder: str) -> list[str]: ...
 
-    def walk(self, folder: str) -> Iterator[Written]: ...
+    def walk(self, folder: str) -> Iterator[WrittenFile]: ...
 
     def read_text(self, path: str) -> str: ...
 

@@ -17,7 +17,7 @@ from syncbrok.pipeline.archive import files as archive_files
 from syncbrok.pipeline.archive import rows as archive_rows
 from syncbrok.pipeline.archive.commit import commit, manifests
 from syncbrok.pipeline.archive.manifest import DataFile, Manifest, Name, Tally
-from syncbrok.pipeline.archive.place import Place
+from syncbrok.pipeline.archive.place import ArchivePlace
 from syncbrok.pipeline.archive.rows import Borders, FileRows
 from syncbrok.pipeline.archive.write import ArchiveDiffers, new_folder, now, read_back, write_rows
 
@@ -41,7 +41,7 @@ class Compacted(NamedTuple):
     bytes_after: int = 0
 
 
-class Batch(NamedTuple):
+class SmallFiles(NamedTuple):
     """Small files of one kind, all those of each queue and day."""
 
     kind: str
@@ -53,7 +53,7 @@ class Batch(NamedTuple):
 
 
 def compact_all(
-    spark: SparkSession, place: Place, progress: Callable[[str], None], sizes: Sizes | None = None
+    spark: SparkSession, place: ArchivePlace, progress: Callable[[str], None], sizes: Sizes | None = None
 ) -> Compacted:
     """Compact the archive. Raises as ``archive`` does; what was committed before stays."""
     chosen = sizes or Sizes()
@@ -76,7 +76,7 @@ def compact_all(
     return done
 
 
-def batches(files: Sequence[DataFile], small_bytes: int, batch_bytes: int = _BATCH_BYTES) -> Iterator[Batch]:
+def batches(files: Sequence[DataFile], small_bytes: int, batch_bytes: int = _BATCH_BYTES) -> Iterator[SmallFiles]:
     """What is worth it: queues and days with two small files or more, as many together as ``batch_bytes`` allow."""
     by_folder: dict[tuple[str, str | None, str], list[DataFile]] = {}
     for one in files:
@@ -88,10 +88,10 @@ def batches(files: Sequence[DataFile], small_bytes: int, batch_bytes: int = _BAT
             continue
         together = waiting.setdefault(kind, [])
         if together and sum(one.bytes for one in (*together, *small)) > batch_bytes:
-            yield Batch(kind, tuple(together))
+            yield SmallFiles(kind, tuple(together))
             together.clear()
         together += small
-    yield from (Batch(kind, tuple(together)) for kind, together in waiting.items() if together)
+    yield from (SmallFiles(kind, tuple(together)) for kind, together in waiting.items() if together)
 
 
 def _runs(found: Sequence[Manifest]) -> list[list[Manifest]]:
@@ -119,7 +119,7 @@ def _joined(found: Sequence[Manifest], files: Sequence[DataFile]) -> Manifest:
 
 
 def _compact(
-    spark: SparkSession, place: Place, found: Sequence[Manifest], batch: Batch, sizes: Sizes
+    spark: SparkSession, place: ArchivePlace, found: Sequence[Manifest], batch: SmallFiles, sizes: Sizes
 ) -> tuple[Manifest, list[DataFile]]:
     """The manifest that was committed, and the files that are new in it."""
     name = _joined(found, []).name

@@ -7,14 +7,14 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everybody 
 
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.archive import rows as archive_rows
-from syncbrok.pipeline.archive.manifest import DataFile, Gap, Manifest
-from syncbrok.pipeline.archive.place import Place
+from syncbrok.pipeline.archive.manifest import DataFile, Manifest, MissingSequences
+from syncbrok.pipeline.archive.place import ArchivePlace
 from syncbrok.pipeline.decode.query import TIME_MAX_US, TIME_MIN_US
 
 
 def read(
     spark: SparkSession,
-    place: Place,
+    place: ArchivePlace,
     manifests: Sequence[Manifest],
     kind: str,
     since_us: int = TIME_MIN_US,
@@ -36,7 +36,7 @@ def read(
     return found
 
 
-def rows_of(spark: SparkSession, place: Place, kind: str, files: Sequence[DataFile]) -> DataFrame:
+def rows_of(spark: SparkSession, place: ArchivePlace, kind: str, files: Sequence[DataFile]) -> DataFrame:
     """The rows of these files, with the columns of ``kind`` in their order."""
     if not files:
         return spark.createDataFrame([], schema.ddl(schema.columns_of(kind)))
@@ -53,9 +53,9 @@ def others(files: Iterable[DataFile]) -> dict[str, str]:
 
 def without_known(
     spark: SparkSession,
-    place: Place,
+    place: ArchivePlace,
     manifests: Sequence[Manifest],
-    lost: Sequence[Gap],
+    lost: Sequence[MissingSequences],
     messages: DataFrame,
     first: int,
 ) -> DataFrame:

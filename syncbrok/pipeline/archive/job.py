@@ -30,12 +30,12 @@ from syncbrok.pipeline import log_files
 from syncbrok.pipeline.archive import commit as archive_commit
 from syncbrok.pipeline.archive import files as archive_files
 from syncbrok.pipeline.archive.compact import Compacted, compact_all
-from syncbrok.pipeline.archive.manifest import ArchiveDamaged, Gap, Manifest, Segment, gaps
-from syncbrok.pipeline.archive.place import Place
-from syncbrok.pipeline.archive.plan import Group, check_owner, plan
+from syncbrok.pipeline.archive.manifest import ArchiveDamaged, ArchivedSegment, Manifest, MissingSequences, gaps
+from syncbrok.pipeline.archive.place import ArchivePlace
+from syncbrok.pipeline.archive.plan import SegmentGroup, check_owner, plan
 from syncbrok.pipeline.archive.source import LogRange
 from syncbrok.pipeline.archive.write import write_group
-from syncbrok.pipeline.log_files import Log
+from syncbrok.pipeline.log_files import LogSnapshot
 from syncbrok.pipeline.schema import KINDS
 
 KEEP_REPLACED_S: Final = 86_400.0
@@ -51,7 +51,7 @@ class ArchiveBusy(SyncbrokError):
     slug = "archive-busy"
 
 
-class Written(NamedTuple):
+class ArchivedKind(NamedTuple):
     """What was archived of one kind."""
 
     rows: int
@@ -73,10 +73,10 @@ class ArchiveResult(NamedTuple):
     first: int
     last: int
     log_bytes: int
-    written: dict[str, Written]
+    written: dict[str, ArchivedKind]
     noted: int
     through: int
-    gaps: tuple[Gap, ...]
+    gaps: tuple[MissingSequences, ...]
     waiting: int
     compacted: Compacted
     removed_files: int
@@ -105,7 +105,7 @@ def archive(
     started_s = time.monotonic()
     directory = log_files.directory_of(str(storage))
     with _alone(directory):
-        place = Place(spark, out)
+        place = ArchivePlace(spark, out)
         progress("looking")
         log = log_files.look(directory)
         before = archive_commit.manifests(place)
@@ -143,7 +143,7 @@ def archive(
     )
 
 
-def _begin(place: Place, log: Log) -> None:
+def _begin(place: ArchivePlace, log: LogSnapshot) -> None:
     """An archive without a manifest is this log's from now on, unless it is another's already."""
     owner = archive_commit.owner(place)
     if owner is None:
@@ -152,9 +152,9 @@ def _begin(place: Place, log: Log) -> None:
         check_owner(log, owner)
 
 
-def _written(kind: str, made: Sequence[Manifest]) -> Written:
+def _written(kind: str, made: Sequence[Manifest]) -> ArchivedKind:
     files = [one for manifest in made for one in manifest.files if one.kind == kind]
-    return Written(sum(one.rows for one in files), len(files), sum(one.bytes for one in files))
+    return ArchivedKind(sum(one.rows for one in files), len(files), sum(one.bytes for one in files))
 
 
 def _group_bytes(spark: SparkSession) -> int:
@@ -162,7 +162,7 @@ def _group_bytes(spark: SparkSession) -> int:
 
 
 def _reader(
-    spark: SparkSession, place: Place, log: Log, group: Group, archived: Sequence[Manifest]
+    spark: SparkSession, place: ArchivePlace, log: LogSnapshot, group: SegmentGroup, archived: Sequence[Manifest]
 ) -> Callable[[str], DataFrame]:
     """The rows of a group. Messages that were carried along count where nobody has them otherwise: their own segment
     was dropped before it was archived, and no group before this one has met them."""
@@ -178,7 +178,7 @@ def _reader(
     return read
 
 
-def _note(directory: Path, place: Place, segments: Sequence[Segment]) -> int:
+def _note(directory: Path, place: ArchivePlace, segments: Sequence[ArchivedSegment]) -> int:
     """Tell retention that these may go; how many were not noted before."""
     known = set(retention.copies(directory))
     lines = [Copy(segment_path(directory, one.base).name, one.bytes, one.crc, place.uri) for one in segments]
@@ -188,7 +188,9 @@ def _note(directory: Path, place: Place, segments: Sequence[Segment]) -> int:
     return len(new)
 
 
-def _note_known(place: Place, directory: Path, archived: Sequence[Manifest], known: Sequence[Segment]) -> int:
+def _note_known(
+    place: ArchivePlace, directory: Path, archived: Sequence[Manifest], known: Sequence[ArchivedSegment]
+) -> int:
     """The same for what an earlier run has committed: it may have been killed before it could say so."""
     noted = {(copy.name, copy.crc) for copy in retention.copies(directory) if copy.place == place.uri}
     new = [one for one in known if (segment_path(directory, one.base).name, one.crc) not in noted]
@@ -200,7 +202,7 @@ def _note_known(place: Place, directory: Path, archived: Sequence[Manifest], kno
     return _note(directory, place, new)
 
 
-def _check_files(place: Place, manifest: Manifest) -> None:
+def _check_files(place: ArchivePlace, manifest: Manifest) -> None:
     """That the files are there which were, before anything is dropped in their favour."""
     for file, size in zip(manifest.files, place.sizes([one.path for one in manifest.files]), strict=True):
         if size != file.bytes:

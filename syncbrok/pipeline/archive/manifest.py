@@ -59,7 +59,7 @@ class Tally(NamedTuple):
         return Tally(self.rows + other.rows, self.xor ^ other.xor, (self.sum + other.sum) & _MASK64)
 
 
-class Stretch(NamedTuple):
+class ArchivedRange(NamedTuple):
     """What the rows of a kind whose sequences lie from ``first`` to ``last`` come to."""
 
     kind: str
@@ -68,7 +68,7 @@ class Stretch(NamedTuple):
     tally: Tally
 
 
-class Segment(NamedTuple):
+class ArchivedSegment(NamedTuple):
     """A segment of the log whose facts are archived. ``crc`` is the CRC-32C of the whole file, ``seal_crc`` what its
     seal says of its records."""
 
@@ -101,15 +101,15 @@ class Manifest(NamedTuple):
     name: Name
     log: str
     written: str
-    segments: tuple[Segment, ...]
-    stretches: tuple[Stretch, ...]
+    segments: tuple[ArchivedSegment, ...]
+    stretches: tuple[ArchivedRange, ...]
     files: tuple[DataFile, ...]
 
     def rows(self, kind: str) -> int:
         return sum(one.rows for one in self.files if one.kind == kind)
 
 
-class Gap(NamedTuple):
+class MissingSequences(NamedTuple):
     """Sequences that neither the archive nor the log has."""
 
     first: int
@@ -142,14 +142,14 @@ def current(names: Iterable[Name]) -> list[Name]:
     return chosen
 
 
-def gaps(ranges: Iterable[Name], before: int) -> list[Gap]:
+def gaps(ranges: Iterable[Name], before: int) -> list[MissingSequences]:
     """Sequences from 1 on and below ``before`` that lie in none of ``ranges`` (in order)."""
-    missing: list[Gap] = []
+    missing: list[MissingSequences] = []
     through = 0
     for one in (*ranges, Name(before, before)):
         end = min(one.first, before) - 1
         if end > through:
-            missing.append(Gap(through + 1, end))
+            missing.append(MissingSequences(through + 1, end))
         through = max(through, one.last)
     return missing
 
@@ -200,9 +200,9 @@ def _manifest(value: Mapping[str, Any]) -> Manifest:
         Name(int(value["first"]), int(value["last"]), int(value["generation"])),
         str(value["log"]),
         str(value["written"]),
-        tuple(Segment(**one) for one in value["segments"]),
+        tuple(ArchivedSegment(**one) for one in value["segments"]),
         tuple(
-            Stretch(one["kind"], one["first"], one["last"], Tally(one["rows"], one["xor"], one["sum"]))
+            ArchivedRange(one["kind"], one["first"], one["last"], Tally(one["rows"], one["xor"], one["sum"]))
             for one in value["checks"]
         ),
         tuple(DataFile(**one) for one in value["files"]),

@@ -34,7 +34,7 @@ class PlaceFailed(SyncbrokError):
     slug = "archive-unreachable"
 
 
-class Entry(NamedTuple):
+class PlacedFile(NamedTuple):
     """A file: its path relative to the place, its bytes and when it was last written (Unix milliseconds)."""
 
     path: str
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     written_ms: int
 
 
-class Place:
+class ArchivePlace:
     """A folder; paths are relative to it. Every method raises ``PlaceFailed`` where the file system fails."""
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
@@ -75,7 +75,7 @@ class Place:
         found = self._tried(f"cannot list {folder}", lambda: self._fs.listStatus(where))
         return sorted(str(one.getPath().getName()) for one in found)
 
-    def walk(self, folder: str) -> Iterator[Entry]:
+    def walk(self, folder: str) -> Iterator[PlacedFile]:
         """All files below ``folder``."""
         if self.local is not None:
             try:
@@ -92,7 +92,7 @@ class Place:
         while self._tried(f"cannot list {folder}", found.hasNext):
             one = found.next()
             path = str(one.getPath().toUri().getPath())[cut:]
-            yield Entry(path, int(one.getLen()), int(one.getModificationTime()))
+            yield PlacedFile(path, int(one.getLen()), int(one.getModificationTime()))
 
     def read_text(self, path: str) -> str:
         def read() -> str:
@@ -225,7 +225,7 @@ class Place:
             raise PlaceFailed(f"{self._shown}: {what}: {problem}") from problem
 
 
-def _walk_local(root: Path, folder: str) -> Iterator[Entry]:
+def _walk_local(root: Path, folder: str) -> Iterator[PlacedFile]:
     for path, _, files in os.walk(root / folder):
         for name in files:
             if name.startswith(".") and name.endswith(".crc"):
@@ -233,4 +233,4 @@ def _walk_local(root: Path, folder: str) -> Iterator[Entry]:
             found = Path(path, name)
             status = found.stat()
             relative = found.relative_to(root).as_posix()
-            yield Entry(relative, status.st_size, int(status.st_mtime * 1000))
+            yield PlacedFile(relative, status.st_size, int(status.st_mtime * 1000))

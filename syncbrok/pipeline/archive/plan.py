@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syncbrok.pipeline.archive.commit import AnotherLog
-from syncbrok.pipeline.archive.manifest import Gap, Manifest, Name, gaps
-from syncbrok.pipeline.archive.manifest import Segment as Archived
-from syncbrok.pipeline.log_files import Log, Segment
+from syncbrok.pipeline.archive.manifest import ArchivedSegment as Archived
+from syncbrok.pipeline.archive.manifest import Manifest, MissingSequences, Name, gaps
+from syncbrok.pipeline.log_files import LogSnapshot, SegmentSnapshot
 
 
-class Group(NamedTuple):
+class SegmentGroup(NamedTuple):
     """Segments that follow each other and become part of the archive with one commit."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentSnapshot, ...]
 
     @property
     def name(self) -> Name:
@@ -28,24 +28,24 @@ class Group(NamedTuple):
         return sum(one.end for one in self.segments)
 
 
-class Plan(NamedTuple):
+class ArchivePlan(NamedTuple):
     """``known``: segments of the log that the archive has; ``gaps``: what neither has any more; ``waiting`` segments
     are not sealed yet."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[SegmentGroup, ...]
     known: tuple[Archived, ...]
-    gaps: tuple[Gap, ...]
+    gaps: tuple[MissingSequences, ...]
     waiting: int
 
 
-def plan(log: Log, archive: Sequence[Manifest], group_bytes: int) -> Plan:
+def plan(log: LogSnapshot, archive: Sequence[Manifest], group_bytes: int) -> ArchivePlan:
     """Sealed segments that the archive lacks, in groups of about ``group_bytes``. Raises ``AnotherLog``."""
     check_same(log, archive)
     ranges = [one.name for one in archive]
     sealed = [one for one in log.segments if one.sealed]
     new = [one for one in sealed if not _covered(one, ranges)]
     archived = {one.base: one for manifest in archive for one in manifest.segments}
-    return Plan(
+    return ArchivePlan(
         tuple(_groups(new, group_bytes)),
         tuple(archived[one.base] for one in sealed if one.base in archived),
         tuple(gaps(ranges, log.oldest)),
@@ -53,7 +53,7 @@ def plan(log: Log, archive: Sequence[Manifest], group_bytes: int) -> Plan:
     )
 
 
-def check_same(log: Log, archive: Sequence[Manifest]) -> None:
+def check_same(log: LogSnapshot, archive: Sequence[Manifest]) -> None:
     """Raise ``AnotherLog`` where the archive is not one of this log, or of another past of it."""
     for manifest in archive:
         check_owner(log, manifest.log)
@@ -70,7 +70,7 @@ def check_same(log: Log, archive: Sequence[Manifest]) -> None:
         raise _another_past(log, log.durable + 1, ranges[-1].last)
 
 
-def check_owner(log: Log, uuid: str) -> None:
+def check_owner(log: LogSnapshot, uuid: str) -> None:
     """Raise ``AnotherLog`` where the archive of the log ``uuid`` is not one of this log."""
     if uuid != log.uuid.hex():
         raise AnotherLog(
@@ -79,7 +79,7 @@ def check_owner(log: Log, uuid: str) -> None:
         )
 
 
-def cut(log: Log, archive: Sequence[Manifest]) -> int:
+def cut(log: LogSnapshot, archive: Sequence[Manifest]) -> int:
     """Up to which sequence a reader of both takes the archive's rows; beyond it the log has all there is. Not simply
     the end of the archive: where a manifest is missing in the middle, the log may still have what it named."""
     ranges = [one.name for one in archive]
@@ -87,29 +87,29 @@ def cut(log: Log, archive: Sequence[Manifest]) -> int:
     return missing - 1 if missing is not None else log.durable
 
 
-def borders(group: Group, stretches_max: int = 64) -> list[int]:
+def borders(group: SegmentGroup, stretches_max: int = 64) -> list[int]:
     """First sequences of the stretches for which rows are counted apart: each segment, or several at a time."""
     each = -(-len(group.segments) // stretches_max)
     return [one.base for one in group.segments[::each]]
 
 
-def _covered(one: Segment, ranges: Iterable[Name]) -> bool:
+def _covered(one: SegmentSnapshot, ranges: Iterable[Name]) -> bool:
     return any(name.first <= one.base and one.last <= name.last for name in ranges)
 
 
-def _groups(new: Sequence[Segment], group_bytes: int) -> Iterable[Group]:
-    together: list[Segment] = []
+def _groups(new: Sequence[SegmentSnapshot], group_bytes: int) -> Iterable[SegmentGroup]:
+    together: list[SegmentSnapshot] = []
     for one in new:
         apart = together and together[-1].last + 1 != one.base
         if together and (apart or sum(other.end for other in together) + one.end > group_bytes):
-            yield Group(tuple(together))
+            yield SegmentGroup(tuple(together))
             together = []
         together.append(one)
     if together:
-        yield Group(tuple(together))
+        yield SegmentGroup(tuple(together))
 
 
-def _another_past(log: Log, first: int, last: int) -> AnotherLog:
+def _another_past(log: LogSnapshot, first: int, last: int) -> AnotherLog:
     return AnotherLog(
         f"sequences {first} to {last} in {log.directory} are not those that the archive has of this log; was the "
         "storage directory restored from a backup? Use another archive for what has happened since",

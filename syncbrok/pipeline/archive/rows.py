@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that everybody knows them by
 
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.archive.manifest import Stretch, Tally
+from syncbrok.pipeline.archive.manifest import ArchivedRange, Tally
 
 _NO_QUEUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _FOLDER_BYTES_MAX: Final = 255 - len("queue=")
@@ -113,7 +113,7 @@ class FileRows(NamedTuple):
     queue: str | None
     day: str
     file: str
-    rows: Stretch
+    rows: ArchivedRange
     first: int
     last: int
     from_us: int
@@ -140,8 +140,8 @@ class Borders:
         above, below = self._tree(middle + 1, high), self._tree(low, middle)
         return f"if(sequence >= {self._starts[middle]}L, {above}, {below})"
 
-    def stretch(self, kind: str, number: int, tally: Tally) -> Stretch:
-        return Stretch(kind, self._edges[number], self._edges[number + 1] - 1, tally)
+    def stretch(self, kind: str, number: int, tally: Tally) -> ArchivedRange:
+        return ArchivedRange(kind, self._edges[number], self._edges[number + 1] - 1, tally)
 
     def number_of(self, sequence: int) -> int:
         return bisect_right(self._starts, sequence)
@@ -204,15 +204,15 @@ def file_tallies(frame: DataFrame, borders: Borders) -> list[FileRows]:
     ]
 
 
-def total(parts: Iterable[Stretch], kind: str) -> Tally:
+def total(parts: Iterable[ArchivedRange], kind: str) -> Tally:
     """All of a kind together."""
     return reduce(Tally.with_, (one.tally for one in parts if one.kind == kind), Tally())
 
 
-def merged(parts: Iterable[Stretch]) -> list[Stretch]:
+def merged(parts: Iterable[ArchivedRange]) -> list[ArchivedRange]:
     """One for each kind and stretch."""
     found: dict[tuple[str, int, int], Tally] = {}
     for one in parts:
         key = (one.kind, one.first, one.last)
         found[key] = found.get(key, Tally()).with_(one.tally)
-    return sorted(Stretch(*key, tally) for key, tally in found.items())
+    return sorted(ArchivedRange(*key, tally) for key, tally in found.items())

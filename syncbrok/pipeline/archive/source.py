@@ -20,7 +20,7 @@ from syncbrok.pipeline import log_files
 from syncbrok.pipeline.decode import plan as decode_plan
 from syncbrok.pipeline.decode.query import CarriedRule
 from syncbrok.pipeline.in_arrow import Batches, Work
-from syncbrok.pipeline.log_files import Log
+from syncbrok.pipeline.log_files import LogSnapshot
 from syncbrok.pipeline.source.data_source import SyncbrokDataSource, SyncbrokReader
 from syncbrok.pipeline.source.options import ReadOptions, read_options
 from syncbrok.pipeline.source.partition import LogPartition, freeze_what_is_imported
@@ -52,7 +52,7 @@ class RangeReader(SyncbrokReader):
         parts = log_files.share_out(wanted, self._options.partition_bytes, self._options.least)
         return [LogPartition(slices, log.uuid, rule) for slices in parts]
 
-    def _range(self, log: Log) -> Log:
+    def _range(self, log: LogSnapshot) -> LogSnapshot:
         if log.oldest > self._first or log.durable < self._last:
             raise Gone(
                 f"{log.directory} has sequences {log.oldest} to {log.durable}, and no longer all of {self._first} to "

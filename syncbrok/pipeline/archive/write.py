@@ -21,12 +21,12 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that everybody 
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.pipeline.archive import rows
 from syncbrok.pipeline.archive.commit import STAGING, commit
-from syncbrok.pipeline.archive.manifest import DataFile, Manifest, Name, Segment, Stretch, Tally
-from syncbrok.pipeline.archive.place import Entry, Place
-from syncbrok.pipeline.archive.plan import Group, borders
+from syncbrok.pipeline.archive.manifest import ArchivedRange, ArchivedSegment, DataFile, Manifest, Name, Tally
+from syncbrok.pipeline.archive.place import ArchivePlace, PlacedFile
+from syncbrok.pipeline.archive.plan import SegmentGroup, borders
 from syncbrok.pipeline.archive.rows import Borders, FileRows
 from syncbrok.pipeline.decode.segment import OpenSegment
-from syncbrok.pipeline.log_files import Segment as LogSegment
+from syncbrok.pipeline.log_files import SegmentSnapshot as LogSegment
 from syncbrok.pipeline.schema import KINDS
 from syncbrok.pipeline.settings import set_for_now
 
@@ -53,7 +53,7 @@ class Staged(NamedTuple):
     file: DataFile
 
 
-def write_group(spark: SparkSession, place: Place, group: Group, uuid: bytes, read: Read) -> Manifest:
+def write_group(spark: SparkSession, place: ArchivePlace, group: SegmentGroup, uuid: bytes, read: Read) -> Manifest:
     """Archive the segments of ``group``; ``read`` gives the rows of them. Raises ``ArchiveDiffers``, ``PlaceFailed``
     and what Spark raises; nothing of the group is part of the archive then."""
     name = group.name
@@ -99,7 +99,7 @@ def write_rows(spark: SparkSession, frame: DataFrame, kind: str, uri: str) -> Ta
 
 
 def read_back(
-    spark: SparkSession, place: Place, folder: str, name: Name, cuts: Borders, read: Read
+    spark: SparkSession, place: ArchivePlace, folder: str, name: Name, cuts: Borders, read: Read
 ) -> tuple[list[Staged], list[FileRows]]:
     """What Spark has written below ``folder``, from the disk: the files as the manifest will name them, and counts and
     checksums of their rows. ``read`` gives the rows that were written; it is asked only for names that the folders do
@@ -119,13 +119,13 @@ def read_back(
     return _named(entries, folder, name, found, others), found
 
 
-def _calls_others(entries: Sequence[Entry], below: str, kind: str) -> bool:
+def _calls_others(entries: Sequence[PlacedFile], below: str, kind: str) -> bool:
     paths = {one.path.removeprefix(below) for one in entries if one.path.startswith(below)}
     return any(rows.is_other(rows.folder_of(path, kind)[0]) for path in paths)
 
 
 def _named(
-    entries: Sequence[Entry],
+    entries: Sequence[PlacedFile],
     folder: str,
     name: Name,
     found: Sequence[FileRows],
@@ -172,7 +172,7 @@ def _data_file(
 # -- comparing --------------------------------------------------------------------------------------------------------
 
 
-def compare(expected: Mapping[str, Tally], found: Sequence[Stretch], what: str) -> None:
+def compare(expected: Mapping[str, Tally], found: Sequence[ArchivedRange], what: str) -> None:
     """Raise ``ArchiveDiffers`` where rows of a kind are not those expected, naming the first kind."""
     for kind, wanted in expected.items():
         written = rows.total(found, kind)
@@ -184,7 +184,9 @@ def compare(expected: Mapping[str, Tally], found: Sequence[Stretch], what: str) 
             )
 
 
-def _check_facts(spark: SparkSession, place: Place, folder: str, group: Group, found: Sequence[Stretch]) -> None:
+def _check_facts(
+    spark: SparkSession, place: ArchivePlace, folder: str, group: SegmentGroup, found: Sequence[ArchivedRange]
+) -> None:
     """That messages and deliveries are as many as the facts say, and the facts as many as the seals say."""
     uri = place.full(f"{folder}/facts")
     counted = rows.files(spark, "facts", uri, [uri]).agg(
@@ -206,7 +208,7 @@ def _check_facts(spark: SparkSession, place: Place, folder: str, group: Group, f
         )
 
 
-def checksums(spark: SparkSession, segments: Sequence[LogSegment], uuid: bytes) -> tuple[Segment, ...]:
+def checksums(spark: SparkSession, segments: Sequence[LogSegment], uuid: bytes) -> tuple[ArchivedSegment, ...]:
     """Each segment with the checksum of its file, whose records were compared with the seal; a few at a time on each
     worker. Raises what Spark raises, with ``LogCorrupt`` in it where a segment is damaged."""
     context = spark.sparkContext
@@ -215,10 +217,10 @@ def checksums(spark: SparkSession, segments: Sequence[LogSegment], uuid: bytes) 
     return tuple(pairs.map(_checksum).collect())
 
 
-def _checksum(pair: tuple[LogSegment, bytes]) -> Segment:
+def _checksum(pair: tuple[LogSegment, bytes]) -> ArchivedSegment:
     one, uuid = pair
     with closing(OpenSegment(one, uuid, verify=True)) as opened:
-        return Segment(one.base, one.last, one.end, crc32c(opened.view), one.crc)
+        return ArchivedSegment(one.base, one.last, one.end, crc32c(opened.view), one.crc)
 
 
 # -- how --------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from syncbrok.pipeline.audit.declared import Declared, Member
+from syncbrok.pipeline.audit.declared import AudienceMember, AuditDeclarations
 from syncbrok.pipeline.audit.tables import NEVER, Flags, Longs, places
 
 NOBODY = -1
@@ -21,10 +21,10 @@ class Audiences:
     """Of one log, whose first record is ``first``. Audiences are named by their places in the arrays; the last place
     is that of ``NOBODY``."""
 
-    def __init__(self, known: Declared, first: int) -> None:
+    def __init__(self, known: AuditDeclarations, first: int) -> None:
         self.first = first
         self.subscribers = known.subscribers
-        self.members: list[tuple[Member, ...]] = [*(one.members for one in known.audiences), ()]
+        self.members: list[tuple[AudienceMember, ...]] = [*(one.members for one in known.audiences), ()]
         self.queue = _longs([*(one.queue for one in known.audiences), NOBODY])
         self.queue_gone = _longs([*(one.queue_gone or NEVER for one in known.audiences), NEVER])
         self.size = _longs([len(one) for one in self.members])

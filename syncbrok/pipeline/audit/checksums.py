@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from syncbrok.log import watermark
 from syncbrok.log.codec import Corrupt, Decoded, decode, walk_verified
-from syncbrok.log.scan import Damage, scan, span_of
+from syncbrok.log.scan import UnreadableBytes, scan, span_of
 from syncbrok.log.segment import (
     SEAL_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -27,7 +27,7 @@ from syncbrok.log.segment import (
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import SegmentSealed
 from syncbrok.model.names import SEQUENCE_MAX
-from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.rules import AuditFinding
 
 _DAMAGES_MAX: Final = 100
 """named of one segment"""
@@ -49,23 +49,23 @@ class Seen(NamedTuple):
     base: int
     last: int
     bytes: int
-    wrong: list[Violation]
+    wrong: list[AuditFinding]
 
 
 class Checked(NamedTuple):
     segments: int
     bytes: int
-    violations: list[Violation]
+    violations: list[AuditFinding]
 
 
 def checked(spark: SparkSession, directory: Path) -> Checked:
     """Looks at every segment in ``directory``, which all workers must see."""
-    wrong: list[Violation] = []
+    wrong: list[AuditFinding] = []
     mark = None
     try:
         mark = watermark.read(directory)
     except LogCorrupt as problem:
-        wrong.append(Violation("checksum", 0, 0, 0, problem.detail))
+        wrong.append(AuditFinding("checksum", 0, 0, 0, problem.detail))
     bases = segment_bases(directory)
     tasks = [
         Task(str(directory), base, below, mark.offset if mark and mark.base == base else 0)
@@ -125,11 +125,11 @@ def _last(data: bytes, end: int, task: Task) -> int:
     return seal.fact.sequence if isinstance(seal, Decoded) else 0
 
 
-def _damages(path: Path, data: bytes, task: Task) -> list[Violation]:
-    found: list[Violation] = []
+def _damages(path: Path, data: bytes, task: Task) -> list[AuditFinding]:
+    found: list[AuditFinding] = []
     last = task.base - 1
     for met in scan(memoryview(data), SEGMENT_HEADER_BYTES, last=last, below=task.below):
-        if not isinstance(met, Damage):
+        if not isinstance(met, UnreadableBytes):
             last = span_of(met.record.fact)[1]
             continue
         found.append(_finding(path, met.offset, met.header.sequence if met.header else last + 1, met.why))
@@ -138,21 +138,21 @@ def _damages(path: Path, data: bytes, task: Task) -> list[Violation]:
     return found
 
 
-def _missing(seen: list[Seen], mark: watermark.Mark | None) -> list[Violation]:
+def _missing(seen: list[Seen], mark: watermark.Mark | None) -> list[AuditFinding]:
     """Segments that must be there and are not."""
-    found: list[Violation] = []
+    found: list[AuditFinding] = []
     if mark is not None and seen and seen[0].base > mark.oldest:
         what = f"the segments of sequences {mark.oldest} to {seen[0].base - 1} are missing before it"
-        found.append(Violation("checksum", seen[0].base, 0, 0, what))
+        found.append(AuditFinding("checksum", seen[0].base, 0, 0, what))
     for one, following in pairwise(seen):
         if one.last and one.last != following.base - 1:
             what = f"the segments of sequences {one.last + 1} to {following.base - 1} are missing before it"
-            found.append(Violation("checksum", following.base, 0, 0, what))
+            found.append(AuditFinding("checksum", following.base, 0, 0, what))
     if mark is not None and seen and seen[-1].base < mark.base:
         what = f"the log was on the disk up to sequence {mark.durable}, but its segment {mark.base} is not there"
-        found.append(Violation("checksum", mark.base, 0, 0, what))
+        found.append(AuditFinding("checksum", mark.base, 0, 0, what))
     return found
 
 
-def _finding(path: Path, offset: int, sequence: int, why: str) -> Violation:
-    return Violation("checksum", sequence, 0, 0, f"{path.name} at offset {offset}: {why}")
+def _finding(path: Path, offset: int, sequence: int, why: str) -> AuditFinding:
+    return AuditFinding("checksum", sequence, 0, 0, f"{path.name} at offset {offset}: {why}")

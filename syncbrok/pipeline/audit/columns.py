@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from syncbrok.pipeline.audit.audience import NOBODY, Audiences
 from syncbrok.pipeline.audit.facts import CARRIED, REARMED
-from syncbrok.pipeline.audit.life import Claim, Entry
+from syncbrok.pipeline.audit.life import Claim, LifeReplay
 from syncbrok.pipeline.audit.tables import (
     FAILED,
     LATE,
@@ -23,11 +23,11 @@ from syncbrok.pipeline.audit.tables import (
     places,
 )
 
-Claims = dict[int, tuple[list[Entry], list[Claim]]]
+Claims = dict[int, tuple[list[LifeReplay], list[Claim]]]
 """what replays and carried records say, by message"""
 
 
-class Messages:
+class AuditMessages:
     """The accepted messages of a partition by columns, in order."""
 
     def __init__(self, table: pa.Table, claims: Claims, known: Audiences) -> None:
@@ -61,11 +61,11 @@ class Messages:
         return has_key & (self.only == 0), keys.to_pylist() if has_key.any() else [None] * len(keys)
 
 
-class Rows:
+class AuditRows:
     """The rows of a partition, by message, subscriber and place in the log; ``of`` is the message's place, or -1.
     Neighbours of one message and subscriber are a delivery."""
 
-    def __init__(self, table: pa.Table, messages: Messages, known: Audiences) -> None:
+    def __init__(self, table: pa.Table, messages: AuditMessages, known: Audiences) -> None:
         message, s, seq, pos = (longs(table, name) for name in ("message", "s", "seq", "pos"))
         order = np.lexsort((pos, seq, s, message))
         self.message, self.s, self.seq, self.pos = message[order], s[order], seq[order], pos[order]
@@ -83,7 +83,7 @@ class Rows:
         audience = np.where(is_known, messages.audience[at] if len(messages.message) else NOBODY, NOBODY)
         self.is_counted, self.gone = known.member(audience, self.s)
 
-    def plain(self, messages: Messages) -> Flags:
+    def plain(self, messages: AuditMessages) -> Flags:
         """Which messages went the usual way."""
         plain: Flags = messages.is_plain.copy()
         before = np.append(0, self.attempt[:-1])
@@ -127,7 +127,7 @@ def claims_of(table: pa.Table) -> Claims:
         entries, carriers = claims[row["message"]]
         if row["of"] == REARMED:
             entries.append(
-                Entry(row["record"], row["position"], int(said["replay"]), int(said["queue"]),
+                LifeReplay(row["record"], row["position"], int(said["replay"]), int(said["queue"]),
                       tuple(said["subscribers"]), tuple(said["parents"]), int(said["for"]))
             )  # fmt: skip
         elif row["of"] == CARRIED:

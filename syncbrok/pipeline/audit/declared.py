@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 from syncbrok.model.facts import Gap, QueueDeleted, QueueSet, SegmentOpened, SubscriberDeleted, SubscriberSet
 from syncbrok.model.names import SEQUENCE_MAX
-from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.rules import AuditFinding
 
 FOREVER: Final = SEQUENCE_MAX + 1
 
 Declaration = QueueSet | QueueDeleted | SubscriberSet | SubscriberDeleted | SegmentOpened | Gap
 
 
-class Member(NamedTuple):
+class AudienceMember(NamedTuple):
     """A subscriber of an audience: messages of sequences above ``since`` count it. ``gone``: the record that deleted
     it, 0 for none."""
 
@@ -35,12 +35,12 @@ class Audience(NamedTuple):
     queue: int
     begins: int
     ends: int
-    members: tuple[Member, ...]
+    members: tuple[AudienceMember, ...]
     queue_gone: int
 
 
 @dataclass(slots=True)
-class Known:
+class SubscriberSpan:
     """A subscriber over the whole log. ``begins``: the record that declared it first; ``gone``: the one that deleted
     it, 0 for none. ``starts``: from which sequence on it may catch up, as (record that says so, sequence), falling."""
 
@@ -54,7 +54,7 @@ class Known:
     starts: list[tuple[int, int]] = field(default_factory=list)
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """What a gap record says: sequences ``first`` to ``last`` are lost."""
 
     record: int
@@ -63,22 +63,22 @@ class Lost(NamedTuple):
 
 
 @dataclass(slots=True)
-class Declared:
+class AuditDeclarations:
     """What ``declared`` makes of a log's declarations. ``doubtful`` are stretches of records (above the one, up to the
     other) before which declarations may have been lost."""
 
     audiences: list[Audience]
-    subscribers: dict[int, Known]
-    gaps: list[Lost]
+    subscribers: dict[int, SubscriberSpan]
+    gaps: list[LostRange]
     doubtful: list[tuple[int, int]]
-    violations: list[Violation]
+    violations: list[AuditFinding]
 
     def frozen(self) -> list[int]:
         """Subscribers that are paused or disabled at the end."""
         return [one.number for one in self.subscribers.values() if one.frozen and not one.gone]
 
 
-def declared(facts: Iterable[Declaration], first: int) -> Declared:
+def declared(facts: Iterable[Declaration], first: int) -> AuditDeclarations:
     """``facts`` in the order of the log, whose first record is ``first``."""
     books = _Books(first)
     for fact in facts:
@@ -92,15 +92,15 @@ class _Books:
         self._names: dict[int, str] = {}
         """of the queues that stand"""
         self._standing: dict[int, SubscriberSet] = {}
-        self._known: dict[int, Known] = {}
+        self._known: dict[int, SubscriberSpan] = {}
         self._since: dict[int, int] = {}
         """queue -> the record since which its audience is what it is"""
         self._epochs: list[tuple[str, int, int, int, tuple[tuple[int, int], ...]]] = []
         self._queues_gone: dict[int, list[int]] = {}
-        self._gaps: list[Lost] = []
+        self._gaps: list[LostRange] = []
         self._doubtful: list[tuple[int, int]] = []
         self._doubt_since = -1
-        self._violations: list[Violation] = []
+        self._violations: list[AuditFinding] = []
 
     def apply(self, fact: Declaration) -> None:
         match fact:
@@ -115,11 +115,11 @@ class _Books:
             case SegmentOpened():
                 self._snapshot(fact)
             case Gap():
-                self._gaps.append(Lost(fact.sequence, fact.first, fact.last))
+                self._gaps.append(LostRange(fact.sequence, fact.first, fact.last))
                 if self._doubt_since < 0:
                     self._doubt_since = fact.sequence
 
-    def close(self) -> Declared:
+    def close(self) -> AuditDeclarations:
         for queue in list(self._names):
             self._end_epoch(queue, FOREVER)
         if self._doubt_since >= 0:
@@ -128,7 +128,7 @@ class _Books:
             Audience(name, queue, begins, ends, self._members(members), self._queue_gone(queue, begins))
             for name, queue, begins, ends, members in self._epochs
         ]
-        return Declared(audiences, self._known, self._gaps, self._doubtful, self._violations)
+        return AuditDeclarations(audiences, self._known, self._gaps, self._doubtful, self._violations)
 
     # -- each kind -----------------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class _Books:
         for queue in {fact.queue, before.queue if before else fact.queue} if changed else ():
             self._end_epoch(queue, record)
         self._standing[fact.number] = fact
-        known = self._known.setdefault(fact.number, Known(fact.number, fact.queue, fact.id, record))
+        known = self._known.setdefault(fact.number, SubscriberSpan(fact.number, fact.queue, fact.id, record))
         known.queue, known.id = fact.queue, fact.id
         known.frozen = bool(fact.settings.paused or fact.settings.disabled_us)
         start = fact.settings.start
@@ -190,7 +190,7 @@ class _Books:
         subscribers = {(one.number, one.queue, one.since) for one in fact.subscribers} ^ standing
         if queues or subscribers:
             what = f"differs from the facts before it in queues {sorted(queues)}, subscribers {sorted(subscribers)}"
-            self._violations.append(Violation("snapshot", fact.sequence, 0, 0, what))
+            self._violations.append(AuditFinding("snapshot", fact.sequence, 0, 0, what))
 
     # -- epochs --------------------------------------------------------------------------------------------------------
 
@@ -204,8 +204,8 @@ class _Books:
             self._epochs.append((name, queue, begins, record, members))
         self._since[queue] = record
 
-    def _members(self, members: tuple[tuple[int, int], ...]) -> tuple[Member, ...]:
-        return tuple(Member(number, since, self._known[number].gone) for number, since in members)
+    def _members(self, members: tuple[tuple[int, int], ...]) -> tuple[AudienceMember, ...]:
+        return tuple(AudienceMember(number, since, self._known[number].gone) for number, since in members)
 
     def _queue_gone(self, queue: int, begins: int) -> int:
         return next((record for record in self._queues_gone.get(queue, ()) if record > begins), 0)

@@ -15,8 +15,8 @@ import orjson
 import pyarrow as pa
 
 from syncbrok.pipeline.audit.audience import Audiences
-from syncbrok.pipeline.audit.life import Entry
-from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.life import LifeReplay
+from syncbrok.pipeline.audit.rules import AuditFinding
 from syncbrok.pipeline.audit.shapes import TOLD
 from syncbrok.pipeline.audit.tables import (
     COUNTED,
@@ -29,9 +29,9 @@ from syncbrok.pipeline.audit.tables import (
     NORMAL,
     REPLAY_SHIFT,
     REPLAYED,
-    Event,
     Flags,
     Longs,
+    RowEvent,
     events_of,
     flags,
     found,
@@ -133,8 +133,8 @@ class _Pair(NamedTuple):
     is_same: bool
     queue: int
     delivers: bool
-    events: list[Event]
-    entries: list[Entry]
+    events: list[RowEvent]
+    entries: list[LifeReplay]
     above: int
     above_doubt: int
     ended: int
@@ -142,8 +142,8 @@ class _Pair(NamedTuple):
     bad_since: int
     mended: int
     above_counted: frozenset[int]
-    above_events: list[Event]
-    above_entries: list[Entry]
+    above_events: list[RowEvent]
+    above_entries: list[LifeReplay]
 
 
 def _listed(table: pa.Table, parents: Longs) -> tuple[Longs, Longs]:
@@ -157,10 +157,10 @@ def _listed(table: pa.Table, parents: Longs) -> tuple[Longs, Longs]:
     return since, mended
 
 
-def _entries(said: str) -> list[Entry]:
+def _entries(said: str) -> list[LifeReplay]:
     rows = orjson.loads(said) if said else ()
     return [
-        Entry(record, pos, replay, queue, tuple(whom), tuple(above), only)
+        LifeReplay(record, pos, replay, queue, tuple(whom), tuple(above), only)
         for record, pos, replay, queue, whom, above, only in rows
     ]
 
@@ -168,20 +168,20 @@ def _entries(said: str) -> list[Entry]:
 # -- parents -----------------------------------------------------------------------------------------------------------
 
 
-def _unknown(edges: _Edges, first: int) -> Iterator[Violation]:
+def _unknown(edges: _Edges, first: int) -> Iterator[AuditFinding]:
     """Edges to what was not accepted before."""
     is_gone = (edges.parent < first) | (edges.doubt < edges.record)
     is_before = (edges.parent < edges.child) & ((edges.above < edges.record) | is_gone)
     # A carried message was judged where it was accepted.
     for at in np.flatnonzero(edges.own & ~is_before).tolist():
         child = int(edges.child[at])
-        yield Violation("parents", child, child, 0, f"parent {edges.parent[at]} was not accepted before it")
+        yield AuditFinding("parents", child, child, 0, f"parent {edges.parent[at]} was not accepted before it")
 
 
 # -- gates -------------------------------------------------------------------------------------------------------------
 
 
-def _early(edges: _Edges, began: dict[int, int]) -> Iterator[Violation]:
+def _early(edges: _Edges, began: dict[int, int]) -> Iterator[AuditFinding]:
     """Rule ``gate``, attempt by attempt, for the edges where it is not settled."""
     for at in np.flatnonzero(_may_be_early(edges)).tolist():
         pair = edges.pair(at)
@@ -190,7 +190,7 @@ def _early(edges: _Edges, began: dict[int, int]) -> Iterator[Violation]:
                 what = (
                     f"attempt {event.attempt} began after record {event.after}, its parent {pair.parent} was not done"
                 )
-                yield Violation("gate", event.seq, pair.child, event.s, f"{what} by then")
+                yield AuditFinding("gate", event.seq, pair.child, event.s, f"{what} by then")
 
 
 def _may_be_early(edges: _Edges) -> Flags:
@@ -205,7 +205,7 @@ def _may_be_early(edges: _Edges) -> Flags:
     return found
 
 
-def _was_done(pair: _Pair, event: Event, began: dict[int, int]) -> bool:
+def _was_done(pair: _Pair, event: RowEvent, began: dict[int, int]) -> bool:
     """Whether the parent was done for the attempt ``event`` when that began (RULES 11, 12, 21)."""
     if not event.flags & REPLAYED:
         return _done(pair, event, strict=bool(event.flags & COUNTED) and not pair.delivers)
@@ -226,7 +226,7 @@ def _was_done(pair: _Pair, event: Event, began: dict[int, int]) -> bool:
     )
 
 
-def _done(pair: _Pair, event: Event, *, strict: bool) -> bool:
+def _done(pair: _Pair, event: RowEvent, *, strict: bool) -> bool:
     """Outside of replays. Where not ``strict``, any end will do."""
     if pair.above >= event.seq:
         return not (strict and pair.bad_since < event.seq and event.after < pair.mended)
@@ -241,12 +241,12 @@ def _done(pair: _Pair, event: Event, *, strict: bool) -> bool:
     return (pair.complete if strict else pair.ended) <= event.after
 
 
-def _entry(entries: list[Entry], replay: int, seq: int) -> Entry | None:
+def _entry(entries: list[LifeReplay], replay: int, seq: int) -> LifeReplay | None:
     """What the replay said of the message before record ``seq``."""
     return max((one for one in entries if one.replay == replay and one.record < seq), default=None)
 
 
-def _gates(pair: _Pair, above: Entry, number: int) -> tuple[int, ...]:
+def _gates(pair: _Pair, above: LifeReplay, number: int) -> tuple[int, ...]:
     """The deliveries of the parent that one of the child waits for inside a replay. An entry for nobody, which no
     broker writes, holds nothing back."""
     is_by_one = pair.is_same and above.queue == pair.queue and number in above.subscribers
@@ -256,7 +256,7 @@ def _gates(pair: _Pair, above: Entry, number: int) -> tuple[int, ...]:
 # -- inversions --------------------------------------------------------------------------------------------------------
 
 
-def _inverted(edges: _Edges) -> Iterator[Violation]:
+def _inverted(edges: _Edges) -> Iterator[AuditFinding]:
     """Rule ``inversion``: each edge once, at the record with which it shows."""
     told: set[tuple[int, int]] = set()
     maybe = np.minimum(edges.first_counted, edges.first_uncounted) < edges.last_counted
@@ -277,10 +277,10 @@ def _inverted(edges: _Edges) -> Iterator[Violation]:
         if shown:
             seq, _, message, number = min(shown)
             what = f"an attempt of parent {pair.parent} began after one of its child {pair.child}"
-            yield Violation("inversion", seq, message, number, what)
+            yield AuditFinding("inversion", seq, message, number, what)
 
 
-def _is_by_one(pair: _Pair, s: int, later: list[Event], shows: tuple[int, ...]) -> bool:
+def _is_by_one(pair: _Pair, s: int, later: list[RowEvent], shows: tuple[int, ...]) -> bool:
     """Whether the child's attempts up to the row that ``shows`` it waited for the parent at their own subscriber alone.
     Whether a carried parent counted one that is gone by then is not known any more."""
     if not pair.is_same or s in pair.above_counted:

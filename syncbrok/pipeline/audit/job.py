@@ -24,7 +24,7 @@ from syncbrok.pipeline.audit import chains, events, gates, keys, sequences, shap
 from syncbrok.pipeline.audit import facts as audit_facts
 from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.declared import declared
-from syncbrok.pipeline.audit.rules import VIOLATION, Violation
+from syncbrok.pipeline.audit.rules import VIOLATION, AuditFinding
 from syncbrok.pipeline.audit.tables import Kinds, ddl, struct
 from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
 
@@ -94,7 +94,7 @@ def prove(
             parts.append(facts.sparkSession.createDataFrame(log.found, VIOLATION))
         if counts["waiting"] and (settled or pending_us_max is not None):
             parts.append(waiting.overdue(waits, facts, log.extent.end_us, None if settled else pending_us_max))
-        found = reduce(DataFrame.unionByName, [part.select(*Violation._fields) for part in parts])
+        found = reduce(DataFrame.unionByName, [part.select(*AuditFinding._fields) for part in parts])
         if since_us is not None:
             recent: Any = facts.where(f.unix_micros("time") >= since_us).agg(f.min("sequence").alias("first")).collect()
             found = found.where(f.col("sequence") >= f.lit(recent[0].first or log.extent.last + 1))
@@ -109,7 +109,7 @@ class _Log(NamedTuple):
     said: audit_facts.Said
     audiences: Audiences
     at_end: waiting.AtEnd
-    found: list[Violation]
+    found: list[AuditFinding]
     claims: DataFrame | None
     bad: DataFrame | None
     pieces: int

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from syncbrok.model.facts import RULES
-from syncbrok.pipeline.audit.tables import FOUND, NEVER, NORMAL, Event, ddl, events_of, gathered, packed_rows
+from syncbrok.pipeline.audit.tables import FOUND, NEVER, NORMAL, RowEvent, ddl, events_of, gathered, packed_rows
 
 _BEFORE: Final = {
     "pair": {
@@ -78,7 +78,7 @@ def _judged(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.Reco
         ])  # fmt: skip
 
 
-def _overtaken(row: dict[str, Any], event: Event, rules: int) -> int:
+def _overtaken(row: dict[str, Any], event: RowEvent, rules: int) -> int:
     """A message before it that had not ended when the attempt began; 0 for none."""
     if rules > 1:
         return row["before"] if row["before_done"] > event.after else 0

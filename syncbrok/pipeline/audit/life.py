@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from syncbrok.model.facts import DELETED_SUBSCRIBER
 from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.rules import ALL as EVERYBODY
-from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.rules import AuditFinding
 from syncbrok.pipeline.audit.tables import (
     BAD,
     COUNTED,
@@ -24,7 +24,7 @@ from syncbrok.pipeline.audit.tables import (
     OUTCOMES,
     REPLAY_SHIFT,
     REPLAYED,
-    Event,
+    RowEvent,
 )
 
 _PURGED_AT: Final = 0
@@ -47,7 +47,7 @@ class Born(NamedTuple):
     alone: bool
 
 
-class Row(NamedTuple):
+class OutcomeRow(NamedTuple):
     """A row of an outcomes record."""
 
     seq: int
@@ -60,7 +60,7 @@ class Row(NamedTuple):
     due_us: int
 
 
-class Entry(NamedTuple):
+class LifeReplay(NamedTuple):
     """A replay sends the message again."""
 
     record: int
@@ -106,37 +106,37 @@ class Life:
         self.ended = self.complete = born.record if not born.counted and born.alone else NEVER
         self.cancelled = NEVER
         self.pairs = {number: Pair(is_counted=True, is_open=True) for number in born.counted}
-        self.events: list[Event] = []
-        self.entries: list[Entry] = []
-        self.found: list[Violation] = []
+        self.events: list[RowEvent] = []
+        self.entries: list[LifeReplay] = []
+        self.found: list[AuditFinding] = []
         self._known = known
 
-    def tell(self, rows: list[Row], entries: list[Entry], claims: list[Claim]) -> None:
+    def tell(self, rows: list[OutcomeRow], entries: list[LifeReplay], claims: list[Claim]) -> None:
         """Everything that happened to it, in any order."""
         happened: list[tuple[int, int, Any]] = [(one.seq, one.pos, one) for one in rows]
         happened += [(one.record, one.pos, one) for one in entries]
         happened += [(one.record, -1, one) for one in claims]
         happened += self._deletions(entries)
         for seq, pos, one in sorted(happened, key=lambda each: each[:2]):
-            if isinstance(one, Row):
+            if isinstance(one, OutcomeRow):
                 self._row(one)
             elif isinstance(one, Claim):
                 self._carried(one)
             elif seq > self.born.record:
                 self._operated(seq, pos, one)
 
-    def _deletions(self, entries: list[Entry]) -> Iterator[tuple[int, int, int | None]]:
+    def _deletions(self, entries: list[LifeReplay]) -> Iterator[tuple[int, int, int | None]]:
         if self.born.queue_gone != NEVER:
             yield self.born.queue_gone, _PURGED_AT, None
         for number in {*self.born.counted, *(number for one in entries for number in one.subscribers)}:
             if (gone := self._known.deleted(number)) != NEVER:
                 yield gone, _DELETED_AT, number
 
-    def _operated(self, seq: int, pos: int, one: Entry | int | None) -> None:
+    def _operated(self, seq: int, pos: int, one: LifeReplay | int | None) -> None:
         """A replay, a subscriber that was deleted (its number), or the queue (None)."""
         if one is None:
             self._end_all(seq, pos, good=False)
-        elif isinstance(one, Entry):
+        elif isinstance(one, LifeReplay):
             self.entries.append(one)
             for number in one.subscribers:
                 if one.only not in (0, number):
@@ -150,7 +150,7 @@ class Life:
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
-    def _row(self, row: Row) -> None:
+    def _row(self, row: OutcomeRow) -> None:
         born, number = self.born, row.s
         if row.seq <= born.record:
             if not self._known.is_gone(born.message, row.seq):
@@ -168,11 +168,11 @@ class Life:
             pair.retry_us, pair.touched = row.due_us if row.outcome == FAILED else NEVER, row.seq
         if row.outcome in (FAILED, LATE):
             counted = COUNTED if pair.is_counted else 0
-            self.events.append(Event(number, row.seq, row.pos, row.after, row.attempt, flags | counted))
+            self.events.append(RowEvent(number, row.seq, row.pos, row.after, row.attempt, flags | counted))
         else:
             self._end(number, row.seq, row.pos, good=row.good, row=row, judged=flags)
 
-    def _judge(self, pair: Pair, row: Row) -> int:
+    def _judge(self, pair: Pair, row: OutcomeRow) -> int:
         """Reports what is wrong with the row itself; by which rules the attempt is to be judged."""
         late = row.outcome == LATE
         if not (pair.is_counted or pair.is_open or self._catches_up(row)):
@@ -189,7 +189,7 @@ class Life:
         # Which of its lives a late attempt belongs to is not known.
         return 0 if late and len(pair.ends) > 1 else NORMAL
 
-    def _catches_up(self, row: Row) -> bool:
+    def _catches_up(self, row: OutcomeRow) -> bool:
         """Whether the subscriber, which the message does not count, may have it all the same (RULES 14)."""
         known = self._known.subscribers.get(row.s)
         if known is None or known.queue != self.born.queue or known.begins >= row.seq:
@@ -231,13 +231,15 @@ class Life:
             self.cancelled = min(self.cancelled, seq)
             self.ended = min(self.ended, seq)
 
-    def _end(self, number: int, seq: int, pos: int, *, good: bool, row: Row | None = None, judged: int = 0) -> None:
+    def _end(
+        self, number: int, seq: int, pos: int, *, good: bool, row: OutcomeRow | None = None, judged: int = 0
+    ) -> None:
         pair = self._at(number)
         pair.ends.append((seq, pos, good))
         pair.is_open, pair.replay, pair.retry_us, pair.touched = False, 0, NEVER, seq
         flags = judged | ENDS | (GOOD if good else 0) | (COUNTED if pair.is_counted else 0)
         after, attempt = (row.after, row.attempt) if row else (0, 0)
-        self.events.append(Event(number, seq, pos, after, attempt, flags))
+        self.events.append(RowEvent(number, seq, pos, after, attempt, flags))
         counted = [(one, each) for one, each in self.pairs.items() if each.is_counted]
         if not counted or self.complete != NEVER or any(each.is_open for _, each in counted):
             return
@@ -256,4 +258,4 @@ class Life:
         return self.pairs[number]
 
     def _report(self, rule: str, record: int, subscriber: int, what: str) -> None:
-        self.found.append(Violation(rule, record, self.born.message, subscriber, what))
+        self.found.append(AuditFinding(rule, record, self.born.message, subscriber, what))

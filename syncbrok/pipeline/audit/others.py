@@ -9,13 +9,15 @@ import orjson
 import pyarrow as pa
 
 from syncbrok.pipeline.audit.audience import NOBODY, Audiences
-from syncbrok.pipeline.audit.columns import Claims, Messages, Rows
-from syncbrok.pipeline.audit.life import Born, Life, Row
+from syncbrok.pipeline.audit.columns import AuditMessages, AuditRows, Claims
+from syncbrok.pipeline.audit.life import Born, Life, OutcomeRow
 from syncbrok.pipeline.audit.shapes import TOLD
 from syncbrok.pipeline.audit.tables import COUNTED, ENDS, JUDGED, NEVER, NORMAL, REPLAYED, Longs, found, packed_rows
 
 
-def others(messages: Messages, rows: Rows, at: Longs, claims: Claims, known: Audiences) -> Iterator[pa.RecordBatch]:
+def others(
+    messages: AuditMessages, rows: AuditRows, at: Longs, claims: Claims, known: Audiences
+) -> Iterator[pa.RecordBatch]:
     gathering = _Gathering()
     has_key, keys = messages.key_of() if len(at) else ((), ())
     details = messages.table.take(pa.array(at)).to_pylist()
@@ -34,7 +36,7 @@ def others(messages: Messages, rows: Rows, at: Longs, claims: Claims, known: Aud
     yield from gathering.batches()
 
 
-def _born(messages: Messages, at: int, has_parents: bool, known: Audiences) -> Born:
+def _born(messages: AuditMessages, at: int, has_parents: bool, known: Audiences) -> Born:
     message, only = int(messages.message[at]), int(messages.only[at])
     counted = tuple(
         one.number for one in known.members[messages.audience[at]] if one.since < message and only in (0, one.number)
@@ -45,10 +47,10 @@ def _born(messages: Messages, at: int, has_parents: bool, known: Audiences) -> B
     )  # fmt: skip
 
 
-def _rows_of(rows: Rows, message: int) -> list[Row]:
+def _rows_of(rows: AuditRows, message: int) -> list[OutcomeRow]:
     here = slice(*np.searchsorted(rows.message, [message, message + 1]).tolist())
     columns = (rows.seq, rows.pos, rows.s, rows.attempt, rows.outcome, rows.good, rows.after, rows.due_us)
-    return [Row(*one) for one in zip(*(column[here].tolist() for column in columns), strict=True)]
+    return [OutcomeRow(*one) for one in zip(*(column[here].tolist() for column in columns), strict=True)]
 
 
 class _Gathering:

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from syncbrok.pipeline.audit.audience import Audiences
-from syncbrok.pipeline.audit.columns import Messages, Rows
-from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.columns import AuditMessages, AuditRows
+from syncbrok.pipeline.audit.rules import AuditFinding
 from syncbrok.pipeline.audit.shapes import TOLD
 from syncbrok.pipeline.audit.tables import (
     COUNTED,
@@ -32,7 +32,7 @@ from syncbrok.pipeline.audit.tables import (
 class _Plain:
     """What became of the plain messages, by columns; ``at`` are their places among all."""
 
-    def __init__(self, messages: Messages, rows: Rows, plain: Flags, known: Audiences) -> None:
+    def __init__(self, messages: AuditMessages, rows: AuditRows, plain: Flags, known: Audiences) -> None:
         size = len(plain)
         self._messages, self._rows, self._known = messages, rows, known
         self.at = np.flatnonzero(plain)
@@ -95,7 +95,7 @@ def _codes(which: Longs, s: Longs) -> Longs:
     return which << 32 | s
 
 
-def plain_rows(messages: Messages, rows: Rows, plain: Flags, known: Audiences) -> Iterator[pa.RecordBatch]:
+def plain_rows(messages: AuditMessages, rows: AuditRows, plain: Flags, known: Audiences) -> Iterator[pa.RecordBatch]:
     kept = _Plain(messages, rows, plain, known)
     yield from found(TOLD, _misnamed(messages))
     if not len(kept.at):
@@ -120,7 +120,7 @@ def plain_rows(messages: Messages, rows: Rows, plain: Flags, known: Audiences) -
     )])  # fmt: skip
 
 
-def _edges(messages: Messages, kept: _Plain) -> Iterator[pa.RecordBatch]:
+def _edges(messages: AuditMessages, kept: _Plain) -> Iterator[pa.RecordBatch]:
     at, parents = kept.edges()
     if not len(at):
         return
@@ -135,7 +135,7 @@ def _edges(messages: Messages, kept: _Plain) -> Iterator[pa.RecordBatch]:
     })  # fmt: skip
 
 
-def _open(messages: Messages, rows: Rows, kept: _Plain) -> Iterator[pa.RecordBatch]:
+def _open(messages: AuditMessages, rows: AuditRows, kept: _Plain) -> Iterator[pa.RecordBatch]:
     which, s, _, last = kept.deliveries(kept.at[kept.is_open])
     is_open = (last < 0) | ~rows.ends[last] if len(rows.ends) else np.ones(len(which), bool)
     follows = kept.at[kept.follows]
@@ -156,7 +156,9 @@ def _open(messages: Messages, rows: Rows, kept: _Plain) -> Iterator[pa.RecordBat
     })  # fmt: skip
 
 
-def _lines(messages: Messages, rows: Rows, kept: _Plain, at: Longs, keys: list[str | None]) -> Iterator[pa.RecordBatch]:
+def _lines(
+    messages: AuditMessages, rows: AuditRows, kept: _Plain, at: Longs, keys: list[str | None]
+) -> Iterator[pa.RecordBatch]:
     which, s, first, last = kept.deliveries(at)
     if not len(which):
         return
@@ -175,8 +177,8 @@ def _lines(messages: Messages, rows: Rows, kept: _Plain, at: Longs, keys: list[s
     })  # fmt: skip
 
 
-def _misnamed(messages: Messages) -> Iterator[Violation]:
+def _misnamed(messages: AuditMessages) -> Iterator[AuditFinding]:
     named = longs(messages.table, "named")
     for at in np.flatnonzero(messages.own & (named != messages.message)).tolist():
         sequence = int(messages.message[at])
-        yield Violation("parents", sequence, sequence, 0, f"its id names sequence {named[at]}")
+        yield AuditFinding("parents", sequence, sequence, 0, f"its id names sequence {named[at]}")

@@ -51,7 +51,7 @@ ALL: Final = 0xFFFF_FFFF
 """the subscriber of a row that ends every delivery that has not ended"""
 
 
-class Violation(NamedTuple):
+class AuditFinding(NamedTuple):
     """A finding, as a row of the table that ``VIOLATION`` describes."""
 
     rule: str
@@ -61,7 +61,7 @@ class Violation(NamedTuple):
     what: str
 
 
-def sentence(found: Violation) -> str:
+def sentence(found: AuditFinding) -> str:
     """A finding as one line for people."""
     about = [f"message {found.message}"] if found.message else []
     if found.subscriber:

@@ -12,8 +12,8 @@ import numpy as np
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.audit.declared import Lost
-from syncbrok.pipeline.audit.rules import Violation
+from syncbrok.pipeline.audit.declared import LostRange
+from syncbrok.pipeline.audit.rules import AuditFinding
 from syncbrok.pipeline.audit.tables import Longs
 
 STRETCH: Final = "stretch"
@@ -28,7 +28,7 @@ _LOOKED_AT_MAX: Final = 1_000
 """stretches looked at closely: a log with more is no log"""
 
 
-class Stretch(NamedTuple):
+class SequenceBlock(NamedTuple):
     """Records of 32,768 neighbouring sequences: how many, how many different ones, the lowest and the highest."""
 
     number: int
@@ -45,7 +45,7 @@ class Extent(NamedTuple):
     first: int
     last: int
     end_us: int
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[SequenceBlock, ...]
 
 
 class Bitmaps:
@@ -86,14 +86,14 @@ def _extent(rows: Iterable[Any]) -> Extent:
     found = sorted(rows, key=lambda row: row["number"])
     if not found:
         return Extent(0, 0, 0, 0, ())
-    stretches = tuple(Stretch(one.number, one.records, one.different, one.first, one.last) for one in found)
+    stretches = tuple(SequenceBlock(one.number, one.records, one.different, one.first, one.last) for one in found)
     records, end_us = sum(one.records for one in stretches), max(row.end_us for row in found)
     return Extent(records, stretches[0].first, stretches[-1].last, end_us, stretches)
 
 
-def broken_stretches(found: Extent) -> list[Stretch]:
+def broken_stretches(found: Extent) -> list[SequenceBlock]:
     """Those in which, or before which, a sequence may be missing or come twice. Pure."""
-    broken: list[Stretch] = []
+    broken: list[SequenceBlock] = []
     through = found.first - 1
     for one in found.stretches:
         whole = one.records == one.different == one.last - one.first + 1 and one.first == through + 1
@@ -103,7 +103,7 @@ def broken_stretches(found: Extent) -> list[Stretch]:
     return broken
 
 
-def violations(facts: DataFrame, found: Extent, gaps: list[Lost]) -> list[Violation]:
+def violations(facts: DataFrame, found: Extent, gaps: list[LostRange]) -> list[AuditFinding]:
     """What is missing or double, at most some per broken stretch."""
     broken = broken_stretches(found)[:_LOOKED_AT_MAX]
     if not broken:
@@ -121,12 +121,12 @@ def violations(facts: DataFrame, found: Extent, gaps: list[Lost]) -> list[Violat
         .collect()
     )
     named = {gap.record: gap for gap in gaps}
-    breaks: list[Violation] = []
+    breaks: list[AuditFinding] = []
     for row in rows:
         below = [last for number, last in lasts.items() if number < row.number]
         through = row.before if row.before is not None else max(below, default=found.first - 1)
         gap = named.get(row.sequence)
         first = min(row.sequence, gap.first) if gap else row.sequence
         if first != through + 1 and row.sequence != found.first:
-            breaks.append(Violation("sequence", row.sequence, 0, 0, f"sequence {first} follows {through}"))
+            breaks.append(AuditFinding("sequence", row.sequence, 0, 0, f"sequence {first} follows {through}"))
     return breaks

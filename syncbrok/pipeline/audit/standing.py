@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from syncbrok.pipeline.audit.audience import Audiences
-from syncbrok.pipeline.audit.columns import Messages, Rows, claims_of
+from syncbrok.pipeline.audit.columns import AuditMessages, AuditRows, claims_of
 from syncbrok.pipeline.audit.others import others
 from syncbrok.pipeline.audit.plain import plain_rows
 from syncbrok.pipeline.audit.shapes import EVENTS, TOLD
@@ -21,15 +21,15 @@ def told(batches: Iterable[pa.RecordBatch], known: Audiences) -> Iterator[pa.Rec
     """Rows of ``TOLD`` from all ``EVENTS`` of the messages of a partition."""
     tables = gathered(batches, EVENTS)
     claims = claims_of(tables["claim"])
-    messages = Messages(tables["accepted"], claims, known)
-    rows = Rows(tables["row"], messages, known)
+    messages = AuditMessages(tables["accepted"], claims, known)
+    rows = AuditRows(tables["row"], messages, known)
     plain = rows.plain(messages)
     yield from plain_rows(messages, rows, plain, known)
     yield from others(messages, rows, np.flatnonzero(~plain), claims, known)
     yield from _ended_badly(tables["bad"], rows)
 
 
-def _ended_badly(table: pa.Table, rows: Rows) -> list[pa.RecordBatch]:
+def _ended_badly(table: pa.Table, rows: AuditRows) -> list[pa.RecordBatch]:
     """Since when messages are listed as bad. Whether a delivery after that mended one nobody can tell who does not know
     where it had failed: from there on it is not held against its children."""
     since: dict[int, int] = {}

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from syncbrok.model.facts import Outcome
 from syncbrok.model.message import ParentFailure
-from syncbrok.pipeline.audit.rules import BAD_OUTCOMES, Violation
+from syncbrok.pipeline.audit.rules import BAD_OUTCOMES, AuditFinding
 
 NEVER: Final = 2**62
 """a record later than all"""
@@ -45,7 +45,7 @@ the rules for everyone, or by those inside the replay whose number stands above 
 JUDGED: Final = NORMAL | REPLAYED
 
 
-class Event(NamedTuple):
+class RowEvent(NamedTuple):
     """What happened to a message at subscriber ``s`` by the row at (``seq``, ``pos``)."""
 
     s: int
@@ -56,7 +56,7 @@ class Event(NamedTuple):
     flags: int
 
 
-_WIDTH: Final = len(Event._fields)
+_WIDTH: Final = len(RowEvent._fields)
 _ARROW: Final = {
     "bigint": pa.int64(),
     "int": pa.int32(),
@@ -91,7 +91,7 @@ def packed_rows(kinds: Kinds, name: str, rows: Sequence[Sequence[Any]]) -> list[
     return [packed(kinds, name, dict(zip(kinds[name], zip(*rows, strict=True), strict=True)))]
 
 
-def found(kinds: Kinds, violations: Iterable[Violation]) -> list[pa.RecordBatch]:
+def found(kinds: Kinds, violations: Iterable[AuditFinding]) -> list[pa.RecordBatch]:
     return packed_rows(kinds, "found", list(violations))
 
 
@@ -132,7 +132,7 @@ def texts(table: pa.Table, name: str) -> list[str]:
 
 
 def events_packed(columns: Sequence[Longs], counts: Longs) -> pa.Array:
-    """Events as bytes, ``counts`` of them for each message; ``columns`` are those of ``Event``."""
+    """Events as bytes, ``counts`` of them for each message; ``columns`` are those of ``RowEvent``."""
     return numbers_packed(np.column_stack([np.asarray(one, np.int64) for one in columns]).ravel(), counts * _WIDTH)
 
 
@@ -144,8 +144,8 @@ def numbers_packed(numbers: Longs, counts: Longs) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(counts), [None, pa.py_buffer(offsets), data])
 
 
-def events_of(data: bytes) -> list[Event]:
-    return [Event(*one) for one in np.frombuffer(data, np.int64).reshape(-1, _WIDTH).tolist()]
+def events_of(data: bytes) -> list[RowEvent]:
+    return [RowEvent(*one) for one in np.frombuffer(data, np.int64).reshape(-1, _WIDTH).tolist()]
 
 
 def numbers_of(data: bytes) -> list[int]:

@@ -35,7 +35,7 @@ class RareFact(NamedTuple):
 
 
 @dataclass(slots=True)
-class Subscriber:
+class DeclaredSubscriber:
     """Over the whole log. A message of a sequence above ``since`` counts it. It is gone with the fact that deleted it
     or its queue, or with the first snapshot that does not name it any more; 0 while it is not."""
 
@@ -54,7 +54,7 @@ class Subscriber:
 
 
 @dataclass(slots=True)
-class Declared:
+class DeclaredFacts:
     """What the facts declare."""
 
     queues: dict[int, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Declared:
     """by number the record that declared a queue; 0: an earlier one"""
     scopes: dict[int, set[str]] = field(default_factory=dict)
     """by number every scope that a queue has had"""
-    subscribers: dict[int, Subscriber] = field(default_factory=dict)
+    subscribers: dict[int, DeclaredSubscriber] = field(default_factory=dict)
     rearmed: list[tuple[int, int, int, int]] = field(default_factory=list)
     """message, subscriber, record, time: a delivery that a replay opened again"""
     carried_ends: list[tuple[int, int, int, int, str]] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Declared:
         number, endpoint = said["number"], said["settings"]["endpoint"]
         known = self.subscribers.get(number)
         if known is None:
-            self.subscribers[number] = Subscriber(number, said["queue"], said["id"], said["since"], endpoint)
+            self.subscribers[number] = DeclaredSubscriber(number, said["queue"], said["id"], said["since"], endpoint)
         else:
             known.id, known.endpoint = said["id"], endpoint
 
@@ -134,14 +134,14 @@ class Declared:
         self.carried_attempts += [(message, one["subscriber"], one["attempts"]) for one in fact.detail["tried"]]
 
 
-_TAKES: Final[dict[str, Callable[[Declared, RareFact], None]]] = {
-    "queue_set": Declared._queue,  # noqa: SLF001 (the table of what each fact does)
-    "queue_deleted": Declared._queue_gone,  # noqa: SLF001
+_TAKES: Final[dict[str, Callable[[DeclaredFacts, RareFact], None]]] = {
+    "queue_set": DeclaredFacts._queue,  # noqa: SLF001 (the table of what each fact does)
+    "queue_deleted": DeclaredFacts._queue_gone,  # noqa: SLF001
     "subscriber_set": lambda found, fact: found._subscriber(fact.detail),  # noqa: SLF001
-    "subscriber_deleted": Declared._subscriber_gone,  # noqa: SLF001
-    "segment_opened": Declared._snapshot,  # noqa: SLF001
-    "rearmed": Declared._rearmed,  # noqa: SLF001
-    "carried_message": Declared._carried,  # noqa: SLF001
+    "subscriber_deleted": DeclaredFacts._subscriber_gone,  # noqa: SLF001
+    "segment_opened": DeclaredFacts._snapshot,  # noqa: SLF001
+    "rearmed": DeclaredFacts._rearmed,  # noqa: SLF001
+    "carried_message": DeclaredFacts._carried,  # noqa: SLF001
 }
 
 
@@ -153,7 +153,7 @@ class Span(NamedTuple):
     before: int | None
 
 
-def unheard(found: Declared) -> list[Span]:
+def unheard(found: DeclaredFacts) -> list[Span]:
     """Where messages may have been accepted that count no subscriber. Pure."""
     spans = []
     records = sorted(found.records)
@@ -171,7 +171,7 @@ def unheard(found: Declared) -> list[Span]:
     return spans
 
 
-def _since(one: Subscriber) -> int:
+def _since(one: DeclaredSubscriber) -> int:
     return one.since
 
 
@@ -179,18 +179,18 @@ KINDS: Final = tuple(_TAKES)
 """of the facts that declare something"""
 
 
-def declared(facts: Iterable[RareFact]) -> Declared:
+def declared(facts: Iterable[RareFact]) -> DeclaredFacts:
     """``facts`` in the order of the log. Pure."""
-    found = Declared()
+    found = DeclaredFacts()
     for fact in facts:
         found.apply(fact)
     return found
 
 
-def read(facts: "DataFrame | Declared") -> Declared:
+def read(facts: "DataFrame | DeclaredFacts") -> DeclaredFacts:
     """What ``facts`` (columns sequence, time, kind, detail) declare, by one job over them; what was read already is
     given back as it is."""
-    return facts if isinstance(facts, Declared) else declared(_rare(facts))
+    return facts if isinstance(facts, DeclaredFacts) else declared(_rare(facts))
 
 
 def _rare(facts: DataFrame) -> Iterator[RareFact]:

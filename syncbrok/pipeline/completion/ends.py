@@ -29,7 +29,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion import declared
-from syncbrok.pipeline.completion.declared import Declared, Span
+from syncbrok.pipeline.completion.declared import DeclaredFacts, Span
 from syncbrok.pipeline.completion.gathering import Gathered, Telling, told
 from syncbrok.pipeline.completion.moments import NEVER, Longs, outcome_names, reason_names, record_of
 from syncbrok.pipeline.completion.standing import HAS_PARENTS, NOBODY, SAME
@@ -61,7 +61,7 @@ _COMPLETIONS: Final = (
 )
 
 
-def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared) -> DataFrame:
+def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | DeclaredFacts) -> DataFrame:
     """A row for each counted delivery, and for each other one that rows are about (a subscriber that catches up, a
     message that is not in ``messages``); a message without counted subscribers has one row whose subscriber is null.
 
@@ -80,7 +80,7 @@ def ends(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared
     return told(*_needed(messages, deliveries), found, Telling(partial(_ends, who), _ENDS))
 
 
-def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | Declared) -> DataFrame:
+def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | DeclaredFacts) -> DataFrame:
     """A row for each of ``messages``.
 
     ``message``, ``queue``, ``accepted_at``, ``ready_at``, ``has_parents``, ``same``: as of ``ends``
@@ -97,7 +97,7 @@ def completions(messages: DataFrame, deliveries: DataFrame, facts: DataFrame | D
     return _completions(messages, deliveries, heard(messages, deliveries, found))
 
 
-def _completions(messages: DataFrame, deliveries: DataFrame, found: Declared) -> DataFrame:
+def _completions(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DataFrame:
     return told(*_needed(messages, deliveries), found, Telling(partial(told_of_messages, ()), _COMPLETIONS))
 
 
@@ -185,7 +185,7 @@ def _time(values: Longs) -> pa.Array:
 # -- messages that nobody is subscribed to ----------------------------------------------------------------------------
 
 
-def heard(messages: DataFrame, deliveries: DataFrame, found: Declared) -> Declared:
+def heard(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DeclaredFacts:
     """With those known to be ``waiting`` of the messages that count no subscriber, have parents and no row that ended
     them: a parent was not complete when they were accepted. (Where all were, they were complete at once, and no record
     says so.) In most logs what is declared says that there are none, in others a look at the messages does."""

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from syncbrok.model.facts import Outcome, Reason
-from syncbrok.pipeline.completion.declared import Declared
+from syncbrok.pipeline.completion.declared import DeclaredFacts
 from syncbrok.pipeline.completion.moments import longs, packed, packed_as
-from syncbrok.pipeline.completion.rows import Known, known
-from syncbrok.pipeline.completion.standing import HAS_PARENTS, SAME, Standing, standing
+from syncbrok.pipeline.completion.rows import RareFacts, known
+from syncbrok.pipeline.completion.standing import HAS_PARENTS, SAME, CompletionTables, standing
 from syncbrok.pipeline.in_arrow import Batches, InArrow
 from syncbrok.pipeline.parcels import BLOCK_ROWS, DDL, Parcel, batches_of, blocks, opened, parcels, received, together
 from syncbrok.pipeline.schema import columns_of
@@ -48,7 +48,7 @@ class Gathered(NamedTuple):
     columns of one are null in the other); how they stand; and every parcel that came, for who looks for his own."""
 
     table: pa.Table
-    standing: Standing
+    standing: CompletionTables
     came: list[Parcel]
 
 
@@ -63,7 +63,7 @@ class Telling(NamedTuple):
     asking: Asking | None = None
 
 
-def told(messages: InArrow, deliveries: InArrow, found: Declared, telling: Telling) -> DataFrame:
+def told(messages: InArrow, deliveries: InArrow, found: DeclaredFacts, telling: Telling) -> DataFrame:
     """What is told of all messages, and of rows whose message is not there, each once."""
     every = messages.mapInArrow(partial(_of_messages, telling), DDL).unionByName(
         deliveries.mapInArrow(partial(_of_deliveries, telling), DDL)
@@ -124,7 +124,7 @@ def _rows(deliveries: pa.Table, telling: Telling) -> pa.Table:
     return pa.table(columns).cast(_schema(_ROWS, "deliveries", telling.of_deliveries))
 
 
-def _carried(found: Declared, telling: Telling) -> pa.Table:
+def _carried(found: DeclaredFacts, telling: Telling) -> pa.Table:
     """What carried messages say of their deliveries, as rows of these."""
     ends = [
         {
@@ -150,7 +150,7 @@ def _schema(own: pa.Schema, kind: str, more: Sequence[str]) -> pa.Schema:
 # -- at the place of the messages -------------------------------------------------------------------------------------
 
 
-def _told(known: Known, telling: Telling, batches: Batches) -> Iterator[pa.RecordBatch]:
+def _told(known: RareFacts, telling: Telling, batches: Batches) -> Iterator[pa.RecordBatch]:
     accepted = _schema(_ACCEPTED, "messages", telling.of_messages)
     rows = _schema(_ROWS, "deliveries", telling.of_deliveries)
     for came in together(received(batches), BLOCK_ROWS):

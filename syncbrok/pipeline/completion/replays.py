@@ -22,7 +22,7 @@ GONE: Final = "gone"
 REARMED: Final = "rearmed"
 
 
-class Event(NamedTuple):
+class DeliveryEvent(NamedTuple):
     """What happened to a delivery. ``end`` is packed (``moments``)."""
 
     record: int
@@ -36,13 +36,13 @@ class Event(NamedTuple):
 class Changed(NamedTuple):
     """An event that changes how its delivery stands: closed or open after it, and well or not."""
 
-    event: Event
+    event: DeliveryEvent
     ends: bool
     closed: bool
     good: bool
 
 
-class Delivery(NamedTuple):
+class DeliveryEnds(NamedTuple):
     """Its first end and its latest, packed, and when; the latest is ``NEVER`` while it is open again."""
 
     first_end: int
@@ -52,26 +52,28 @@ class Delivery(NamedTuple):
     rearmed_at: int
 
 
-class History(NamedTuple):
+class MessageTimeline(NamedTuple):
     """Of a message: its deliveries, and by record and time when for the first time all of them had ended, and all
     well."""
 
-    deliveries: dict[int, Delivery]
+    deliveries: dict[int, DeliveryEnds]
     ended: tuple[int, int]
     complete: tuple[int, int]
 
 
-def history(events: Iterable[Event]) -> History:
+def history(events: Iterable[DeliveryEvent]) -> MessageTimeline:
     """Of all events of one message."""
-    of_each: dict[int, list[Event]] = defaultdict(list)
+    of_each: dict[int, list[DeliveryEvent]] = defaultdict(list)
     for event in sorted(events, key=attrgetter("record", "position")):
         of_each[event.subscriber].append(event)
     changes = {subscriber: _changes(each) for subscriber, each in of_each.items()}
     counted = [each for each in changes.values() if any(change.event.what == COUNTED for change in each)]
-    return History({subscriber: _delivery(each) for subscriber, each in changes.items() if each}, *_moments(counted))
+    return MessageTimeline(
+        {subscriber: _delivery(each) for subscriber, each in changes.items() if each}, *_moments(counted)
+    )
 
 
-def _changes(events: list[Event]) -> list[Changed]:
+def _changes(events: list[DeliveryEvent]) -> list[Changed]:
     """An end of what is not open changes nothing."""
     found = []
     before = COUNTED
@@ -87,13 +89,13 @@ def _changes(events: list[Event]) -> list[Changed]:
     return found
 
 
-def _delivery(changes: list[Changed]) -> Delivery:
+def _delivery(changes: list[Changed]) -> DeliveryEnds:
     ends = [change.event for change in changes if change.ends]
     moved = [change.event for change in changes if change.ends or change.event.what == REARMED]
     rearmed = max((event.at_us for event in moved if event.what == REARMED), default=NEVER)
     first = (ends[0].end, ends[0].at_us) if ends else (NEVER, NEVER)
     stands = bool(moved) and moved[-1].what != REARMED
-    return Delivery(*first, *((moved[-1].end, moved[-1].at_us) if stands else (NEVER, NEVER)), rearmed)
+    return DeliveryEnds(*first, *((moved[-1].end, moved[-1].at_us) if stands else (NEVER, NEVER)), rearmed)
 
 
 def _moments(deliveries: list[list[Changed]]) -> tuple[tuple[int, int], tuple[int, int]]:

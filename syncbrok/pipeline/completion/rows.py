@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline.completion import replays
-from syncbrok.pipeline.completion.declared import Declared
+from syncbrok.pipeline.completion.declared import DeclaredFacts
 from syncbrok.pipeline.completion.moments import NEVER, Flags, Longs, is_end, longs, packed_as
-from syncbrok.pipeline.completion.replays import Event
+from syncbrok.pipeline.completion.replays import DeliveryEvent
 
 LAST: Final = int(np.iinfo(np.int64).max)
 """instead of the least of numbers: there is none"""
@@ -28,17 +28,17 @@ class Subscribers(NamedTuple):
     """what is then the end of what is open there, packed"""
 
 
-class Known(NamedTuple):
+class RareFacts(NamedTuple):
     """What the rare facts say, for every task: the subscribers; and of the messages that a replay has taken up what it
     opened again and what had ended when they were carried."""
 
     subscribers: Subscribers
-    replayed: dict[int, list[Event]]
+    replayed: dict[int, list[DeliveryEvent]]
     waiting: Longs
     """messages that count nobody and are not complete"""
 
 
-class Accepted(NamedTuple):
+class AcceptedColumns(NamedTuple):
     row: Longs
     message: Longs
     accepted: Longs
@@ -51,7 +51,7 @@ class Accepted(NamedTuple):
     whole_at: Longs
 
 
-class Rows(NamedTuple):
+class DeliveryRows(NamedTuple):
     """Of deliveries."""
 
     message: Longs
@@ -64,7 +64,7 @@ class Rows(NamedTuple):
     began: Longs
 
 
-def known(declared: Declared) -> Known:
+def known(declared: DeclaredFacts) -> RareFacts:
     """As every task needs it."""
     every = sorted(declared.subscribers.values(), key=lambda one: one.number)
     gone_end = [
@@ -81,21 +81,21 @@ def known(declared: Declared) -> Known:
         np.array([one.gone_us for one in every], np.int64),
         np.array(gone_end, np.int64),
     )
-    replayed: dict[int, list[Event]] = {}
+    replayed: dict[int, list[DeliveryEvent]] = {}
     for message, subscriber, record, at_us in declared.rearmed:
-        replayed.setdefault(message, []).append(Event(record, 0, subscriber, replays.REARMED, at_us))
+        replayed.setdefault(message, []).append(DeliveryEvent(record, 0, subscriber, replays.REARMED, at_us))
     for message, subscriber, record, at_us, outcome in declared.carried_ends:
         if message in replayed:
             end = packed_as(record, Outcome[outcome.upper()], Reason.NONE)
-            replayed[message].append(Event(record, 0, subscriber, replays.IF_OPEN, at_us, end))
-    return Known(subscribers, replayed, np.array(declared.waiting, np.int64))
+            replayed[message].append(DeliveryEvent(record, 0, subscriber, replays.IF_OPEN, at_us, end))
+    return RareFacts(subscribers, replayed, np.array(declared.waiting, np.int64))
 
 
-def accepted_in(table: pa.Table) -> Accepted:
+def accepted_in(table: pa.Table) -> AcceptedColumns:
     row = np.flatnonzero(longs(table["accepted_us"]) != NEVER)
     row = row[np.argsort(longs(table["message"])[row], kind="stable")]
     mine = table.select(["message", "accepted_us", "ready_us", "holds", "only", "queue"]).take(pa.array(row))
-    return Accepted(
+    return AcceptedColumns(
         row,
         longs(mine["message"]),
         longs(mine["accepted_us"]),
@@ -108,15 +108,15 @@ def accepted_in(table: pa.Table) -> Accepted:
     )
 
 
-def rows_in(table: pa.Table) -> Rows:
+def rows_in(table: pa.Table) -> DeliveryRows:
     mine = np.flatnonzero(longs(table["accepted_us"]) == NEVER)
     names = ("message", "subscriber", "position", "said", "at_us", "attempt", "began_us")
     message, subscriber, position, said, at, attempts, began = (longs(table[name])[mine] for name in names)
     ends = (said != NEVER) & is_end(said)
-    return Rows(message, subscriber, position, said, ends, at, attempts, began)
+    return DeliveryRows(message, subscriber, position, said, ends, at, attempts, began)
 
 
-def with_whole(accepted: Accepted, whole: Rows) -> Accepted:
+def with_whole(accepted: AcceptedColumns, whole: DeliveryRows) -> AcceptedColumns:
     place = places_in_order(accepted.message, whole.message)
     some = whole.ends & (place >= 0)
     np.minimum.at(accepted.whole, place[some], whole.said[some])

@@ -13,12 +13,12 @@ import pyarrow as pa
 from syncbrok.model.facts import ALL_SUBSCRIBERS, DELETED_SUBSCRIBER, Outcome
 from syncbrok.pipeline.completion import replays
 from syncbrok.pipeline.completion.moments import NEVER, Flags, Longs, is_good, longs, outcome_of, record_of
-from syncbrok.pipeline.completion.replays import Event
+from syncbrok.pipeline.completion.replays import DeliveryEvent
 from syncbrok.pipeline.completion.rows import (
     LAST,
-    Accepted,
-    Known,
-    Rows,
+    AcceptedColumns,
+    DeliveryRows,
+    RareFacts,
     Subscribers,
     accepted_in,
     places_in_order,
@@ -35,11 +35,11 @@ SAME: Final = 2
 _WORST: Final = 1 << 62
 
 
-class Deliveries(NamedTuple):
+class CompletedDeliveries(NamedTuple):
     """A row for each counted delivery and for each that rows are about, by message, then by subscriber."""
 
     place: Longs
-    """of the message in ``Messages``; -1 where it is not there"""
+    """of the message in ``CompletedMessages``; -1 where it is not there"""
     message: Longs
     subscriber: Longs
     counted: Flags
@@ -55,7 +55,7 @@ class Deliveries(NamedTuple):
     gone: Longs
 
 
-class Messages(NamedTuple):
+class CompletedMessages(NamedTuple):
     """A row for each message, in the order of their sequences. ``row`` is its place in the table that came in. What is
     not said here stands in ``ends.completions``."""
 
@@ -82,28 +82,28 @@ class Messages(NamedTuple):
 _Greatest = Callable[[Longs | Flags], Longs]
 
 
-class Standing(NamedTuple):
-    deliveries: Deliveries
-    messages: Messages
+class CompletionTables(NamedTuple):
+    deliveries: CompletedDeliveries
+    messages: CompletedMessages
 
 
-def standing(table: pa.Table, known: Known) -> Standing:
+def standing(table: pa.Table, known: RareFacts) -> CompletionTables:
     """``table`` has the columns that ``gathering`` makes of messages and of rows of deliveries; other columns of a
-    message are found by ``Messages.row``."""
+    message are found by ``CompletedMessages.row``."""
     accepted, rows = accepted_in(table), rows_in(table)
     whole = rows.subscriber == ALL_SUBSCRIBERS
-    own = Rows._make(column[~whole] for column in rows)
-    accepted = with_whole(accepted, Rows._make(column[whole] for column in rows))
+    own = DeliveryRows._make(column[~whole] for column in rows)
+    accepted = with_whole(accepted, DeliveryRows._make(column[whole] for column in rows))
     deliveries = _deliveries(accepted, own, known.subscribers)
     messages_of_replays = _replayed(accepted, rows, deliveries, known)
     _write_over(deliveries, messages_of_replays)
-    return Standing(deliveries, _messages(accepted, deliveries, messages_of_replays, known.waiting))
+    return CompletionTables(deliveries, _messages(accepted, deliveries, messages_of_replays, known.waiting))
 
 
 # -- deliveries -------------------------------------------------------------------------------------------------------
 
 
-def _counted(accepted: Accepted, subscribers: Subscribers, died: Longs) -> tuple[Longs, Longs]:
+def _counted(accepted: AcceptedColumns, subscribers: Subscribers, died: Longs) -> tuple[Longs, Longs]:
     """Place of the message and number of the subscriber of each counted delivery; ``NOBODY`` where there is none. The
     messages that ``died`` at one that is gone count that as well."""
     by_queue: dict[str | None, list[int]] = {}
@@ -132,7 +132,7 @@ def _counted(accepted: Accepted, subscribers: Subscribers, died: Longs) -> tuple
     return np.concatenate([*places, nobody]), np.concatenate([*numbers, np.full(len(nobody), NOBODY)])
 
 
-def _deliveries(accepted: Accepted, own: Rows, subscribers: Subscribers) -> Deliveries:
+def _deliveries(accepted: AcceptedColumns, own: DeliveryRows, subscribers: Subscribers) -> CompletedDeliveries:
     place, number = _counted(accepted, subscribers, np.unique(own.message[own.subscriber == DELETED_SUBSCRIBER]))
     nothing, last = np.zeros(len(place), np.int64), np.full(len(place), LAST)
     message = np.concatenate([accepted.message[place], own.message])
@@ -152,14 +152,14 @@ def _deliveries(accepted: Accepted, own: Rows, subscribers: Subscribers) -> Deli
     message, subscriber = message[starts], subscriber[starts]
     found = places_in_order(accepted.message, message)
     end, end_at, gone = _first_end(accepted, subscribers, found, subscriber, counted == 1, end, end_at)
-    return Deliveries(
+    return CompletedDeliveries(
         found, message, subscriber, counted == 1, np.where(first_attempt == LAST, NEVER, first_attempt), attempts,
         end, end_at, end.copy(), end_at.copy(), np.full(len(message), NEVER), gone,
     )  # fmt: skip
 
 
 def _first_end(
-    accepted: Accepted,
+    accepted: AcceptedColumns,
     subscribers: Subscribers,
     place: Longs,
     number: Longs,
@@ -195,23 +195,25 @@ def _reduced(ufunc: np.ufunc, values: Longs, starts: Longs) -> Longs:
 
 
 def _replayed(
-    accepted: Accepted, rows: Rows, deliveries: Deliveries, known: Known
-) -> dict[int, tuple[int, replays.History]]:
+    accepted: AcceptedColumns, rows: DeliveryRows, deliveries: CompletedDeliveries, known: RareFacts
+) -> dict[int, tuple[int, replays.MessageTimeline]]:
     """Their histories by message, with its place."""
     if not known.replayed:
         return {}
     wanted = np.fromiter(known.replayed, np.int64, len(known.replayed))
     at = np.flatnonzero(np.isin(deliveries.message, wanted) & deliveries.counted)
-    told: dict[int, list[Event]] = {}
+    told: dict[int, list[DeliveryEvent]] = {}
     subscribers = known.subscribers
     for one in at.tolist():
         message, number = int(deliveries.message[one]), int(deliveries.subscriber[one])
         events = told.setdefault(message, list(known.replayed[message]))
-        events.append(Event(message, -1, number, replays.COUNTED, int(accepted.accepted[deliveries.place[one]])))
+        events.append(
+            DeliveryEvent(message, -1, number, replays.COUNTED, int(accepted.accepted[deliveries.place[one]]))
+        )
         if deliveries.gone[one] != NEVER:
             who = int(np.searchsorted(subscribers.number, number))
             gone_us, end = int(subscribers.gone_us[who]), int(subscribers.gone_end[who])
-            events.append(Event(int(deliveries.gone[one]), 0, number, replays.GONE, gone_us, end))
+            events.append(DeliveryEvent(int(deliveries.gone[one]), 0, number, replays.GONE, gone_us, end))
     # What a carried message says has no position, and is among what is known.
     for row in np.flatnonzero(np.isin(rows.message, wanted) & rows.ends & (rows.position != NEVER)).tolist():
         message = int(rows.message[row])
@@ -223,20 +225,22 @@ def _replayed(
     }
 
 
-def _events_of_row(rows: Rows, row: int, events: list[Event], subscribers: Subscribers) -> list[Event]:
+def _events_of_row(
+    rows: DeliveryRows, row: int, events: list[DeliveryEvent], subscribers: Subscribers
+) -> list[DeliveryEvent]:
     number, end = int(rows.subscriber[row]), int(rows.said[row])
     record, at_us = int(record_of(rows.said[row])), int(rows.at[row])
     position = int(rows.position[row])
     if number == ALL_SUBSCRIBERS:
         counted = [event.subscriber for event in events if event.what == replays.COUNTED]
-        return [Event(record, position, one, replays.IF_OPEN, at_us, end) for one in counted]
+        return [DeliveryEvent(record, position, one, replays.IF_OPEN, at_us, end) for one in counted]
     who = int(places_in_order(subscribers.number, np.array([number]))[0])
     if who >= 0 and subscribers.gone[who] != NEVER and record > subscribers.gone[who]:
         return []  # a row for a subscriber that is gone changes nothing
-    return [Event(record, position, number, replays.ENDED, at_us, end)]
+    return [DeliveryEvent(record, position, number, replays.ENDED, at_us, end)]
 
 
-def _write_over(deliveries: Deliveries, histories: dict[int, tuple[int, replays.History]]) -> None:
+def _write_over(deliveries: CompletedDeliveries, histories: dict[int, tuple[int, replays.MessageTimeline]]) -> None:
     for message, (_, history) in histories.items():
         first, last = np.searchsorted(deliveries.message, [message, message + 1])
         for at in range(first, last):
@@ -252,9 +256,12 @@ def _write_over(deliveries: Deliveries, histories: dict[int, tuple[int, replays.
 
 
 def _messages(
-    accepted: Accepted, deliveries: Deliveries, histories: dict[int, tuple[int, replays.History]], waiting: Longs
-) -> Messages:
-    own = Deliveries._make(column[deliveries.counted] for column in deliveries)
+    accepted: AcceptedColumns,
+    deliveries: CompletedDeliveries,
+    histories: dict[int, tuple[int, replays.MessageTimeline]],
+    waiting: Longs,
+) -> CompletedMessages:
+    own = CompletedDeliveries._make(column[deliveries.counted] for column in deliveries)
     starts = np.flatnonzero(np.append([True], np.diff(own.place) != 0)[: len(own.place)])
     is_somebody = own.subscriber != NOBODY
 
@@ -287,7 +294,7 @@ def _messages(
     for column, value in zip(moments, (accepted.message, accepted.accepted) * 2, strict=True):
         column[at_once] = value[at_once]
     open_ = count(is_somebody & (own.last == NEVER))
-    return Messages(
+    return CompletedMessages(
         accepted.row, accepted.message, accepted.accepted, accepted.ready, accepted.holds, nobody, count(is_somebody),
         open_, np.where(first_attempt == LAST, NEVER, first_attempt), _reduced(np.add, own.attempts, starts),
         ended, ended_at, complete, complete_at,
@@ -296,7 +303,7 @@ def _messages(
     )  # fmt: skip
 
 
-def _outcomes(complete: Flags, is_open: Flags, own: Deliveries, bad: Flags, greatest: _Greatest) -> pa.Array:
+def _outcomes(complete: Flags, is_open: Flags, own: CompletedDeliveries, bad: Flags, greatest: _Greatest) -> pa.Array:
     """How each message stands; null while something is open. A bad end is decided once (RULES 12), by the first end of
     each delivery: whatever came later has made it complete or has changed nothing."""
     how = outcome_of(own.first)
@@ -306,7 +313,7 @@ def _outcomes(complete: Flags, is_open: Flags, own: Deliveries, bad: Flags, grea
     return pa.array(["complete", "dropped", "expired", "dead", None], pa.string()).take(pa.array(code))
 
 
-def _held_longest(own: Deliveries, stands_bad: Flags, starts: Longs) -> Longs:
+def _held_longest(own: CompletedDeliveries, stands_bad: Flags, starts: Longs) -> Longs:
     """The subscriber that has not ended, else that ended badly, else that ended last."""
     last = record_of(own.last)
     weight = np.where(own.last == NEVER, _WORST, np.where(stands_bad, last + (_WORST >> 1), last))

@@ -11,7 +11,7 @@ from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, Lookup, cut, gather_field, numbers, spread
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import Piece, Records
+from syncbrok.pipeline.decode.piece import Piece, PieceRecords
 
 _OUTCOMES = Lookup({int(outcome): outcome.name.lower() for outcome in Outcome})
 _REASONS = Lookup({int(reason): reason.name.lower() for reason in Reason})
@@ -19,11 +19,11 @@ _DETAIL_BYTES_AT = 44
 """where a row says how long its detail is"""
 
 
-class Rows:
+class RowPlaces:
     """Where rows stand: each one's offset, its record's (number in ``heads``), its position there, its detail's
     offset. They go up."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: PieceRecords) -> None:
         """Of outcomes records."""
         piece, places = records.piece, records.places
         self.heads = records.heads
@@ -52,10 +52,10 @@ class Rows:
         self.offsets, self.details = self.offsets[wanted], self.details[wanted]
 
 
-class Deliveries:
+class DecodedDeliveries:
     """Those of ``rows`` from number ``start`` to ``stop``."""
 
-    def __init__(self, piece: Piece, names: Names, rows: Rows, start: int, stop: int) -> None:
+    def __init__(self, piece: Piece, names: Names, rows: RowPlaces, start: int, stop: int) -> None:
         self._view = piece.view
         self.names = names
         self.heads = rows.heads
@@ -114,21 +114,21 @@ _OF_ROW = {
     "after": "after",
     "latency_us": "latency_us",
 }
-_COLUMNS: dict[str, Callable[[Deliveries], pa.Array]] = {
+_COLUMNS: dict[str, Callable[[DecodedDeliveries], pa.Array]] = {
     "sequence": lambda one: numbers(one.number("sequence"), schema.LONG),
     "position": lambda one: numbers(one.positions, schema.INT),
     "recorded": lambda one: numbers(one.number("recorded"), schema.TIME),
     "message": lambda one: numbers(one.rows["message"], schema.LONG),
     "subscriber_number": lambda one: numbers(one.rows["subscriber"], schema.LONG),
-    "subscriber": Deliveries.as_subscriber,
-    "queue": Deliveries.as_queue,
+    "subscriber": DecodedDeliveries.as_subscriber,
+    "queue": DecodedDeliveries.as_queue,
     "attempt": lambda one: numbers(one.rows["attempt"], schema.INT),
     "outcome": lambda one: _OUTCOMES.take(one.rows["outcome"]),
     "reason": lambda one: _REASONS.take(one.rows["reason"]),
     "status": lambda one: numbers(one.rows["status"], schema.INT),
     "time": lambda one: numbers(one.rows["time_us"], schema.TIME),
-    "due": Deliveries.as_due,
+    "due": DecodedDeliveries.as_due,
     "after": lambda one: numbers(one.rows["after"], schema.LONG),
     "latency_us": lambda one: numbers(one.rows["latency_us"], schema.LONG),
-    "detail": Deliveries.as_detail,
+    "detail": DecodedDeliveries.as_detail,
 }

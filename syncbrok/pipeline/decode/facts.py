@@ -19,7 +19,7 @@ from syncbrok.model.facts import Carried, Fact
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, Lookup, flags, numbers, uuid_text
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import Records
+from syncbrok.pipeline.decode.piece import PieceRecords
 
 KIND_NAMES = {int(kind): kind.name.lower() for kind in Kind} | {int(Kind.CARRIED): "carried_message"}
 _KINDS = Lookup(KIND_NAMES)
@@ -29,7 +29,7 @@ _WITH_ROWS = (Kind.MESSAGE, Kind.OUTCOMES)
 class Facts:
     """A row of each of ``records``."""
 
-    def __init__(self, records: Records, names: Names) -> None:
+    def __init__(self, records: PieceRecords, names: Names) -> None:
         self.piece = records.piece
         self.names = names
         self.places = records.places

@@ -45,7 +45,7 @@ from syncbrok.pipeline.decode.gather import (
     uuid_text,
 )
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import Records
+from syncbrok.pipeline.decode.piece import PieceRecords
 
 _OWN = np.dtype([("sequence", "<u8"), ("time_us", "<i8"), ("ended", "<u4"), ("tried", "<u4")])
 _ID_PAIR = np.dtype([("high", ">u8"), ("low", ">u8")])
@@ -57,11 +57,11 @@ assert _OWN.itemsize == CARRIED_STRUCT.size
 assert 1 << _ID_SHIFT == ID_BYTES
 
 
-class Messages:
+class DecodedMessages:
     """The messages of ``records``, carried or not. A column is made when it is asked for, and what several need is
     made once."""
 
-    def __init__(self, records: Records, names: Names | None, carried: Array | None = None) -> None:
+    def __init__(self, records: PieceRecords, names: Names | None, carried: Array | None = None) -> None:
         """``names``: None where no queue will be asked for; ``carried``: which of them are, where that is known."""
         self.heads = records.heads
         self._piece = records.piece
@@ -281,9 +281,9 @@ class Messages:
         return _FAILURES.take(self.flags >> FAILURE_SHIFT & 3)
 
 
-def own_sequences(records: Records) -> Array:
+def own_sequences(records: PieceRecords) -> Array:
     """The sequences that the messages had themselves, wherever they were carried."""
-    return Messages(records, None).number("sequence")
+    return DecodedMessages(records, None).number("sequence")
 
 
 def _no_empty(values: pa.Array) -> pa.Array:
@@ -308,25 +308,25 @@ def _unicode(value: Any) -> str:
 
 _NO_STOP = 1 << 30
 """longer than any record"""
-_COLUMNS: dict[str, Callable[[Messages], pa.Array]] = {
+_COLUMNS: dict[str, Callable[[DecodedMessages], pa.Array]] = {
     "sequence": lambda one: numbers(one.own("sequence"), schema.LONG),
     "time": lambda one: numbers(one.own("time_us"), schema.TIME),
-    "queue": Messages.as_queue,
+    "queue": DecodedMessages.as_queue,
     "id": lambda one: uuid_text(one.heads["id"]),
-    "parents": Messages.as_parent_ids,
-    "parent_sequences": Messages.as_parent_sequences,
+    "parents": DecodedMessages.as_parent_ids,
+    "parent_sequences": DecodedMessages.as_parent_sequences,
     "root": lambda one: one.as_long("root"),
     "depth": lambda one: numbers(one.heads["depth"], schema.INT),
     "key": lambda one: one.as_text(HAS_KEY, 0),
     "idempotency_key": lambda one: one.as_text(HAS_IDEMPOTENCY, 1),
-    "headers": Messages.as_headers,
-    "content_type": Messages.as_content_type,
-    "content": Messages.as_content,
-    "scope": Messages.as_scope,
-    "parent_failure": Messages.as_parent_failure,
+    "headers": DecodedMessages.as_headers,
+    "content_type": DecodedMessages.as_content_type,
+    "content": DecodedMessages.as_content,
+    "scope": DecodedMessages.as_scope,
+    "parent_failure": DecodedMessages.as_parent_failure,
     "not_before": lambda one: one.as_extra_number("due_us", schema.TIME),
     "expires": lambda one: one.as_extra_number("expires_us", schema.TIME),
     "only_subscriber": lambda one: one.as_extra_number("only", schema.INT),
-    "carried": Messages.as_is_carried,
+    "carried": DecodedMessages.as_is_carried,
     "batch": lambda one: one.as_long("batch"),
 }

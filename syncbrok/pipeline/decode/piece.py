@@ -11,7 +11,7 @@ from syncbrok.log.layout import HEADER, HEADER_BYTES, Kind
 from syncbrok.log.segment import corrupt_error
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.pipeline.decode.gather import Array, gather_header
-from syncbrok.pipeline.log_files import Segment
+from syncbrok.pipeline.log_files import SegmentSnapshot
 
 _OPAQUE = np.dtype(("V", HEADER_BYTES))
 
@@ -19,7 +19,7 @@ _OPAQUE = np.dtype(("V", HEADER_BYTES))
 class Piece:
     """``view`` are the bytes of the segment's file from ``shift`` on, up to where a record ends."""
 
-    def __init__(self, segment: Segment, view: memoryview, shift: int) -> None:
+    def __init__(self, segment: SegmentSnapshot, view: memoryview, shift: int) -> None:
         self.segment = segment
         self.view = view
         self.shift = shift
@@ -36,7 +36,7 @@ class Piece:
         return corrupt_error(Path(self.segment.path), offset, first, self.segment.last, why)
 
 
-class Records:
+class PieceRecords:
     """Some of a piece's records, in its order: where they begin, and what their headers say, which is gathered once
     for all who ask."""
 
@@ -48,7 +48,7 @@ class Records:
     def __len__(self) -> int:
         return len(self.places)
 
-    def __getitem__(self, wanted: "slice | Array") -> "Records":
+    def __getitem__(self, wanted: "slice | Array") -> "PieceRecords":
         """Those of them; the same where all are wanted."""
         if isinstance(wanted, slice):
             whole = wanted.indices(len(self)) == (0, len(self), 1)
@@ -57,7 +57,7 @@ class Records:
         if whole:
             return self
         # As opaque bytes, as ``gather`` takes them: field by field it costs fourteen times as much.
-        return Records(self.piece, self.places[wanted], self.heads.view(_OPAQUE)[wanted].view(HEADER))
+        return PieceRecords(self.piece, self.places[wanted], self.heads.view(_OPAQUE)[wanted].view(HEADER))
 
     def are(self, kind: Kind) -> Array:
         """Whether each is of the kind."""
@@ -65,12 +65,12 @@ class Records:
         return found
 
 
-def all_records(piece: Piece, places: Array) -> Records | None:
+def all_records(piece: Piece, places: Array) -> PieceRecords | None:
     """The records of a piece, of which an index says where they begin; None where it cannot be right."""
     end = len(piece.view)
     if not _inside(places, end):
         return None
-    found = Records(piece, places)
+    found = PieceRecords(piece, places)
     return found if _lead_on(places, found.heads["body_bytes"], end) else None
 
 

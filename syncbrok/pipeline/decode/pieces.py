@@ -16,12 +16,12 @@ from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
 from syncbrok.model import limits
 from syncbrok.pipeline.decode import pages
 from syncbrok.pipeline.decode.gather import Array
-from syncbrok.pipeline.decode.piece import Piece, Records, all_records
+from syncbrok.pipeline.decode.piece import Piece, PieceRecords, all_records
 from syncbrok.pipeline.decode.segment import OpenSegment, filled, index_of, opened_file
-from syncbrok.pipeline.log_files import Segment, Slice
+from syncbrok.pipeline.log_files import SegmentSnapshot, Slice
 
 
-def pieces(one: Slice, uuid: bytes, *, verify: bool, at_once: int = limits.checksums_every) -> Iterator[Records]:
+def pieces(one: Slice, uuid: bytes, *, verify: bool, at_once: int = limits.checksums_every) -> Iterator[PieceRecords]:
     """The slice's records in order, those of a piece of its segment's bytes together; ``at_once`` where no sidecar says
     how many a piece has. A piece is gone when the next is asked for. Raises ``LogCorrupt``, and ``Gone`` where
     retention has unlinked the file."""
@@ -33,10 +33,10 @@ def pieces(one: Slice, uuid: bytes, *, verify: bool, at_once: int = limits.check
         with closing(OpenSegment(one.segment, uuid, verify=verify, hint=one.hint, gaps=True)) as opened:
             places = opened.offsets(first, one.last)
             for start in range(0, len(places), at_once):
-                yield Records(opened, places[start : start + at_once])
+                yield PieceRecords(opened, places[start : start + at_once])
 
 
-def _by_sidecar(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[Records]:
+def _by_sidecar(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[PieceRecords]:
     """Ends before the first piece that is not as the sidecar says."""
     segment = one.segment
     index = index_of(segment, uuid) if segment.records == segment.last - segment.base + 1 else None
@@ -60,7 +60,7 @@ def _by_sidecar(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[Records]:
             yield found[max(one.first - begins, 0) : one.last - begins + 1]
 
 
-def _borders(index: SegmentIndex, segment: Segment) -> Array | None:
+def _borders(index: SegmentIndex, segment: SegmentSnapshot) -> Array | None:
     """Where each piece begins in the file, and where the last ends; None where the index cannot be right."""
     offsets, _, checksums, every, _ = index.whole
     found = np.append(offsets[::every].astype(np.int64), segment.end)
@@ -74,7 +74,7 @@ class _Sums:
     """What the checksum of all records is before and after a piece. That of the last ends with what the seal says,
     before the seal."""
 
-    def __init__(self, index: SegmentIndex, number: int, segment: Segment) -> None:
+    def __init__(self, index: SegmentIndex, number: int, segment: SegmentSnapshot) -> None:
         checksums = index.whole.checksums
         last = number + 1 == len(checksums)
         self.before = int(checksums[number])

@@ -16,7 +16,7 @@ from syncbrok.log import sidecar
 from syncbrok.log.layout import Kind
 from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.decode.messages import own_sequences
-from syncbrok.pipeline.decode.piece import Records
+from syncbrok.pipeline.decode.piece import PieceRecords
 from syncbrok.pipeline.decode.query import (
     RECORDED_AFTER_US,
     RECORDED_BEFORE_US,
@@ -26,28 +26,28 @@ from syncbrok.pipeline.decode.query import (
     Query,
 )
 from syncbrok.pipeline.decode.segment import OpenSegment, index_of, sealed_as
-from syncbrok.pipeline.log_files import Log, Segment, Slice, slices
+from syncbrok.pipeline.log_files import LogSnapshot, SegmentSnapshot, Slice, slices
 
 
-class Plan(NamedTuple):
+class DecodePlan(NamedTuple):
     """``parts`` may hold rows; ``rule`` says which carried messages are among them."""
 
     parts: list[Slice]
     rule: CarriedRule
 
 
-def plan(log: Log, query: Query) -> Plan:
+def plan(log: LogSnapshot, query: Query) -> DecodePlan:
     """How to read all of the log that may be read. Raises ``LogCorrupt``."""
     rule, carrying = CarriedRule(), frozenset[int]()
     if query.kind == "messages" and log.oldest > 1:
         rule, carrying = carried(log, 0, log.oldest, log.durable)
-    return Plan(narrowed(slices(log), query, carrying), rule)
+    return DecodePlan(narrowed(slices(log), query, carrying), rule)
 
 
 # -- carried messages --------------------------------------------------------------------------------------------------
 
 
-def carried(log: Log, low: int, below: int, through: int) -> tuple[CarriedRule, frozenset[int]]:
+def carried(log: LogSnapshot, low: int, below: int, through: int) -> tuple[CarriedRule, frozenset[int]]:
     """The rule for messages with own sequences from ``low`` to before ``below``, carried by records up to ``through``;
     and the bases of the segments that have such records."""
     owns, records, bases = [np.empty(0, np.int64)], [np.empty(0, np.int64)], set()
@@ -69,7 +69,7 @@ def carried(log: Log, low: int, below: int, through: int) -> tuple[CarriedRule, 
     return CarriedRule(low, below, through, tuple(superseded.tolist())), frozenset(bases)
 
 
-def _carried_in(one: Segment, uuid: bytes) -> tuple[Array, Array]:
+def _carried_in(one: SegmentSnapshot, uuid: bytes) -> tuple[Array, Array]:
     """Own sequence and sequence of the record of each carried message of a segment."""
     nothing = np.empty(0, np.int64)
     # Most have none, and a look at the beginning of the sidecar spares reading it.
@@ -81,7 +81,7 @@ def _carried_in(one: Segment, uuid: bytes) -> tuple[Array, Array]:
         return own.astype(np.int64), places.astype(np.int64) + one.base
     with closing(OpenSegment(one, uuid, verify=True, gaps=True)) as opened:
         every = opened.every_offset()
-        moved = Records(opened, every[gather_header(opened.view, every, "kind") == Kind.CARRIED])
+        moved = PieceRecords(opened, every[gather_header(opened.view, every, "kind") == Kind.CARRIED])
         if not len(moved):
             return nothing, nothing
         return own_sequences(moved), moved.heads["sequence"].astype(np.int64)

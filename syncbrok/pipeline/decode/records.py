@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from syncbrok.log.layout import Kind
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.decode.deliveries import Deliveries, Rows
+from syncbrok.pipeline.decode.deliveries import DecodedDeliveries, RowPlaces
 from syncbrok.pipeline.decode.facts import Facts
 from syncbrok.pipeline.decode.gather import Array
 from syncbrok.pipeline.decode.index import from_index
-from syncbrok.pipeline.decode.messages import Messages, own_sequences
+from syncbrok.pipeline.decode.messages import DecodedMessages, own_sequences
 from syncbrok.pipeline.decode.names import Names
-from syncbrok.pipeline.decode.piece import Records
+from syncbrok.pipeline.decode.piece import PieceRecords
 from syncbrok.pipeline.decode.pieces import pieces
 from syncbrok.pipeline.decode.query import CarriedRule, Query
 from syncbrok.pipeline.decode.segment import declared_in, snapshot_of
@@ -113,7 +113,7 @@ def _keep_wanted(found: _Source, query: Query, *, last: bool) -> None:
 class _Each:
     """A row of each record, which ``make`` makes of some of them."""
 
-    def __init__(self, records: Records, make: Callable[[Records], _Rows]) -> None:
+    def __init__(self, records: PieceRecords, make: Callable[[PieceRecords], _Rows]) -> None:
         self._records = records
         self._make = make
 
@@ -130,9 +130,9 @@ class _Each:
 class _Outcomes:
     """The rows of outcomes records."""
 
-    def __init__(self, records: Records, names: Names) -> None:
+    def __init__(self, records: PieceRecords, names: Names) -> None:
         self._piece = records.piece
-        self._rows = Rows(records)
+        self._rows = RowPlaces(records)
         self._names = names
 
     def __len__(self) -> int:
@@ -142,20 +142,20 @@ class _Outcomes:
         self._rows.keep(wanted)
 
     def rows(self, start: int, stop: int) -> _Rows:
-        return Deliveries(self._piece, self._names, self._rows, start, stop)
+        return DecodedDeliveries(self._piece, self._names, self._rows, start, stop)
 
 
-def _messages(records: Records, names: Names, rule: CarriedRule) -> _Source:
+def _messages(records: PieceRecords, names: Names, rule: CarriedRule) -> _Source:
     wanted = records.are(Kind.MESSAGE)
     carried: Array | None = _NONE
     if rule.through:
         moved = np.flatnonzero(records.are(Kind.CARRIED))
         wanted[moved[_are_rows(records[moved], rule)]] = True
         carried = None
-    return _Each(records[wanted], lambda some: Messages(some, names, carried))
+    return _Each(records[wanted], lambda some: DecodedMessages(some, names, carried))
 
 
-def _are_rows(moved: Records, rule: CarriedRule) -> Array:
+def _are_rows(moved: PieceRecords, rule: CarriedRule) -> Array:
     """Which of the carried messages are rows."""
     if not len(moved):
         return np.empty(0, dtype=np.bool_)
@@ -165,15 +165,15 @@ def _are_rows(moved: Records, rule: CarriedRule) -> Array:
     return counted & ~np.isin(sequences, np.array(rule.superseded, dtype=np.int64))
 
 
-def _deliveries(records: Records, names: Names, _: CarriedRule) -> _Source:
+def _deliveries(records: PieceRecords, names: Names, _: CarriedRule) -> _Source:
     return _Outcomes(records[records.are(Kind.OUTCOMES)], names)
 
 
-def _facts(records: Records, names: Names, _: CarriedRule) -> _Source:
+def _facts(records: PieceRecords, names: Names, _: CarriedRule) -> _Source:
     return _Each(records, lambda some: Facts(some, names))
 
 
-_KINDS: dict[str, Callable[[Records, Names, CarriedRule], _Source]] = {
+_KINDS: dict[str, Callable[[PieceRecords, Names, CarriedRule], _Source]] = {
     "messages": _messages,
     "deliveries": _deliveries,
     "facts": _facts,

@@ -29,7 +29,7 @@ from syncbrok.model.facts import Fact
 from syncbrok.pipeline.decode import pages
 from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.decode.piece import Piece, led_on
-from syncbrok.pipeline.log_files import Segment
+from syncbrok.pipeline.log_files import SegmentSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class OpenSegment(Piece):
 
     def __init__(
         self,
-        one: Segment,
+        one: SegmentSnapshot,
         uuid: bytes,
         *,
         verify: bool,
@@ -252,7 +252,7 @@ class OpenSegment(Piece):
 class opened_file:  # noqa: N801  # a context manager of one use, named as what it does
     """The descriptor of a segment's file, by the name that it has now, which an error of the system inside names."""
 
-    def __init__(self, one: Segment) -> None:
+    def __init__(self, one: SegmentSnapshot) -> None:
         self._segment = one
 
     def __enter__(self) -> int:
@@ -291,12 +291,12 @@ def filled(descriptor: int, view: memoryview, start: int, summed: slice, crc: in
     return at, crc
 
 
-def declared_in(one: Segment, uuid: bytes, *, verify: bool) -> Iterator[Fact]:
+def declared_in(one: SegmentSnapshot, uuid: bytes, *, verify: bool) -> Iterator[Fact]:
     """All that a segment declares, its snapshot first, also where messages in it are damaged."""
     return OpenSegment(one, uuid, verify=verify, gaps=True).declared()
 
 
-def snapshot_of(one: Segment) -> Fact:
+def snapshot_of(one: SegmentSnapshot) -> Fact:
     """The first record of a segment: the queues and subscribers as they stood when it was begun. Raises ``LogCorrupt``
     and ``Gone``."""
     at = SEGMENT_HEADER_BYTES
@@ -309,7 +309,7 @@ def snapshot_of(one: Segment) -> Fact:
     return found.fact
 
 
-def gone(one: Segment) -> Gone:
+def gone(one: SegmentSnapshot) -> Gone:
     """The error for a segment that was there when the reading was planned."""
     return Gone(
         f"{one.path}, sequences {one.base} to {one.last}: retention dropped the segment while the log was read. Read "
@@ -320,13 +320,13 @@ def gone(one: Segment) -> Gone:
     )
 
 
-def index_of(one: Segment, uuid: bytes) -> SegmentIndex | None:
+def index_of(one: SegmentSnapshot, uuid: bytes) -> SegmentIndex | None:
     """The index beside a sealed segment; None where there is none to be trusted."""
     if not one.sealed:
         return None
     return sidecar.read(Path(one.path).parent, sealed_as(one, uuid))
 
 
-def sealed_as(one: Segment, uuid: bytes) -> sidecar.Sealed:
+def sealed_as(one: SegmentSnapshot, uuid: bytes) -> sidecar.Sealed:
     """What its sidecar must be valid for."""
     return sidecar.Sealed(uuid, one.base, one.end, one.crc)

@@ -54,7 +54,7 @@ class Crossings(NamedTuple):
     beyond: DataFrame
 
 
-class Found(NamedTuple):
+class CrossingsAtHand(NamedTuple):
     """The same at hand."""
 
     rows: pa.Table
@@ -85,14 +85,14 @@ def crossing(nodes: DataFrame) -> Crossings:
     return Crossings(rows, rows.repartition(1).mapInArrow(_beyond, ddl_of(BEYOND)))
 
 
-def found(nodes: DataFrame) -> Found:
+def found(nodes: DataFrame) -> CrossingsAtHand:
     """Found now, on the driver."""
     leaving = _leaving(nodes).toArrow()
     if not leaving.num_rows:
-        return Found(_ROWS.empty_table(), BEYOND.empty_table())
+        return CrossingsAtHand(_ROWS.empty_table(), BEYOND.empty_table())
     rows = crossings_of(nodes.sparkSession.createDataFrame(leaving), nodes).toArrow().combine_chunks()
     rows = rows.select(_ROWS.names).cast(_ROWS)
-    return Found(rows, beyond_of(rows))
+    return CrossingsAtHand(rows, beyond_of(rows))
 
 
 def crossings_of(leaving: DataFrame, nodes: DataFrame) -> DataFrame:

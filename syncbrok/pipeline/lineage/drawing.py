@@ -61,7 +61,7 @@ class Bar(NamedTuple):
     """in another tree"""
 
 
-class Tree(NamedTuple):
+class TreeDrawing(NamedTuple):
     """What is said of all of it."""
 
     root: int
@@ -82,7 +82,7 @@ class _Row(NamedTuple):
     to_us: int = 0
 
 
-def draw(tree: Tree, bars: Sequence[Bar]) -> str:
+def draw(tree: TreeDrawing, bars: Sequence[Bar]) -> str:
     """``bars`` are the messages to show, in any order."""
     rows = list(_rows(bars))
     times = [time for bar in bars for time in (bar.accepted_us, bar.began_us, bar.ended_us) if time is not None]
@@ -180,7 +180,7 @@ def _link(scale: _Scale, parent: Bar, child: Bar, middle: dict[int, float]) -> s
     return drop + f'<path d="M{x:.1f} {y:.1f} H{accepted:.1f}" class="link late{on_path}"/>'
 
 
-def _message(scale: _Scale, bar: Bar, y: float, tree: Tree) -> Iterator[str]:
+def _message(scale: _Scale, bar: Bar, y: float, tree: TreeDrawing) -> Iterator[str]:
     kind = " failed" if bar.failed else " critical" if bar.step is not None else ""
     strong = " strong" if bar.step is not None else ""
     queue = bar.queue if len(bar.queue) <= _LABEL_CHARS else bar.queue[: _LABEL_CHARS - 1] + "…"
@@ -200,7 +200,7 @@ def _message(scale: _Scale, bar: Bar, y: float, tree: Tree) -> Iterator[str]:
     yield _text(scale.x(end) + 8, y + 4.5, _told(bar, tree), f"small{strong or ' faint'}")
 
 
-def _told(bar: Bar, tree: Tree) -> str:
+def _told(bar: Bar, tree: TreeDrawing) -> str:
     said = []
     if bar.ended_us is None:
         said.append("not ended")
@@ -251,12 +251,12 @@ def _legend(y: float) -> Iterator[str]:
         x += 32 + room
 
 
-def _title(tree: Tree) -> str:
+def _title(tree: TreeDrawing) -> str:
     took = f", took {duration(tree.took_us)}" if tree.took_us is not None else ", nothing of it complete"
     return f"The tree of {tree.queue or 'message'} #{tree.root}{took}"
 
 
-def _subtitle(tree: Tree, bars: Sequence[Bar]) -> str:
+def _subtitle(tree: TreeDrawing, bars: Sequence[Bar]) -> str:
     shown = sum(1 for bar in bars if not bar.elsewhere)
     said = "1 message" if tree.messages == 1 else f"{tree.messages:,} messages, depth {tree.depth:,}"
     if shown < tree.messages:

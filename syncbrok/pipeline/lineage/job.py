@@ -21,11 +21,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from syncbrok.pipeline.archive.place import Place
+from syncbrok.pipeline.archive.place import ArchivePlace
 from syncbrok.pipeline.completion import declared as completion_declared
 from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.in_arrow import Batches
-from syncbrok.pipeline.lineage.crossings import FEW, Crossings, Found, crossing, found
+from syncbrok.pipeline.lineage.crossings import FEW, Crossings, CrossingsAtHand, crossing, found
 from syncbrok.pipeline.lineage.edges import edges_of
 from syncbrok.pipeline.lineage.files import Files, write_by_tasks
 from syncbrok.pipeline.lineage.nodes import (
@@ -39,7 +39,7 @@ from syncbrok.pipeline.lineage.nodes import (
 from syncbrok.pipeline.lineage.paths import OF_NODES, PATHS, TREES, critical_paths_of, late, late_trees_of
 from syncbrok.pipeline.lineage.places import with_places
 from syncbrok.pipeline.settings import set_for_now, unset
-from syncbrok.pipeline.whole import Rows, frame_of
+from syncbrok.pipeline.whole import KindRows, frame_of
 
 MESSAGES: Final = tuple(dict.fromkeys((*completion.MESSAGES, *ALONG)))
 DELIVERIES: Final = completion.DELIVERIES
@@ -57,7 +57,7 @@ _WRITING: Final = {
 """settings of Spark while the tables are written, each where nobody has set it"""
 
 
-class Lineage(NamedTuple):
+class LineageTables(NamedTuple):
     nodes: DataFrame
     edges: DataFrame
     trees: DataFrame
@@ -66,7 +66,7 @@ class Lineage(NamedTuple):
     """the trees that ``nodes`` is made of, in parcels; None where it was read back"""
 
 
-def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
+def lineage(messages: DataFrame, completions: DataFrame) -> LineageTables:
     """Everything about the trees of ``messages``. ``completions`` is what ``completion`` made of the same log.
     Parents that are not among ``messages`` (retention, a gap, another time range) count as done from the beginning.
 
@@ -75,7 +75,7 @@ def lineage(messages: DataFrame, completions: DataFrame) -> Lineage:
     return _lineage(trees_together(with_places(messages), completions))
 
 
-def lineage_of_log(messages: DataFrame | Rows, deliveries: DataFrame | Rows, facts: DataFrame) -> Lineage:
+def lineage_of_log(messages: DataFrame | KindRows, deliveries: DataFrame | KindRows, facts: DataFrame) -> LineageTables:
     """The same of the three kinds of rows of a log, with the root and depth that the broker recorded: each kind is read
     once, and of ``Whole.rows`` in half the time. The columns that are needed are ``MESSAGES`` and ``DELIVERIES``. What
     the facts declare is read at once, and what is to be read of the log is chosen. Raises ``Gone``."""
@@ -83,26 +83,28 @@ def lineage_of_log(messages: DataFrame | Rows, deliveries: DataFrame | Rows, fac
     return _lineage(trees_of_log_together(messages, deliveries, found))
 
 
-def _lineage(together: DataFrame) -> Lineage:
+def _lineage(together: DataFrame) -> LineageTables:
     nodes = nodes_in(together)
     crossings = crossing(nodes)
     trees, paths = late_trees_of(nodes, crossings), critical_paths_of(nodes, crossings)
-    return Lineage(nodes, edges_of(nodes), trees, paths, together)
+    return LineageTables(nodes, edges_of(nodes), trees, paths, together)
 
 
-def write(made: Lineage, out: str, *, copied_max: int = FEW) -> Lineage:
+def write(made: LineageTables, out: str, *, copied_max: int = FEW) -> LineageTables:
     """The four tables as Parquet below ``out``, in place of what an earlier run wrote there; and as they are read back,
     so that what is asked of them next costs no second run. Where more than ``copied_max`` ways lead from tree to tree,
     they are joined instead of given to every task. Raises ``FilesMissing``, ``PlaceFailed``."""
     spark = made.nodes.sparkSession
     with set_for_now(spark, unset(spark, _WRITING)):
-        folder = Place(spark, out).local
+        folder = ArchivePlace(spark, out).local
         if folder is None or made.together is None:
             return _written_by_spark(made, out)
         return _written_by_tasks(made, made.together, out, folder, copied_max)
 
 
-def _written_by_tasks(made: Lineage, together: DataFrame, out: str, folder: Path, copied_max: int) -> Lineage:
+def _written_by_tasks(
+    made: LineageTables, together: DataFrame, out: str, folder: Path, copied_max: int
+) -> LineageTables:
     """On a disk, each table by the tasks that make it. Whole trees were written at once, so nothing is brought together
     anew for what is made of them."""
     spark = together.sparkSession
@@ -111,22 +113,22 @@ def _written_by_tasks(made: Lineage, together: DataFrame, out: str, folder: Path
     crossings = found(nodes)
     starts = crossings.starts(copied_max)
     if starts is None:
-        return Lineage(nodes, edges, *_trees_and_paths(nodes, crossings.frames(spark), out))
+        return LineageTables(nodes, edges, *_trees_and_paths(nodes, crossings.frames(spark), out))
     files = Files(spark, folder / "nodes", OF_NODES)
     write_by_tasks(files, partial(_late, crossings, starts), {"trees": TREES, "critical_paths": PATHS}, folder)
     trees, paths = _read(made.trees, f"{out}/trees"), _read(made.critical_paths, f"{out}/critical_paths")
-    return Lineage(nodes, edges, trees, paths)
+    return LineageTables(nodes, edges, trees, paths)
 
 
-def _late(crossings: Found, starts: pa.Table, batches: Batches) -> Iterator[dict[str, pa.Table]]:
+def _late(crossings: CrossingsAtHand, starts: pa.Table, batches: Batches) -> Iterator[dict[str, pa.Table]]:
     for whole_trees in batches:
         yield from late(pa.Table.from_batches([whole_trees]), crossings, starts)
 
 
-def _written_by_spark(made: Lineage, out: str) -> Lineage:
+def _written_by_spark(made: LineageTables, out: str) -> LineageTables:
     nodes = _write(made.nodes, f"{out}/nodes")
     edges = _write(edges_of(nodes), f"{out}/edges")
-    return Lineage(nodes, edges, *_trees_and_paths(nodes, found(nodes).frames(nodes.sparkSession), out))
+    return LineageTables(nodes, edges, *_trees_and_paths(nodes, found(nodes).frames(nodes.sparkSession), out))
 
 
 def _trees_and_paths(nodes: DataFrame, crossings: Crossings | None, out: str) -> tuple[DataFrame, DataFrame]:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion import ends as completion
-from syncbrok.pipeline.completion.declared import Declared
+from syncbrok.pipeline.completion.declared import DeclaredFacts
 from syncbrok.pipeline.completion.gathering import ASKING, Gathered, Telling, told
 from syncbrok.pipeline.completion.moments import longs
 from syncbrok.pipeline.in_arrow import Batches, InArrow
@@ -68,7 +68,7 @@ def trees_together(messages: DataFrame, completions: DataFrame) -> DataFrame:
     return known.mapInArrow(_parcelled, DDL).repartition("place").mapInArrow(_sent, DDL).repartition("place")
 
 
-def trees_of_log_together(messages: InArrow, deliveries: InArrow, found: Declared) -> DataFrame:
+def trees_of_log_together(messages: InArrow, deliveries: InArrow, found: DeclaredFacts) -> DataFrame:
     """The same of the rows of a log, each read once."""
     return told(messages, deliveries, found, Telling(_sent_of_log, DDL, of_messages=ALONG, asking=asked)).repartition(
         "place"

@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 
 from syncbrok.pipeline.completion.moments import longs
 from syncbrok.pipeline.in_arrow import Batches
-from syncbrok.pipeline.lineage.crossings import Crossings, Found, listed, steps_outside
+from syncbrok.pipeline.lineage.crossings import Crossings, CrossingsAtHand, listed, steps_outside
 from syncbrok.pipeline.lineage.forest import NONE, places_of
 from syncbrok.pipeline.lineage.trees import TREE
 from syncbrok.pipeline.parcels import batches_of, blocks
@@ -92,7 +92,7 @@ def critical_paths_of(nodes: DataFrame, crossings: Crossings | None) -> DataFram
     return steps.mapInArrow(_timed, ddl_of(PATHS))
 
 
-def late(nodes: pa.Table, crossings: Found, starts: pa.Table) -> Iterator[dict[str, pa.Table]]:
+def late(nodes: pa.Table, crossings: CrossingsAtHand, starts: pa.Table) -> Iterator[dict[str, pa.Table]]:
     """Both tables of some whole trees, without Spark. ``nodes`` have the columns ``OF_NODES``; ``starts`` are those of
     ``crossings``, by ``lineage.crossings.starts_of``."""
     roots = nodes.filter(pc.is_valid(nodes["tree"]))
@@ -116,7 +116,7 @@ def _with_beyond(found: DataFrame, crossings: Crossings | None) -> DataFrame:
     return found.withColumns({name: f.lit(None).cast(kind) for name, kind in none.items()})
 
 
-def _beside_beyond(found: pa.Table, crossings: Found) -> pa.Table:
+def _beside_beyond(found: pa.Table, crossings: CrossingsAtHand) -> pa.Table:
     """The same without Spark."""
     at = places_of(longs(crossings.beyond["top"]), longs(found["top"]))
     beyond = crossings.beyond.take(pa.array(at, mask=at == NONE))

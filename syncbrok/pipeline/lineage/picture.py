@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
 from syncbrok.model.errors import UnknownMessage
-from syncbrok.pipeline.lineage.drawing import Bar, Tree, draw
+from syncbrok.pipeline.lineage.drawing import Bar, TreeDrawing, draw
 
 ROWS_MAX: Final = 40
 _STEPS_MAX: Final = 18
@@ -52,7 +52,7 @@ def picture(nodes: DataFrame, trees: DataFrame, critical_paths: DataFrame, root:
     widest = others.orderBy(f.desc("children"), f.desc_nulls_first("ended_us"), "sequence").limit(ROWS_MAX - len(steps))
     rows = [*chosen.collect(), *widest.collect()]
     return draw(
-        Tree(
+        TreeDrawing(
             root,
             tree["queue"] or "",
             tree["messages"],

@@ -30,7 +30,7 @@ _WHO: Final = ("message", "id", "sequence")
 their own"""
 
 
-class Plan(NamedTuple):
+class ReplayJobPlan(NamedTuple):
     """What a replay would do, as tables."""
 
     queues: DataFrame
@@ -82,7 +82,7 @@ def default_name(sql: str, queue: str | None) -> str:
     return "replay-" + hashlib.sha256(f"{queue or ''}\n{words}".encode()).hexdigest()[:16]
 
 
-def plan(chosen: DataFrame, messages: DataFrame, queue: str | None = None) -> Plan:
+def plan(chosen: DataFrame, messages: DataFrame, queue: str | None = None) -> ReplayJobPlan:
     """What ``publish`` would do with ``chosen``."""
     to = f.lit(queue) if queue else f.col("queue")
     sizes = chosen.groupBy(to.alias("queue")).agg(
@@ -97,7 +97,7 @@ def plan(chosen: DataFrame, messages: DataFrame, queue: str | None = None) -> Pl
     known = outside.join(there, "id", "left").select(
         "id", "children", f.coalesce("there", f.lit(False)).alias("in_log")
     )
-    return Plan(sizes.orderBy("queue"), levels.orderBy("depth"), known)
+    return ReplayJobPlan(sizes.orderBy("queue"), levels.orderBy("depth"), known)
 
 
 def publish(chosen: DataFrame, order: Order) -> DataFrame:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from syncbrok.model.errors import BrokerFault, ClientFault
-from syncbrok.pipeline.sink.publisher import Target, parse_url
+from syncbrok.pipeline.sink.publisher import PublishTarget, parse_url
 
 _CONNECTIONS: Final = 8
 _SLICE: Final = 500
@@ -25,7 +25,7 @@ class CannotAsk(ClientFault):
     slug = "cannot-ask"
 
 
-def unknown_to(target: Target, ids: Sequence[str]) -> frozenset[str]:
+def unknown_to(target: PublishTarget, ids: Sequence[str]) -> frozenset[str]:
     """Those of ``ids`` that the broker has never issued. Raises ``CannotAsk`` and ``BrokerFault``."""
     rest = iter(ids)
     slices = list(iter(lambda: list(islice(rest, _SLICE)), []))
@@ -33,7 +33,7 @@ def unknown_to(target: Target, ids: Sequence[str]) -> frozenset[str]:
         return frozenset(one for found in pool.map(lambda some: list(_unknown(target, some)), slices) for one in found)
 
 
-def _unknown(target: Target, ids: Sequence[str]) -> Iterator[str]:
+def _unknown(target: PublishTarget, ids: Sequence[str]) -> Iterator[str]:
     """Over one connection, dialled again where it breaks."""
     connection: http.client.HTTPConnection | None = None
     headers = {"Authorization": f"Bearer {target.token}"} if target.token else {}
@@ -64,7 +64,7 @@ def _unknown(target: Target, ids: Sequence[str]) -> Iterator[str]:
             connection.close()
 
 
-def _connected(target: Target) -> http.client.HTTPConnection:
+def _connected(target: PublishTarget) -> http.client.HTTPConnection:
     scheme, host, port, _ = parse_url(target.url)
     if scheme == "https":
         context = ssl.create_default_context()

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from syncbrok.model.limits import MIB
 from syncbrok.pipeline.sink.lines import Lines
-from syncbrok.pipeline.sink.publisher import Accepted, Batches, Line, Publisher, Target
+from syncbrok.pipeline.sink.publisher import AcceptedRequest, Batches, PreparedRow, Publisher, PublishTarget
 
 HEADER: Final = "replay-of"
 """what subscribers get with a replayed message: the id of the original"""
@@ -41,7 +41,7 @@ _BATCH_BYTES: Final = 4 * MIB
 class Order(NamedTuple):
     """What to do, sent to the task that does it."""
 
-    target: Target
+    target: PublishTarget
     name: str
     queue: str | None
     """where everything goes; None: each message to its own queue"""
@@ -94,7 +94,7 @@ class Replaying:
         it."""
         yield from self._done(self._batches.flush())
 
-    def _done(self, requests: Iterator[Accepted]) -> Iterator[tuple[Any, ...]]:
+    def _done(self, requests: Iterator[AcceptedRequest]) -> Iterator[tuple[Any, ...]]:
         for accepted in requests:
             for line, new_id in zip(accepted.lines, accepted.ids, strict=True):
                 old_id = self._old_id(line)
@@ -116,7 +116,7 @@ class Replaying:
         waiting = self._waiting.get(old_id)
         return f"#{waiting.number}" if waiting is not None else self._new_ids.get(old_id, old_id)
 
-    def _old_id(self, line: Line) -> str:
+    def _old_id(self, line: PreparedRow) -> str:
         return line.key.removeprefix(f"{self._order.name}/")
 
 

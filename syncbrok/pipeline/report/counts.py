@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from syncbrok.model.facts import Outcome
 from syncbrok.pipeline import arrow_stream
 from syncbrok.pipeline.completion.moments import NEVER, Longs, longs, outcome_names, outcome_of, reason_names, record_of
-from syncbrok.pipeline.completion.standing import NOBODY, Deliveries, Messages, Standing
+from syncbrok.pipeline.completion.standing import NOBODY, CompletedDeliveries, CompletedMessages, CompletionTables
 from syncbrok.pipeline.report.latency import buckets_of
 from syncbrok.pipeline.report.period import BEFORE, Period
 
@@ -64,7 +64,7 @@ SCHEMAS: Final = {
 SENT: Final = pa.schema([("kind", pa.string()), ("counts", pa.binary())])
 
 
-def counts_of(table: pa.Table, standing: Standing, period: Period) -> dict[str, pa.Table]:
+def counts_of(table: pa.Table, standing: CompletionTables, period: Period) -> dict[str, pa.Table]:
     """By kind, of a table of whole messages."""
     return {
         ATTEMPT: _attempts(table, period),
@@ -124,10 +124,10 @@ def _attempts(table: pa.Table, period: Period) -> pa.Table:
     return summed(keys, longs(mine["latency_us"]))
 
 
-def _ends(standing: Standing, period: Period) -> pa.Table:
+def _ends(standing: CompletionTables, period: Period) -> pa.Table:
     """Every delivery of the log, what came before the period among it: it was open then, or not."""
     own = standing.deliveries
-    own = Deliveries._make(column[own.subscriber != NOBODY] for column in own)
+    own = CompletedDeliveries._make(column[own.subscriber != NOBODY] for column in own)
     messages = standing.messages
     accepted = np.where(own.counted, messages.accepted[np.maximum(own.place, 0)] if len(messages.row) else NEVER, NEVER)
     acknowledged = own.counted & (own.first != NEVER) & (outcome_of(own.first) == Outcome.DELIVERED)
@@ -147,7 +147,7 @@ def _ends(standing: Standing, period: Period) -> pa.Table:
     return summed(keys, np.where(acknowledged, own.first_at - accepted, NEVER))
 
 
-def _completions(table: pa.Table, mine: Messages, period: Period) -> pa.Table:
+def _completions(table: pa.Table, mine: CompletedMessages, period: Period) -> pa.Table:
     keys = {
         "queue": table["queue"].take(pa.array(mine.row)).combine_chunks(),
         "hour": period.hours_of(mine.accepted),

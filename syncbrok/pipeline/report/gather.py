@@ -18,7 +18,7 @@ QUEUES_MAX: Final = 60
 _SUMS: Final = ("accepted", "delivered", "attempts", "failed", "dead", "expired", "dropped")
 
 
-class Page(NamedTuple):
+class ReportPage(NamedTuple):
     """Lists of rows, each with the columns that ``gather`` gives it; times with their zone, durations in ``_us``."""
 
     period: Row
@@ -42,11 +42,11 @@ class Page(NamedTuple):
     """over everything: sums of deliveries, and percentiles"""
 
 
-def gather(tables: Mapping[str, pa.Table]) -> Page:
+def gather(tables: Mapping[str, pa.Table]) -> ReportPage:
     """``tables`` as ``report_tables`` makes them."""
     queues, subscribers = tables["queues"], tables["subscribers"]
     whole = _rows(tables["totals"].filter(pc.field("queue").is_null()))
-    return Page(
+    return ReportPage(
         period=_rows(tables["period"])[0],
         hours=sorted(pc.unique(queues["hour"]).to_pylist()),
         flow=_sorted(_summed(subscribers, ["hour"], _SUMS[:4]), "hour"),

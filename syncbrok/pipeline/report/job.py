@@ -38,18 +38,18 @@ from syncbrok.pipeline.report import page as report_page
 from syncbrok.pipeline.report import place as report_place
 from syncbrok.pipeline.report import steps
 from syncbrok.pipeline.report import tables as report_tables
-from syncbrok.pipeline.report.gather import Page, Row, gather
+from syncbrok.pipeline.report.gather import ReportPage, Row, gather
 from syncbrok.pipeline.report.period import HOURS_MAX, Period
 from syncbrok.pipeline.report.tables import Counted
 from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
-from syncbrok.pipeline.whole import Rows
+from syncbrok.pipeline.whole import KindRows
 
 MESSAGES: Final = completion.MESSAGES
 DELIVERIES: Final = (*completion.DELIVERIES, "status", "latency_us")
 FACTS: Final = completion.FACTS
 """the columns that are read of each kind"""
 
-__all__ = ["DELIVERIES", "FACTS", "MESSAGES", "Report", "Row", "Written", "report", "write"]
+__all__ = ["DELIVERIES", "FACTS", "MESSAGES", "Report", "ReportWritten", "Row", "report", "write"]
 
 _LEAST: Final = timedelta(microseconds=1)
 
@@ -68,7 +68,7 @@ class Report(NamedTuple):
 class _Seen(NamedTuple):
     """Of the facts: what they declare, from when to when they are, and their sequences."""
 
-    declared: completion_declared.Declared
+    declared: completion_declared.DeclaredFacts
     began: datetime
     ended: datetime
     first: int
@@ -76,8 +76,8 @@ class _Seen(NamedTuple):
 
 
 def report(
-    messages: DataFrame | Rows,
-    deliveries: DataFrame | Rows,
+    messages: DataFrame | KindRows,
+    deliveries: DataFrame | KindRows,
     facts: DataFrame,
     *,
     since: datetime | None = None,
@@ -105,20 +105,20 @@ def report(
     return Report(spark, report_tables.tables(counted, seen.first, seen.last))
 
 
-def _rows(given: DataFrame | Rows, columns: Sequence[str]) -> Rows:
+def _rows(given: DataFrame | KindRows, columns: Sequence[str]) -> KindRows:
     """A frame's other columns, contents perhaps, do not come along."""
-    return given if isinstance(given, Rows) else Rows([given.select(*columns)])
+    return given if isinstance(given, KindRows) else KindRows([given.select(*columns)])
 
 
-class Written(NamedTuple):
+class ReportWritten(NamedTuple):
     """``where`` the page is, ``tables`` the folder of the tables; ``page`` is what the page shows."""
 
     where: str
     tables: str
-    page: Page
+    page: ReportPage
 
 
-def write(report: Report, out: str, *, source: str = "") -> Written:
+def write(report: Report, out: str, *, source: str = "") -> ReportWritten:
     """Writes ``out``/report/<table>/ as Parquet and ``out``/report.html, and says where the page is. ``out`` is a
     folder or a URL of any file system that Spark knows; what an earlier report left there is replaced, each table and
     the page at once where the file system can rename. ``source``: what the page says it was made of."""
@@ -127,7 +127,7 @@ def write(report: Report, out: str, *, source: str = "") -> Written:
         place.write_table(f"report/{name}", table)
     shown = gather(report.tables)
     where = place.write_text("report.html", report_page.page(shown, source))
-    return Written(where, where.removesuffix(".html"), shown)
+    return ReportWritten(where, where.removesuffix(".html"), shown)
 
 
 def _look(facts: DataFrame) -> _Seen:
@@ -150,7 +150,7 @@ def _time(us: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
 
 
-def _counted(messages: Rows, deliveries: Rows, seen: _Seen, period: Period) -> Counted:
+def _counted(messages: KindRows, deliveries: KindRows, seen: _Seen, period: Period) -> Counted:
     """Rows go from step to step, to where they are needed next, and all that is counted on the way goes along."""
     found = completion.heard(messages.frame(), deliveries.frame(), seen.declared)
     same = frozenset(found.queues[number] for number, scopes in found.scopes.items() if "same" in scopes)

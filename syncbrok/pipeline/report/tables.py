@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncbrok.pipeline.completion.declared import Declared
+from syncbrok.pipeline.completion.declared import DeclaredFacts
 from syncbrok.pipeline.completion.moments import NEVER, Flags, Longs
 from syncbrok.pipeline.report.counts import ATTEMPT, BLAME, DELIVERY, MESSAGE, WAIT, received
 from syncbrok.pipeline.report.grid import (
@@ -39,7 +39,7 @@ _WAYS: Final = {"completed": "complete", "dead": "dead", "expired": "expired", "
 class Who:
     """What the number of a subscriber stands for: its queue and its id, where it is, whether it is gone."""
 
-    def __init__(self, declared: Declared) -> None:
+    def __init__(self, declared: DeclaredFacts) -> None:
         self._keys: dict[int, Key] = {}
         self._gone: list[int] = []
         self.endpoints: dict[Key, str] = {}

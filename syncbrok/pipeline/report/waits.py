@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from syncbrok.pipeline.completion.moments import NEVER, Longs, longs
-from syncbrok.pipeline.completion.standing import HAS_PARENTS, NOBODY, SAME, Standing
+from syncbrok.pipeline.completion.standing import HAS_PARENTS, NOBODY, SAME, CompletionTables
 from syncbrok.pipeline.report.counts import summed
 from syncbrok.pipeline.report.period import BEFORE, Period
 
@@ -48,7 +48,7 @@ GATES: Final = pa.schema(
 )
 
 
-def edges_of(table: pa.Table, standing: Standing, same_queues: frozenset[str]) -> pa.Table:
+def edges_of(table: pa.Table, standing: CompletionTables, same_queues: frozenset[str]) -> pa.Table:
     """What ``met`` needs, of a table of whole messages (``parent_sequences``, ``parent_failure``). ``same_queues``:
     those that have had the scope ``same``, whose deliveries are judged one by one."""
     found = [_parents(table, standing), *_edges(table, standing)]
@@ -119,7 +119,7 @@ def gates(rows: pa.Table, period: Period) -> tuple[pa.Table, pa.Table]:
 _ABSENT: Final = NEVER + 1
 
 
-def _parents(table: pa.Table, standing: Standing) -> pa.Table:
+def _parents(table: pa.Table, standing: CompletionTables) -> pa.Table:
     mine = standing.messages
     return _rows(
         len(mine.message),
@@ -134,7 +134,7 @@ def _parents(table: pa.Table, standing: Standing) -> pa.Table:
     )
 
 
-def _edges(table: pa.Table, standing: Standing) -> list[pa.Table]:
+def _edges(table: pa.Table, standing: CompletionTables) -> list[pa.Table]:
     """Of scope ``all``; and of scope ``same`` one for each counted subscriber."""
     mine = standing.messages
     place = np.flatnonzero(mine.holds & HAS_PARENTS)
@@ -160,7 +160,7 @@ def _edges(table: pa.Table, standing: Standing) -> list[pa.Table]:
 
 
 def _of_children(
-    table: pa.Table, standing: Standing, child: Longs, parent: Longs, subscriber: Longs | None
+    table: pa.Table, standing: CompletionTables, child: Longs, parent: Longs, subscriber: Longs | None
 ) -> pa.Table:
     mine = standing.messages
     row = pa.array(mine.row[child])
@@ -181,7 +181,7 @@ def _of_children(
     )
 
 
-def _own(table: pa.Table, standing: Standing, queues: frozenset[str]) -> pa.Table:
+def _own(table: pa.Table, standing: CompletionTables, queues: frozenset[str]) -> pa.Table:
     own, mine = standing.deliveries, standing.messages
     queue = table["queue"].take(pa.array(mine.row)).combine_chunks()
     wanted = np.asarray(pc.is_in(queue, value_set=pa.array(sorted(queues), pa.string())).to_numpy(zero_copy_only=False))

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.sink.publisher import BadRow, Line
+from syncbrok.pipeline.sink.publisher import BadRow, PreparedRow
 
 COLUMNS: Final[Mapping[str, str]] = {
     "content": "binary or string",
@@ -103,17 +103,17 @@ class Lines:
         self.rows = 0
         """how many there were so far"""
 
-    def of(self, batch: pa.RecordBatch) -> Iterator[Line]:
+    def of(self, batch: pa.RecordBatch) -> Iterator[PreparedRow]:
         """The lines of these rows, in their order. Raises ``BadRow``."""
         names = batch.schema.names
         for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield self.one(dict(zip(names, values, strict=True)))
 
-    def one(self, row: Mapping[str, Any]) -> Line:
+    def one(self, row: Mapping[str, Any]) -> PreparedRow:
         """The line of the next row, by the names of its columns. Raises ``BadRow``."""
         try:
             given = self._line(row)
-            line = Line(self._queue_of(row), orjson.dumps(given), self.rows, given["idempotency_key"])
+            line = PreparedRow(self._queue_of(row), orjson.dumps(given), self.rows, given["idempotency_key"])
         except (BadRow, orjson.JSONEncodeError) as error:
             raise BadRow(f"row {self.rows} of partition {self._partition}: {error}") from None
         self.rows += 1

@@ -18,13 +18,13 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.limits import MIB
 from syncbrok.model.units import parse_bytes, parse_duration_s
-from syncbrok.pipeline.sink.publisher import Target, parse_url
+from syncbrok.pipeline.sink.publisher import PublishTarget, parse_url
 
 _NAMES: Final = (
     "url", "queue", "token", "keyColumn", "run", "batchRows", "batchBytes", "retryTimeout", "answerTimeout",
 )  # fmt: skip
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
-_USUAL: Final = Target("")
+_USUAL: Final = PublishTarget("")
 
 _Value = TypeVar("_Value", int, float)
 
@@ -32,7 +32,7 @@ _Value = TypeVar("_Value", int, float)
 class SinkOptions(NamedTuple):
     """Read and checked."""
 
-    target: Target
+    target: PublishTarget
     queue: str | None
     key_column: str | None
     run: str | None
@@ -49,7 +49,7 @@ def read_options(options: Mapping[str, str]) -> SinkOptions:
     if "url" not in given:
         raise BadSetting("the option url is missing: it says where the broker is, such as http://127.0.0.1:10000")
     parse_url(given["url"])
-    target = Target(
+    target = PublishTarget(
         given["url"],
         given.get("token"),
         _read(given, "retryTimeout", parse_duration_s, _USUAL.retry_timeout_s),

@@ -5,7 +5,8 @@ sink has one of its own, and waits for each answer before it sends the next batc
 
 A batch is sent again whenever it is not known whether it was accepted (no answer, a broken connection) or the broker
 asks for it (429, 502, 503, 504, 507). That is safe if each line has an idempotency key (RULES 4), for then the broker
-answers a line it has with its first id. Anything else the broker refuses is the asker's to mend: ``Refused`` at once.
+answers a line it has with its first id. Anything else the broker refuses is the asker's to mend: ``BatchRefused`` at
+once.
 """
 
 import http.client
@@ -43,7 +44,7 @@ _MENDS: Final = {
 }
 
 
-class Refused(ClientFault):
+class BatchRefused(ClientFault):
     """The broker refuses a batch. ``line`` is which one, counted from 0, where it names one."""
 
     slug = "refused"
@@ -66,7 +67,7 @@ class BadRow(ClientFault):
     slug = "bad-row"
 
 
-class Line(NamedTuple):
+class PreparedRow(NamedTuple):
     """A row, ready to be sent. ``position`` counts the rows of its partition from 0; ``key`` is for idempotency."""
 
     queue: str
@@ -75,7 +76,7 @@ class Line(NamedTuple):
     key: str
 
 
-class Target(NamedTuple):
+class PublishTarget(NamedTuple):
     """Where to publish, and for how long to try."""
 
     url: str
@@ -86,7 +87,7 @@ class Target(NamedTuple):
     """for one answer; a batch waits for its fsync"""
 
 
-class Published(NamedTuple):
+class PublishedBatch(NamedTuple):
     """``ids`` as text, one for each line. ``was_known``: the broker had every line already, this published nothing."""
 
     ids: list[str]
@@ -96,7 +97,7 @@ class Published(NamedTuple):
 class Publisher:
     """One connection to the broker of ``target``. ``retries`` counts the batches that were sent again."""
 
-    def __init__(self, target: Target, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, target: PublishTarget, sleep: Callable[[float], None] = time.sleep) -> None:
         self._target = target
         self._scheme, self._host, self._port, self._base = parse_url(target.url)
         self._sleep = sleep
@@ -115,9 +116,9 @@ class Publisher:
             self._connection = None
 
     def check_queue(self, queue: str, within_s: float = 10.0) -> None:
-        """Raises ``Refused`` where the broker says that there is no such queue or that it takes nothing from us, and
-        ``BrokerGone`` where none answers ``within_s``: a wrong address should not take as long to find out as a broker
-        may take to come back in the middle of a write."""
+        """Raises ``BatchRefused`` where the broker says that there is no such queue or that it takes nothing from us,
+        and ``BrokerGone`` where none answers ``within_s``: a wrong address should not take as long to find out as a
+        broker may take to come back in the middle of a write."""
         give_up_at = time.monotonic() + min(within_s, self._target.retry_timeout_s)
         while True:
             try:
@@ -133,10 +134,10 @@ class Publisher:
                 raise _refusal(status, body, queue)
             return  # a token that may publish need not be one that may read
 
-    def publish(self, queue: str, lines: Sequence[bytes]) -> Published:
+    def publish(self, queue: str, lines: Sequence[bytes]) -> PublishedBatch:
         """Publish the lines, each an NDJSON object without its newline, as one batch: all are accepted or none.
 
-        Raises ``Refused``, and ``BrokerGone`` where ``retry_timeout_s`` has passed."""
+        Raises ``BatchRefused``, and ``BrokerGone`` where ``retry_timeout_s`` has passed."""
         path = f"/v1/queues/{quote(queue, safe='')}/messages:batch"
         body = b"\n".join(lines)
         give_up_at = time.monotonic() + self._target.retry_timeout_s
@@ -148,7 +149,7 @@ class Publisher:
                 told, retry_after_s = f"{type(error).__name__}: {error}", 0.0
             else:
                 if 200 <= status < 300:
-                    return Published(_ids(answer, len(lines), self._target.url), status == 200)
+                    return PublishedBatch(_ids(answer, len(lines), self._target.url), status == 200)
                 if status not in _AGAIN:
                     raise _refusal(status, answer, queue)
                 told = f"{status} {_problem(answer).get('detail', '')}"
@@ -191,12 +192,12 @@ class Publisher:
         return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
 
 
-class Accepted(NamedTuple):
+class AcceptedRequest(NamedTuple):
     """A request that the broker took, ``ids`` one for each of its ``lines``. ``was_known``: it had every line before,
     this published nothing."""
 
     queue: str
-    lines: Sequence[Line]
+    lines: Sequence[PreparedRow]
     ids: list[str]
     was_known: bool
 
@@ -210,14 +211,14 @@ class Batches:
     Raises ``BadRow`` for what the broker refuses: ``name`` says which row it was, ``again`` what to do."""
 
     def __init__(
-        self, publisher: Publisher, rows_max: int, bytes_max: int, name: Callable[[Line], str], again: str
+        self, publisher: Publisher, rows_max: int, bytes_max: int, name: Callable[[PreparedRow], str], again: str
     ) -> None:
         self._publisher = publisher
         self._rows_max = rows_max
         self._bytes_max = bytes_max
         self._name = name
         self._again = again
-        self._waiting: dict[str, list[Line]] = {}
+        self._waiting: dict[str, list[PreparedRow]] = {}
         self._bytes_waiting: dict[str, int] = {}
         self._rows_accepted = 0
 
@@ -225,7 +226,7 @@ class Batches:
         """How many lines wait for it: the number of the last of them, as ``#n`` says it."""
         return len(self._waiting.get(queue, ()))
 
-    def add(self, line: Line) -> Iterator[Accepted]:
+    def add(self, line: PreparedRow) -> Iterator[AcceptedRequest]:
         """Take a line; what was sent for it comes out, with it or without."""
         if self._bytes_waiting.get(line.queue, 0) + len(line.text) + 1 > self._bytes_max:
             ids: list[str] = []
@@ -241,27 +242,27 @@ class Batches:
         elif sum(self._bytes_waiting.values()) > _BYTES_WAITING_MAX:
             yield from self.flush()
 
-    def flush(self) -> Iterator[Accepted]:
+    def flush(self) -> Iterator[AcceptedRequest]:
         """Send all that waits."""
         for queue in list(self._waiting):
             yield from self.send(queue)
 
-    def send(self, queue: str) -> Iterator[Accepted]:
+    def send(self, queue: str) -> Iterator[AcceptedRequest]:
         """Send what waits for this queue."""
         lines = self._waiting.pop(queue, [])
         self._bytes_waiting.pop(queue, None)
         if lines:
             yield from self._request(queue, lines)
 
-    def _request(self, queue: str, lines: list[Line]) -> Iterator[Accepted]:
+    def _request(self, queue: str, lines: list[PreparedRow]) -> Iterator[AcceptedRequest]:
         try:
             published = self._publisher.publish(queue, [line.text for line in lines])
-        except Refused as refused:
+        except BatchRefused as refused:
             if refused.status != _TOO_LARGE or refused.line is not None or len(lines) == 1:
                 raise self._told(refused, lines) from None
         else:
             self._rows_accepted += len(lines)
-            yield Accepted(queue, lines, published.ids, published.was_known)
+            yield AcceptedRequest(queue, lines, published.ids, published.was_known)
             return
         half = len(lines) // 2
         ids: list[str] = []
@@ -270,7 +271,7 @@ class Batches:
             yield accepted
         yield from self._request(queue, [_behind(line, ids) for line in lines[half:]])
 
-    def _told(self, refused: Refused, lines: list[Line]) -> BadRow:
+    def _told(self, refused: BatchRefused, lines: list[PreparedRow]) -> BadRow:
         """The refusal, naming the row."""
         number = 0 if len(lines) == 1 else refused.line
         if number is not None and number < len(lines):
@@ -282,7 +283,7 @@ class Batches:
         )
 
 
-def _behind(line: Line, ids: Sequence[str]) -> Line:
+def _behind(line: PreparedRow, ids: Sequence[str]) -> PreparedRow:
     """The line when those that stood first in its batch have gone out in another, and were given ``ids``."""
     if b'"#' not in line.text:
         return line
@@ -332,14 +333,14 @@ def _problem(answer: bytes) -> dict[str, Any]:
     return problem if isinstance(problem, dict) else {}
 
 
-def _refusal(status: int, answer: bytes, queue: str) -> Refused:
+def _refusal(status: int, answer: bytes, queue: str) -> BatchRefused:
     problem = _problem(answer)
     told = problem.get("detail") or problem.get("title") or "no reason given; is that a broker, or something else?"
     mend = _MENDS.get(str(problem.get("type")).rpartition(":")[2], problem.get("mend", ""))
     line = problem.get("line")
     where = line - 1 if isinstance(line, int) else None
     detail = str(told).removeprefix(f"line {line}: ")
-    return Refused(f"queue {queue!r}: {status}: {detail}" + (f" ({mend})" if mend else ""), status, where)
+    return BatchRefused(f"queue {queue!r}: {status}: {detail}" + (f" ({mend})" if mend else ""), status, where)
 
 
 def _seconds(header: str | None) -> float:

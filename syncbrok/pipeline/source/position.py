@@ -13,7 +13,7 @@ import numpy as np
 from syncbrok.model.errors import BadSetting, Gone
 from syncbrok.pipeline.decode.gather import gather_header
 from syncbrok.pipeline.decode.segment import OpenSegment
-from syncbrok.pipeline.log_files import Log, Segment
+from syncbrok.pipeline.log_files import LogSnapshot, SegmentSnapshot
 
 
 class Position(NamedTuple):
@@ -42,13 +42,13 @@ class Position(NamedTuple):
             raise BadSetting(f"the checkpoint's offset {value} is none of this source: {problem}") from problem
 
 
-def earliest(log: Log) -> Position:
+def earliest(log: LogSnapshot) -> Position:
     """The beginning of what is left of the log, and what was carried over from before."""
     here = Position(log.uuid.hex(), log.oldest, log.oldest if log.segments else 0)
     return here if log.oldest <= 1 else here._replace(carried_below=log.oldest, carried_through=log.durable)
 
 
-def latest(log: Log) -> Position:
+def latest(log: LogSnapshot) -> Position:
     """Behind all that may be read."""
     if not log.segments:
         return earliest(log)
@@ -56,12 +56,12 @@ def latest(log: Log) -> Position:
     return Position(log.uuid.hex(), log.durable + 1, last.base, last.end)
 
 
-def at_sequence(log: Log, sequence: int) -> Position:
+def at_sequence(log: LogSnapshot, sequence: int) -> Position:
     """At ``sequence``, which may still be to come."""
     return Position(log.uuid.hex(), sequence, _segment_of(log, sequence).base if sequence <= log.durable else 0)
 
 
-def check(start: Position, log: Log, *, fail_on_data_loss: bool) -> None:
+def check(start: Position, log: LogSnapshot, *, fail_on_data_loss: bool) -> None:
     """Raise ``BadSetting`` where ``start`` is of another log or behind its end, ``Gone`` where retention has taken
     what follows it."""
     if start.log != log.uuid.hex():
@@ -84,7 +84,9 @@ def check(start: Position, log: Log, *, fail_on_data_loss: bool) -> None:
         )
 
 
-def forward(start: Position, log: Log, *, bytes_max: int | None, records_max: int | None, through: int) -> Position:
+def forward(
+    start: Position, log: LogSnapshot, *, bytes_max: int | None, records_max: int | None, through: int
+) -> Position:
     """How far one trigger goes from ``start``: not behind ``through``, and by at most so many bytes and records, but by
     one record at least where there is one."""
     end = min(through, log.durable)
@@ -104,16 +106,16 @@ def forward(start: Position, log: Log, *, bytes_max: int | None, records_max: in
     return start._replace(next=end + 1, base=one.base, offset=offset)
 
 
-def hint(start: Position, one: Segment) -> tuple[int, int] | None:
+def hint(start: Position, one: SegmentSnapshot) -> tuple[int, int] | None:
     """Where the record to go on with stands in the segment."""
     return (start.next, start.offset) if start.offset and start.base == one.base else None
 
 
-def _segment_of(log: Log, sequence: int) -> Segment:
+def _segment_of(log: LogSnapshot, sequence: int) -> SegmentSnapshot:
     return next(one for one in reversed(log.segments) if one.base <= sequence or one is log.segments[0])
 
 
-def _opened(one: Segment, log: Log, start: Position) -> OpenSegment:
+def _opened(one: SegmentSnapshot, log: LogSnapshot, start: Position) -> OpenSegment:
     return OpenSegment(one, log.uuid, verify=False, hint=hint(start, one))
 
 
@@ -123,7 +125,7 @@ def _offset_of(opened: OpenSegment, sequence: int) -> int:
     return int(found[0]) + opened.shift if len(found) else opened.segment.end
 
 
-def _within_bytes(start: Position, log: Log, bytes_max: int) -> int:
+def _within_bytes(start: Position, log: LogSnapshot, bytes_max: int) -> int:
     """The last sequence that ``bytes_max`` from ``start`` on hold."""
     left = bytes_max
     for one in log.segments:

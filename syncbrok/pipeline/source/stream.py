@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from syncbrok.pipeline import log_files
 from syncbrok.pipeline.decode.plan import carried, narrowed
 from syncbrok.pipeline.decode.query import CarriedRule
-from syncbrok.pipeline.log_files import Log
+from syncbrok.pipeline.log_files import LogSnapshot
 from syncbrok.pipeline.source import position as stream_position
 from syncbrok.pipeline.source.options import StreamOptions
 from syncbrok.pipeline.source.partition import LogPartition, read_partition
@@ -33,7 +33,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._log: Log | None = None
+        self._log: LogSnapshot | None = None
         self._target: int | None = None
 
     # -- where -------------------------------------------------------------------------------------------------------
@@ -96,9 +96,9 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options.read.query)
 
-    def _look(self) -> Log:
+    def _look(self) -> LogSnapshot:
         self._log = log_files.look(log_files.directory_of(self._options.read.path), self._log)
         return self._log
 
-    def _check(self, here: Position, log: Log) -> None:
+    def _check(self, here: Position, log: LogSnapshot) -> None:
         stream_position.check(here, log, fail_on_data_loss=self._options.fail_on_data_loss)

@@ -1,0 +1,406 @@
+"""Drives the scheduler and the handlers: attempts out, answers back, rows to record.
+
+One pump per turn of the event loop, and only when there is something to do. It settles the answers of the turn before,
+asks for the ends the rules demand, hands over every row as one list, takes new attempts and gives those of one
+subscriber to its handler in one call. Messages that are not in memory are read first, in runs, by two readers, and with
+them those that come next; the readers and ``run`` are the only tasks.
+
+An attempt is recorded once, when its answer is settled. One that was taken and not answered when the dispatcher ends is
+not recorded at all: it stays pending and is made again after the restart, with the same number.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from syncbrok.delivery.dispatch.content_room import ContentRoom
+from syncbrok.delivery.dispatch.message_loader import READERS, MessageLoader
+from syncbrok.delivery.dispatch.reorder_buffer import Pair
+from syncbrok.delivery.dispatch.schedule import SchedulerLike
+from syncbrok.delivery.handler import Answer, Attempt, Delivery, Destination, Handler
+from syncbrok.delivery.scheduler.shares import Shares, own_shares
+from syncbrok.model import limits
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.facts import Published, Reason, Row
+from syncbrok.model.message import Subscriber
+
+ATTEMPTS_PER_TURN = 128
+"""taken in one turn of the loop, so that it goes on to other work"""
+ANSWERS_PER_TURN = 256
+FEW = 4
+"""while no more attempts than this are out, what waits for them is made ready"""
+POLL_S = 0.002
+"""when work is due that could not be done in this turn (a window is full, the log is behind)"""
+_WAYS_MAX = 16_384
+"""subscribers whose handlers are remembered"""
+
+_UNCHARGED_BYTES: Final = limits.content_uncharged_bytes
+
+_Way = tuple[Destination, Handler]
+
+
+class Dispatcher:
+    """``handlers`` says who speaks to a subscriber; ``destination`` gives, for its number, where its messages go
+    (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``in_memory``: see ``MessageLoader``;
+    ``cached`` makes those that are in memory, asked for in ascending order. ``recorded`` takes the rows to log, and
+    whether somebody waits for one of them. ``jitter`` is in -1..1. ``shares`` are those of the scheduler, which hands
+    out by them."""
+
+    def __init__(
+        self,
+        scheduler: SchedulerLike,
+        handlers: Callable[[Subscriber], Handler],
+        read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
+        cached: Callable[[Sequence[int]], list[Published | None]],
+        in_memory: Callable[[int], bool],
+        recorded: Callable[[list[Row], bool], None],
+        destination: Callable[[int], Destination],
+        durable: Callable[[], int],
+        clock_us: Callable[[], int],
+        jitter: Callable[[], float],
+        shares: Shares | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._handlers = handlers
+        self._cached = cached
+        self._recorded = recorded
+        self._destination = destination
+        self._durable = durable
+        self._clock_us = clock_us
+        self._jitter = jitter
+        self._ways: dict[int, _Way] = {}
+        """by subscriber, as long as ``destination`` gives the same answer"""
+        self._met: set[Handler] = set()
+        """all that were given something"""
+        self.in_flight = 0
+        """attempts taken and not settled"""
+        self._shares = shares = shares or own_shares()
+        self._room = ContentRoom(shares.content, shares.short)
+        self._answers: deque[tuple[Attempt, Answer]] = deque()
+        self._loader = MessageLoader(self, self._room, read, in_memory, scheduler.upcoming, destination)
+        self.keep = self._loader.ahead.keep
+        """puts by messages that others have read, for those who will ask for them"""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pumping = False
+        self._draining = False
+        self._over = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_us = 0
+        self._ended: asyncio.Future[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Content of attempts that are out and of leases not written yet, without the small ones."""
+        return self._room.used_bytes
+
+    def __repr__(self) -> str:
+        return (
+            f"<Courier: {self.in_flight} in flight, {self._room.used_bytes} bytes, {len(self._loader)} to read"
+            f"{', draining' if self._draining else ''}>"
+        )
+
+    # -- its life -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Deliver until ``drain`` is over or this is cancelled. What fails in the scheduler, in ``read`` or in
+        ``recorded`` is raised here: the Space must stop then."""
+        if self._over:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._ended = ended = self._loop.create_future()
+        try:
+            async with asyncio.TaskGroup() as group:
+                readers = [group.create_task(self._loader.run(), name="syncbrok reader") for _ in range(READERS)]
+                self.wake()
+                await ended
+                for reader in readers:
+                    reader.cancel()
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # the others are its consequences
+        except asyncio.CancelledError:
+            self._settle_all()
+            raise
+        finally:
+            self._loop = None
+            self._stop_timer()
+
+    def handlers_changed(self) -> None:
+        """``handlers`` may answer otherwise than before."""
+        self._ways.clear()
+
+    def wake(self) -> None:
+        """Something may be deliverable: pump on the next turn of the loop, once however often this is called."""
+        if self._loop is not None and not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._turn)
+
+    def clock_stepped(self) -> None:
+        """The wall clock was set: what was to wake the pump was set for a time by the old one."""
+        self._stop_timer()
+        self.wake()
+
+    async def drain(self, timeout_s: float) -> None:
+        """No new attempts; wait for those in flight, at most ``timeout_s``; then ``run`` returns. What has not been
+        answered by then stays pending and is not recorded."""
+        self._draining = True
+        self.in_flight -= self._loader.clear()  # never begun
+        if self._loop is not None and self.in_flight:
+            self._idle = self._loop.create_future()
+            await asyncio.wait((self._idle,), timeout=timeout_s)
+        self._settle_all()
+        self._over = True
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+    # -- the pump -----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        if self._loop is None:
+            self._pumping = False
+            return
+        try:
+            self._pump()
+        except BaseException as error:
+            # A callback's exception would only be logged; this one must stop the Space.
+            if self._ended is not None and not self._ended.done():
+                self._ended.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _pump(self) -> None:
+        now_us = self._clock_us()
+        # Before taking: of what is durable on the spot the children are taken in this turn.
+        settled = self._settle(now_us, ANSWERS_PER_TURN)
+        self._pumping = False
+        self._withdraw()  # before taking: a child may go once its parent has ended, and then no attempt of that begins
+        taken = 0
+        if not self._draining:
+            taken = self._take(now_us)
+            self._loader.wake()
+        elif not self.in_flight and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        # After ``take``, which is told the time: what expired just now is owed now, and nothing else may ever wake us.
+        owed = self._scheduler.owed(now_us, limits.cascade_slice)
+        self._withdraw()
+        if owed:
+            self._recorded(owed, True)
+        if self._answers or taken == ATTEMPTS_PER_TURN or len(owed) == limits.cascade_slice:
+            self.wake()
+        elif not self._draining:
+            self._set_timer(now_us, progress=bool(taken or settled or owed))
+
+    def _withdraw(self) -> None:
+        """What has not begun and should not any more does not."""
+        for subscriber, messages in self._scheduler.given_up().items():
+            self._loader.withdraw(subscriber, messages)
+            for handler in self._met:
+                handler.withdraw(subscriber, messages)
+
+    def _take(self, now_us: int) -> int:
+        """Take what there is room for, of each subscriber, and hand it out; how many that were."""
+        out, leases = self._shares.attempts, self._shares.leases
+        out.used = self.in_flight - leases.used
+        room = min(ATTEMPTS_PER_TURN, max(out.free, leases.free))
+        if room <= 0:
+            return 0
+        attempts = self._scheduler.take(now_us, self._durable(), room)
+        if attempts:
+            self._hand_out(attempts)
+            if self.in_flight <= FEW and self._loop is not None:
+                self._loop.call_soon(self._make_ready, attempts)
+        return len(attempts)
+
+    def _set_timer(self, now_us: int, *, progress: bool) -> None:
+        due_us = self._scheduler.next_due_us()
+        if due_us is None:
+            self._stop_timer()
+            return
+        if due_us <= now_us:
+            if progress:
+                self.wake()
+                return
+            due_us = now_us + int(POLL_S * 1e6)
+        if self._timer is not None:
+            if self._timer_due_us <= due_us and self._timer_due_us > now_us:
+                return  # it wakes the pump early enough, which then sets the next
+            self._timer.cancel()
+        assert self._loop is not None
+        self._timer_due_us = due_us
+        self._timer = self._loop.call_later((due_us - now_us) / 1e6, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # -- answers ------------------------------------------------------------------------------------------------------
+
+    def _done(self, delivery: Delivery, answer: Answer | None) -> None:
+        """Called by the handlers; the settling waits for the turn, so that rows are recorded together. When nothing
+        else is out there is no company to wait for, and a chain need not wait for the turn."""
+        if len(delivery.message.content) > _UNCHARGED_BYTES:
+            self._room.release(delivery.attempt.subscriber, delivery.message)
+        if answer is None:
+            self.in_flight -= 1
+            self._scheduler.give_back((delivery.attempt,))
+            self._loader.order.came_back(delivery.attempt)
+            self.wake()
+            return
+        self._answers.append((delivery.attempt, answer))
+        if self._pumping:
+            return
+        if self.in_flight == 1:
+            self._pumping = True
+            self._turn()
+        else:
+            self.wake()
+
+    def written(self, delivery: Delivery) -> None:
+        """Of a lease: its message was written to whoever has it now, and its content is held no more."""
+        if len(delivery.message.content) > _UNCHARGED_BYTES:
+            self._room.release(delivery.attempt.subscriber, delivery.message)
+            self.wake()
+
+    def _settle(self, now_us: int, answers_max: int) -> int:
+        """Record what has come back, at most so many; how many that were."""
+        answers = self._answers
+        count = min(len(answers), answers_max)
+        if count:
+            self.in_flight -= count
+            came = [answers.popleft() for _ in range(count)]
+            self._recorded(*self._scheduler.settle(came, now_us, self._jitter))
+        return count
+
+    def _settle_all(self) -> None:
+        """Nothing that was answered is left behind."""
+        self._settle(self._clock_us(), len(self._answers))
+
+    # -- attempts -----------------------------------------------------------------------------------------------------
+
+    def _hand_out(self, attempts: list[Attempt]) -> None:
+        """To the handlers what is in memory, to the readers the rest."""
+        loader = self._loader
+        ahead, order = loader.ahead.messages, loader.order
+        self.in_flight += len(attempts)
+        # What goes to several subscribers is looked up once, and neighbours together.
+        others = sorted({attempt[0] for attempt in attempts if attempt[0] not in ahead})
+        recent = dict(zip(others, self._cached(others), strict=True)) if others else {}
+        pairs: list[Pair] = []
+        for attempt in attempts:
+            message = ahead.get(attempt[0]) or recent.get(attempt[0])
+            if message is None:
+                loader.fetch(attempt)
+                continue
+            if len(message.content) > _UNCHARGED_BYTES and not self._room.admit(attempt[1], message):
+                loader.put_off(attempt)
+                continue
+            if order.lines and attempt[1] in order.lines:
+                order.follow(attempt, message)
+                continue
+            pairs.append((attempt, message))
+        if pairs:
+            self.fetched(pairs)
+
+    def fetched(self, pairs: list[Pair]) -> None:
+        """See ``loader.Receiver``. To the handlers, each gets all of its own in one call."""
+        handler: Handler | None = None
+        number = -1
+        deliveries: list[Delivery] = []
+        new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
+        for attempt, message in pairs:
+            if attempt[1] != number:  # those of one subscriber stand together
+                number = attempt[1]
+                way = self._way(number)
+                if way is not None and way[1] is not handler:
+                    if handler is not None:
+                        handler.deliver(deliveries, self._done)
+                    handler, deliveries = way[1], []
+            if way is None:
+                self._room.release(number, message)
+                self._answers.append((attempt, Answer(Reason.UNSUBSCRIBED)))
+                self.wake()
+                continue
+            if message.expires_us and message.expires_us <= self._clock_us() and self._scheduler.expire(attempt):
+                self._room.release(number, message)
+                self.too_late(1)
+                continue
+            deliveries.append(new(Delivery, (attempt, message, way[0])))
+        if handler is not None:
+            handler.deliver(deliveries, self._done)
+        self._read_on(pairs)
+
+    def _read_on(self, pairs: list[Pair]) -> None:
+        """See to it that what comes after these is read in time."""
+        ahead = self._loader.ahead
+        if ahead.marks:
+            last_of = {attempt[1]: attempt[0] for attempt, _ in pairs}
+            if any(ahead.passed(subscriber, sequence) for subscriber, sequence in last_of.items()):
+                self._loader.wake()
+
+    def _way(self, number: int) -> _Way | None:
+        """Where the messages of a subscriber go, and who takes them there; None once it is deleted."""
+        try:
+            to = self._destination(number)
+            way = self._ways.get(number)
+            if way is None or way[0] is not to:
+                if len(self._ways) >= _WAYS_MAX:
+                    self._ways.clear()
+                way = self._ways[number] = (to, self._handlers(to.subscriber))
+                self._met.add(way[1])
+        except (LookupError, SyncbrokError):  # deleted while its messages were read; the scheduler knows
+            return None
+        return way
+
+    def lost(self, attempt: Attempt) -> None:
+        """See ``loader.Receiver``."""
+        self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
+        self.wake()
+
+    def standing(self, pairs: list[Pair]) -> list[Pair]:
+        """See ``loader.Receiver``."""
+        gone = [pair for pair in pairs if not self._scheduler.stands(pair[0])]
+        self.put_back(gone)
+        back = {attempt for attempt, _ in gone}
+        return [pair for pair in pairs if pair[0] not in back]
+
+    def put_back(self, pairs: list[Pair]) -> None:
+        """See ``loader.Receiver``."""
+        for attempt, message in pairs:
+            self._room.release(attempt.subscriber, message)
+        self.not_begun([attempt for attempt, _ in pairs])
+
+    def not_begun(self, attempts: list[Attempt]) -> None:
+        """See ``loader.Receiver``."""
+        if attempts:
+            self._scheduler.give_back(attempts)
+            self.too_late(len(attempts))
+
+    def too_late(self, count: int) -> None:
+        """See ``loader.Receiver``."""
+        self.in_flight -= count
+        self.wake()
+
+    def _make_ready(self, attempts: list[Attempt]) -> None:
+        """While these are out and there is little else to do: the first message that waits for each is looked up, and
+        its request made. In a chain that is a twentieth of every hop. What is not in memory is read."""
+        for attempt in attempts:
+            children = self._scheduler.children(attempt.message, 1)
+            if not children:
+                continue
+            message = self._cached(children)[0]
+            if message is None:
+                # A wide tree would wait for its first read. No more than a turn of it: there is little time.
+                first = self._scheduler.children(attempt.message, ATTEMPTS_PER_TURN)
+                self._loader.expect(attempt.subscriber, first)
+                continue
+            way = self._way(attempt.subscriber)
+            if way is not None and message.queue == way[0].subscriber.queue:
+                self.keep({message.sequence: message})
+                following = Attempt(message.sequence, attempt.subscriber, 1, 0, 0, 0)
+                way[1].make_ready(Delivery(following, message, way[0]))

@@ -1,0 +1,204 @@
+"""Gets from the log what is not in memory: messages of attempts that were taken, in runs, and those that come next.
+
+One of two readers reads what is waited for, the other meanwhile what ``Prefetch`` expects after it: in one run with
+them the first messages of a backlog would wait for a thousand others. What arrives goes to the dispatcher, in the order
+taken where consumers are to get it (``ReorderBuffer``).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final, Protocol
+
+from syncbrok.delivery.dispatch.content_room import ContentRoom
+from syncbrok.delivery.dispatch.prefetch import Prefetch
+from syncbrok.delivery.dispatch.reorder_buffer import Pair, ReorderBuffer
+from syncbrok.delivery.handler import Attempt, Destination
+from syncbrok.model import limits
+from syncbrok.model.facts import Published
+
+READERS: Final = 2
+READ_RUN_MAX: Final = 1_024
+READ_RUN_BYTES: Final = 8 * limits.MIB
+"""messages and, as far as can be told before, bytes read at once; and as many again of those that come next. Long runs
+are cheap: with short ones the readers and the loop take the interpreter from each other all the time."""
+
+
+class Receiver(Protocol):
+    """Who asked: the dispatcher."""
+
+    def fetched(self, pairs: list[Pair]) -> None:
+        """These may go out, and there is room for them; those to one subscriber stand together."""
+
+    def lost(self, attempt: Attempt) -> None:
+        """Its message is gone from the log."""
+
+    def standing(self, pairs: list[Pair]) -> list[Pair]:
+        """Those of them that may still begin; the others are out no more."""
+
+    def put_back(self, pairs: list[Pair]) -> None:
+        """These are not to go out now; they are taken again."""
+
+    def not_begun(self, attempts: list[Attempt]) -> None:
+        """These are out no more: they were withdrawn before they were read."""
+
+    def too_late(self, count: int) -> None:
+        """So many attempts were being read when nothing was wanted any more: never begun."""
+
+
+class MessageLoader:
+    """``read`` fetches messages from the log, only the first of those asked for where all would be too many bytes;
+    ``in_memory`` says of one whether that is needless: it is there, and is not made for the question, which would copy
+    a megabyte for nothing. ``upcoming`` and ``destination``: see ``dispatcher``."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        room: ContentRoom,
+        read: Callable[[Sequence[int]], Awaitable[list[Published | None]]],
+        in_memory: Callable[[int], bool],
+        upcoming: Callable[[int, int], Sequence[int]],
+        destination: Callable[[int], Destination],
+    ) -> None:
+        self._receiver = receiver
+        self._room = room
+        self._read = read
+        self._in_memory = in_memory
+        self._upcoming = upcoming
+        self._unread: deque[Attempt] = deque()
+        self._some = asyncio.Event()
+        self.ahead = Prefetch()  # others may put by what they have read
+        self.order = ReorderBuffer(destination)
+        self._content_bytes = READ_RUN_BYTES // READ_RUN_MAX
+        """how large the largest messages read lately were"""
+        self._over = False
+        self._reading = 0
+        """runs of attempts"""
+        self._doubtful = False
+
+    def __len__(self) -> int:
+        """Attempts that wait for their message, or for room for it."""
+        return len(self._unread) + len(self._room)
+
+    def fetch(self, attempt: Attempt) -> None:
+        """Its message is not in memory. ``wake`` when all are told."""
+        if attempt.subscriber in self._room.waiting:
+            self._room.wait(attempt)
+        else:
+            self._unread.append(attempt)
+        self.order.read(attempt)
+
+    def put_off(self, attempt: Attempt) -> None:
+        """There is no room for its message: it is read when there is."""
+        self._room.wait(attempt)
+        self.order.read(attempt)
+
+    def wake(self) -> None:
+        """There is something to read, or room for it."""
+        if self._room.waiting:
+            self._unread.extend(self._room.let_in(self._content_bytes))
+        if self._unread or not self.ahead.idle:
+            self._some.set()
+
+    def expect(self, subscriber: int, messages: Sequence[int]) -> None:
+        """See ``Prefetch``; the first of them, as many as one run has."""
+        self.ahead.expect(subscriber, messages[: self._run_max])
+        self.wake()
+
+    def doubt(self) -> None:
+        """Some that are here may be wanted no more: each is asked about when it has arrived, until all of them have."""
+        self._doubtful = bool(self._reading or self._unread or self.order.lines or self._room.waiting)
+
+    def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
+        """See ``Handler``, for what has not been read."""
+        self.doubt()
+        gone = self._room.withdraw(subscriber, messages)
+        if gone:
+            self._receiver.not_begun(gone)
+            self._go_out([pair for attempt in gone for pair in self.order.arrived(attempt, None)])
+
+    def clear(self) -> int:
+        """Nothing is wanted any more: how many that are neither out nor being read waited here."""
+        self._over = True
+        count = len(self._unread) + self._room.clear() + self.order.clear()
+        self._unread.clear()
+        return count
+
+    @property
+    def _run_max(self) -> int:
+        return min(READ_RUN_MAX, max(READ_RUN_BYTES // self._content_bytes, 1))
+
+    async def run(self) -> None:
+        """One reader; until it is cancelled. Raises what ``read`` raises."""
+        ahead = self.ahead
+        while True:
+            await self._some.wait()
+            if not self._unread and ahead.idle:
+                self._some.clear()  # the dispatcher sets it again
+                continue
+            run_max = self._run_max
+            run = self._next_run(run_max)
+            self._reading += bool(run)
+            if run:  # they are waited for; what comes after them is the other reader's
+                ahead.wanted.update(attempt.subscriber for attempt in run)
+                wanted = {attempt.message for attempt in run}
+            else:
+                wanted = set(ahead.choose(self._upcoming, self._in_memory, run_max))
+            if not wanted:
+                continue
+            asked = sorted(wanted)
+            messages = dict(zip(asked, await self._read(asked), strict=False))
+            largest = max([len(message.content) for message in messages.values() if message is not None], default=0)
+            self._content_bytes = max(largest, self._content_bytes // 2, 1)
+            ahead.keep(messages)
+            self._reading -= bool(run)
+            self._arrived(run, messages)
+
+    def _next_run(self, most: int) -> list[Attempt]:
+        """What is to be read next; what there is no room for waits."""
+        some = [self._unread.popleft() for _ in range(min(len(self._unread), most))]
+        if self._room.plenty:
+            return some
+        run: list[Attempt] = []
+        for attempt in some:
+            if self._room.has(attempt.subscriber):
+                run.append(attempt)
+            else:
+                self._room.wait(attempt)
+        return run
+
+    def _arrived(self, run: list[Attempt], messages: dict[int, Published | None]) -> None:
+        if self._over:
+            self._receiver.too_late(len(run))
+            return
+        found: dict[int, list[Pair]] = {}
+        refused: list[Attempt] = []
+        for attempt in run:
+            if attempt.message not in messages:
+                self._unread.append(attempt)  # the run was cut short
+                continue
+            message = messages[attempt.message]
+            pairs = found.setdefault(attempt.subscriber, [])
+            if message is None:
+                pairs += self.order.arrived(attempt, None)
+                self._receiver.lost(attempt)
+            elif self._room.admit(attempt.subscriber, message) or self._room.admit_for(
+                self.order.held_up(attempt), attempt.subscriber, message
+            ):
+                pairs += self.order.arrived(attempt, message)
+            else:
+                refused.append(attempt)  # larger than expected; read again when there is room
+        self._room.wait_first(refused)
+        arrived = [pair for pairs in found.values() for pair in pairs]
+        if self._doubtful:
+            arrived = self._receiver.standing(arrived)
+            self.doubt()
+        self._go_out(arrived)
+
+    def _go_out(self, pairs: list[Pair]) -> None:
+        early = self.order.early(pairs)
+        if early:
+            self._receiver.put_back(early)
+            back = {attempt for attempt, _ in early}
+            pairs = [pair for pair in pairs if pair[0] not in back]
+        self._receiver.fetched(pairs)

@@ -1,0 +1,44 @@
+"""What the dispatcher needs of the scheduler."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from syncbrok.delivery.handler import Answer, Attempt
+from syncbrok.model.facts import Row
+
+
+class SchedulerLike(Protocol):
+    """What the dispatcher needs of the scheduler."""
+
+    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
+        """Attempts to make now."""
+
+    def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
+        """What it will probably take next for a subscriber, in order."""
+
+    def children(self, message: int, limit: int) -> Sequence[int]:
+        """At most ``limit`` messages that wait for this one, oldest first."""
+
+    def settle(
+        self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]
+    ) -> tuple[list[Row], bool]:
+        """What came of these, a row each, and whether somebody waits for one of the rows to be durable; frees their
+        slots."""
+
+    def give_back(self, attempts: Sequence[Attempt]) -> None:
+        """These were not begun: they are to be made again, with the same numbers."""
+
+    def given_up(self) -> dict[int, set[int]]:
+        """By subscriber: messages whose attempts should not begin any more; told once."""
+
+    def stands(self, attempt: Attempt) -> bool:
+        """Whether an attempt may begin now."""
+
+    def expire(self, attempt: Attempt) -> bool:
+        """The message's time was over before this one began: whether it ends without it."""
+
+    def owed(self, now_us: int, limit: int) -> list[Row]:
+        """Ends without an attempt, each asked for once."""
+
+    def next_due_us(self) -> int | None:
+        """When to ask again though nothing happens."""

@@ -1,0 +1,61 @@
+"""How far neighbours in the table are alike: thousands of rows in one look, where it is to be expected. Pure.
+
+A look costs what forty rows cost one by one. So whoever walks along rows asks only when ``WORTH_IT`` of them in a row
+were of the kind, as they are in a wide tree, and nobody loses where they are not.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from syncbrok.delivery.scheduler.lifecycle import MessageState
+from syncbrok.delivery.scheduler.message_chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, MessageChunk
+from syncbrok.delivery.scheduler.message_table import ONE_BY_ONE
+
+WORTH_IT: Final = 64
+
+_WAITING: Final = int(MessageState.WAITING)
+_Rows = npt.NDArray[Any]
+
+
+def lone_children(chunk: MessageChunk, child: int, parent: int, most: int) -> int:
+    """How many from ``child`` on, each the next in its parent's list, are of one queue and wait for that parent alone:
+    at most ``most``, none beyond the chunk, which is not thin. ``child`` itself is one."""
+    assert chunk.edge_start is not None
+    assert chunk.edge_count is not None
+    start = child & CHUNK_MASK
+    stop = min(CHUNK, start + most)
+    alike = _column(chunk.state, np.uint8)[start:stop] == _WAITING
+    alike &= _column(chunk.flags, np.uint8)[start:stop] & ONE_BY_ONE == 0
+    alike &= _column(chunk.edge_count, np.uint8)[start:stop] == 1
+    alike &= _column(chunk.left, np.uint16)[start:stop] != 0
+    queues = _column(chunk.queue, np.uint32)[start:stop]
+    alike &= queues == queues[0]
+    count = _leading(alike)
+    edges_at = _column(chunk.edge_start, np.uint32)[start : start + count]
+    alike = _column(chunk.edges, np.uint64)[edges_at] == parent
+    following = _column(chunk.links, np.uint64)[edges_at]
+    alike[1:] &= following[:-1] == np.arange(child + 1, child + count, dtype=np.uint64)
+    return _leading(alike)
+
+
+def waiting_neighbours(chunk: MessageChunk, number: int, sequences: _Rows) -> int:
+    """How many of ``sequences``, from the first on, are in the chunk of that number and wait, for all alike; none
+    where the chunk is thin."""
+    if chunk.thin:
+        return 0
+    sequences = sequences[: _leading(sequences >> CHUNK_SHIFT == number)]
+    places = sequences & CHUNK_MASK
+    flags = _column(chunk.flags, np.uint8)[places]
+    return _leading((_column(chunk.state, np.uint8)[places] == _WAITING) & (flags & ONE_BY_ONE == 0))
+
+
+def _column(column: Any, kind: type) -> _Rows:
+    """Without a copy. The column cannot grow while the answer lives."""
+    return np.frombuffer(column, kind)
+
+
+def _leading(alike: _Rows) -> int:
+    """How many are true before the first that is not."""
+    return len(alike) if alike.all() else int(alike.argmin())

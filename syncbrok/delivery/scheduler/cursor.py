@@ -1,0 +1,317 @@
+"""One subscriber's place in its queue: what it is getting, what it will get again, what it cannot get yet.
+
+Everything up to ``seen`` has been looked at and is either ended, or in exactly one of the sets below; everything
+beyond has not. A hung endpoint therefore costs its window and its retries, not an entry for each message behind them.
+
+    state          where it stands
+    BLOCKED        ``parked``       its gate was closed when the cursor came by
+    PENDING        beyond ``seen``, or ``ready`` (its gate has opened since), or ``due`` (a retry whose time has come)
+    IN_FLIGHT      ``flight``       handed to a handler
+    RETRYING       ``tried``, in none of the above
+    ended          ``unconfirmed`` until its row is durable, then nowhere
+
+A delivery is moved from one to another by the methods of ``Cursor`` alone, one for each thing that can happen to it.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from syncbrok.delivery.scheduler.lifecycle import DeliveryState
+from syncbrok.delivery.scheduler.sequence_set import SequenceSet
+from syncbrok.model import limits
+from syncbrok.model.facts import Reason
+from syncbrok.model.message import Subscriber
+
+_FEW: Final = 64
+"""sequences that are sooner extended by one after the other than by an array"""
+
+
+class TriedState(NamedTuple):
+    """A delivery that has been tried: how often, when it is due again, and how many of its attempts were made before
+    the last replay (the retry budget starts anew there)."""
+
+    attempts: int
+    due_us: int
+    before: int = 0
+
+
+class Backlog:
+    """The sequences of a queue that some cursor has not looked at yet, oldest first."""
+
+    __slots__ = ("offset", "sequences")
+
+    def __init__(self) -> None:
+        self.sequences: array[int] = array("Q")
+        self.offset = 0
+        """how many have been trimmed away; positions are counted from the first ever"""
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.sequences)
+
+    def position_after(self, sequence: int) -> int:
+        return self.offset + bisect_right(self.sequences, sequence)
+
+    def extend(self, first: int, count: int) -> None:
+        """By ``count`` sequences that follow each other from ``first`` on."""
+        if count < _FEW:
+            self.sequences.extend(range(first, first + count))
+        else:
+            self.sequences.frombytes(np.arange(first, first + count, dtype=np.uint64).tobytes())
+
+    def following(self, position: int, most: int) -> "array[int]":
+        """At most ``most`` sequences from a position on, oldest first."""
+        at = position - self.offset
+        return self.sequences[at : at + most]
+
+    def trim(self, position: int) -> None:
+        """Forget what is below ``position``; only in large steps, since it moves the rest."""
+        gone = position - self.offset
+        if gone >= 8_192 and gone * 2 >= len(self.sequences):
+            del self.sequences[:gone]
+            self.offset = position
+
+
+class Cursor:
+    """The mutable bookkeeping of one subscriber. Owned by the scheduler; nobody else changes it. Of its sets the others
+    only read, but for ``Line.settle`` and ``Settlement.apply``: of a drained backlog, a call for each delivery would be
+    a thirtieth there."""
+
+    __slots__ = (
+        "ahead", "backlog", "behind", "cascaded", "dead", "delivered", "doomed", "due", "failed", "failing_since_us",
+        "flight", "held_back", "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason",
+        "last_status", "number", "parked", "passed", "position", "queue", "queued", "ready", "room", "seen", "since",
+        "stopped", "subscriber", "tried", "unconfirmed", "window",
+    )  # fmt: skip
+
+    def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
+        self.declared(subscriber)
+        self.number, self.queue, self.since = subscriber.number, subscriber.queue, subscriber.since
+        self.backlog = backlog
+        self.window = window
+        self.room = 0
+        """what its consumers have room for; only where the subscriber has consumers and no endpoint to post to"""
+        self.seen = subscriber.since
+        self.position = backlog.position_after(subscriber.since)
+        self.parked = SequenceSet()  # bounded by the log: a bit each
+        self.ready = SequenceSet()  # bounded by the log: a bit each
+        self.due = SequenceSet()  # a part of ``tried``
+        self.ahead = SequenceSet()  # after a restart: what beyond ``seen`` has ended, is in ``tried``, or was carried
+        self.flight: dict[int, int] = {}  # sequence -> attempt number; bounded by ``window``
+        self.tried: dict[int, TriedState] = {}  # bounded by limits.retrying_per_subscriber_max and the window
+        self.unconfirmed: set[int] = set()  # bounded by limits.outcomes_waiting_max
+        self.dead: dict[int, Reason] = {}
+        self.cascaded = -1
+        """messages that died as a whole at it, besides ``dead``; kept by ``state.Cascaded``, -1 until asked for"""
+        self.queued = False
+        """stands in the scheduler's line of cursors that may have work"""
+        self.held_back = False
+        """holds its share of what all share, and takes no more before some of it is back"""
+        self.doomed = False
+        """disabled for so long that all that waits for it dies"""
+        self.history_after = (subscriber.settings.start or 1) - 1
+        self.history_done = subscriber.settings.start is None or subscriber.settings.start > subscriber.since
+        self.history_taken = SequenceSet()  # of what it catches up on: taken up before a restart
+        self.behind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # catching up: parent -> (child, its parents)
+        self.passed: dict[int, tuple[int, ...]] = {}
+        """catching up: message that nobody was to get any more -> its parents. A part of ``Ledger.bad``, which has no
+        bound; each goes when a replay mends its message"""
+        self.delivered = self.failed = 0
+        self.last_status = 0
+        self.last_reason = Reason.NONE
+        self.last_attempt_us = self.failing_since_us = 0
+
+    def declared(self, subscriber: Subscriber) -> None:
+        """Its settings, now. ``stopped``: paused by an operator or disabled by a 410, counted and frozen (RULES 14)."""
+        self.subscriber = subscriber
+        self.stopped = subscriber.stopped
+
+    @property
+    def idle(self) -> bool:
+        """Nothing could be handed out, whatever the room."""
+        backlog = self.backlog
+        return self.position >= backlog.offset + len(backlog.sequences) and not self.ready.count and not self.due.count
+
+    @property
+    def in_past(self) -> bool:
+        """What is new waits: consumers that start in the past get all in order, that which came before them first. An
+        endpoint has new messages at once, and so have consumers where many of the old ones wait for others."""
+        return not self.history_done and self.subscriber.consumed and len(self.parked) < limits.window_max
+
+    @property
+    def unseen(self) -> int:
+        return self.backlog.end - self.position
+
+    def counts(self, sequence: int) -> bool:
+        """Whether a message of its queue counts it: its own fact came first (RULES 3)."""
+        return sequence > self.since
+
+    def outstanding(self, sequence: int) -> bool:
+        """Whether the delivery has not ended, for a message that counts this subscriber."""
+        if sequence > self.seen and sequence not in self.ahead:
+            return True
+        return sequence in self.flight or sequence in self.tried or sequence in self.ready or sequence in self.parked
+
+    def untouched(self, sequence: int) -> bool:
+        """Whether it lies beyond all that was looked at, and no restart has taken it up."""
+        return (
+            sequence > self.seen
+            and sequence not in self.ahead  # where whatever was tried stands as well
+            and not (self.parked and sequence in self.parked)
+            and not (self.ready and sequence in self.ready)
+        )
+
+    def finished(self, sequence: int) -> bool:
+        """Whether the delivery has ended and that is durable."""
+        return not self.outstanding(sequence) and sequence not in self.unconfirmed
+
+    def state(self, sequence: int) -> DeliveryState | None:
+        """Where an outstanding delivery stands; None for one that has ended, or waits for its row to be durable."""
+        if sequence in self.flight:
+            return DeliveryState.IN_FLIGHT
+        if sequence in self.parked:
+            return DeliveryState.BLOCKED
+        if sequence in self.ready or sequence in self.due:
+            return DeliveryState.PENDING
+        if sequence in self.tried:
+            return DeliveryState.RETRYING
+        if sequence > self.seen and sequence not in self.ahead:
+            return DeliveryState.PENDING
+        return None
+
+    # -- what happens to deliveries -----------------------------------------------------------------------------------
+
+    def pop_due(self, most: int) -> list[int]:
+        """Take out some of the retries that have come due, at most so many, the lowest first."""
+        return self.due.pop_some(most)
+
+    def pop_released(self, most: int) -> list[int]:
+        """Take out some of those whose gate has opened, at most so many, the lowest first."""
+        return self.ready.pop_some(most)
+
+    def begin(self, sequences: Iterable[int], number: int = 1) -> None:
+        """An attempt of each goes out: the next of those it has been tried with, or with this number."""
+        flight, tried = self.flight, self.tried
+        if not tried:
+            flight.update(dict.fromkeys(sequences, number))
+            return
+        for sequence in sequences:
+            flight[sequence] = tried[sequence].attempts + 1 if sequence in tried else number
+
+    def begin_next(self, sequence: int) -> None:
+        """``advance`` and ``begin`` for the next of its queue."""
+        self.seen = sequence
+        self.position += 1
+        self.flight[sequence] = self.tried[sequence].attempts + 1 if self.tried and sequence in self.tried else 1
+
+    def advance(self, looked: Sequence[int]) -> None:
+        """It has looked at these, which come next in its queue."""
+        self.position += len(looked)
+        self.seen = looked[-1]
+        for sequence in looked if self.ahead.count else ():
+            self.ahead.discard(sequence)
+
+    def block(self, sequence: int) -> None:
+        """Its gate is closed: it waits until it is released."""
+        self.parked.add(sequence)
+
+    def block_all(self, sequences: Iterable[int]) -> None:
+        """As ``block``, for many."""
+        self.parked.update(sequences)
+
+    def release(self, sequences: Collection[int]) -> bool:
+        """The gates of these have opened. Those that were blocked may go; the others the cursor has yet to come to, or
+        they have gone or ended. Whether there were any."""
+        return bool(self.parked.move(sequences, self.ready))
+
+    def unblock(self, sequence: int) -> bool:
+        """It waits no more, nor may it go: that is decided anew. Whether it was blocked."""
+        return self.parked.discard(sequence)
+
+    def give_back(self, sequence: int) -> None:
+        """It was taken and not begun: it can be taken again."""
+        del self.flight[sequence]
+        (self.due if sequence in self.tried else self.ready).add(sequence)
+
+    def attempt_over(self, sequence: int) -> None:
+        """Its attempt has been answered: the slot of the window is free."""
+        del self.flight[sequence]
+
+    def ended(self, sequence: int) -> None:
+        """It has ended, by an answer or without one; its row is to be durable before anybody may rely on that."""
+        self.tried.pop(sequence, None)
+        self.unconfirmed.add(sequence)
+
+    def pop_waiting(self) -> int:
+        """Take out one that the cursor has looked at and that is not out; 0 where there is none."""
+        for waiting in (self.parked, self.due, self.ready):
+            if waiting:
+                return waiting.pop_first()
+        sequence = next((sequence for sequence in self.tried if sequence not in self.flight), 0)
+        self.tried.pop(sequence, None)
+        return sequence
+
+    def make_due(self, sequence: int) -> bool:
+        """Let a delivery that waits for another attempt have it next, however long it was to wait. False where none
+        does: it is out, due already, or waits for a gate, and goes when that opens."""
+        if (
+            sequence not in self.tried
+            or sequence in self.flight
+            or sequence in self.due
+            or sequence in self.parked
+            or sequence in self.ready
+        ):
+            return False
+        self.due.add(sequence)
+        return True
+
+    def all_due(self) -> int:
+        """``make_due`` for all there are; how many."""
+        waiting = [sequence for sequence in self.tried if sequence not in self.flight]
+        for elsewhere in (self.due, self.parked, self.ready):
+            if elsewhere:
+                waiting = [sequence for sequence in waiting if sequence not in elsewhere]
+        self.due.update(waiting)
+        return len(waiting)
+
+    def taken_over(self) -> None:
+        """Another endpoint takes over: the waits were for the old one. What is out counts as tried and is due as well;
+        its answer, should one come, is late."""
+        for sequence, number in self.flight.items():
+            tried = self.tried.get(sequence)
+            self.tried[sequence] = TriedState(number, 0, tried.before if tried else number - 1)
+        self.flight.clear()
+        self.all_due()
+
+    def confirm(self, sequence: int) -> bool:
+        """The delivery has ended, durably: forget it wherever it stands (but not while it is out at a handler). Whether
+        its row was waited for."""
+        was_waited_for = sequence in self.unconfirmed
+        if self.parked:
+            self.parked.discard(sequence)
+        if self.ready:
+            self.ready.discard(sequence)
+        if self.tried and self.tried.pop(sequence, None) is not None:
+            self.due.discard(sequence)
+        self.unconfirmed.discard(sequence)
+        self.remember(sequence)
+        return was_waited_for
+
+    def trying_again(self, sequence: int, tried: TriedState) -> None:
+        """An attempt has failed, just now or, as the log says, before a restart; another follows."""
+        self.tried[sequence] = tried
+        self.ready.discard(sequence)
+        self.parked.discard(sequence)
+        self.remember(sequence)
+
+    def remember(self, sequence: int) -> None:
+        """What has been taken up before the cursor came to it, which happens at a restart only; and what has been of
+        that which it catches up on."""
+        if sequence > self.seen:
+            self.ahead.add(sequence)
+        elif not self.history_done and not self.counts(sequence):
+            self.history_taken.add(sequence)

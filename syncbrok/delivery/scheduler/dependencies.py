@@ -1,0 +1,286 @@
+"""When a message may go: its parents, those of its key before it, its time (RULES 6, 7, 11, 12).
+
+A gate is judged from what is known of the parents, not counted down: a counter that is off by one holds a message for
+ever, a judgement made again is right. The end of a parent puts its children on a list that is worked through in
+slices, so that a parent of a million children does not stop the broker.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, lone_children
+from syncbrok.delivery.scheduler.cursor import Cursor
+from syncbrok.delivery.scheduler.key_chains import KeyChain
+from syncbrok.delivery.scheduler.lifecycle import PARENT_REASON, MessageEvent, MessageState
+from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT
+from syncbrok.delivery.scheduler.message_table import (
+    ENDING,
+    KEY_EDGE,
+    ONE_BY_ONE,
+    ONLY,
+    PER_SUBSCRIBER,
+    POLICY,
+    POLICY_SHIFT,
+    SAME,
+)
+from syncbrok.delivery.scheduler.state import HOLD_OVER, Doomed, SchedulerState
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.model.message import ParentFailure
+
+_WAITING: Final = int(MessageState.WAITING)
+_RELEASED: Final = MessageEvent.RELEASED  # to ask the enum for it costs ten times as much
+_HOLD: Final = ParentFailure.HOLD << POLICY_SHIFT
+_FAIL: Final = ParentFailure.FAIL << POLICY_SHIFT
+_DELIVER: Final = ParentFailure.DELIVER << POLICY_SHIFT
+
+
+class DependencyTracker:
+    """Judges gates and carries the end of a parent to its children."""
+
+    def __init__(self, state: SchedulerState, hold_max_us: int) -> None:
+        self._state = state
+        self._hold_max_us = hold_max_us
+        self._opening: deque[tuple[int, int, Cursor | None]] = deque()
+
+    @property
+    def busy(self) -> bool:
+        """Whether children still wait to be looked at."""
+        return bool(self._opening)
+
+    def judge(self, queue: int, flags: int, edges: Iterable[int]) -> tuple[MessageEvent, Reason]:
+        """What the parents say: RELEASED, BLOCKED, PARENT_BAD (hold), or ENDED_DEAD with the reason it dies of."""
+        table = self._state.table
+        event = MessageEvent.RELEASED
+        for edge in edges:
+            if edge & KEY_EDGE:
+                continue
+            state = table.state(edge)
+            if state is MessageState.COMPLETE:
+                continue
+            if state < MessageState.COMPLETE:
+                if flags & SAME and table.queue(edge) == queue:
+                    continue  # judged at each subscriber
+                if event is MessageEvent.RELEASED:
+                    event = MessageEvent.BLOCKED
+            elif edge in self._state.replays:
+                event = MessageEvent.BLOCKED if event is MessageEvent.RELEASED else event  # it may be mended yet
+            elif flags & POLICY == _FAIL:
+                return MessageEvent.ENDED_DEAD, PARENT_REASON[state]
+            elif flags & POLICY == _HOLD:
+                event = MessageEvent.PARENT_BAD
+        return event, Reason.NONE
+
+    def open_at(self, sequence: int, cursor: Cursor) -> bool:
+        """Whether a PENDING message may go to this subscriber: edges that are judged at each one."""
+        table = self._state.table
+        flags = table.flags(sequence)
+        if flags & ENDING:
+            return False
+        if not flags & PER_SUBSCRIBER:
+            return True
+        parents = [edge for edge in table.edges(sequence) if not edge & KEY_EDGE]
+        return all(self._parent_open(one, flags, cursor) for one in parents) and self._key_open_at(sequence, cursor)
+
+    def _key_open_at(self, sequence: int, cursor: Cursor) -> bool:
+        """Whether every message of its key before it has ended at this subscriber."""
+        if not cursor.counts(sequence):
+            return True  # who catches up has no order of keys
+        chain = self._state.keys.of(sequence)
+        return chain is None or not self._state.keys.first_at(chain, cursor, sequence)
+
+    def _parent_open(self, parent: int, flags: int, cursor: Cursor) -> bool:
+        table = self._state.table
+        state = table.state(parent)
+        if state >= MessageState.COMPLETE:
+            return state is MessageState.COMPLETE or flags & POLICY == _DELIVER
+        counted = (
+            table.queue(parent) == cursor.subscriber.queue
+            and cursor.counts(parent)
+            and (not table.flags(parent) & ONLY or table.only.get(parent) == cursor.subscriber.number)
+        )
+        return counted and cursor.finished(parent) and parent not in cursor.dead
+
+    def go_on(self, chain: KeyChain, cursors: Iterable[Cursor]) -> None:
+        """A message of the chain has ended at these subscribers: the next one may be able to go there."""
+        for cursor in cursors:
+            following = self._state.keys.first_at(chain, cursor)
+            if following and self._state.table.state(following) is MessageState.PENDING:
+                self._release_where_open(following, (cursor,))
+
+    def parent_ended(self, parent: int, first_child: int, cursor: Cursor | None = None) -> None:
+        """The parent has ended, or with ``cursor`` has ended at that subscriber: look at its children, in slices."""
+        if first_child:
+            walking = self._state.table.walking
+            walking[parent] = walking.get(parent, 0) + 1
+            self._opening.append((parent, first_child, cursor))
+
+    def work(self, children_max: int) -> None:
+        """Look at up to ``children_max`` children whose turn it is."""
+        table = self._state.table
+        while self._opening and children_max > 0:
+            parent, child, cursor = self._opening.popleft()
+            if cursor is None and table.state(parent) is MessageState.COMPLETE:
+                child, children_max = self._release_alike(parent, child, children_max)
+            while child and children_max > 0:
+                following = table.next_child(parent, child)
+                self.reconsider(child, cursor)
+                child = following
+                children_max -= 1
+            if child:
+                self._opening.appendleft((parent, child, cursor))
+            elif table.walking[parent] == 1:
+                del table.walking[parent]
+            else:
+                table.walking[parent] -= 1
+
+    def _release_alike(self, parent: int, child: int, children_max: int) -> tuple[int, int]:
+        """The parent is complete: of its children, from this one on, those that wait for nothing else are pending now.
+        The first child that needs a second look (0: none is left), and how many may still be looked at."""
+        state = self._state
+        chunks = state.table.chunks
+        released: dict[int, list[int]] = {}  # by queue
+        expected = neighbours = 0
+        while child and children_max > 0 and not state.held_on:
+            chunk = chunks.get(child >> CHUNK_SHIFT)
+            if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
+                break
+            i = child & CHUNK_MASK
+            if (
+                chunk.state[i] != _WAITING
+                or chunk.flags[i] & ONE_BY_ONE
+                or chunk.edge_count[i] != 1
+                or not chunk.left[i]
+            ):
+                break
+            at = chunk.edge_start[i]
+            if chunk.edges[at] != parent:
+                break
+            count = 1
+            neighbours = neighbours + 1 if child == expected else 0
+            if neighbours >= WORTH_IT and not chunk.thin:
+                neighbours = 0
+                count = lone_children(chunk, child, parent, children_max)
+                at = chunk.edge_start[i + count - 1]
+                chunk.change_run(i, i + count, _RELEASED)
+                self.release(range(child, child + count), self._cursors_of(child))
+            else:
+                chunk.change(i, _RELEASED)
+                released.setdefault(chunk.queue[i], []).append(child)
+            expected = child + count
+            child = chunk.links[at]
+            children_max -= count
+        for children in released.values():
+            self.release(children, self._cursors_of(children[0]))
+        return child, children_max
+
+    def reconsider(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
+        """Judge again a message whose parents, predecessor or time (``due``) have come along."""
+        table = self._state.table
+        chunk = table.chunk(child)
+        if chunk is None:
+            return
+        i = child & CHUNK_MASK
+        state, flags = chunk.state[i], chunk.flags[i]
+        if not MessageState.NONE < state < MessageState.COMPLETE or flags & ENDING:
+            return
+        event, reason = self.judge(chunk.queue[i], flags, table.edges(child))
+        if event is MessageEvent.ENDED_DEAD:
+            self.doom(child, Outcome.DEAD, reason)
+        elif state == MessageState.SCHEDULED and not due:
+            return
+        elif event is MessageEvent.RELEASED and state != MessageState.PENDING:
+            table.change(child, event)
+            self._forget_hold(child)
+            self.opened(child)
+        elif event is MessageEvent.PARENT_BAD and state != MessageState.HELD:
+            table.change(child, event)
+            self.hold(child)
+        elif event is MessageEvent.BLOCKED and state in (MessageState.HELD, MessageState.SCHEDULED):
+            table.change(child, event)
+            self.wait_on_ended(child)
+        elif state == MessageState.PENDING:
+            self._release_where_open(child, (cursor,) if cursor else self._cursors_of(child))
+
+    def opened(self, sequence: int) -> None:
+        """Its gate has opened, so far as it is one for all. With nobody to go to it is complete (RULES 17: at once,
+        which is when nothing it waits for is left)."""
+        if self._state.table.left(sequence) == 0:
+            # By a row: that its time has come is in no other fact, and what follows from it must be.
+            self.doom(sequence, Outcome.SKIPPED, Reason.NONE)
+        else:
+            self._release_where_open(sequence, self._cursors_of(sequence))
+
+    def _release_where_open(self, sequence: int, cursors: Iterable[Cursor]) -> None:
+        self.release((sequence,), [cursor for cursor in cursors if self.open_at(sequence, cursor)])
+
+    def release(self, messages: Collection[int], cursors: Iterable[Cursor]) -> None:
+        """What these messages of one queue waited for has come: they go to these subscribers, but where they did not
+        wait, since the cursor has yet to come to them, or has handed them out. Whatever waits (for parents, for those
+        of its key before it, for its time, in a replay, or where somebody catches up) is let go here and nowhere
+        else."""
+        for cursor in cursors:
+            if cursor.release(messages):
+                self._state.activate(cursor)
+
+    def end(self, sequence: int, event: MessageEvent, reason: Reason = Reason.NONE) -> KeyChain | None:
+        """The message has ended: decided once, told to its children and to whoever watches. Its chain, for where it
+        had not ended before: the next of its key may go on there."""
+        state = self._state
+        queue_state = state.queues.get(state.table.queue(sequence))
+        if queue_state is not None:
+            queue_state.waiting -= 1
+        first_child = state.table.first_child(sequence)
+        chain = state.keys.of(sequence)
+        if state.table.state(sequence) is MessageState.HELD:
+            self._forget_hold(sequence)
+        self.parent_ended(sequence, first_child)
+        state.table.change(sequence, event, reason)
+        state.asked.pop(sequence, None)
+        if sequence in state.followers or sequence in state.latecomers:
+            state.ended_leaders.append(sequence)
+        state.keys.ended(sequence, chain)
+        if sequence in state.watched:
+            state.watched.discard(sequence)
+            state.watched_ended.append(sequence)
+        return chain
+
+    def wait_on_ended(self, child: int) -> None:
+        """Remember a child under each parent that has ended badly, whose row may be gone: it is on hold for it, or the
+        parent is being replayed."""
+        held_on = self._state.held_on
+        for edge in self._state.table.edges(child):
+            if not edge & KEY_EDGE and edge in self._state.table.bad:
+                children = held_on.setdefault(edge, array("Q"))
+                if child not in children:
+                    children.append(child)
+
+    def hold(self, child: int) -> None:
+        """The child goes on hold, until a replay mends its parent or the hold is over."""
+        self.wait_on_ended(child)
+        self._state.wake_at(self._state.moment_us + self._hold_max_us, HOLD_OVER, child)
+
+    def replayed(self, parent: int) -> None:
+        """A replay of the parent is over, whichever way: children that wait for that are judged again."""
+        for child in self._state.held_on.pop(parent, ()):
+            self.reconsider(child)
+            if self._state.table.state(child) in (MessageState.HELD, MessageState.WAITING):
+                self.wait_on_ended(child)
+
+    def doom(self, sequence: int, outcome: Outcome, reason: Reason) -> None:
+        """Ask for the row that ends it; nothing of it goes out any more."""
+        self._state.table.mark(sequence, ENDING)
+        self._state.dying.append(Doomed(sequence, outcome, reason))
+
+    def _cursors_of(self, sequence: int) -> Iterable[Cursor]:
+        queue_state = self._state.queues.get(self._state.table.queue(sequence))
+        return queue_state.cursors if queue_state else ()
+
+    def _forget_hold(self, child: int) -> None:
+        held_on = self._state.held_on
+        for edge in self._state.table.edges(child) if held_on else ():
+            if edge in held_on and child in held_on[edge]:
+                held_on[edge].remove(child)
+                if not held_on[edge]:
+                    del held_on[edge]

@@ -1,0 +1,405 @@
+"""Handing out attempts and taking back their answers: the hot path of the scheduler.
+
+Cursors that may have work stand in a line; each hands out what its window has room for and goes to the end. What a
+cursor hands out, in this order: retries that have come due, messages whose gate has opened, and then whatever comes
+next in its queue. A slot of the window is free as soon as the answer is read; only children wait for the fsync of the
+outcome (RULES 24).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from syncbrok.delivery.handler import NEVER, Answer, Attempt
+from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, waiting_neighbours
+from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
+from syncbrok.delivery.scheduler.dependencies import DependencyTracker
+from syncbrok.delivery.scheduler.lifecycle import MessageState
+from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT, Sparse, States
+from syncbrok.delivery.scheduler.message_table import ONE_BY_ONE, ONLY
+from syncbrok.delivery.scheduler.retry import wait_us
+from syncbrok.delivery.scheduler.sequence_set import as_range
+from syncbrok.delivery.scheduler.shares import Shares
+from syncbrok.delivery.scheduler.state import SchedulerState
+from syncbrok.model import limits
+from syncbrok.model.facts import Outcome, Reason, Row
+
+_PENDING: Final = int(MessageState.PENDING)
+_WAITING: Final = int(MessageState.WAITING)
+_COMPLETE: Final = int(MessageState.COMPLETE)
+_DELIVERED: Final = Outcome.DELIVERED
+_ACKNOWLEDGED: Final = Reason.NONE
+_FINAL: Final = (Reason.NONE, Reason.GONE, Reason.CONTENT_LOST)
+"""no later attempt follows: it came through, the endpoint wants no more, or there is nothing left to send"""
+_SHARE: Final = 64
+"""attempts a cursor hands out before the next one has its turn"""
+_LOOKS: Final = 2_048
+"""messages a cursor passes by in one turn without finding enough to hand out"""
+_NO_ROWS: Final = Sparse(MessageState.NONE)
+"""the columns of messages that have ended long ago"""
+_TRIM_MASK: Final = (1 << 12) - 1
+"""so many messages, as a power of two, a cursor goes on before its queue is asked to forget"""
+
+
+class DispatchQueue:
+    """Takes attempts from cursors, and answers back."""
+
+    def __init__(self, state: SchedulerState, dependencies: DependencyTracker, shares: Shares) -> None:
+        self._state = state
+        self._dependencies = dependencies
+        self._shares = shares
+
+    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
+        """At most ``limit`` attempts to make now, and of no subscriber more than its share. ``durable`` is the last
+        durable sequence: it goes into each."""
+        attempts: list[Attempt] = []
+        state, shares, line = self._state, self._shares, self._state.line
+        state.let_back_in(shares.room, limit)
+        plenty_below = shares.plenty_below(limit)
+        lent = 0
+        turns = len(line) + limit
+        new = tuple.__new__  # past the Python-level __new__ of a NamedTuple, which takes three times as long
+        while line.count and len(attempts) < limit and state.unconfirmed < limits.outcomes_waiting_max and turns:
+            turns -= 1
+            cursor = line.popleft()
+            cursor.queued = False
+            # Whatever bounds how many attempts it may begin in this turn is asked here, and nowhere else. (A method of
+            # its own would cost a twentieth where many queues have one message each.)
+            flight, taken = cursor.flight, len(attempts)
+            room = cursor.window - len(flight)
+            if cursor.stopped or room <= 0:
+                continue
+            if room > _SHARE or room > limit - taken:
+                room = min(limit - taken, _SHARE)
+            if len(flight) >= plenty_below:
+                room = min(room, shares.room(cursor, taken - lent, lent))
+                if room <= 0:
+                    state.hold_back(cursor)
+                    continue
+            room_new = room
+            if cursor.tried:  # with too many in retry no new ones are begun, until they clear (RULES 15)
+                room_new = min(room, limits.retrying_per_subscriber_max - len(cursor.tried) - len(flight))
+            found = self._next(cursor, room, room_new)
+            number = cursor.number
+            for message in found:  # a comprehension would be a call more, for what is often one message
+                attempts.append(new(Attempt, (message, number, flight[message], durable, now_us, 0)))  # noqa: PERF401
+            if len(found) == room:  # else there was no more
+                state.activate(cursor)
+            if cursor.room and cursor.subscriber.consumed:
+                lent += len(found)
+        return [self._in_replay(attempt) for attempt in attempts] if state.replays else attempts
+
+    def _in_replay(self, attempt: Attempt) -> Attempt:
+        """As it is where a replay makes it: its number goes on from those before."""
+        entry = self._state.replays.get(attempt.message)
+        if entry is None or attempt.subscriber not in entry.left:
+            return attempt
+        message, subscriber, number, after, started_us, _ = attempt
+        cursor = self._state.cursors[subscriber]
+        if message not in cursor.tried:
+            number = entry.attempts.get(subscriber, 0) + 1
+            cursor.begin((message,), number)
+        return Attempt(message, subscriber, number, after, started_us, entry.number)
+
+    def _next(self, cursor: Cursor, room: int, room_new: int) -> list[int]:
+        """The messages that go to the cursor now, in that order: at most ``room``, and no more than ``room_new`` once
+        there are no more retries. First retries that have come due, then messages whose gate has opened since the
+        cursor passed them, then what comes next in its queue. They are out from now on."""
+        found: list[int] = []
+        while cursor.due.count and len(found) < room:
+            self._choose(cursor, cursor.pop_due(room - len(found)), room, found)
+        while cursor.ready.count and len(found) < room_new:
+            self._choose(cursor, cursor.pop_released(room_new - len(found)), room_new, found)
+        if len(found) >= room_new or (not cursor.history_done and cursor.in_past):
+            return found
+        backlog = cursor.backlog
+        sequences = backlog.sequences
+        if backlog.offset + len(sequences) - cursor.position == 1 and not cursor.ahead.count:
+            # One message, as many queues get them now and then: half of what else is done for it would be in vain.
+            sequence = sequences[-1]
+            chunk = self._state.table.chunks.get(sequence >> CHUNK_SHIFT)
+            i = sequence & CHUNK_MASK
+            if chunk is not None and chunk.state[i] == _PENDING and not chunk.flags[i] & ONE_BY_ONE:
+                cursor.begin_next(sequence)
+                if not cursor.position & _TRIM_MASK:
+                    self._trim(cursor)
+                found.append(sequence)
+                return found
+        self._following(cursor, room_new, found)
+        return found
+
+    def _following(self, cursor: Cursor, most: int, found: list[int]) -> None:
+        """Add to ``found``, until those are ``most``, what comes next in the cursor's queue and may go. One that meets
+        many that may not comes back for more."""
+        backlog = cursor.backlog
+        looks = _LOOKS
+        while looks > 0:
+            candidates = backlog.following(cursor.position, WORTH_IT)
+            if not candidates:
+                return
+            before = len(found)
+            looked = self._choose(cursor, candidates, most, found, True)
+            self._pass(cursor, candidates if looked == len(candidates) else candidates[:looked])
+            if looked < WORTH_IT or len(found) == most:
+                return
+            looks -= looked
+            if len(found) == before and candidates[-1] in cursor.parked:
+                looks -= self._block_neighbours(cursor, candidates[-1], looks)
+        self._state.activate(cursor)
+
+    def _choose(
+        self, cursor: Cursor, candidates: Sequence[int], most: int, found: list[int], is_new: bool = False
+    ) -> int:
+        """Which of the candidates may go to the cursor, in their order, until ``found`` are ``most``: those are out and
+        added to it; those that must wait are blocked. How many were looked at. ``is_new``: they come next in its queue,
+        and what of them has ended is passed by.
+
+        Of most their state and flags tell; ``_may_go`` looks at the others one by one."""
+        chunks = self._state.table.chunks
+        ahead = cursor.ahead if is_new and cursor.ahead.count else ()
+        number = looked = -1
+        states: States | Sparse = _NO_ROWS
+        flags: bytearray | Sparse = _NO_ROWS
+        most -= len(found)
+        going: list[int] = []
+        blocked: list[int] = []
+        for looked, sequence in enumerate(candidates, 1):  # noqa: B007 - is used behind it
+            if sequence >> CHUNK_SHIFT != number:
+                number = sequence >> CHUNK_SHIFT
+                chunk = chunks.get(number)
+                states, flags = (chunk.state, chunk.flags) if chunk is not None else (_NO_ROWS, _NO_ROWS)
+            i = sequence & CHUNK_MASK
+            state = states[i]
+            if ahead and sequence in ahead:
+                continue
+            if flags[i] & ONE_BY_ONE or state != _PENDING:
+                if state == _WAITING and not flags[i] & ONE_BY_ONE:
+                    blocked.append(sequence)
+                    continue
+                if (is_new and not 0 < state < _COMPLETE) or not self._may_go(sequence, cursor):
+                    continue
+            going.append(sequence)
+            if len(going) == most:
+                break
+        if blocked:
+            cursor.block_all(blocked)
+        if going:  # before others are looked at, which may be their children
+            cursor.begin(going)
+            found += going
+        return looked
+
+    def _may_go(self, sequence: int, cursor: Cursor) -> bool:
+        """Whether a message that is looked at by itself may go to the cursor; blocked where it may not yet."""
+        if self._state.replays:
+            entry = self._state.replays.get(sequence)
+            if entry is not None and cursor.number in entry.left:
+                return True
+        table = self._state.table
+        state = table.state(sequence)
+        if state >= MessageState.COMPLETE:
+            return not cursor.counts(sequence)
+        if table.flags(sequence) & ONLY and table.only.get(sequence) != cursor.number:
+            return False
+        if state is MessageState.PENDING and self._dependencies.open_at(sequence, cursor):
+            return True
+        cursor.block(sequence)
+        return False
+
+    def _pass(self, cursor: Cursor, looked: Sequence[int]) -> None:
+        """The cursor has looked at these."""
+        cursor.advance(looked)
+        if cursor.position & _TRIM_MASK < len(looked):
+            self._trim(cursor)
+
+    def _trim(self, cursor: Cursor) -> None:
+        """Now and then the cursor's queue forgets what all of its cursors have behind them."""
+        queue_state = self._state.queues[cursor.queue]
+        queue_state.backlog.trim(min(other.position for other in queue_state.cursors))
+
+    def _block_neighbours(self, cursor: Cursor, last: int, most: int) -> int:
+        """Many wait, up to ``last``: of those that follow it block all at once that wait as well. How many."""
+        chunk = self._state.table.chunk(last)
+        following = cursor.backlog.following(cursor.position, most)
+        if chunk is None or cursor.ahead or not following:
+            return 0
+        count = waiting_neighbours(chunk, last >> CHUNK_SHIFT, np.frombuffer(following, np.uint64))
+        if count:
+            looked = following[:count]
+            cursor.block_all(as_range(looked))
+            self._pass(cursor, looked)
+        return count
+
+    def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
+        """What came of these attempts, as the rows to log; the window's slots are free. ``jitter`` is in -1..1.
+
+        First attempts that were acknowledged come by the hundred, and what would be looked up for each of them is
+        looked up once for those of one subscriber; all others are settled one by one."""
+        cursors, chunks, replays = self._state.cursors, self._state.table.chunks, self._state.replays
+        rows: list[Row] = []
+        new = tuple.__new__
+        subscriber, acknowledged, status = -1, 0, 0
+        cursor: Cursor | None = None
+        flight: dict[int, int] = {}
+        for attempt, answer in answers:
+            message, number, count, after, started_us, replay = attempt
+            if number != subscriber:
+                self._acknowledged(cursor, acknowledged, status, now_us)
+                subscriber, acknowledged = number, 0
+                cursor = cursors.get(number)
+                flight = cursor.flight if cursor is not None else {}
+            chunk = chunks.get(message >> CHUNK_SHIFT)
+            if (
+                answer[0] is not _ACKNOWLEDGED
+                or count != 1
+                or flight.get(message) != 1
+                or replay
+                or cursor is None
+                or (message > cursor.since and (chunk is None or chunk.state[message & CHUNK_MASK] != _PENDING))
+                or (replays and message in replays)
+            ):
+                self._acknowledged(cursor, acknowledged, status, now_us)
+                acknowledged = 0
+                rows.append(self._settle_one(attempt, answer, now_us, jitter))
+                continue
+            del flight[message]  # ``Cursor.attempt_over``
+            cursor.unconfirmed.add(message)  # and ``ended``
+            acknowledged += 1
+            _, status, _, latency_us, detail = answer
+            fields = (message, number, 1, _DELIVERED, _ACKNOWLEDGED, status, started_us, 0, after, latency_us, detail)
+            rows.append(new(Row, fields))
+        self._acknowledged(cursor, acknowledged, status, now_us)
+        if self._state.still_out:
+            self._state.no_longer_out([row[0] for row in rows])
+        return rows
+
+    def give_back(self, attempts: Iterable[Attempt]) -> None:
+        """These were not begun. Each stands again where it can be taken; that it may still go is looked at then."""
+        for attempt in attempts:
+            cursor = self._state.cursors.get(attempt.subscriber)
+            if cursor is None or cursor.flight.get(attempt.message) != attempt.number:
+                continue  # deleted, or given up when the endpoint changed
+            cursor.give_back(attempt.message)
+            self._state.no_longer_out((attempt.message,))
+            self._state.activate(cursor)
+
+    def retry_now(self, subscriber: int, message: int | None = None) -> int:
+        """What waits for another attempt at the subscriber, or this message alone, is due; how many that is. Nothing
+        durable (RULES 26). None of one that is paused or disabled."""
+        cursor = self._state.cursors.get(subscriber)
+        if cursor is None or cursor.stopped:
+            return 0
+        count = cursor.all_due() if message is None else int(cursor.make_due(message))
+        self._state.activate(cursor)
+        return count
+
+    def stands(self, attempt: Attempt) -> bool:
+        """See ``Scheduler``."""
+        cursor = self._state.cursors.get(attempt.subscriber)
+        return (
+            cursor is not None
+            and cursor.flight.get(attempt.message) == attempt.number
+            and attempt.message not in self._state.still_out
+            and not self._ended_meanwhile(attempt, cursor)
+        )
+
+    def _acknowledged(self, cursor: Cursor | None, count: int, status: int, now_us: int) -> None:
+        """So many first attempts of a cursor were acknowledged, the last one with this status."""
+        if not count or cursor is None:
+            return
+        self._state.unconfirmed += count
+        cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, _ACKNOWLEDGED, now_us
+        cursor.failing_since_us = 0
+        # One that had room stands in the line, or has nothing to hand out: no need to look.
+        if not cursor.queued and (len(cursor.flight) + count >= cursor.window or cursor.tried):
+            self._state.activate(cursor)
+
+    def _settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
+        cursor = self._state.cursors.get(attempt.subscriber)
+        if cursor is None:
+            return _row(attempt, answer, Outcome.LATE)
+        if cursor.flight.get(attempt.message) != attempt.number:
+            return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
+        cursor.attempt_over(attempt.message)
+        self._note(cursor, answer.reason, answer.status, now_us)
+        self._state.activate(cursor)
+        if self._ended_meanwhile(attempt, cursor):
+            return _row(attempt, answer, Outcome.LATE)
+        due_us = self._next_try_us(cursor, attempt, answer, now_us, jitter)
+        if due_us:
+            tried = TriedState(attempt.number, due_us, self._tried_before(cursor, attempt))
+            self._state.try_again(cursor, attempt.message, tried)
+            return _row(attempt, answer, Outcome.FAILED, due_us)
+        self._state.ended(cursor, attempt.message)
+        return _row(attempt, answer, Outcome.DELIVERED if answer.reason is _ACKNOWLEDGED else Outcome.DEAD)
+
+    def _next_try_us(
+        self, cursor: Cursor, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]
+    ) -> int:
+        """When to try again, Unix microseconds; 0 for never."""
+        if answer.reason in _FINAL or answer.retry_after_s == NEVER:
+            return 0
+        policy = cursor.subscriber.settings.retry or self._state.queues[cursor.subscriber.queue].queue.settings.retry
+        failures = attempt.number - self._tried_before(cursor, attempt)
+        wait = wait_us(policy, failures, jitter(), answer.retry_after_s)
+        return 0 if wait is None else now_us + wait
+
+    @staticmethod
+    def _tried_before(cursor: Cursor, attempt: Attempt) -> int:
+        """How many attempts the retry budget does not count: those before the last replay."""
+        tried = cursor.tried.get(attempt.message)
+        return attempt.number - 1 if tried is None else tried.before
+
+    def _ended_meanwhile(self, attempt: Attempt, cursor: Cursor) -> bool:
+        """Whether a cancel, a purge or an expiry has ended the delivery while its attempt was out."""
+        entry = self._state.replays.get(attempt.message)
+        if entry is not None and attempt.subscriber in entry.left:
+            # One that was out when its message was cancelled has no part in a replay: that makes its own.
+            return attempt.replay != entry.number
+        if attempt.replay:
+            return True
+        # Who catches up is sent what has ended, also while a replay sends it to others.
+        return cursor.counts(attempt.message) and self._state.table.state(attempt.message) >= MessageState.COMPLETE
+
+    def _note(self, cursor: Cursor, reason: Reason, status: int, now_us: int) -> None:
+        """An answer came."""
+        cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, reason, now_us
+        cursor.failing_since_us = 0 if reason is Reason.NONE else cursor.failing_since_us or now_us
+
+    def abandon(self, cursor: Cursor, now_us: int, limit: int) -> list[Row]:
+        """Rows that end what waits for a subscriber disabled for too long (RULES 14), at most ``limit``."""
+        rows: list[Row] = []
+        while len(rows) < limit:
+            sequence = self._next_abandoned(cursor)
+            if not sequence:
+                break
+            self._state.ended(cursor, sequence)
+            number = cursor.subscriber.number
+            rows.append(Row(sequence, number, 0, Outcome.DEAD, Reason.SUBSCRIBER_DISABLED, 0, now_us, 0, 0, 0))
+        return rows
+
+    def _next_abandoned(self, cursor: Cursor) -> int:
+        while sequence := cursor.pop_waiting():
+            if self._state.table.state(sequence) < MessageState.COMPLETE or sequence in self._state.replays:
+                return sequence
+        found: list[int] = []
+        self._following(cursor, 1, found)
+        for sequence in found:
+            cursor.attempt_over(sequence)  # before it has begun
+        return found[0] if found else 0
+
+
+def _row(attempt: Attempt, answer: Answer, outcome: Outcome, due_us: int = 0) -> Row:
+    return Row(
+        attempt.message,
+        attempt.subscriber,
+        attempt.number,
+        outcome,
+        answer.reason,
+        answer.status,
+        attempt.started_us,
+        due_us,
+        attempt.after,
+        answer.latency_us,
+        answer.detail,
+    )

@@ -1,0 +1,111 @@
+"""Ends without an attempt: what the clock brings, and the rows that a rule demands.
+
+A message is doomed first (``dependencies.doom``): nothing of it goes out any more. Its row is asked for when no attempt
+of it is out; that one may still succeed, and its outcome comes first. Until then the end stands aside
+(``SchedulerState.still_out``), however long a consumer keeps what it was given: nothing is looked at again before the
+attempt is back.
+"""
+
+from syncbrok.delivery.handler import Attempt
+from syncbrok.delivery.scheduler.dependencies import DependencyTracker
+from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
+from syncbrok.delivery.scheduler.lifecycle import MessageState
+from syncbrok.delivery.scheduler.message_table import ENDING
+from syncbrok.delivery.scheduler.state import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Doomed, SchedulerState
+from syncbrok.model import limits
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
+
+
+class ForcedEnds:
+    """Dooms messages, and asks for their ends."""
+
+    def __init__(self, state: SchedulerState, dependencies: DependencyTracker, line: DispatchQueue) -> None:
+        self._state = state
+        self._dependencies = dependencies
+        self._line = line
+
+    def wake_due(self, now_us: int) -> None:
+        """What the clock brings: retries, delayed messages, expiries, ends of holds and of disabled subscribers."""
+        state = self._state
+        first_us = state.timers.next_due_us()
+        if first_us is None or first_us > now_us:
+            return
+        for kind, value in state.timers.pop_due(now_us):
+            if kind < DUE:
+                cursor = state.cursors.get(kind)
+                # One that was made due before its time may have failed again since, and waits for another time.
+                tried = cursor.tried.get(value) if cursor is not None else None
+                if cursor is not None and tried is not None and tried.due_us <= now_us and cursor.make_due(value):
+                    state.activate(cursor)
+            elif kind == DUE:
+                self._dependencies.reconsider(value, due=True)
+            elif kind == DISABLED_OVER:
+                self._disabled_over(value, now_us)
+            elif kind == HOLD_OVER:
+                self._hold_over(value, now_us)
+            elif kind == EXPIRES and self._has_not_ended(value):
+                self._dependencies.doom(value, Outcome.EXPIRED, Reason.EXPIRED)
+
+    def _hold_over(self, sequence: int, now_us: int) -> None:
+        entry = self._state.replays.get(sequence)
+        if entry is not None:
+            if entry.held and entry.hold_over_us <= now_us:
+                self._state.dying.append(Doomed(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED, entry.number))
+        elif self._state.table.state(sequence) is MessageState.HELD and self._has_not_ended(sequence):
+            self._dependencies.doom(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED)
+
+    def _has_not_ended(self, sequence: int) -> bool:
+        """Nor is about to."""
+        table = self._state.table
+        return 0 < table.state(sequence) < MessageState.COMPLETE and not table.flags(sequence) & ENDING
+
+    def _disabled_over(self, number: int, now_us: int) -> None:
+        cursor = self._state.cursors.get(number)
+        if cursor is None:
+            return
+        disabled_us = cursor.subscriber.settings.disabled_us
+        if 0 < disabled_us <= now_us - int(limits.disabled_max_s * 1e6):
+            cursor.doomed = True
+            self._state.abandoned.add(number)
+
+    def expire(self, attempt: Attempt) -> bool:
+        """Whether a message whose time is over ends without this attempt, which the wheel tells a bucket too late."""
+        table, sequence = self._state.table, attempt.message
+        if attempt.replay or not 0 < table.state(sequence) < MessageState.COMPLETE:
+            return False
+        self._line.give_back((attempt,))
+        if not table.flags(sequence) & ENDING:
+            self._dependencies.doom(sequence, Outcome.EXPIRED, Reason.EXPIRED)
+        return True
+
+    def owed(self, now_us: int, limit: int) -> list[Row]:
+        """See ``Scheduler``."""
+        rows: list[Row] = []
+        dying = self._state.dying
+        for _ in range(min(len(dying), limit)):
+            doomed = dying.popleft()
+            queue_state = self._state.queues.get(self._queue_of(doomed.message))
+            if self._over(doomed) or queue_state is None:
+                continue
+            out = [cursor for cursor in queue_state.cursors if doomed.message in cursor.flight]
+            if out:
+                self._state.still_out.setdefault(doomed.message, []).append(doomed)
+                for cursor in out:
+                    self._state.give_up(cursor, (doomed.message,))
+                continue
+            self._state.asked[doomed.message] = doomed
+            rows.append(Row(doomed.message, ALL_SUBSCRIBERS, 0, doomed.outcome, doomed.reason, 0, now_us, 0, 0, 0))
+        for number in self._state.abandoned:
+            rows.extend(self._line.abandon(self._state.cursors[number], now_us, limit - len(rows)))
+        return rows
+
+    def _queue_of(self, sequence: int) -> int:
+        entry = self._state.replays.get(sequence)
+        return entry.queue if entry is not None else self._state.table.queue(sequence)
+
+    def _over(self, doomed: Doomed) -> bool:
+        """Whether what it is about has ended otherwise."""
+        entry = self._state.replays.get(doomed.message)
+        if doomed.replay:
+            return entry is None or entry.number != doomed.replay
+        return entry is not None or self._state.table.state(doomed.message) >= MessageState.COMPLETE

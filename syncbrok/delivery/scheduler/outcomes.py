@@ -1,0 +1,255 @@
+"""What a durable row means: for the delivery, for its message, for the children, for a replay it belongs to.
+
+Rows are applied in log order, live and at recovery alike, and a row that tells what is known already changes nothing:
+carried messages and checkpoints overlap with the log, and that must not count anything twice.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from syncbrok.delivery.scheduler.backfill import Backfill
+from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
+from syncbrok.delivery.scheduler.dependencies import DependencyTracker
+from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
+from syncbrok.delivery.scheduler.key_chains import KeyChain
+from syncbrok.delivery.scheduler.lifecycle import ENDING, MessageEvent, MessageState
+from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT, MessageChunk
+from syncbrok.delivery.scheduler.message_table import HAS_DEAD, HAS_EXPIRED, ONE_BY_ONE, PER_SUBSCRIBER
+from syncbrok.delivery.scheduler.replays import Replays
+from syncbrok.delivery.scheduler.state import QueueState, ReplayEntry, SchedulerState
+from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
+
+_PENDING: Final = int(MessageState.PENDING)
+_DELIVERED: Final = Outcome.DELIVERED
+
+
+class OutcomeApplier:
+    """Applies rows to the state."""
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        dependencies: DependencyTracker,
+        line: DispatchQueue,
+        replays: Replays,
+        backfill: Backfill,
+    ) -> None:
+        self._state = state
+        self._dependencies = dependencies
+        self._line = line
+        self._replays = replays
+        self._backfill = backfill
+
+    def apply(self, rows: Iterable[Row]) -> None:
+        """The rows of one fact, in log order.
+
+        Most say that a delivery has ended well, and that concerns nobody but its message and the children: it was out
+        in this process, or at a restart the cursor has yet to come to it. Neighbours of that kind are gone through
+        together; all others go one by one."""
+        state, cursors, chunks = self._state, self._state.cursors, self._state.table.chunks
+        others = state.others
+        # A message with parents of its own queue may wait at each subscriber; its end does not, but for its key's sake.
+        one_by_one = ONE_BY_ONE if state.keys.several else ONE_BY_ONE & ~PER_SUBSCRIBER
+        subscriber = number = -1
+        cursor: Cursor | None = None
+        unconfirmed: set[int] = set()
+        since = seen = delivered = 0
+        chunk: MessageChunk | None = None
+        places: list[int] = []
+        for row in rows:
+            message = row[0]
+            if row[1] != subscriber:
+                self._delivered(cursor, delivered)
+                subscriber, delivered = row[1], 0
+                cursor = cursors.get(subscriber)
+                if cursor is not None:
+                    unconfirmed, since, seen = cursor.unconfirmed, cursor.since, cursor.seen
+            if message >> CHUNK_SHIFT != number:
+                self._count_down(number, places)
+                number = message >> CHUNK_SHIFT
+                chunk = chunks.get(number)
+            i = message & CHUNK_MASK
+            first_child = chunk.first_child[i] if chunk is not None and chunk.first_child else 0
+            if (
+                row[3] is _DELIVERED
+                and cursor is not None
+                and not cursor.behind
+                and (message in unconfirmed if message <= seen else cursor.untouched(message))
+                and (
+                    chunk is not None
+                    and chunk.state[i] == _PENDING
+                    and not chunk.flags[i] & one_by_one
+                    and not (others and state.concerns_others(message))
+                    # Before the last one has ended, only children of scope ``same`` may go.
+                    and (not first_child or chunk.left[i] == 1)
+                    if message > since
+                    else not first_child and not state.replays  # from before its time: nobody counts it
+                )
+            ):
+                if message <= seen:
+                    unconfirmed.remove(message)  # ``Books.confirm``
+                    state.unconfirmed -= 1
+                else:
+                    cursor.remember(message)
+                delivered += 1
+                if message > since:
+                    places.append(i)
+                    if first_child:
+                        self._dependencies.parent_ended(message, first_child)
+            else:
+                self._count_down(number, places)
+                self._apply_one(row)
+                others = state.others
+                chunk = chunks.get(number)
+        self._count_down(number, places)
+        self._delivered(cursor, delivered)
+
+    def _count_down(self, number: int, places: list[int]) -> None:
+        """Deliveries of these messages (places in the chunk of that number) have ended well; ``places`` is emptied."""
+        if places:
+            queues = self._state.queues
+            for queue in self._state.table.count_down(number, places):
+                queues[queue].waiting -= 1
+            places.clear()
+
+    def _delivered(self, cursor: Cursor | None, count: int) -> None:
+        if cursor is not None and count:
+            cursor.delivered += count
+            self._state.queues[cursor.queue].delivered += count
+
+    def _attempted(self, row: Row, cursor: Cursor) -> None:
+        """Attempts are counted where their rows are, so that a start comes to the same figures as the log."""
+        if row.outcome is _DELIVERED:
+            self._delivered(cursor, 1)
+        elif row.attempt:
+            cursor.failed += 1
+            self._state.queues[cursor.queue].failed += 1
+
+    def _apply_one(self, row: Row) -> None:
+        """One row, whatever it says."""
+        if row.outcome is Outcome.LATE:
+            return
+        if row.subscriber == ALL_SUBSCRIBERS:
+            self._end_all(row)
+            return
+        cursor = self._state.cursors.get(row.subscriber)
+        if cursor is None:
+            return  # its deliveries ended with the fact that removed the subscriber
+        self._attempted(row, cursor)
+        entry = self._state.replays.get(row.message) if self._state.replays else None
+        if entry is not None and row.subscriber in entry.left:
+            self._replays.row(row, cursor, entry)
+        elif row.outcome is Outcome.FAILED:
+            self._failed(row, cursor)
+        elif not cursor.finished(row.message) or not cursor.counts(row.message):
+            self._state.confirm(cursor, row.message)
+            self._ended_at(row, cursor)
+        elif row.outcome is Outcome.DEAD and row.message in cursor.dead:
+            cursor.dead[row.message] = row.reason  # known from the record that carries it, which does not say why
+
+    def _failed(self, row: Row, cursor: Cursor) -> None:
+        tried = cursor.tried.get(row.message)
+        if tried is not None and tried.attempts >= row.attempt:
+            return  # live: known since the answer came
+        if row.message in cursor.flight:
+            return  # a later attempt is out already
+        ended = self._state.table.state(row.message) >= MessageState.COMPLETE
+        if cursor.counts(row.message) and (ended or not cursor.outstanding(row.message)):
+            return
+        self._state.try_again(cursor, row.message, TriedState(row.attempt, row.due_us))
+
+    def _ended_at(self, row: Row, cursor: Cursor) -> None:
+        """A delivery has ended: count it down, and tell the children where they wait for this subscriber alone."""
+        table = self._state.table
+        queue_state = self._state.queues[cursor.subscriber.queue]
+        if row.outcome is Outcome.DEAD:
+            cursor.dead[row.message] = row.reason
+            queue_state.dead += 1
+        if cursor.behind and row.message in cursor.behind:
+            self._backfill.ended(cursor, row.message)
+        if not 0 < table.state(row.message) < MessageState.COMPLETE:
+            return
+        first_child = table.first_child(row.message)
+        is_over = False
+        if cursor.counts(row.message):
+            if row.outcome is Outcome.DEAD:
+                table.mark(row.message, HAS_DEAD)
+            elif row.outcome is Outcome.EXPIRED:
+                table.mark(row.message, HAS_EXPIRED)
+            is_over = table.one_less(row.message) == 0
+        if is_over:
+            chain = self._end(row.message, row.reason)
+        else:
+            chain = self._state.keys.of(row.message)
+            self._dependencies.parent_ended(row.message, first_child, cursor)
+        if chain is not None:
+            self._dependencies.go_on(chain, (cursor,))
+
+    def _end(self, sequence: int, reason: Reason) -> KeyChain | None:
+        flags = self._state.table.flags(sequence)
+        if flags & HAS_DEAD:
+            return self._dependencies.end(sequence, MessageEvent.ENDED_DEAD, reason)
+        if flags & HAS_EXPIRED:
+            return self._dependencies.end(sequence, MessageEvent.ENDED_EXPIRED, reason)
+        return self._dependencies.end(sequence, MessageEvent.ENDED_WELL)
+
+    def _end_all(self, row: Row) -> None:
+        """One row ends every delivery of a message that has not ended (a cascade, an expiry, a cancel)."""
+        entry = self._state.replays.get(row.message)
+        if entry is not None:
+            for number in entry.left:
+                cursor = self._state.cursors.get(number)
+                if cursor is not None and row.message in cursor.flight:
+                    self._state.give_up(cursor, (row.message,))
+            self._replays.end_all(row, entry)
+            return
+        table = self._state.table
+        if not 0 < table.state(row.message) < MessageState.COMPLETE:
+            return
+        queue_state = self._state.queues.get(table.queue(row.message))
+        lost = self._end_at_cursors(row, queue_state) if queue_state is not None else ()
+        chain = self._dependencies.end(row.message, ENDING[row.outcome], row.reason)
+        if chain is not None and queue_state is not None:
+            self._dependencies.go_on(chain, queue_state.cursors)
+        if lost:
+            table.lose(row.message, lost)
+
+    def _end_at_cursors(self, row: Row, queue_state: QueueState) -> tuple[int, ...]:
+        """At whom it was not delivered, where no dead letter says so."""
+        lost: tuple[int, ...] = ()
+        if row.outcome is Outcome.DEAD:
+            queue_state.cascaded[row.message] = (row.reason, self._died_at(row.message, queue_state))
+            queue_state.dead += 1
+        elif row.outcome is not Outcome.SKIPPED:
+            lost = self._still_open(row.message, queue_state)
+        for cursor in queue_state.cursors:
+            if row.message in cursor.flight and cursor.counts(row.message):
+                self._state.give_up(cursor, (row.message,))
+            if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):
+                self._state.confirm(cursor, row.message)
+            else:  # where one catches up it waited for its own end, nobody else's
+                self._dependencies.release((row.message,), (cursor,))
+        return lost
+
+    def _died_at(self, sequence: int, queue_state: QueueState) -> tuple[int, ...] | None:
+        """At whom it dies as a whole; None: at everyone it counts, as nearly always. Its scope does not tell: a start
+        from a log that has lost its beginning takes a child of scope ``same`` for one without parents."""
+        at = self._still_open(sequence, queue_state)
+        return at if len(at) < sum(cursor.counts(sequence) for cursor in queue_state.cursors) else None
+
+    def _still_open(self, sequence: int, queue_state: QueueState) -> tuple[int, ...]:
+        only = self._state.table.only.get(sequence)
+        return tuple(
+            cursor.subscriber.number
+            for cursor in queue_state.cursors
+            if cursor.counts(sequence) and only in (None, cursor.subscriber.number) and not cursor.finished(sequence)
+        )
+
+    def lost_subscriber(self, sequence: int, cursor: Cursor) -> None:
+        """A subscriber that this message counts has been deleted: its delivery counts as dropped (RULES 10, 14)."""
+        if 0 < self._state.table.state(sequence) < MessageState.COMPLETE and (
+            cursor.outstanding(sequence) or sequence in cursor.unconfirmed
+        ):
+            entry: ReplayEntry | None = self._state.replays.get(sequence)
+            if entry is None and self._state.table.one_less(sequence) == 0:
+                self._end(sequence, Reason.UNSUBSCRIBED)

@@ -1,0 +1,299 @@
+"""How things stand: what can be asked of the scheduler, by people and by the parts of the Space that must know.
+
+Read-only, and cheap enough for the event loop: whatever could be long takes a limit.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import compress, islice
+
+from syncbrok.delivery.scheduler.cursor import Cursor
+from syncbrok.delivery.scheduler.lifecycle import BAD_STATE, DeliveryState, MessageState
+from syncbrok.delivery.scheduler.message_table import HAS_DEAD, KEY_EDGE, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.scheduler.state import SchedulerState
+from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Reason, Tried
+
+_OUTCOMES = {state: outcome for outcome, state in BAD_STATE.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """``waiting`` and ``dead_letters`` are now; the rest is what the log has said since it began, as far as it is there
+    or a checkpoint remembers: ``delivered`` and ``failed`` attempts, late answers apart."""
+
+    waiting: int
+    oldest_waiting: int
+    """sequence, 0 for none"""
+    last_sequence: int
+    dead_letters: int
+    accepted: int
+    delivered: int
+    failed: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberStatistics:
+    cursor: int
+    backlog: int
+    blocked: int
+    in_flight: int
+    retrying: int
+    dead: int
+    delivered: int
+    failed: int
+    last_status: int
+    last_reason: Reason
+    last_attempt_us: int
+    failing_since_us: int
+
+
+class SchedulerQueries:
+    """The reading half of the scheduler."""
+
+    def __init__(self, state: SchedulerState) -> None:
+        self.state = state
+
+    @property
+    def replay_number(self) -> int:
+        """Of the newest replay; 0 for none yet."""
+        return self.state.replay_number
+
+    def message_state(self, sequence: int) -> str:
+        """One of the message states of RULES 9, or ``unknown`` for a sequence beyond all messages."""
+        entry = self.state.replays.get(sequence)
+        if entry is not None:
+            return "held" if entry.held else "waiting" if entry.waiting else "pending"
+        state = self.state.table.state(sequence)
+        if state is MessageState.NONE:
+            return "unknown"
+        if state is MessageState.PENDING and self.state.table.flags(sequence) & PER_SUBSCRIBER:
+            cursors = list(self._counted(sequence))
+            if cursors and all(sequence in cursor.parked for cursor in cursors if cursor.outstanding(sequence)):
+                return "waiting"
+        return state.name.lower()
+
+    def message_states(self, first: int, count: int) -> list[str]:
+        """``message_state`` of ``count`` neighbours; plain ones that stand alike cost one look."""
+        alike = None if self.state.replays else self.state.table.alike(first, count)
+        if alike is None:
+            return [self.message_state(sequence) for sequence in range(first, first + count)]
+        return [alike.name.lower()] * count
+
+    def ended(self, sequence: int) -> bool:
+        """Whether every counted delivery of it has ended, durably."""
+        return sequence not in self.state.replays and self.state.table.state(sequence) >= MessageState.COMPLETE
+
+    def delivery_state(self, sequence: int, subscriber: int) -> str:
+        """One of the delivery states of RULES 9."""
+        cursor = self.state.cursors.get(subscriber)
+        if cursor is None:
+            return "dropped"
+        return self._delivery_state(sequence, cursor).name.lower()
+
+    def _delivery_state(self, sequence: int, cursor: Cursor) -> DeliveryState:
+        state = cursor.state(sequence)
+        if state is None:
+            return self._ended_state(sequence, cursor)
+        entry = self.state.replays.get(sequence)
+        if entry is None and cursor.counts(sequence):
+            message = self.state.table.state(sequence)
+            if message >= MessageState.COMPLETE:
+                return self._ended_state(sequence, cursor)
+            if state is DeliveryState.PENDING and message is not MessageState.PENDING:
+                state = DeliveryState.BLOCKED
+        return DeliveryState.PAUSED if cursor.stopped and state is not DeliveryState.IN_FLIGHT else state
+
+    def _ended_state(self, sequence: int, cursor: Cursor) -> DeliveryState:
+        number = cursor.subscriber.number
+        entry = self.state.replays.get(sequence)
+        if entry is not None and number in entry.left:
+            return DeliveryState.BLOCKED if entry.waiting else DeliveryState.IN_FLIGHT
+        if self.dead_letter(sequence, number) is not None:
+            return DeliveryState.DEAD
+        bad = self.state.table.bad.get(sequence)
+        if bad is None:
+            return DeliveryState.DELIVERED
+        if number in bad.lost or (not cursor.counts(sequence) and bad.state is not MessageState.DEAD):
+            return DeliveryState.EXPIRED if bad.state is MessageState.EXPIRED else DeliveryState.DROPPED
+        return DeliveryState.DELIVERED
+
+    def delivery_tried(self, sequence: int, subscriber: int) -> tuple[int, int]:
+        """(attempts that have failed since it was last sent anew, due at in Unix microseconds or 0) of a delivery that
+        has not ended."""
+        cursor = self.state.cursors.get(subscriber)
+        tried = cursor.tried.get(sequence) if cursor else None
+        return (tried.attempts - tried.before, tried.due_us) if tried else (0, 0)
+
+    def consumers(self, subscriber: int) -> tuple[int, int] | None:
+        """Of a subscriber whose consumers come for its messages: (how many they have, how many they have room for,
+        those they have included); None for one that is posted to."""
+        cursor = self.state.cursors.get(subscriber)
+        return (len(cursor.flight), cursor.room) if cursor is not None and cursor.subscriber.consumed else None
+
+    def blocked_by(self, sequence: int) -> tuple[int, ...]:
+        """The messages it waits for: parents that are not complete, and the one before it of its key."""
+        entry = self.state.replays.get(sequence)
+        if entry is not None:
+            return tuple(sorted(entry.waiting))
+        if self.ended(sequence):
+            return ()
+        table, keys = self.state.table, self.state.keys
+        parents = [edge for edge in table.edges(sequence) if not edge & KEY_EDGE]
+        chain = keys.of(sequence)
+        before = 0 if chain is None else keys.before(chain, sequence)
+        blockers = [parent for parent in parents if table.state(parent) is not MessageState.COMPLETE]
+        return (*blockers, before) if before and before not in blockers else tuple(blockers)
+
+    def held_by(self, sequence: int) -> tuple[int, ...]:
+        """What must be replayed for a message on hold: parents that ended badly, or did when they were sent again."""
+        entry = self.state.replays.get(sequence)
+        if entry is not None:
+            return tuple(sorted(entry.held))
+        table = self.state.table
+        return tuple(edge for edge in table.edges(sequence) if not edge & KEY_EDGE and edge in table.bad)
+
+    def counted(self, sequence: int) -> tuple[int, ...]:
+        """Numbers of the subscribers it counts that are still there (RULES 3)."""
+        return tuple(cursor.subscriber.number for cursor in self._counted(sequence))
+
+    def _counted(self, sequence: int) -> Iterator[Cursor]:
+        table = self.state.table
+        queue_state = self.state.queues.get(table.queue(sequence))
+        only = table.only.get(sequence) if table.flags(sequence) & ONLY else None
+        for cursor in queue_state.cursors if queue_state else ():
+            if cursor.counts(sequence) and only in (None, cursor.subscriber.number):
+                yield cursor
+
+    def pending_deliveries(self, sequence: int) -> tuple[int, ...]:
+        """Numbers of the subscribers at whom it has not ended."""
+        entry = self.state.replays.get(sequence)
+        if entry is not None:
+            return tuple(sorted(entry.left))
+        if self.ended(sequence):
+            return ()
+        return tuple(cursor.subscriber.number for cursor in self._counted(sequence) if cursor.outstanding(sequence))
+
+    def watch(self, sequence: int) -> None:
+        """Report its end by ``take_watched``; at once where it has ended."""
+        if self.ended(sequence):
+            self.state.watched_ended.append(sequence)
+        else:
+            self.state.watched.add(sequence)
+
+    def unwatch(self, sequence: int) -> None:
+        self.state.watched.discard(sequence)
+
+    def take_watched(self) -> list[int]:
+        """Watched messages that have ended since the last call."""
+        ended, self.state.watched_ended = self.state.watched_ended, []
+        return ended
+
+    def unended(self, queue: int | None, through: int | None, limit: int, after: int = 0) -> list[int]:
+        """The oldest messages beyond ``after`` that have not ended."""
+        return list(islice(self.state.table.waiting(queue, after + 1, through), limit))
+
+    def replaying(self, queue: int | None) -> list[int]:
+        """Messages of the queue (None: of all) that have ended and are being delivered again (RULES 21), in order."""
+        return sorted(sequence for sequence, entry in self.state.replays.items() if queue in (None, entry.queue))
+
+    def waiting_on(self, queue: int) -> int:
+        """Messages that wait in the queue, and those elsewhere on hold for one that ended badly there (RULES 16)."""
+        queue_state = self.state.queues.get(queue)
+        table = self.state.table
+        held = sum(len(children) for parent, children in self.state.held_on.items() if table.queue(parent) == queue)
+        return (queue_state.waiting if queue_state else 0) + held + len(self.replaying(queue))
+
+    def dead_letters(self, subscriber: int) -> Mapping[int, Reason]:
+        """Message -> why it is a dead letter of this subscriber; cascades expanded (RULES 20). In no order."""
+        cursor = self.state.cursors.get(subscriber)
+        if cursor is None:
+            return {}
+        cascaded = self.state.queues[cursor.subscriber.queue].cascaded
+        here = compress(cascaded.items(), cascaded.at(cursor))
+        return cursor.dead | {sequence: reason for sequence, (reason, _) in here}
+
+    def dead_letter(self, sequence: int, subscriber: int) -> Reason | None:
+        """Why the message is a dead letter of this subscriber; None where it is none. What ended the message for
+        others later on, in a replay that was not for this one, does not change it."""
+        cursor = self.state.cursors.get(subscriber)
+        if cursor is None:
+            return None
+        reason = cursor.dead.get(sequence)
+        if reason is None:
+            died, at = self.state.queues[cursor.subscriber.queue].cascaded.get(sequence, (None, ()))
+            reason = died if at is None or subscriber in at else None
+        return reason
+
+    def queue_statistics(self, number: int) -> QueueStatistics:
+        queue_state = self.state.queues[number]
+        oldest = 0
+        if queue_state.waiting:
+            # The oldest never gets older, but for carried messages, whose numbers lie below everything else here.
+            for start in (queue_state.oldest_hint, 0):
+                oldest = next(self.state.table.waiting(number, start, None), 0)
+                if oldest:
+                    break
+            queue_state.oldest_hint = oldest
+        return QueueStatistics(
+            queue_state.waiting + self.state.replays.of_queue[number],
+            oldest,
+            queue_state.last_sequence,
+            sum(len(cursor.dead) + queue_state.cascaded.count_at(cursor) for cursor in queue_state.cursors),
+            queue_state.accepted,
+            queue_state.delivered,
+            queue_state.failed,
+            queue_state.dead,
+        )
+
+    def subscriber_statistics(self, number: int) -> SubscriberStatistics:
+        cursor = self.state.cursors[number]
+        return SubscriberStatistics(
+            cursor.seen,
+            cursor.unseen + len(cursor.ready),
+            len(cursor.parked),
+            len(cursor.flight),
+            len(cursor.tried) - sum(map(cursor.tried.__contains__, cursor.flight)),  # of the two the smaller by far
+            len(cursor.dead) + self.state.queues[cursor.queue].cascaded.count_at(cursor),
+            cursor.delivered,
+            cursor.failed,
+            cursor.last_status,
+            cursor.last_reason,
+            cursor.last_attempt_us,
+            cursor.failing_since_us,
+        )
+
+    def carry(self, sequence: int) -> tuple[tuple[tuple[int, Outcome], ...], tuple[Tried, ...]]:
+        """How far the deliveries of a message have come that retention takes along: (ended, tried)."""
+        ended, tried = [], []
+        for cursor in self._counted(sequence):
+            number = cursor.subscriber.number
+            if not cursor.outstanding(sequence) and sequence not in cursor.unconfirmed:
+                ended.append((number, Outcome.DEAD if sequence in cursor.dead else Outcome.DELIVERED))
+            elif sequence in cursor.tried:
+                state = cursor.tried[sequence]
+                tried.append(Tried(number, state.attempts, state.due_us))
+        died = any(outcome is Outcome.DEAD for _, outcome in ended)
+        if not died and self.state.table.flags(sequence) & HAS_DEAD:
+            ended.append((DELETED_SUBSCRIBER, Outcome.DEAD))
+        return tuple(ended), tuple(tried)
+
+    def bad_messages(self, through: int) -> tuple[tuple[int, Outcome], ...]:
+        """(sequence, how it ended) of messages up to ``through`` that ended badly."""
+        return tuple(
+            (sequence, _OUTCOMES[bad.state])
+            for sequence, bad in sorted(self.state.table.bad.items())
+            if sequence <= through
+        )
+
+    def awaited(self, message: int) -> bool:
+        """Whether somebody waits for the message's end, as in ``Scheduler.settle``."""
+        return bool(self.state.table.first_child(message)) or self._is_awaited_by_others(message)
+
+    def _is_awaited_by_others(self, message: int) -> bool:
+        """By others than its children."""
+        state = self.state
+        if message in state.watched or message in state.followers or message in state.held_on:
+            return True
+        chain = state.keys.of(message)
+        return chain is not None and message < chain.messages[-1]

@@ -1,0 +1,216 @@
+"""An operator's replay (RULES 21): messages that have ended, delivered again in causal order.
+
+It lies over the table and does not touch it: a message that was complete stays complete for everyone outside, one
+that was dead is mended when the last of its deliveries has come through. Inside, a message goes out when its parents
+in the same replay have ended; one on hold whose parent failed there again goes when a later replay mends that. A long
+replay is written in slices, and what is in the first may have ended, also badly, before its children are in the log.
+"""
+
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from syncbrok.delivery.scheduler.backfill import Backfill
+from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
+from syncbrok.delivery.scheduler.dependencies import DependencyTracker
+from syncbrok.delivery.scheduler.lifecycle import MessageEvent, MessageState
+from syncbrok.delivery.scheduler.state import HOLD_OVER, Doomed, ReplayEntry, SchedulerState
+from syncbrok.model.facts import Outcome, Rearmed, RearmedEntry, Reason, Row
+from syncbrok.model.message import ParentFailure
+
+_NOBODY_LEFT: Final = 0
+"""stands for those at whom a message failed, where none of them is there any more"""
+
+
+class Replays:
+    """Owns ``state.replays``, ``state.followers`` and ``state.ended_again``."""
+
+    def __init__(
+        self, state: SchedulerState, dependencies: DependencyTracker, backfill: Backfill, hold_max_us: int
+    ) -> None:
+        self._state = state
+        self._dependencies = dependencies
+        self._backfill = backfill
+        self._hold_max_us = hold_max_us
+
+    def rearm(self, fact: Rearmed) -> None:
+        state = self._state
+        if fact.replay > state.replay_number:
+            state.replay_number = fact.replay
+            state.ended_again.clear()
+        for armed in fact.entries:
+            self._arm(armed, fact.replay)
+
+    def _arm(self, armed: RearmedEntry, number: int) -> None:
+        state = self._state
+        queue_state = state.queues.get(armed.queue)
+        left = {subscriber for subscriber in armed.subscribers if subscriber in state.cursors}
+        if queue_state is None or not left or self._is_gone(armed.message):
+            return
+        tried = dict(zip(armed.subscribers, armed.attempts, strict=False))
+        # One that was out when its message was cancelled may be out still, and its answer is late.
+        attempts = {
+            subscriber: max(tried.get(subscriber, 0), state.cursors[subscriber].flight.get(armed.message, 0))
+            for subscriber in left
+        }
+        over = {parent: failed for parent in armed.parents if (failed := self._failed_by_now(parent))}
+        waiting = {
+            parent
+            for parent in armed.parents
+            if parent in over or parent in state.replays or state.table.state(parent) < MessageState.COMPLETE
+        }
+        entry = ReplayEntry(number, armed.queue, left, attempts, waiting, armed.parent_failure)
+        state.replays[armed.message] = entry
+        state.table.find(armed.message, left)
+        for subscriber in left:
+            state.cursors[subscriber].dead.pop(armed.message, None)
+        died = queue_state.cascaded.pop(armed.message, None)
+        if died is not None:
+            at = died[1] if died[1] is not None else self._counted(armed.message, armed.queue)
+            remaining = tuple(subscriber for subscriber in at if subscriber not in left)
+            if remaining:
+                queue_state.cascaded[armed.message] = (died[0], remaining)
+        for parent in waiting - over.keys():
+            state.followers.setdefault(parent, {})[armed.message] = None
+        if not waiting:
+            self._release(armed.message, entry)
+        for parent, failed in over.items():
+            self._parent_finished(armed.message, parent, failed, frozenset())
+
+    def _failed_by_now(self, parent: int) -> AbstractSet[int]:
+        """At whom a parent that a message of the replay waits for has ended badly already: in an earlier slice of the
+        replay, or, outside of it, after the plan was made."""
+        state = self._state
+        if parent in state.replays:
+            return frozenset()
+        if parent in state.ended_again:
+            return state.ended_again[parent]
+        bad = state.table.bad.get(parent)
+        return frozenset() if bad is None else self._still_bad(parent, bad.queue) or {_NOBODY_LEFT}
+
+    def _is_gone(self, sequence: int) -> bool:
+        bad = self._state.table.bad.get(sequence)
+        return bad is not None and bad.is_gone
+
+    def row(self, row: Row, cursor: Cursor, entry: ReplayEntry) -> None:
+        """A row of a delivery in a replay."""
+        if row.outcome is Outcome.FAILED:
+            if row.message in cursor.flight or row.message in cursor.unconfirmed:
+                return  # a later attempt is out already, or has been answered
+            tried = cursor.tried.get(row.message)
+            if tried is None or tried.attempts < row.attempt:
+                before = entry.attempts.get(row.subscriber, 0)
+                self._state.try_again(cursor, row.message, TriedState(row.attempt, row.due_us, before))
+            return
+        self._state.confirm(cursor, row.message)
+        entry.left.discard(row.subscriber)
+        if row.outcome is Outcome.DEAD:
+            entry.failed.add(row.subscriber)
+            cursor.dead[row.message] = row.reason
+        if not entry.left:
+            self._finish(row.message, entry)
+
+    def end_all(self, row: Row, entry: ReplayEntry) -> None:
+        """A row that ends what is left of a message in a replay."""
+        for number in entry.left:
+            cursor = self._state.cursors.get(number)
+            if cursor is not None:
+                self._state.confirm(cursor, row.message)
+        entry.failed |= entry.left
+        queue_state = self._state.queues.get(entry.queue)
+        if queue_state is not None and row.outcome is Outcome.DEAD:
+            _, others = queue_state.cascaded.get(row.message, (row.reason, ()))  # whom this replay was not for
+            queue_state.cascaded[row.message] = (row.reason, (*(others or ()), *sorted(entry.left)))
+        elif row.message in self._state.table.bad:
+            # Or a later replay to others would mend it, and what is on hold for it went out early.
+            self._state.table.lose(row.message, entry.left)
+        entry.left.clear()
+        self._finish(row.message, entry)
+
+    def lost_subscriber(self, number: int) -> None:
+        """A subscriber has been deleted."""
+        for sequence, entry in list(self._state.replays.items()):
+            if number in entry.left:
+                entry.left.discard(number)
+                if not entry.left:
+                    self._finish(sequence, entry)
+
+    def _finish(self, sequence: int, entry: ReplayEntry) -> None:
+        state = self._state
+        del state.replays[sequence]
+        for parent in entry.waiting:
+            self._unfollow(parent, sequence)
+        state.asked.pop(sequence, None)
+        if sequence in state.watched:
+            state.watched.discard(sequence)
+            state.watched_ended.append(sequence)
+        if not entry.failed and sequence in state.table.bad and not self._still_bad(sequence, entry.queue):
+            state.table.change(sequence, MessageEvent.MENDED)
+            self._backfill.mended(sequence, entry.queue)
+        if entry.number == state.replay_number and (entry.failed or sequence in state.table.bad):
+            state.ended_again[sequence] = entry.failed
+        reached = entry.attempts.keys() - entry.failed
+        if sequence not in state.table.bad:
+            reached.add(_NOBODY_LEFT)
+        for follower in state.followers.pop(sequence, ()):
+            self._parent_finished(follower, sequence, entry.failed, reached)
+        self._dependencies.replayed(sequence)
+        self._dependencies.parent_ended(sequence, state.table.first_child(sequence))
+
+    def leader_ended(self, leader: int) -> None:
+        """A message outside the replays, that some inside wait for, has ended for the first time."""
+        bad = self._state.table.bad.get(leader)
+        failed = set() if bad is None else self._still_bad(leader, bad.queue) or {_NOBODY_LEFT}
+        for follower in self._state.followers.pop(leader, ()):
+            self._parent_finished(follower, leader, failed, frozenset())
+
+    def _parent_finished(self, follower: int, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]) -> None:
+        """The parent has ended, or ended again: badly at the subscribers ``failed``, well at those ``reached``."""
+        entry = self._state.replays.get(follower)
+        if entry is None or parent not in entry.waiting:
+            return
+        missing = (entry.held.get(parent, set()) | failed) - reached
+        if missing and entry.parent_failure is ParentFailure.FAIL:
+            self._state.dying.append(Doomed(follower, Outcome.DEAD, Reason.PARENT_FAILED, entry.number))
+            return
+        if missing and entry.parent_failure is ParentFailure.HOLD:
+            self._hold(follower, entry, parent, missing)
+            return
+        entry.held.pop(parent, None)
+        entry.waiting.discard(parent)
+        if not entry.waiting:
+            self._release(follower, entry)
+
+    def _hold(self, sequence: int, entry: ReplayEntry, parent: int, missing: set[int]) -> None:
+        """Until the parent is replayed again and goes well where it failed, or the hold is over (RULES 12)."""
+        if not entry.held:
+            entry.hold_over_us = self._state.moment_us + self._hold_max_us
+            self._state.timers.add(entry.hold_over_us, HOLD_OVER, sequence)
+        entry.held[parent] = missing
+        self._state.followers.setdefault(parent, {})[sequence] = None
+
+    def _unfollow(self, parent: int, sequence: int) -> None:
+        followers = self._state.followers.get(parent, {})
+        followers.pop(sequence, None)
+        if not followers:
+            self._state.followers.pop(parent, None)
+
+    def _release(self, sequence: int, entry: ReplayEntry) -> None:
+        """It goes again, to whom it is still to go: there it had ended, and begins as one that was blocked."""
+        for number in entry.left:
+            cursor = self._state.cursors.get(number)
+            if cursor is not None:
+                cursor.block(sequence)
+                self._dependencies.release((sequence,), (cursor,))
+
+    def _still_bad(self, sequence: int, queue: int) -> set[int]:
+        """The subscribers that are still there and have not got a message that ended badly."""
+        queue_state = self._state.queues.get(queue)
+        if queue_state is None:
+            return set()
+        _, at = queue_state.cascaded.get(sequence, (None, ()))
+        missed = {*(self._counted(sequence, queue) if at is None else at), *self._state.table.bad[sequence].lost}
+        missed &= self._state.cursors.keys()
+        return missed | {cursor.subscriber.number for cursor in queue_state.cursors if sequence in cursor.dead}
+
+    def _counted(self, sequence: int, queue: int) -> tuple[int, ...]:
+        return tuple(c.subscriber.number for c in self._state.queues[queue].cursors if c.counts(sequence))

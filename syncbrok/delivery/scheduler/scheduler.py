@@ -1,0 +1,402 @@
+"""Who gets what, when: parents, due times, windows. Pure: takes facts and the time, returns attempts to make.
+
+Facts come in by ``apply``, in log order, live and at recovery alike; nothing else changes what is durable here.
+Attempts go out by ``take`` and come back by ``settle``, which answers the row to log; what the row means for others
+happens when it is applied, that is: when it is on disk (RULES 13). Ends that the rules demand without an attempt -
+cascades, expiries, subscribers disabled for too long - are asked for by ``owed``; they too take effect when applied.
+
+After a crash the same facts lead to the same state; attempts that were out are simply made again, and rows that were
+owed are owed again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from syncbrok.delivery.handler import Answer, Attempt
+from syncbrok.delivery.scheduler import snapshot
+from syncbrok.delivery.scheduler.admission import Admission
+from syncbrok.delivery.scheduler.backfill import Backfill
+from syncbrok.delivery.scheduler.cursor import Cursor
+from syncbrok.delivery.scheduler.dependencies import DependencyTracker
+from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
+from syncbrok.delivery.scheduler.forced_ends import ForcedEnds
+from syncbrok.delivery.scheduler.lifecycle import BAD_STATE
+from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT
+from syncbrok.delivery.scheduler.message_table import Bad
+from syncbrok.delivery.scheduler.outcomes import OutcomeApplier
+from syncbrok.delivery.scheduler.queries import SchedulerQueries
+from syncbrok.delivery.scheduler.replays import Replays
+from syncbrok.delivery.scheduler.sequence_set import as_range
+from syncbrok.delivery.scheduler.shares import Shares, own_shares
+from syncbrok.delivery.scheduler.state import DISABLED_OVER, QueueState, SchedulerState
+from syncbrok.model import limits
+from syncbrok.model.facts import (
+    Carried,
+    FactOrRun,
+    Gap,
+    Messages,
+    Outcome,
+    Outcomes,
+    Published,
+    QueueDeleted,
+    QueueSet,
+    Rearmed,
+    Reason,
+    Row,
+    SegmentOpened,
+    SubscriberDeleted,
+    SubscriberSet,
+)
+from syncbrok.model.message import Queue, Subscriber
+
+
+class Scheduler(SchedulerQueries):
+    """The scheduler of a Space; how things stand is asked by the methods of ``SchedulerQueries``.
+
+    ``hold_max_us`` is how long a message is held for a mended parent (RULES 12), ``None``: the default retention;
+    ``now_us`` as in ``tell_time``; ``shares``: what all subscribers have together, and each a share of."""
+
+    def __init__(self, hold_max_us: int | None = None, now_us: int = 0, shares: Shares | None = None) -> None:
+        super().__init__(SchedulerState(now_us=now_us))
+        self.suspended = False
+        """set by the Space while outcomes cannot be logged: nothing goes out"""
+        self._inherited_through = 0
+        """of messages up to here nothing is learned from old snapshots: what they say may be out of date"""
+        hold_max_us = int(limits.retention_default_s * 1e6) if hold_max_us is None else hold_max_us
+        self._dependencies = DependencyTracker(self.state, hold_max_us)
+        self._line = DispatchQueue(self.state, self._dependencies, shares or own_shares())
+        self.retry_now = self._line.retry_now
+        self._backfill = Backfill(self.state, self._dependencies)
+        self._replays = Replays(self.state, self._dependencies, self._backfill, hold_max_us)
+        self._admission = Admission(self.state, self._dependencies)
+        self._outcomes = OutcomeApplier(self.state, self._dependencies, self._line, self._replays, self._backfill)
+        self._ends = ForcedEnds(self.state, self._dependencies, self._line)
+        self._leaving: list[tuple[Cursor, Iterator[int]]] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"<Scheduler: {self.state.table.open} messages waiting, {len(self.state.queues)} queues, "
+            f"{len(self.state.cursors)} subscribers>"
+        )
+
+    def checkpoint(self) -> dict[str, bytes]:
+        """The state as named bytes, all facts applied so far in it; see ``snapshot``."""
+        while self._dependencies.busy:
+            self._dependencies.work(limits.cascade_slice)
+        self._finish_leaving(None)
+        self._leaders_ended()
+        return snapshot.dump(self.state)
+
+    def restore(self, parts: dict[str, bytes], declared: Iterable[QueueSet | SubscriberSet]) -> None:
+        """Fill a fresh scheduler from a checkpoint and the queues and subscribers that stood then. Raises
+        ``ValueError`` or ``KeyError`` where the parts are not of this version; then it is of no use any more."""
+        for fact in declared:
+            self.apply(fact)
+        snapshot.load(self.state, parts)
+        self._backfill.restored()
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    def tell_time(self, now_us: int) -> None:
+        """What the wall clock says, before facts are applied: holds begin then, however far ahead of it the facts' own
+        times are (RULES 25). Where nobody has told, they begin at the facts' times."""
+        self.state.now_us = now_us
+
+    def apply_all(self, facts: Iterable[FactOrRun]) -> None:
+        """As ``apply`` for each."""
+        for fact in facts:
+            self.apply(fact)
+
+    def apply(self, fact: FactOrRun) -> None:  # noqa: C901 - one case for each kind of fact
+        """A fact that is durable, or many messages (their contents are not looked at). Facts come in log order; what
+        recovery applies twice changes nothing."""
+        self.state.time_us = max(self.state.time_us, fact.time_us)
+        match fact:
+            case Messages():
+                self._admission.published(fact)
+            case Published():
+                self._admission.published(Messages.of(fact))
+            case Outcomes():
+                self._outcomes.apply(fact.rows)
+            case QueueSet():
+                self._queue_set(fact)
+            case QueueDeleted():
+                self._queue_deleted(fact)
+            case SubscriberSet():
+                self._subscriber_set(fact)
+            case SubscriberDeleted():
+                self._subscriber_deleted(fact)
+            case Rearmed():
+                self._replays.rearm(fact)
+            case Carried():
+                self._admission.carried(fact)
+            case SegmentOpened():
+                self._opened(fact)
+            case Gap():
+                self._ended_before(fact.last)  # of those that salvage could not save
+            case _:
+                pass
+        self._applied()
+
+    def inherit(self, facts: Iterable[FactOrRun]) -> None:
+        """What is known of messages whose own records are gone (``log.reader``), before any fact of the log."""
+        for fact in facts:
+            self.apply(fact)
+            if isinstance(fact, SegmentOpened):
+                self._inherited_through = fact.sequence - 1
+                for cursor in self.state.cursors.values():
+                    cursor.seen = max(cursor.seen, self._inherited_through)
+
+    def _applied(self) -> None:
+        if self._dependencies.busy:
+            self._dependencies.work(limits.cascade_slice // 16)
+        self._leaders_ended()
+
+    def _leaders_ended(self) -> None:
+        leaders = self.state.ended_leaders
+        while leaders:
+            leader = leaders.popleft()
+            self._replays.leader_ended(leader)
+            self._backfill.leader_ended(leader)
+
+    def _queue_set(self, fact: QueueSet) -> None:
+        queue = Queue(fact.number, fact.name, fact.settings)
+        queue_state = self.state.queues.get(fact.number)
+        if queue_state is None:
+            self.state.queues[fact.number] = QueueState(queue)
+            return
+        queue_state.queue = queue
+        for cursor in queue_state.cursors:
+            self._set_window(cursor)
+
+    def _queue_deleted(self, fact: QueueDeleted) -> None:
+        queue_state = self.state.queues.get(fact.number)
+        if queue_state is None:
+            return
+        for cursor in list(queue_state.cursors):
+            self._remove(cursor, fact.sequence)
+        self._finish_leaving(None)
+        self.state.line.forget(fact.number)
+        del self.state.queues[fact.number]
+
+    def _subscriber_set(self, fact: SubscriberSet) -> None:
+        subscriber = Subscriber(fact.number, fact.queue, fact.id, fact.since, fact.settings)
+        queue_state = self.state.queues.get(fact.queue)
+        if queue_state is None:
+            return
+        cursor = self.state.cursors.get(fact.number)
+        if cursor is None:
+            cursor = Cursor(subscriber, queue_state.backlog, limits.window_default)
+            self.state.cursors[fact.number] = cursor
+            queue_state.cursors.append(cursor)
+        if cursor.subscriber.settings.endpoint != fact.settings.endpoint:
+            self.state.let_go(cursor)
+            cursor.taken_over()
+        was_stopped = cursor.stopped
+        cursor.declared(subscriber)
+        if was_stopped and not cursor.stopped:
+            cursor.all_due()
+        self._set_window(cursor)
+        disabled_us = fact.settings.disabled_us
+        if disabled_us:
+            over_us = disabled_us + int(limits.disabled_max_s * 1e6)
+            self.state.timers.add(over_us, DISABLED_OVER, fact.number)
+        else:
+            cursor.doomed = False
+            self.state.abandoned.discard(fact.number)
+        self.state.activate(cursor)
+
+    def _set_window(self, cursor: Cursor) -> None:
+        queue_state = self.state.queues[cursor.subscriber.queue]
+        window = cursor.subscriber.settings.window or queue_state.queue.settings.window
+        cursor.window = min(window, cursor.room) if cursor.subscriber.consumed else window
+        self.state.activate(cursor)
+
+    def _subscriber_deleted(self, fact: SubscriberDeleted) -> None:
+        cursor = self.state.cursors.get(fact.number)
+        if cursor is not None:
+            self._remove(cursor, fact.sequence)
+            self._finish_leaving(limits.cascade_slice)
+
+    def _remove(self, cursor: Cursor, sequence: int) -> None:
+        number = cursor.subscriber.number
+        queue_state = self.state.queues[cursor.subscriber.queue]
+        self.state.unconfirmed -= len(cursor.unconfirmed)
+        queue_state.cursors.remove(cursor)
+        if cursor.queued:
+            self.state.line.remove(cursor)
+        if cursor.held_back:
+            self.state.held_back.remove(cursor)
+        del self.state.cursors[number]
+        self.state.let_go(cursor)
+        self.state.abandoned.discard(number)
+        self._replays.lost_subscriber(number)
+        counted = self.state.table.waiting(cursor.subscriber.queue, cursor.subscriber.since + 1, sequence)
+        self._leaving.append((cursor, counted))
+
+    def _finish_leaving(self, messages_max: int | None) -> None:
+        """Count deleted subscribers out of the messages that still count them; all of them with None."""
+        while self._leaving and (messages_max is None or messages_max > 0):
+            cursor, counted = self._leaving[0]
+            for sequence in counted:
+                only = self.state.table.only.get(sequence)
+                if only is None or only == cursor.subscriber.number:
+                    self._outcomes.lost_subscriber(sequence, cursor)
+                if messages_max is not None:
+                    messages_max -= 1
+                    if messages_max <= 0:
+                        return
+            self._leaving.pop(0)
+
+    def _opened(self, fact: SegmentOpened) -> None:
+        for queue in fact.queues:
+            if queue.number not in self.state.queues:
+                self._queue_set(queue)
+        for subscriber in fact.subscribers:
+            if subscriber.number not in self.state.cursors:
+                self._subscriber_set(subscriber)
+        table = self.state.table
+        self._ended_before(fact.sequence)  # of those before the log's first segment
+        for sequence, outcome in fact.bad:
+            if sequence > self._inherited_through and not table.knows(sequence):
+                table.restore_bad(sequence, Bad(BAD_STATE[outcome], Reason.NONE, 0))
+
+    def _ended_before(self, sequence: int) -> None:
+        """A message up to there that the log does not tell of has ended: nobody waits for it."""
+        self.state.table.newest = max(self.state.table.newest, sequence)
+
+    # -- attempts -----------------------------------------------------------------------------------------------------
+
+    def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
+        """At most ``limit`` attempts to make now; ``durable`` is the last durable sequence (RULES 13)."""
+        self._ends.wake_due(now_us)
+        self._dependencies.work(limits.cascade_slice)
+        self._finish_leaving(limits.cascade_slice)
+        self._leaders_ended()
+        if self.suspended:
+            return []
+        return self._line.take(now_us, durable, limit)
+
+    def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
+        """At most ``limit`` messages that come next in the subscriber's queue, oldest first, so that they can be read
+        in good time. Some may not go out after all: they have ended, or must wait."""
+        cursor = self.state.cursors.get(subscriber)
+        if cursor is None or cursor.stopped:
+            return ()
+        # Those whose gate has opened go first; there are many of them where a wide tree has opened.
+        released = cursor.ready.lowest(limit) if cursor.ready.count else []
+        return [*released, *cursor.backlog.following(cursor.position, limit - len(released))]
+
+    def children(self, message: int, limit: int) -> list[int]:
+        """At most ``limit`` of the messages that wait for this one, whether for others too or not, in the order in
+        which they were accepted; the next of its key stands last."""
+        found = list(islice(self.state.table.children(message), limit))
+        chain = self.state.keys.of(message)
+        following = self.state.keys.after(chain, message) if chain is not None and len(found) < limit else 0
+        return [*found, following] if following else found
+
+    def settle(
+        self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]
+    ) -> tuple[list[Row], bool]:
+        """The rows to log for these answers, one each, and whether somebody waits for one of them to be durable:
+        children, the next of its key, or a publisher (RULES 24). The window's slots are free at once. ``jitter`` is in
+        -1..1."""
+        rows = self._line.settle(answers, now_us, jitter)
+        return rows, self._urgent(rows)
+
+    def give_back(self, attempts: Iterable[Attempt]) -> None:
+        """These were taken and not begun: they go out again as if they had never been taken."""
+        self._line.give_back(attempts)
+
+    def given_up(self) -> dict[int, set[int]]:
+        """By subscriber, messages with an attempt out that should not begin any more (``stands``), told once: the
+        message has ended or is to end, or the subscriber is deleted or its endpoint elsewhere."""
+        given_up = self.state.given_up
+        if given_up:
+            self.state.given_up = {}
+        return given_up
+
+    def stands(self, attempt: Attempt) -> bool:
+        """Whether an attempt that was taken may begin now."""
+        return self._line.stands(attempt)
+
+    def expire(self, attempt: Attempt) -> bool:
+        """Whether a message whose time is over ends without this attempt (RULES 9). What had ended before may be sent
+        all the same: by an operator's replay, or to a subscriber that catches up."""
+        return self._ends.expire(attempt)
+
+    def offer(self, subscriber: int, room: int) -> None:
+        """How many deliveries the consumers of a subscriber have room for, those they have included (0: nobody is
+        there). Nothing durable: at a start there is room for none."""
+        cursor = self.state.cursors.get(subscriber)
+        if cursor is not None:
+            cursor.room = room
+            self._set_window(cursor)
+
+    def owed(self, now_us: int, limit: int) -> list[Row]:
+        """At most ``limit`` rows that end deliveries without an attempt; each is asked for once and takes effect when
+        it is applied. Children mostly wait for these."""
+        return self._ends.owed(now_us, limit)
+
+    def next_due_us(self) -> int | None:
+        """When to call ``take`` and ``owed`` again though nothing has happened; 0 for at once, None for never."""
+        if self._dependencies.busy or self._leaving or self.state.dying or (self.state.line and not self.suspended):
+            return 0
+        return self.state.timers.next_due_us()
+
+    def _urgent(self, rows: Iterable[Row]) -> bool:
+        state = self.state
+        chunks = state.table.chunks
+        others = state.watched or state.followers or state.held_on or state.keys.several
+        number, children = -1, None
+        for row in rows:
+            message = row[0]
+            if message >> CHUNK_SHIFT != number:
+                number = message >> CHUNK_SHIFT
+                chunk = chunks.get(number)
+                children = chunk.first_child if chunk is not None else None
+            if (
+                (children and children[message & CHUNK_MASK]) or (others and self._is_awaited_by_others(message))
+            ) and row.outcome is not Outcome.FAILED:
+                return True
+        return False
+
+    # -- history for subscribers that start in the past ---------------------------------------------------------------
+
+    @property
+    def backfill(self) -> bool:
+        """Whether some subscriber started in the past and is not yet through with it."""
+        return any(not cursor.history_done for cursor in self.state.cursors.values())
+
+    def needs_history(self) -> list[tuple[int, int, int]]:
+        """(subscriber, queue, after sequence) of those that catch up and have little left to do."""
+        return [
+            (cursor.subscriber.number, cursor.subscriber.queue, cursor.history_after)
+            for cursor in self.state.cursors.values()
+            if not cursor.history_done
+            and not cursor.stopped
+            and len(cursor.ready) < limits.history_ahead_max
+            and len(cursor.parked) < limits.window_max
+        ]
+
+    def feed_history(self, subscriber: int, messages: Iterable[tuple[int, tuple[int, ...]]], *, finished: bool) -> None:
+        """Messages (sequence, parents' sequences) of the queue that came before the subscriber, in order."""
+        cursor = self.state.cursors.get(subscriber)
+        if cursor is None:
+            return
+        bad, chunk, taken = self.state.table.bad, self.state.table.chunk, cursor.history_taken
+        plain: list[int] = []
+        for sequence, parents in messages:
+            if sequence > cursor.subscriber.since:
+                finished = True
+                break
+            cursor.history_after = sequence
+            if parents or chunk(sequence) is not None or sequence in bad or sequence in taken:
+                self._backfill.take_up(cursor, sequence, parents)
+            else:
+                plain.append(sequence)
+        told = as_range(plain)
+        cursor.block_all(told)
+        self._dependencies.release(told, (cursor,))
+        cursor.history_done = finished
+        self.state.activate(cursor)

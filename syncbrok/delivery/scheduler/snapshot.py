@@ -1,0 +1,349 @@
+"""The scheduler's state as bytes and back: what a checkpoint holds (DESIGN section 4).
+
+Columns and bitmaps go as they are in memory, but for what says the same thousands of times: chunks whose rows are all
+alike, and neighbours in a backlog. Both are what a long backlog consists of, and the loop stands still while this is
+made. Everything small is one JSON document. What was out at a handler, or had
+its row under way, is written as waiting: if the row made it into the log, replaying the log behind the checkpoint
+ends it; if not, it is tried again. Queues and subscribers are not in it: the caller has them as facts.
+"""
+
+from array import array
+from collections.abc import Iterable
+from itertools import chain, islice
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
+from syncbrok.delivery.scheduler.lifecycle import MessageState
+from syncbrok.delivery.scheduler.message_chunk import CHUNK, MessageChunk
+from syncbrok.delivery.scheduler.message_table import Bad, MessageTable
+from syncbrok.delivery.scheduler.sequence_set import SequenceSet
+from syncbrok.delivery.scheduler.state import Doomed, QueueState, ReplayEntry, SchedulerState
+from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.model.message import ParentFailure
+
+VERSION: Final = 5
+_FULL, _THIN, _ALIKE = range(3)
+"""forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
+_NEIGHBOURS_MIN: Final = 16
+"""sequences in a stretch of a backlog, on the average, for it to be written as stretches"""
+_DIFFED: Final = 1 << 16
+_SWEPT: Final = 100_000
+"""entries of the wheel that are looked at for each checkpoint, some 30 ms; more is done as messages come"""
+_SETS: Final = ("parked", "ready", "due", "ahead", "history_taken")
+
+
+def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
+    """All parts. The caller has finished every slice of work that was under way."""
+    scheduler_state.timers.sweep(scheduler_state.still_waits, _SWEPT)
+    parts: dict[str, bytes] = {"wheel": scheduler_state.timers.dump()}
+    alike = _Alike()
+    for number, chunk in scheduler_state.table.chunks.items():
+        parts[f"chunk/{number}"] = _dump_chunk(chunk, alike)
+    parts["bad"] = _dump_bad(scheduler_state.table.bad)
+    for number, queue_state in scheduler_state.queues.items():
+        parts[f"backlog/{number}"] = _dump_backlog(queue_state.backlog)
+    for number, cursor in scheduler_state.cursors.items():
+        for name in _SETS:
+            members: SequenceSet = getattr(cursor, name)
+            if members:
+                parts[f"cursor/{number}/{name}"] = members.dump()
+    parts["state"] = orjson.dumps(_state(scheduler_state), option=orjson.OPT_NON_STR_KEYS)
+    return parts
+
+
+def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
+    """Fill a fresh state, in which queues and subscribers have been declared. Raises ``ValueError`` or ``KeyError``
+    where the parts are of another version or not whole; then the state are of no use."""
+    state = orjson.loads(parts["state"])
+    if state["version"] != VERSION:
+        raise ValueError(f"a checkpoint of version {state['version']}, this is {VERSION}")
+    scheduler_state.timers = TimerWheel.load(parts["wheel"])
+    for name, data in parts.items():
+        if name.startswith("chunk/"):
+            scheduler_state.table.chunks[int(name[6:])] = _load_chunk(data)
+    _load_bad(scheduler_state.table, parts["bad"])
+    _load_state(scheduler_state, state)
+    for number, queue_state in scheduler_state.queues.items():
+        _load_backlog(queue_state.backlog, parts.get(f"backlog/{number}", b""))
+    for number, cursor in scheduler_state.cursors.items():
+        for name in _SETS:
+            members = parts.get(f"cursor/{number}/{name}")
+            if members is not None:
+                setattr(cursor, name, SequenceSet.load(members))
+        _load_cursor(cursor, state["cursors"].get(str(number)))
+        if cursor.doomed:
+            scheduler_state.abandoned.add(number)
+        scheduler_state.activate(cursor)
+
+
+def _dump_bad(bad: dict[int, Bad]) -> bytes:
+    words = array("Q")
+    for sequence, ended in bad.items():
+        words.extend((sequence, ended.state, ended.reason, ended.queue, len(ended.lost), *ended.lost))
+    return words.tobytes()
+
+
+def _load_bad(table: MessageTable, data: bytes) -> None:
+    words = iter(array("Q", data))
+    for sequence, state, reason, queue, lost in zip(*[words] * 5, strict=True):
+        table.restore_bad(sequence, Bad(MessageState(state), Reason(reason), queue))
+        if lost:
+            table.lose(sequence, islice(words, lost))
+
+
+def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "newest": scheduler_state.table.newest,
+        "open": scheduler_state.table.open,
+        "time_us": scheduler_state.time_us,
+        "replay_number": scheduler_state.replay_number,
+        "only": list(scheduler_state.table.only.items()),
+        "keys": scheduler_state.keys.dump(),
+        "dying": [(d.message, d.outcome, d.reason, d.replay) for d in _doomed(scheduler_state)],
+        "held_on": [(parent, list(children)) for parent, children in scheduler_state.held_on.items()],
+        "replays": [
+            (
+                sequence,
+                entry.number,
+                entry.queue,
+                list(entry.left),
+                list(entry.attempts.items()),
+                list(entry.waiting),
+                entry.parent_failure,
+                list(entry.failed),
+                [(parent, list(missing)) for parent, missing in entry.held.items()],
+                entry.hold_over_us,
+            )
+            for sequence, entry in scheduler_state.replays.items()
+        ],
+        "ended_again": [(sequence, list(failed)) for sequence, failed in scheduler_state.ended_again.items()],
+        "followers": [(leader, list(followers)) for leader, followers in scheduler_state.followers.items()],
+        "queues": {number: _queue_state(queue_state) for number, queue_state in scheduler_state.queues.items()},
+        "cursors": {number: _cursor_state(cursor) for number, cursor in scheduler_state.cursors.items()},
+    }
+
+
+def _doomed(scheduler_state: SchedulerState) -> Iterable[Doomed]:
+    """All that are to die: after a restart nothing is out, and no row has been asked for."""
+    return chain(scheduler_state.dying, *scheduler_state.still_out.values(), scheduler_state.asked.values())
+
+
+def _queue_state(queue_state: QueueState) -> dict[str, Any]:
+    return {
+        "offset": queue_state.backlog.offset,
+        "counts": [
+            queue_state.waiting,
+            queue_state.last_sequence,
+            queue_state.accepted,
+            queue_state.delivered,
+            queue_state.failed,
+            queue_state.dead,
+        ],
+        "oldest_hint": queue_state.oldest_hint,
+        "cascaded": [(sequence, reason, at) for sequence, (reason, at) in queue_state.cascaded.items()],
+    }
+
+
+def _cursor_state(cursor: Cursor) -> dict[str, Any]:
+    return {
+        "position": cursor.position,
+        "seen": cursor.seen,
+        "tried": [(sequence, *tried) for sequence, tried in cursor.tried.items()],
+        "out": [*cursor.flight, *cursor.unconfirmed],
+        "dead": list(cursor.dead.items()),
+        "doomed": cursor.doomed,
+        "history": [cursor.history_after, cursor.history_done],
+        "behind": list(cursor.behind.items()),
+        "passed": list(cursor.passed.items()),
+        "counts": [cursor.delivered, cursor.failed, cursor.last_status, cursor.last_reason],
+        "times": [cursor.last_attempt_us, cursor.failing_since_us],
+    }
+
+
+def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
+    scheduler_state.table.newest, scheduler_state.table.open = state["newest"], state["open"]
+    scheduler_state.time_us, scheduler_state.replay_number = state["time_us"], state["replay_number"]
+    scheduler_state.table.only = dict(state["only"])
+    for number, queue, key, messages in state["keys"]:
+        scheduler_state.keys.load(number, queue, key, messages)
+    scheduler_state.dying.extend(
+        Doomed(message, Outcome(outcome), Reason(reason), replay) for message, outcome, reason, replay in state["dying"]
+    )
+    scheduler_state.held_on = {parent: array("Q", children) for parent, children in state["held_on"]}
+    scheduler_state.followers = {leader: dict.fromkeys(followers) for leader, followers in state["followers"]}
+    # Not there in checkpoints of before.
+    scheduler_state.ended_again = {sequence: set(failed) for sequence, failed in state.get("ended_again", ())}
+    for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us in state["replays"]:
+        scheduler_state.replays[sequence] = ReplayEntry(
+            number, queue, set(left), dict(attempts), set(waiting), ParentFailure(policy), set(failed),
+            {parent: set(missing) for parent, missing in held}, hold_over_us,
+        )  # fmt: skip
+    for number, queue_state in scheduler_state.queues.items():
+        kept = state["queues"].get(str(number))
+        if kept is None:
+            continue
+        queue_state.backlog.offset, queue_state.oldest_hint = kept["offset"], kept["oldest_hint"]
+        (
+            queue_state.waiting,
+            queue_state.last_sequence,
+            queue_state.accepted,
+            queue_state.delivered,
+            queue_state.failed,
+            queue_state.dead,
+        ) = kept["counts"]
+        for sequence, reason, at in kept["cascaded"]:
+            queue_state.cascaded[sequence] = Reason(reason), tuple(at) if at is not None else None
+
+
+def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
+    if kept is None:
+        return
+    cursor.position, cursor.seen, cursor.doomed = kept["position"], kept["seen"], kept["doomed"]
+    cursor.tried = {sequence: TriedState(*tried) for sequence, *tried in kept["tried"]}
+    for sequence in kept["out"]:
+        (cursor.due if sequence in cursor.tried else cursor.ready).add(sequence)
+    cursor.dead = {sequence: Reason(reason) for sequence, reason in kept["dead"]}
+    cursor.history_after, cursor.history_done = kept["history"]
+    cursor.behind = {
+        parent: [(child, tuple(parents)) for child, parents in children] for parent, children in kept["behind"]
+    }
+    # Not there in checkpoints of before: then one that a replay mends comes at the next start from the log.
+    cursor.passed = {sequence: tuple(parents) for sequence, parents in kept.get("passed", ())}
+    cursor.delivered, cursor.failed, cursor.last_status, reason = kept["counts"]
+    cursor.last_reason = Reason(reason)
+    cursor.last_attempt_us, cursor.failing_since_us = kept["times"]
+
+
+def _dump_backlog(backlog: Backlog) -> bytes:
+    """Nothing for none. Whether as stretches (8 bytes), then first and count of each; else the sequences."""
+    sequences = backlog.sequences
+    if not sequences:
+        return b""
+    starts = [0]
+    values = np.frombuffer(sequences, np.uint64)
+    for at in range(0, len(values) - 1, _DIFFED):
+        steps = np.diff(values[at : at + _DIFFED + 1])
+        starts += (np.flatnonzero(steps != 1) + at + 1).tolist()
+    del values  # else the backlog could not grow
+    if len(starts) * _NEIGHBOURS_MIN > len(sequences):
+        return bytes(8) + sequences.tobytes()
+    stretches = array("Q", (1,))
+    for start, end in zip(starts, (*starts[1:], len(sequences)), strict=True):
+        stretches.extend((sequences[start], end - start))
+    return stretches.tobytes()
+
+
+def _load_backlog(backlog: Backlog, data: bytes) -> None:
+    if any(data[:8]):
+        stretches = array("Q", data)
+        for at in range(1, len(stretches), 2):
+            backlog.extend(stretches[at], stretches[at + 1])
+    else:
+        backlog.sequences.frombytes(memoryview(data)[8:])
+
+
+class _Alike:
+    """Whether all rows of a chunk are as its first one; remembers what the columns of such a chunk are."""
+
+    def __init__(self) -> None:
+        self._columns: dict[tuple[int, ...], tuple[bytes, ...]] = {}
+
+    def __call__(self, chunk: MessageChunk) -> bool:
+        queue, state, left, flags = chunk.queue, chunk.state, chunk.left, chunk.flags
+        if chunk.thin or chunk.edges or chunk.first_child is not None:
+            return False
+        assert isinstance(queue, array)
+        assert isinstance(left, array)
+        assert isinstance(flags, bytearray)
+        first = queue[0], state[0], left[0], flags[0]
+        columns = self._columns.get(first)
+        if columns is None:
+            columns = self._columns[first] = tuple(
+                _column(kind, value).tobytes() for kind, value in zip("IBHB", first, strict=True)
+            )
+        return (
+            state == columns[1]
+            and flags == columns[3]
+            and queue.tobytes() == columns[0]
+            and left.tobytes() == columns[2]
+        )
+
+
+def _column(kind: str, value: int) -> "array[int]":
+    return array(kind, (value,)) * CHUNK
+
+
+def _dump_chunk(chunk: MessageChunk, alike: _Alike) -> bytes:
+    columns: list[bytes] = []
+    form = _THIN if chunk.thin else _ALIKE if alike(chunk) else _FULL
+    rows = list(chunk.open_rows()) if chunk.thin else range(CHUNK)
+    if form == _THIN:
+        columns += [
+            array("I", rows).tobytes(),
+            array("I", [chunk.queue[i] for i in rows]).tobytes(),
+            bytes(chunk.state[i] for i in rows),
+            array("H", [chunk.left[i] for i in rows]).tobytes(),
+            bytes(chunk.flags[i] for i in rows),
+        ]
+    elif form == _ALIKE:
+        columns.append(array("Q", (chunk.queue[0], chunk.state[0], chunk.left[0], chunk.flags[0])).tobytes())
+    else:
+        assert isinstance(chunk.queue, array)
+        assert isinstance(chunk.left, array)
+        columns += [chunk.queue.tobytes(), bytes(chunk.state), chunk.left.tobytes(), bytes(chunk.flags)]
+    if chunk.edge_start is not None and chunk.edge_count is not None:
+        columns += [chunk.edge_start.tobytes(), bytes(chunk.edge_count), chunk.edges.tobytes(), chunk.links.tobytes()]
+    if chunk.first_child is not None and chunk.last_child is not None:
+        columns += [chunk.first_child.tobytes(), chunk.last_child.tobytes()]
+    head = array(
+        "Q",
+        (
+            chunk.open,
+            form,
+            len(rows),
+            len(chunk.edges),
+            chunk.edge_start is not None,
+            chunk.first_child is not None,
+        ),
+    )
+    return head.tobytes() + b"".join(columns)
+
+
+def _load_chunk(data: bytes) -> MessageChunk:
+    chunk = MessageChunk()
+    head = array("Q", data[:48])
+    chunk.open, form, rows, edges, has_edges, has_children = head
+    at = 48
+
+    def column(size: int) -> bytes:
+        nonlocal at
+        at += size
+        return data[at - size : at]
+
+    if form == _THIN:
+        places = array("I", column(4 * rows))
+        values = (array("I", column(4 * rows)), column(rows), array("H", column(2 * rows)), column(rows))
+        columns = (_column("I", 0), bytearray(CHUNK), _column("H", 0), bytearray(CHUNK))
+        for target, source in zip(columns, values, strict=True):
+            for place, value in zip(places, source, strict=True):
+                target[place] = value
+        chunk.restore(*columns)
+        chunk.make_thin()
+    elif form == _ALIKE:
+        queue, state, left, flags = array("Q", column(32))
+        states, flagged = bytearray((state,)) * CHUNK, bytearray((flags,)) * CHUNK
+        chunk.restore(_column("I", queue), states, _column("H", left), flagged)
+    else:
+        whole = array("I", column(4 * CHUNK)), bytearray(column(CHUNK)), array("H", column(2 * CHUNK))
+        chunk.restore(*whole, bytearray(column(CHUNK)))
+    if has_edges:
+        chunk.edge_start, chunk.edge_count = array("I", column(4 * CHUNK)), bytearray(column(CHUNK))
+        chunk.edges, chunk.links = array("Q", column(8 * edges)), array("Q", column(8 * edges))
+    if has_children:
+        chunk.first_child, chunk.last_child = array("Q", column(8 * CHUNK)), array("Q", column(8 * CHUNK))
+    return chunk

@@ -1,0 +1,281 @@
+"""All the state of the scheduler in one place, for the parts that work on it. Nobody outside this room sees it."""
+
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
+from syncbrok.delivery.scheduler.key_chains import KeyChains
+from syncbrok.delivery.scheduler.lifecycle import MessageState
+from syncbrok.delivery.scheduler.message_table import MessageTable
+from syncbrok.delivery.scheduler.queue_rotation import QueuesInTurn
+from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
+from syncbrok.model.facts import Outcome, Reason
+from syncbrok.model.message import ParentFailure, Queue
+
+# Kinds in the wheel: below, the number of the subscriber whose retry it is.
+DUE: Final = 1 << 32
+EXPIRES: Final = DUE + 1
+HOLD_OVER: Final = DUE + 2
+DISABLED_OVER: Final = DUE + 3
+
+
+Died = tuple[Reason, tuple[int, ...] | None]
+"""why a message died as a whole, and at whom (None: everyone it counts)"""
+
+
+class Cascaded(dict[int, Died]):
+    """Messages of a queue that died as a whole, and how many at each subscriber: to look at hundreds of thousands for
+    each of twenty subscribers is half a second of the loop for one scrape. The figure of a subscriber
+    (``Cursor.cascaded``) changes with what is here; for one that came when some had died, from when it is asked for."""
+
+    __slots__ = ("_cursors",)
+
+    def __init__(self, cursors: list[Cursor]) -> None:
+        super().__init__()
+        self._cursors = cursors
+
+    def __setitem__(self, sequence: int, died: Died) -> None:
+        if not self:
+            for cursor in self._cursors:
+                cursor.cascaded = 0
+        self.pop(sequence)
+        super().__setitem__(sequence, died)
+        self._count(sequence, died, 1)
+
+    def pop(self, sequence: int, default: None = None) -> Died | None:  # type: ignore[override]
+        died = super().pop(sequence, default)
+        if died is not None:
+            self._count(sequence, died, -1)
+        return died
+
+    def _count(self, sequence: int, died: Died, change: int) -> None:
+        for cursor in self._cursors:
+            if cursor.cascaded >= 0 and _is_at(cursor, sequence, died):
+                cursor.cascaded += change
+
+    def at(self, cursor: Cursor) -> Iterator[bool]:
+        """For each message, whether it died at this subscriber."""
+        return (_is_at(cursor, sequence, died) for sequence, died in self.items())
+
+    def count_at(self, cursor: Cursor) -> int:
+        if cursor.cascaded < 0:
+            cursor.cascaded = sum(self.at(cursor))
+        return cursor.cascaded
+
+
+def _is_at(cursor: Cursor, sequence: int, died: Died) -> bool:
+    return cursor.counts(sequence) and (died[1] is None or cursor.number in died[1])
+
+
+@dataclass(slots=True)
+class QueueState:
+    """A queue, those who get its messages, and what has been counted of it."""
+
+    queue: Queue
+    backlog: Backlog = field(default_factory=Backlog)
+    cursors: list[Cursor] = field(default_factory=list)
+    waiting: int = 0
+    last_sequence: int = 0
+    accepted: int = 0
+    delivered: int = 0
+    failed: int = 0
+    dead: int = 0
+    oldest_hint: int = 0
+    cascaded: Cascaded = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cascaded = Cascaded(self.cursors)
+
+
+@dataclass(slots=True)
+class ReplayEntry:
+    """A message being delivered again: at whom it is still to end, how many attempts each of those it goes to had
+    before, which parents in the replay come first, and at whom it has failed. ``held``: those of the parents that
+    failed themselves, and at whom they must go well before it goes on; at most until ``hold_over_us`` (RULES 12)."""
+
+    number: int
+    queue: int
+    left: set[int]
+    attempts: dict[int, int]
+    waiting: set[int]
+    parent_failure: ParentFailure
+    failed: set[int] = field(default_factory=set)
+    held: dict[int, set[int]] = field(default_factory=dict)
+    hold_over_us: int = 0
+
+
+class ReplayEntries(dict[int, ReplayEntry]):
+    """By message. ``of_queue``: how many there are of each queue; a scrape asks that of every one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_queue: Counter[int] = Counter()
+
+    def __setitem__(self, message: int, entry: ReplayEntry) -> None:
+        if message in self:
+            del self[message]
+        super().__setitem__(message, entry)
+        self.of_queue[entry.queue] += 1
+
+    def __delitem__(self, message: int) -> None:
+        queue = self[message].queue
+        super().__delitem__(message)
+        self.of_queue[queue] -= 1
+        if not self.of_queue[queue]:
+            del self.of_queue[queue]
+
+
+@dataclass(slots=True)
+class Doomed:
+    """A message whose end a rule demands: the row is asked for once, and not while an attempt of it is out."""
+
+    message: int
+    outcome: Outcome
+    reason: Reason
+    replay: int = 0
+    """the replay in which it ends; 0 for the message's own end"""
+
+
+@dataclass(slots=True)
+class SchedulerState:
+    table: MessageTable = field(default_factory=MessageTable)
+    queues: dict[int, QueueState] = field(default_factory=dict)
+    cursors: dict[int, Cursor] = field(default_factory=dict)
+    abandoned: set[int] = field(default_factory=set)
+    """subscribers disabled for so long that all that waits for them dies"""
+    timers: TimerWheel = field(default_factory=TimerWheel)
+    line: QueuesInTurn = field(default_factory=QueuesInTurn)
+    """cursors that may have something to hand out, each once"""
+    held_back: deque[Cursor] = field(default_factory=deque)
+    """cursors that may have something, and hold their share of what all share (``shares``), each once"""
+    dying: deque[Doomed] = field(default_factory=deque)
+    still_out: dict[int, list[Doomed]] = field(default_factory=dict)
+    """of a message that is to die an attempt is out: until that is back; bounded by the windows"""
+    given_up: dict[int, set[int]] = field(default_factory=dict)
+    """by subscriber: messages with an attempt out that should not begin any more, if it has not; bounded as above"""
+    asked: dict[int, Doomed] = field(default_factory=dict)
+    """messages whose ending row has been asked for and is not durable yet"""
+    replays: ReplayEntries = field(default_factory=ReplayEntries)
+    followers: dict[int, dict[int, None]] = field(default_factory=dict)
+    """within replays: who waits for whom, in order"""
+    ended_leaders: deque[int] = field(default_factory=deque)
+    """messages with followers or latecomers that have ended outside a replay"""
+    latecomers: dict[int, list[int]] = field(default_factory=dict)
+    """messages that have not ended -> subscribers that catch up and have others ``behind`` them"""
+    replay_number: int = 0
+    ended_again: dict[int, set[int]] = field(default_factory=dict)
+    """messages that have ended in the newest replay -> at whom they failed there; those that went well only where they
+    had ended badly before and still count as that. At most a replay's messages; for what it has yet to write"""
+    held_on: dict[int, "array[int]"] = field(default_factory=dict)
+    """parent that ended badly -> its children on hold"""
+    keys: KeyChains = field(init=False)
+    watched: set[int] = field(default_factory=set)
+    watched_ended: list[int] = field(default_factory=list)
+    unconfirmed: int = 0
+    """outcomes whose rows are not durable yet, over all cursors"""
+    time_us: int = 0
+    """of the newest fact applied"""
+    now_us: int = 0
+    """what the wall clock said last, 0 where nobody has told"""
+
+    @property
+    def moment_us(self) -> int:
+        """When the newest fact took effect: at its own time, but never after the wall clock's (RULES 25)."""
+        return min(self.time_us, self.now_us) if self.now_us else self.time_us
+
+    def __post_init__(self) -> None:
+        self.keys = KeyChains(self.table)
+
+    @property
+    def others(self) -> bool:
+        """Whether ``concerns_others`` may be true of any message."""
+        return bool(
+            self.keys.numbered or self.watched or self.asked or self.replays or self.followers or self.latecomers
+        )
+
+    def concerns_others(self, message: int) -> bool:
+        """Whether the message's end is more than the end of its row: somebody watches it or has asked for it, or
+        it is the first of its key, or another follows it in a replay or where somebody catches up."""
+        return (
+            message in self.keys.numbered
+            or message in self.watched
+            or message in self.asked
+            or message in self.replays
+            or message in self.followers
+            or message in self.latecomers
+        )
+
+    def give_up(self, cursor: Cursor, messages: Iterable[int]) -> None:
+        """Attempts of these are out there that it would be wrong to begin now."""
+        self.given_up.setdefault(cursor.number, set()).update(messages)
+
+    def let_go(self, cursor: Cursor) -> None:
+        """Of what is out there nothing is waited for any more: the subscriber is deleted, or its endpoint elsewhere."""
+        if cursor.flight:
+            self.give_up(cursor, cursor.flight)
+            self.no_longer_out(cursor.flight)
+
+    def no_longer_out(self, messages: Iterable[int]) -> None:
+        """An attempt of each of these is back, or is waited for no more: what was to die by it may die now."""
+        if self.still_out:
+            for message in messages:
+                self.dying.extend(self.still_out.pop(message, ()))
+
+    def ended(self, cursor: Cursor, message: int) -> None:
+        """A delivery has ended, and its row is under way."""
+        cursor.ended(message)
+        self.unconfirmed += 1
+
+    def confirm(self, cursor: Cursor, message: int) -> bool:
+        """A delivery has ended, durably; whether its row was waited for."""
+        was_waited_for = cursor.confirm(message)
+        self.unconfirmed -= was_waited_for
+        return was_waited_for
+
+    def wake_at(self, due_us: int, kind: int, message: int) -> None:
+        """Into the wheel; and out of it, now and then, goes what has been settled without it."""
+        self.timers.add(due_us, kind, message)
+        self.timers.sweep_some(self.still_waits)
+
+    def still_waits(self, kind: int, value: int) -> bool:
+        """Whether an entry of the wheel may still mean something: a message that has ended does not expire."""
+        if kind not in (EXPIRES, HOLD_OVER) or value in self.replays:
+            return True
+        return 0 < self.table.state(value) < MessageState.COMPLETE
+
+    def try_again(self, cursor: Cursor, sequence: int, tried: TriedState) -> None:
+        """An attempt has failed: the delivery is due again at its time."""
+        cursor.trying_again(sequence, tried)
+        self.timers.add(tried.due_us, cursor.subscriber.number, sequence)
+
+    def one_more(self, cursors: Iterable[Cursor]) -> None:
+        """A message came for each of these, so none is idle: ``activate`` without that look."""
+        for cursor in cursors:
+            if not cursor.queued and not cursor.stopped and len(cursor.flight) < cursor.window:
+                cursor.queued = True
+                self.line.append(cursor)
+
+    def hold_back(self, cursor: Cursor) -> None:
+        """It has taken its share: it stands aside until some of it is back."""
+        if not cursor.held_back and not cursor.idle:
+            cursor.held_back = True
+            self.held_back.append(cursor)
+
+    def let_back_in(self, room: Callable[[Cursor], int], most: int) -> None:
+        """Those that were held back and have room again stand in line; so many are looked at."""
+        for _ in range(min(len(self.held_back), most)):
+            cursor = self.held_back.popleft()
+            if room(cursor) > 0:
+                cursor.held_back = False
+                self.activate(cursor)
+            else:
+                self.held_back.append(cursor)
+
+    def activate(self, cursor: Cursor) -> None:
+        """Let the cursor stand in line, once, if it may have work."""
+        if not cursor.queued and not cursor.stopped and len(cursor.flight) < cursor.window and not cursor.idle:
+            cursor.queued = True
+            self.line.append(cursor)

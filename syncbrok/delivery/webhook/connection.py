@@ -1,0 +1,266 @@
+"""One connection to an endpoint: carries one request at a time and is kept alive between them.
+
+No task, future or timer belongs to a message: an exchange is a tuple that a connection holds until its answer is
+read, and a deadline is a number that one coarse timer looks at. Requests are not pipelined: a slow answer would hold
+up those behind it, which have no ancestor there.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from math import inf
+from time import monotonic
+from typing import NamedTuple, Protocol, cast
+
+from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.webhook.http_request import RequestForm
+from syncbrok.delivery.webhook.http_response import AnswerReader, judge
+from syncbrok.delivery.webhook.odd_response import GarbledAnswer
+from syncbrok.model.facts import Reason
+
+
+class Exchange(NamedTuple):
+    """One attempt on its way. Times are of the monotonic clock, in seconds."""
+
+    delivery: Delivery
+    done: Done
+    started_s: float
+    deadline_s: float
+
+
+class Usual:
+    """The bytes of the last acknowledgement that came in one piece (``b""`` for none) and its status."""
+
+    __slots__ = ("answer", "status")
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.status = 0
+
+
+class ExchangeSender(Protocol):
+    """Whose exchange a connection carries."""
+
+    form: RequestForm
+    usual: Usual
+    """of all whose answers mean the same as its own"""
+
+    def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
+        """The exchange, which no connection holds any more, has failed."""
+
+    def redial(self, exchange: Exchange) -> None:
+        """The kept-alive connection under it was closed before any byte of an answer (RULES 23)."""
+
+
+class ConnectionOwner(Protocol):
+    """What a connection tells its pool."""
+
+    wall_us: Callable[[], int]
+
+    def opened(self, connection: "WebhookConnection") -> None:
+        """It is connected."""
+
+    def release(self, connection: "WebhookConnection", now_s: float) -> None:
+        """Its exchange is over and it is in step: it may carry another."""
+
+    def discard(self, connection: "WebhookConnection") -> None:
+        """It is of no use any more; it holds no exchange."""
+
+    def closed(self, connection: "WebhookConnection") -> None:
+        """It is gone."""
+
+    def acknowledged(
+        self, connection: "WebhookConnection", delivery: Delivery, done: Done, started_s: float, status: int
+    ) -> None:
+        """The usual answer, of that status, came to an exchange begun at ``started_s``; the connection, which was
+        taken off it, is free."""
+
+
+class WebhookConnection(asyncio.Protocol):
+    """One connection; holds at most one exchange, spread over its own fields (an object for each would cost more than
+    the rest of sending it). ``delivery`` None: it is free."""
+
+    __slots__ = (
+        "_done",
+        "_pool",
+        "_reader",
+        "_started_s",
+        "_transport",
+        "_usual",
+        "answers",
+        "deadline_s",
+        "delivery",
+        "expires_s",
+        "idle_since_s",
+        "lost",
+        "sender",
+        "write",
+    )
+
+    sender: ExchangeSender
+    """of the exchange that it holds, or held last"""
+    _usual: Usual
+    """the sender's: by the time of the answer there are other things in the processor's cache than the sender"""
+
+    def __init__(self, pool: ConnectionOwner) -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport | None = None
+        self._reader: AnswerReader | None = None
+        self.delivery: Delivery | None = None
+        self._done: Done = _nobody
+        self._started_s = 0.0
+        self.deadline_s = inf
+        self.answers = 0
+        self.expires_s = inf
+        self.idle_since_s = 0.0
+        self.lost = False
+        self.write: Callable[[bytes], None] = _nowhere
+        """sends the request of the exchange that it holds"""
+
+    def hold(self, sender: ExchangeSender, delivery: Delivery, done: Done, started_s: float, deadline_s: float) -> None:
+        """Take an exchange, whose request is to be written next; it is free now."""
+        assert self.delivery is None
+        self.sender = sender
+        self._usual = sender.usual
+        self.delivery = delivery
+        self._done = done
+        self._started_s = started_s
+        self.deadline_s = deadline_s
+
+    def take_off(self) -> Exchange:
+        """The exchange on it, which it holds no more."""
+        assert self.delivery is not None
+        exchange = Exchange(self.delivery, self._done, self._started_s, self.deadline_s)
+        self.delivery = None
+        self.deadline_s = inf
+        return exchange
+
+    def send_no_more(self) -> None:
+        """What it carries is not to be sent once more, should the other side close it: as if it were new."""
+        self.answers, self.idle_since_s = 0, 0.0
+
+    @property
+    def was_made(self) -> bool:
+        """It is or was open: its owner was told, or will be told, of its end."""
+        return self._transport is not None
+
+    @property
+    def usable(self) -> bool:
+        """It may carry a request: closed neither by us nor, as far as is known, by the other side."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def sent(self) -> bool:
+        """The whole request has gone out; an answer may come before that, and then the connection is no good."""
+        return self._transport is not None and not self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Give it up at once."""
+        if self._transport is not None and not self.lost:
+            self._transport.abort()
+
+    def cut_off(self) -> None:
+        """The dial for it came to nothing. If it was opened all the same, and the dial was cancelled before being told
+        so, uvloop has closed the transport and calls ``connection_lost`` no more; asyncio does, and is not heard."""
+        if self._transport is not None:
+            self.close()
+            self.connection_lost(None)
+
+    def time_out(self) -> None:
+        """Its exchange has reached its deadline."""
+        assert self.delivery is not None
+        begun = self._reader is not None and self._reader.received > 0
+        words = f"{'the answer did not end' if begun else 'no answer'} in {self.delivery.to.timeout_s:g} s"
+        self._fail(Reason.TIMEOUT, words)
+
+    # -- called by the loop -------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass of it
+        self.write = self._transport.write
+        self._pool.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        delivery = self.delivery
+        if delivery is None:
+            self._pool.discard(self)  # nobody asked: it is out of step
+            return
+        reader = self._reader
+        usual = self._usual
+        if data == usual.answer and (reader is None or not reader.received):
+            # Reading is a function of the bytes: the same ones mean the same answer, and need no second parsing.
+            self.delivery = None
+            self.deadline_s = inf
+            self.answers += 1
+            self._pool.acknowledged(self, delivery, self._done, self._started_s, usual.status)
+            return
+        if reader is None:
+            reader = self._reader = AnswerReader()
+        whole = not reader.received
+        try:
+            if not reader.feed(data):
+                return
+        except GarbledAnswer as garbled:
+            self._fail(Reason.PROTOCOL, str(garbled))
+            return
+        self._finish(reader, data if whole else b"")
+
+    def eof_received(self) -> None:
+        if self.delivery is None:
+            self._pool.discard(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.lost:
+            return
+        self.lost = True
+        pool, reader = self._pool, self._reader
+        pool.discard(self)
+        begun = reader is not None and reader.received > 0
+        if self.delivery is None:
+            pass
+        elif begun and exc is None and reader is not None and reader.end():
+            self._finish(reader, b"")
+        elif isinstance(exc, ssl.SSLError):
+            self._fail(Reason.TLS, str(exc))
+        elif begun:
+            self._fail(Reason.PROTOCOL, "the connection broke in the middle of the answer")
+        elif self.answers or self.idle_since_s:  # kept alive; a redial goes to a new one, so there is one at most
+            self.sender.redial(self.take_off())
+        else:
+            self._fail(Reason.PROTOCOL, "the connection was closed without an answer")
+        pool.closed(self)
+
+    # -- the end of an exchange ---------------------------------------------------------------------------------------
+
+    def _finish(self, reader: AnswerReader, data: bytes) -> None:
+        """``data`` is the answer where it came in one piece."""
+        pool, sender = self._pool, self.sender
+        now_s = monotonic()
+        delivery, done, started_s, _ = self.take_off()
+        latency_us = int((now_s - started_s) * 1e6)
+        answer = judge(reader, sender.form.subscriber.settings.format, latency_us, pool.wall_us() / 1e6)
+        reusable = reader.reusable and not self.lost
+        reader.clear()
+        self.answers += 1
+        if reusable:
+            if data and answer.reason == Reason.NONE:
+                sender.usual.answer = data
+                sender.usual.status = answer.status
+            pool.release(self, now_s)
+        else:
+            pool.discard(self)
+        done(delivery, answer)
+
+    def _fail(self, reason: Reason, words: str) -> None:
+        status = self._reader.status if self._reader is not None else 0
+        exchange = self.take_off()
+        self._pool.discard(self)
+        self.sender.fail(exchange, reason, words, status)
+
+
+def _nowhere(_: bytes) -> None:
+    raise AssertionError("a connection that was never made cannot carry a request")
+
+
+def _nobody(delivery: Delivery, answer: Answer | None) -> None:
+    raise AssertionError(f"an answer to nobody: {delivery.attempt} {answer}")

@@ -1,0 +1,266 @@
+"""The connections to one origin: a scheme, a host and a port, whoever's endpoints lie behind it.
+
+All subscribers of an origin share its connections, as the clients of a web server do: a thousand of them that are sent
+something now and then keep a few connections busy and not a few thousand waiting. What they do not share is a line. An
+exchange goes to an idle connection (the last used first), else it waits in the line of its own subscriber while one is
+opened for it (``route``); a connection that becomes free before that goes to those lines in turn. So nobody waits for
+the answers of another, and there are never more connections than the attempts that each subscriber had out at once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection
+from math import inf
+from time import monotonic
+from typing import Protocol
+
+from syncbrok.delivery.handler import Answer, Delivery, Done
+from syncbrok.delivery.webhook.connection import Exchange, ExchangeSender, Usual, WebhookConnection
+from syncbrok.delivery.webhook.connector import Connector
+from syncbrok.delivery.webhook.dial_room import DialRoom
+from syncbrok.delivery.webhook.http_request import EndpointTarget
+from syncbrok.model.facts import Reason
+
+IDLE_MAX_S = 60.0
+PATIENCE_S = 0.01
+"""how long an exchange waits for one of many connections before one is opened for it"""
+_ACKNOWLEDGED = Reason.NONE
+
+
+class RouteLike(ExchangeSender, Protocol):
+    """What a pool knows of a route: exchanges that wait for a connection, and dials for them."""
+
+    waiting: deque[Exchange]
+    """those that any connection may take"""
+
+    def send(self, connection: WebhookConnection, exchange: Exchange) -> None:
+        """Put the exchange on the connection, which is free, and write it."""
+
+    def take_overdue(self, now_s: float) -> list[Exchange]:
+        """Those that have reached their deadline; they wait no more."""
+
+    def overdue(self, exchange: Exchange) -> None:
+        """No connection carried it in time, and it waits no more."""
+
+    def deadlines_s(self) -> list[float]:
+        """Of all that wait."""
+
+    def dial(self) -> None:
+        """See to it that what waits gets connections."""
+
+    def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[WebhookConnection]"]]:
+        """What waits, which waits no more, and the dials, cancelled."""
+
+
+class Pool:
+    """The connections to one origin.
+
+    ``open``: every connection; ``_idle``: those without an exchange, the last used last. ``_turns``: routes with
+    exchanges that wait, the next to be served first; ``_in_turns``: the same as a set. ``dialling``: routes that open
+    connections. ``users``: how many subscribers have a route here; with none nothing is kept idle. ``next_check_s``:
+    no deadline comes before it.
+    """
+
+    __slots__ = (
+        "_again",
+        "_idle",
+        "_in_turns",
+        "_turns",
+        "connector",
+        "dialling",
+        "dials",
+        "next_check_s",
+        "open",
+        "origin",
+        "room",
+        "target",
+        "users",
+        "usual",
+        "usual_true",
+        "wall_us",
+    )
+
+    def __init__(
+        self, target: EndpointTarget, connector: Connector, room: DialRoom, wall_us: Callable[[], int]
+    ) -> None:
+        """``target``: any endpoint of the origin. ``room``: for its connections among all others."""
+        self.origin = target[:3]
+        """what owns the descriptors of its connections"""
+        self.room = room
+        self.target = target
+        self.connector = connector
+        self.wall_us = wall_us
+        self.usual = Usual()
+        """acknowledges where any 2xx does"""
+        self.usual_true = Usual()
+        """acknowledges where the body must be ``true``"""
+        self.next_check_s = inf
+        self.users = 0
+        self.open: set[WebhookConnection] = set()
+        self._idle: dict[WebhookConnection, None] = {}
+        self._turns: deque[RouteLike] = deque()
+        self._in_turns: set[RouteLike] = set()
+        self.dialling: set[RouteLike] = set()
+        self.dials = 0
+        """connections being opened"""
+        self._again: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Pool of {self.target.authority}: {self.users} subscribers, {len(self.open)} open, {len(self._idle)} "
+            f"idle, {len(self._turns)} with something waiting>"
+        )
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is left of it: it may be dropped."""
+        return not (self.users or self.open or self.dialling or any(route.waiting for route in self._turns))
+
+    # -- routes -------------------------------------------------------------------------------------------------------
+
+    def leave(self, route: RouteLike) -> None:
+        """A subscriber is gone, and nothing of it waits. The last one closes what is idle; the rest is closed when its
+        answer is read."""
+        self.users -= 1
+        if route in self._in_turns:
+            self._in_turns.remove(route)
+            self._turns.remove(route)
+        if not self.users:
+            for connection in list(self._idle):
+                self.discard(connection)
+
+    def take_idle(self, now_s: float) -> WebhookConnection | None:
+        """One that is fit to carry a request, where there is any; it is nobody else's from now on."""
+        while self._idle:
+            connection, _ = self._idle.popitem()
+            if now_s < connection.expires_s:
+                return connection
+            connection.close()
+        return None
+
+    def give_back(self, connection: WebhookConnection) -> None:
+        """What was taken and not used."""
+        self._idle[connection] = None
+
+    def queue(self, route: RouteLike) -> None:
+        """It has an exchange that waits."""
+        if route not in self._in_turns:
+            self._in_turns.add(route)
+            self._turns.append(route)
+
+    def look_again(self) -> None:
+        """In a moment, see to what will still be waiting."""
+        if self._again is None:
+            self._again = asyncio.get_running_loop().call_later(PATIENCE_S, self._looked)
+
+    def _looked(self) -> None:
+        self._again = None
+        for route in list(self._turns):
+            route.dial()
+
+    def senders(self) -> set[ExchangeSender]:
+        """Those who have something out."""
+        return {connection.sender for connection in self.open if connection.delivery is not None}
+
+    # -- connections (see ``connection.ConnectionOwner``)
+    # -----------------------------------------------------------------------
+
+    def opened(self, connection: WebhookConnection) -> None:
+        self.open.add(connection)
+
+    def acknowledged(
+        self, connection: WebhookConnection, delivery: Delivery, done: Done, started_s: float, status: int
+    ) -> None:
+        now_s = monotonic()
+        if self._turns or not self.users or now_s >= connection.expires_s or not connection.sent:
+            self.release(connection, now_s)
+        else:
+            connection.idle_since_s = now_s
+            self._idle[connection] = None
+        # Past the Python-level __new__ of a NamedTuple: half a microsecond of the dozen that a delivery may take.
+        done(delivery, tuple.__new__(Answer, (_ACKNOWLEDGED, status, None, int((now_s - started_s) * 1e6), b"")))
+
+    def release(self, connection: WebhookConnection, now_s: float) -> None:
+        """``connection`` is free and in step: it takes what waits, of each subscriber in turn, or idles."""
+        if now_s >= connection.expires_s or not connection.sent:
+            self.discard(connection)
+            return
+        while self._turns:
+            route = self._turns.popleft()
+            exchange = route.waiting.popleft() if route.waiting else None
+            if route.waiting:
+                self._turns.append(route)
+            else:
+                self._in_turns.remove(route)
+            if exchange is not None:
+                route.send(connection, exchange)
+                return
+        if not self.users:
+            self.discard(connection)
+            return
+        connection.idle_since_s = now_s
+        self._idle[connection] = None
+
+    def discard(self, connection: WebhookConnection) -> None:
+        self._idle.pop(connection, None)
+        connection.close()
+
+    def closed(self, connection: WebhookConnection) -> None:
+        self.open.discard(connection)
+        self.room.give_back(self.origin)
+        if not self.open:
+            for route in list(self._turns):
+                route.dial()
+
+    # -- those it can do without (see ``dial_room.Idle``) -------------------------------------------------------------
+
+    def idle_longest_s(self) -> float:
+        return next(iter(self._idle)).idle_since_s if self._idle else inf
+
+    def close_idlest(self) -> None:
+        self.discard(next(iter(self._idle)))
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def expire(self, now_s: float) -> None:
+        """End what has reached its deadline; see to what waits for a dial."""
+        routes = self._in_turns | self.dialling
+        overdue = [(route, exchange) for route in routes for exchange in route.take_overdue(now_s)]
+        late = [connection for connection in self.open if connection.deadline_s <= now_s]
+        rest = [connection.deadline_s for connection in self.open if connection.deadline_s > now_s]
+        for route in routes:
+            rest += route.deadlines_s()
+        self.next_check_s = min(rest, default=inf)
+        for route, exchange in overdue:
+            route.overdue(exchange)
+        for connection in late:
+            connection.time_out()
+        for route in routes:
+            route.dial()
+
+    def sweep(self, now_s: float) -> None:
+        """Close what has been idle for long or is too old (addresses change: RULES 23)."""
+        idle_since_s = now_s - IDLE_MAX_S
+        for connection in [c for c in self._idle if c.expires_s <= now_s or c.idle_since_s <= idle_since_s]:
+            self.discard(connection)
+
+    def shut(self) -> list["asyncio.Task[WebhookConnection]"]:
+        """Fail every exchange, close every connection; the dials, cancelled, for the caller to await."""
+        self.users = 0
+        if self._again is not None:
+            self._again.cancel()
+        cut: list[tuple[ExchangeSender, Exchange]] = []
+        dials: list[asyncio.Task[WebhookConnection]] = []
+        for route in self._in_turns | self.dialling:
+            waiting, dialled = route.cut()
+            cut += [(route, exchange) for exchange in waiting]
+            dials += dialled
+        self._turns.clear()
+        self._in_turns.clear()
+        for connection in list(self.open):
+            if connection.delivery is not None:
+                cut.append((connection.sender, connection.take_off()))
+            self.discard(connection)
+        for sender, exchange in cut:
+            sender.fail(exchange, Reason.CONNECT, "the broker is stopping")
+        return dials

@@ -1,0 +1,133 @@
+"""Opening a connection to an endpoint: resolve, ask the guard about each address, dial only those that passed.
+
+The socket is connected to an address that was checked and wrapped in TLS afterwards, so that a name that resolves
+differently a moment later (DNS rebinding) changes nothing. Proxies and other settings of the environment are never
+looked at: behind a proxy the guard would judge the wrong address.
+"""
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import aiohappyeyeballs
+
+from syncbrok.delivery.webhook.address_guard import AddressGuard
+from syncbrok.delivery.webhook.http_request import EndpointTarget
+from syncbrok.delivery.webhook.known_addresses import KnownAddresses
+from syncbrok.delivery.webhook.resolver import LookUpFailed, Resolver
+from syncbrok.model.facts import Reason
+
+HAPPY_EYEBALLS_DELAY_S = 0.25  # RFC 8305, section 8
+
+AddressInfo = aiohappyeyeballs.AddrInfoType
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+class DialFailed(Exception):
+    """No connection. ``reason`` is CONNECT, TLS or FORBIDDEN_ADDRESS; ``str()`` says what went wrong."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class NoDescriptor(DialFailed):
+    """The system has none left, or none of what a socket takes besides: nothing was tried, and it is nobody's fault who
+    is dialled."""
+
+
+_SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+def _failed(reason: Reason, words: str, error: BaseException) -> DialFailed:
+    if isinstance(error, OSError) and error.errno in _SHORT:
+        return NoDescriptor(Reason.CONNECT, words)
+    return DialFailed(reason, words)
+
+
+def _descriptor_left() -> bool:
+    """A resolver that cannot open a socket says no more than that nobody could be asked."""
+    try:
+        socket.socket().close()
+    except OSError as error:
+        return error.errno not in _SHORT
+    return True
+
+
+class Connector:
+    """Opens connections. ``tls`` replaces the system's trust store."""
+
+    def __init__(self, guard: AddressGuard, resolver: Resolver, tls: ssl.SSLContext | None = None) -> None:
+        self._guard = guard
+        self._known = KnownAddresses(resolver)
+        self._tls = tls
+
+    async def resolve(self, target: EndpointTarget) -> list[AddressInfo]:
+        """The addresses of ``target`` that may be dialled, the best first; raises ``DialFailed``. The guard is asked
+        about each each time, however long the name's addresses are known."""
+        try:
+            found = await self._known.addresses(target.host)
+        except LookUpFailed as failed:
+            words = f"{target.host} cannot be resolved: {failed}"
+            if not failed.definite and not _descriptor_left():
+                raise NoDescriptor(Reason.CONNECT, words) from failed
+            raise DialFailed(Reason.CONNECT, words) from failed
+        infos: list[AddressInfo] = [address.info(target.port) for address in found]
+        verdicts = [self._guard.why_forbidden(str(info[4][0]), target.port) for info in infos]
+        allowed = [info for info, why in zip(infos, verdicts, strict=True) if why is None]
+        if not allowed:
+            whys = "; ".join(dict.fromkeys(why for why in verdicts if why)) or f"{target.host} has no address"
+            raise DialFailed(Reason.FORBIDDEN_ADDRESS if found else Reason.CONNECT, whys)
+        return allowed
+
+    async def close(self) -> None:
+        """Nobody dials any more."""
+        await self._known.close()
+
+    async def connect(self, target: EndpointTarget, addresses: list[AddressInfo], protocol: Callable[[], P]) -> P:
+        """A connection to one of ``addresses``, which ``resolve`` gave; raises ``DialFailed``."""
+        loop = asyncio.get_running_loop()
+        if not target.tls and len(addresses) == 1 and addresses[0][0] == socket.AF_INET:
+            # Nothing to choose from: a third of the cost. The address is numeric, nobody is asked for it again.
+            host, port = addresses[0][4][:2]
+            try:
+                _, connection = await loop.create_connection(protocol, str(host), int(port))
+            except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError in places
+                raise _failed(Reason.CONNECT, f"{target.authority}: {_words(error)}", error) from error
+            return connection
+        if target.tls and self._tls is None:
+            # It reads the trust store from disk.
+            try:
+                self._tls = await loop.run_in_executor(None, _default_tls)
+            except OSError as error:
+                raise _failed(Reason.TLS, f"the system's trust store: {_words(error)}", error) from error
+        try:
+            connected = await aiohappyeyeballs.start_connection(
+                addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_DELAY_S, loop=loop
+            )
+        except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError in places
+            raise _failed(Reason.CONNECT, f"{target.authority}: {_words(error)}", error) from error
+        try:
+            _, connection = await loop.create_connection(
+                protocol,
+                sock=connected,
+                ssl=self._tls if target.tls else None,
+                server_hostname=target.host.rstrip(".") if target.tls else None,
+            )
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; a host no certificate can name: ValueError
+            reason = Reason.TLS if target.tls else Reason.CONNECT
+            raise _failed(reason, f"{target.authority}: {_words(error)}", error) from error
+        return connection
+
+
+def _default_tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _words(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

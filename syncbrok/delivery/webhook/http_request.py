@@ -1,0 +1,311 @@
+"""What a delivery looks like on the wire: bytes of HTTP/1.1 requests. Pure.
+
+What is the same in every request to a subscriber (method line, host, its own headers, the queue's name) is put
+together once, in a ``RequestForm``; a message adds the rest. See INTERFACES "What a v1 subscriber receives" and, for
+the format ``original``, section 2.
+
+Whatever comes from a message or its publisher is cleaned before it becomes a header: no line end or other control
+character gets through, and no name that frames the request, proves who sent it or is the broker's own word.
+"""
+
+import re
+from base64 import b64encode
+from binascii import hexlify
+from collections.abc import Sequence
+from struct import Struct
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+import orjson
+
+from syncbrok import __version__
+from syncbrok.delivery.handler import Attempt, Delivery
+from syncbrok.delivery.webhook.signing import Signer, signatures
+from syncbrok.model import limits
+from syncbrok.model.facts import Published
+from syncbrok.model.message import HOPS, Format, Subscriber
+from syncbrok.model.names import MessageId, id_text
+from syncbrok.model.units import parse_endpoint, render_time
+
+EVENT_TYPE = "syncbrok.message"
+"""``ce-type`` of a message whose publisher gave none"""
+
+_DEFAULT_TYPE = "application/octet-stream"
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
+# U+DC80..U+DCFF stand for raw bytes of a header that was not UTF-8 and go out as those bytes again.
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ud800-\udc7f\udd00-\udfff]")
+_RESERVED = frozenset(
+    [
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ]
+)
+_PLAIN_BYTES_MAX = 16 * limits.KIB
+"""of larger contents every copy counts, and nothing of them is kept"""
+_id_pieces = Struct("8s4s4s4s12s").unpack
+"""the digits of an id as they stand between its dashes"""
+_RESERVED_PREFIXES = ("webhook-", "syncbrok-", "proxy-")
+
+
+class EndpointTarget(NamedTuple):
+    """Where an endpoint's URL leads."""
+
+    tls: bool
+    host: str
+    """a name or a numeric address, without brackets, in ASCII"""
+    port: int
+    authority: str
+    """the ``Host`` header"""
+    path: str
+    """path and query, as they stand in the method line"""
+
+
+def parse_target(endpoint: str) -> EndpointTarget:
+    """``endpoint`` taken apart; raises ``BadSetting``."""
+    parts = urlsplit(parse_endpoint(endpoint))
+    tls = parts.scheme == "https"
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    assert parts.hostname is not None  # parse_endpoint saw to it
+    return EndpointTarget(tls, parts.hostname, parts.port or (443 if tls else 80), parts.netloc, path)
+
+
+class PlainTails:
+    """What follows the subscriber's own lines in the request of a plain message: the same for whoever gets the
+    message, so it is made once for those who get it one after the other. Shared by all forms of a handler."""
+
+    __slots__ = ("_message", "_of", "_parents", "_parents_of", "_tail", "_template")
+
+    def __init__(self) -> None:
+        self._template = b""
+        self._of = ("", "", 0)
+        """what ``_template`` was made for: content type, timestamp, number of the attempt"""
+        self._message: Published | None = None
+        """what ``_tail`` was made for, and of the same"""
+        self._tail = b""
+        self._parents = b""
+        self._parents_of: tuple[MessageId, ...] = ()
+        """what ``_parents`` was made for"""
+
+    def tail(self, message: Published, timestamp_s: str, number: int) -> bytes:
+        """From ``webhook-id`` to the end of the content; ``number`` of the attempt."""
+        of = (message.content_type, timestamp_s, number)
+        if of != self._of:
+            self._template = _plain_template(message.content_type, timestamp_s, number)
+            self._of, self._message = of, None
+        elif message is self._message:
+            return self._tail
+        body = message.content
+        parents = b""
+        named = message.parents
+        if named:
+            if named is not self._parents_of and named != self._parents_of:  # children of a tree follow each other
+                self._parents = _parents_line(named).encode()
+            self._parents_of = named
+            parents = self._parents
+        self._tail = self._template % (
+            *_id_pieces(hexlify(message.id)),
+            message.sequence,
+            parents,
+            len(body),
+            body,
+        )
+        self._message = message
+        return self._tail
+
+
+def _plain_template(content_type: str, timestamp_s: str, number: int) -> bytes:
+    """What the requests of plain messages have in common, to put id, sequence, parents, length and content into."""
+    time = f"\r\nwebhook-timestamp: {timestamp_s}\r\nsyncbrok-sequence: "
+    tried = f"\r\nsyncbrok-attempt: {number}\r\n"
+    rest = f"Content-Type: {_media(content_type)}\r\nContent-Length: "
+    pieces = [piece.encode("utf-8", "surrogateescape").replace(b"%", b"%%") for piece in (time, tried, rest)]
+    return b"webhook-id: %%b-%%b-%%b-%%b-%%b%b%%d%b%%b%b%%d\r\n\r\n%%b" % tuple(pieces)
+
+
+class RequestForm:
+    """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
+
+    __slots__ = ("_fixed", "_kind", "_plain_prefix", "_prefix", "_raw", "_ready", "_tails", "queue", "subscriber",
+                 "target")  # fmt: skip
+
+    def __init__(self, subscriber: Subscriber, queue: str, tails: PlainTails | None = None) -> None:
+        """Raises ``BadSetting`` where the endpoint is not one."""
+        self._tails = tails or PlainTails()
+        self.subscriber = subscriber
+        self.queue = queue
+        self.target = target = parse_target(subscriber.settings.endpoint)
+        self._kind = subscriber.settings.format
+        self._raw = self._kind == Format.RAW
+        own = [(name.lower(), value) for name, value in subscriber.settings.headers]
+        # What the operator fixed, a publisher cannot forward: an Authorization of its own, for instance.
+        self._fixed = frozenset(name for name, _ in own) | {"user-agent"}
+        agent = "" if "user-agent" in dict(own) else f"User-Agent: syncbrok/{__version__}\r\n"
+        queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {quote(queue, safe='')}\r\n"
+        self._prefix = (
+            f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}{header_lines(own)}{queue_line}"
+        )
+        self._plain_prefix = f"{self._prefix}Syncbrok-Hops: 1\r\n".encode("utf-8", "surrogateescape")
+        self._ready: tuple[tuple[int, int, int, str], Sequence[Signer], bytes] | None = None
+        """a request made ahead, and what it was made of"""
+
+    def render(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
+        """The whole request. ``timestamp_s``: Unix seconds of the attempt; ``signers``: one for each secret.
+
+        Most messages have nothing of their own but id, sequence, parents and content: those are put into what their
+        neighbours have in common, in half the time of ``in_full``, and byte for byte the same (``PlainTails``)."""
+        attempt, message, _ = delivery
+        if self._ready is not None:
+            of_ready, signed_by, request = self._ready
+            if of_ready == _identity(attempt, timestamp_s) and signed_by is signers:
+                self._ready = None
+                return request
+        if signers or not self._raw or message.headers or attempt.replay or len(message.content) > _PLAIN_BYTES_MAX:
+            return self.in_full(delivery, timestamp_s, signers)
+        return self._plain_prefix + self._tails.tail(message, timestamp_s, attempt.number)
+
+    def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> None:
+        """Make the request now that ``render`` will probably be asked for; another one takes its place."""
+        self._ready = None
+        self._ready = (_identity(delivery.attempt, timestamp_s), signers, self.render(delivery, timestamp_s, signers))
+
+    def in_full(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
+        """See ``render``; any message."""
+        attempt, message = delivery.attempt, delivery.message
+        if self._kind == Format.ORIGINAL:
+            return self._original(delivery, timestamp_s, signers)
+        name = id_text(message.id)
+        body = message.content
+        media = _media(message.content_type)
+        extra = ""
+        if self._kind != Format.RAW:
+            body, media, extra = self._cloud_event(message, name, media)
+        elif message.headers:
+            extra = header_lines(message.headers, self._fixed)
+        if message.parents:
+            extra += _parents_line(message.parents)
+        if attempt.replay:
+            extra += f"Syncbrok-Replay: {attempt.replay}\r\n"
+        if signers:
+            extra += f"webhook-signature: {signatures(signers, name, timestamp_s, body)}\r\n"
+        return (
+            f"{self._prefix}{_hops_line(message)}webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
+            f"syncbrok-sequence: {attempt.message}\r\nsyncbrok-attempt: {attempt.number}\r\n{extra}"
+            f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode("utf-8", "surrogateescape") + body
+
+    def _original(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> bytes:
+        name = id_text(delivery.message.id)
+        body = b'{"id": "%b", "content": "%b"}' % (name.encode(), b64encode(delivery.message.content))
+        extra = f"Syncbrok-Replay: {delivery.attempt.replay}\r\n" if delivery.attempt.replay else ""
+        if signers:
+            extra += (
+                f"webhook-id: {name}\r\nwebhook-timestamp: {timestamp_s}\r\n"
+                f"webhook-signature: {signatures(signers, name, timestamp_s, body)}\r\n"
+            )
+        hops = _hops_line(delivery.message)
+        head = f"{self._prefix}{hops}{extra}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        return head.encode("utf-8", "surrogateescape") + body
+
+    def _cloud_event(self, message: Published, name: str, media: str) -> tuple[bytes, str, str]:
+        """(body, content type, header lines) of the message as a CloudEvent, binary or structured."""
+        attributes = cloud_event_attributes(message, name, self.queue)
+        others = [pair for pair in message.headers if not pair[0].lower().startswith("ce-")]
+        if self._kind == Format.CLOUDEVENTS:
+            binary = [(f"ce-{attribute}", value) for attribute, value in attributes.items()]
+            return message.content, media, header_lines(binary + others, self._fixed)
+        event: dict[str, Any] = {
+            # JSON has no raw bytes: what was not UTF-8 in a header becomes U+FFFD.
+            attribute: unquote(value.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+            for attribute, value in attributes.items()
+        }
+        event["datacontenttype"] = media
+        event |= _event_data(message.content, media)
+        body = orjson.dumps(event)
+        return body, "application/cloudevents+json; charset=utf-8", header_lines(others, self._fixed)
+
+
+def _hops_line(message: Published) -> str:
+    """How many deliveries will have brought the message to whoever gets this one."""
+    before = next((int(value) for name, value in message.headers if name == HOPS), 0)
+    return f"Syncbrok-Hops: {before + 1}\r\n"
+
+
+def _identity(attempt: Attempt, timestamp_s: str) -> tuple[int, int, int, str]:
+    """Whatever of an attempt shows in its request; when it began in the log does not."""
+    return attempt.message, attempt.number, attempt.replay, timestamp_s
+
+
+def _parents_line(parents: Sequence[MessageId]) -> str:
+    return f"syncbrok-parents: {','.join(map(id_text, parents))}\r\n"
+
+
+def _media(content_type: str) -> str:
+    if not content_type:
+        return _DEFAULT_TYPE
+    return content_type if content_type.isascii() and content_type.isprintable() else clean(content_type)
+
+
+def cloud_event_attributes(message: Published, name: str, queue: str) -> dict[str, str]:
+    """The context attributes of CloudEvents 1.0, as the headers of the binary mode carry them (percent-encoded where
+    that is needed). What the publisher gave (``ce-*``) stands; the broker fills in the rest."""
+    given = {key.lower()[3:]: clean(value) for key, value in message.headers if key.lower().startswith("ce-")}
+    attributes = {
+        "specversion": "1.0",
+        "id": name,
+        # Encoded as a URI asks, and its percent signs once more as a header asks; structured they are decoded once.
+        "source": f"/queues/{quote(queue, safe='').replace('%', '%25')}",
+        "type": EVENT_TYPE,
+        "time": render_time(message.time_us),
+    }
+    if message.parents:
+        parents = [id_text(parent) for parent in message.parents]
+        attributes["causationid"] = parents[0]
+        attributes["syncbrokparents"] = ",".join(parents)
+    return attributes | {attribute: value for attribute, value in given.items() if attribute}
+
+
+def _event_data(content: bytes, media: str) -> dict[str, Any]:
+    kind = media.partition(";")[0].strip().lower()
+    if not content:
+        return {}
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            orjson.loads(content)
+        except orjson.JSONDecodeError:
+            pass
+        else:
+            return {"data": orjson.Fragment(content)}
+    return {"data_base64": b64encode(content).decode("ascii")}
+
+
+def header_lines(headers: Sequence[tuple[str, str]], taken: frozenset[str] = frozenset()) -> str:
+    """``name: value`` lines of those headers that may go out: not the framing, not the broker's own, none that is
+    ``taken`` (lower case)."""
+    lines = []
+    for name, value in headers:
+        lowered = name.lower()
+        if (
+            lowered in _RESERVED
+            or lowered in taken
+            or lowered.startswith(_RESERVED_PREFIXES)
+            or not _TOKEN.fullmatch(name)
+        ):
+            continue
+        lines.append(f"{name}: {value if value.isascii() and value.isprintable() else clean(value)}\r\n")
+    return "".join(lines)
+
+
+def clean(value: str) -> str:
+    """``value`` with a blank in place of each control character, so that it cannot end a header's line."""
+    return _CONTROL.sub(" ", value).strip()

@@ -1,0 +1,323 @@
+"""The way to one subscriber: what its requests look like, and what of it waits for a connection of its origin.
+
+Connections belong to the origin's ``Pool`` and serve whoever lies behind it. What belongs to a subscriber alone is what
+could make one wait for another: the line of exchanges for which no connection was idle, and the dials for them. One
+that hangs therefore holds the connections that its own window asks for, and the next one takes what is free or dials.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from itertools import islice
+from math import inf
+from time import monotonic
+
+from syncbrok.delivery.handler import Answer, Delivery, Destination
+from syncbrok.delivery.webhook.connection import Exchange, Usual, WebhookConnection
+from syncbrok.delivery.webhook.connection_pool import PATIENCE_S, Pool
+from syncbrok.delivery.webhook.connector import DialFailed, NoDescriptor
+from syncbrok.delivery.webhook.dial_room import PAUSE_S
+from syncbrok.delivery.webhook.http_request import RequestForm
+from syncbrok.delivery.webhook.http_response import kept
+from syncbrok.delivery.webhook.signing import Signer
+from syncbrok.model import limits
+from syncbrok.model.facts import Reason
+from syncbrok.model.message import Format
+
+log = logging.getLogger(__name__)
+
+DIALS_MAX = 64
+"""connections being opened at once, for one subscriber"""
+EAGER_MAX = 64
+"""an origin with fewer connections gets another for whatever waits. With more of them one is free within a turn or two
+of the loop, unless they hang: so what waits gets a new one when it has waited for ``PATIENCE_S``"""
+REDIAL_PAUSE_S = 0.5
+"""while other connections work, a failed dial is not repeated sooner: what waits gets one of those"""
+
+
+class SubscriberRoute:
+    """``waiting``: exchanges that any connection of the origin may take; ``_redials``: those for a new one only.
+    ``_dials``: the tasks that open connections for them. ``used_s``: when something was last sent."""
+
+    __slots__ = (
+        "_dial_after_s",
+        "_dials",
+        "_redials",
+        "_short",
+        "_timeout_s",
+        "form",
+        "keys",
+        "pool",
+        "signers",
+        "to",
+        "used_s",
+        "usual",
+        "waiting",
+    )
+
+    def __init__(self, form: RequestForm, pool: Pool) -> None:
+        self.pool = pool
+        pool.users += 1
+        self.keys: Sequence[bytes] = ()
+        """what it is signed with"""
+        self.signers: tuple[Signer, ...] = ()
+        """of those keys"""
+        self.waiting: deque[Exchange] = deque()
+        self._redials: deque[Exchange] = deque()
+        self._dials: dict[asyncio.Task[WebhookConnection], list[WebhookConnection]] = {}
+        self._short = False
+        """the last time it wanted a connection there was no descriptor for one"""
+        self._dial_after_s = 0.0
+        self._timeout_s = limits.timeout_default_s
+        self.used_s = 0.0
+        self.to: Destination | None = None
+        """what it was last used for; while that is the same object nothing about the way has changed"""
+        self.reform(form)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Route to subscriber {self.form.subscriber.number}: {len(self._dials)} dials, "
+            f"{len(self.waiting) + len(self._redials)} waiting>"
+        )
+
+    def reform(self, form: RequestForm) -> None:
+        """The subscriber's settings, now; they lead to the same origin."""
+        self.form = form
+        original = form.subscriber.settings.format == Format.ORIGINAL
+        # The same bytes may be an acknowledgement in one format and none in the other.
+        self.usual: Usual = self.pool.usual_true if original else self.pool.usual
+
+    def sign_with(self, keys: Sequence[bytes]) -> None:
+        """Sign with these keys from now on; none: not at all."""
+        self.keys = keys
+        self.signers = tuple(Signer(key) for key in keys)
+
+    # -- exchanges ----------------------------------------------------------------------------------------------------
+
+    def wait(self, exchange: Exchange) -> None:
+        """No connection is free for it. ``see_to_waiting`` once all that wait are here."""
+        self.waiting.append(exchange)
+        self._timeout_s = exchange.delivery.to.timeout_s
+
+    def see_to_waiting(self) -> None:
+        """Exchanges wait: they are in turn for what becomes free, and connections are opened for them."""
+        self.pool.queue(self)
+        self.dial()
+
+    def make_ready(self, delivery: Delivery, timestamp_s: str) -> None:
+        """It will probably be started next: make its request now."""
+        with suppress(Exception):  # what cannot be made is answered when it is started
+            self.form.make_ready(delivery, timestamp_s, self.signers)
+
+    def send(self, connection: WebhookConnection, exchange: Exchange) -> None:
+        """See ``pool.RouteLike``."""
+        connection.hold(self, *exchange)
+        try:
+            request = self.form.render(exchange.delivery, str(self.pool.wall_us() // 1_000_000), self.signers)
+        except Exception as error:  # noqa: BLE001 - see ``start``
+            self.unmade(connection, error)
+        else:
+            connection.write(request)
+
+    def unmade(self, connection: WebhookConnection, error: Exception) -> None:
+        """The exchange on ``connection`` could not be put into a request: it is answered, and the others go on."""
+        exchange = connection.take_off()
+        sequence = exchange.delivery.attempt.message
+        log.error("syncbrok.delivery.render_failed", exc_info=error, extra={"sequence": sequence})
+        self.pool.give_back(connection)
+        # Not from inside deliver(): the caller is promised that.
+        words = "the message cannot be put into a request"
+        asyncio.get_running_loop().call_soon(self.fail, exchange, Reason.PROTOCOL, words)
+
+    def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
+        """See ``connection.ExchangeSender``."""
+        latency_us = int((monotonic() - exchange.started_s) * 1e6)
+        answer = Answer(reason, status, None, latency_us, kept(words.encode("utf-8", "replace")))
+        exchange.done(exchange.delivery, answer)
+
+    # -- what waits (see ``pool.RouteLike``) --------------------------------------------------------------------------
+
+    def take_overdue(self, now_s: float) -> list[Exchange]:
+        """See ``pool.RouteLike``."""
+        overdue = [exchange for exchange in (*self.waiting, *self._redials) if exchange.deadline_s <= now_s]
+        if overdue:
+            self.waiting = deque(exchange for exchange in self.waiting if exchange.deadline_s > now_s)
+            self._redials = deque(exchange for exchange in self._redials if exchange.deadline_s > now_s)
+        return overdue
+
+    def overdue(self, exchange: Exchange) -> None:
+        """See ``pool.RouteLike``. One that waited for nothing but a descriptor has not failed: it goes out again."""
+        if self._short:
+            exchange.done(exchange.delivery, None)
+        else:
+            self.fail(exchange, Reason.TIMEOUT, f"no connection in {exchange.delivery.to.timeout_s:g} s")
+
+    def deadlines_s(self) -> list[float]:
+        """See ``pool.RouteLike``."""
+        return [exchange.deadline_s for exchange in (*self.waiting, *self._redials)]
+
+    def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[WebhookConnection]"]]:
+        """See ``pool.RouteLike``."""
+        cut = [*self.waiting, *self._redials]
+        self.waiting.clear()
+        self._redials.clear()
+        for dial in list(self._dials):
+            dial.cancel()
+        return cut, list(self._dials)
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for a connection."""
+        return bool(self.waiting or self._redials)
+
+    def withdraw(self, messages: Collection[int] | None) -> None:
+        """Nothing more of these is to go out, None: of any. What has not begun is given back. What has is left to its
+        answer; where that is no more to come, since its connection was closed, it has failed and is not sent again."""
+
+        def meant(delivery: Delivery) -> bool:
+            return messages is None or delivery.attempt.message in messages
+
+        call_soon = asyncio.get_running_loop().call_soon  # it may be ``deliver`` that found the endpoint changed
+        waiting, redials = self.waiting, self._redials
+        self.waiting, self._redials = deque(), deque()
+        for exchange in waiting:
+            if meant(exchange.delivery):
+                call_soon(exchange.done, exchange.delivery, None)
+            else:
+                self.waiting.append(exchange)
+        for exchange in redials:
+            if meant(exchange.delivery):
+                call_soon(self.fail, exchange, Reason.CONNECT, "its connection was closed, and it is not sent again")
+            else:
+                self._redials.append(exchange)
+        for connection in self.pool.open:
+            if connection.delivery is not None and connection.sender is self and meant(connection.delivery):
+                connection.send_no_more()
+        if messages is None:
+            self.cut()
+
+    # -- dialling -----------------------------------------------------------------------------------------------------
+
+    def redial(self, exchange: Exchange) -> None:
+        """See ``connection.ExchangeSender``."""
+        self._redials.append(exchange)
+        self._timeout_s = exchange.delivery.to.timeout_s
+        self.dial()
+
+    def dial(self) -> None:
+        """Open as many connections as exchanges wait for one, ``DIALS_MAX`` at a time."""
+        pool = self.pool
+        if self._short and monotonic() < self._dial_after_s:
+            pool.next_check_s = min(pool.next_check_s, self._dial_after_s)
+            return
+        wanted = len(self._redials)
+        if self.waiting:
+            now_s = monotonic()
+            if not pool.open or now_s >= self._dial_after_s:
+                wanted += self._wanted(now_s)
+            else:
+                pool.next_check_s = min(pool.next_check_s, self._dial_after_s)
+        for begun in range(min(wanted, DIALS_MAX) - len(self._dials)):
+            if not pool.room.has_time(self, begun):
+                break
+            if not pool.room.take(pool.origin, self):
+                self._short = True
+                break
+            made: list[WebhookConnection] = []
+            dial = asyncio.get_running_loop().create_task(self._connect(made), name="syncbrok dial")
+            self._dials[dial] = made
+            pool.dials += 1
+            pool.dialling.add(self)
+            dial.add_done_callback(self._dialled)
+
+    def _wanted(self, now_s: float) -> int:
+        """For how many of those that wait it is time to open a connection; more than ``DIALS_MAX`` are not counted: a
+        hung window of ten thousand is asked for each connection that it gets."""
+        pool = self.pool
+        eager = EAGER_MAX - len(pool.open) - pool.dials + len(self._dials)
+        if eager >= len(self.waiting):
+            return len(self.waiting)
+        pool.look_again()
+        patient_since_s = now_s - PATIENCE_S
+        overdue = 0
+        for exchange in islice(self.waiting, DIALS_MAX):
+            if exchange.started_s > patient_since_s:
+                break
+            overdue += 1
+        return max(eager, overdue)
+
+    async def _connect(self, made: list[WebhookConnection]) -> WebhookConnection:
+        """Whatever becomes of it, ``made`` has what was made; it is open only where it is returned."""
+        pool = self.pool
+
+        def protocol() -> WebhookConnection:
+            made.append(WebhookConnection(pool))
+            return made[-1]
+
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                addresses = await pool.connector.resolve(pool.target)
+                return await pool.connector.connect(pool.target, addresses, protocol)
+        except BaseException:
+            for connection in made:
+                connection.cut_off()
+            raise
+
+    def _dialled(self, dial: "asyncio.Task[WebhookConnection]") -> None:
+        """What came of a dial, however it ended: cancelled before it began, for instance."""
+        made = self._dials.pop(dial)
+        self.pool.dials -= 1
+        if not any(connection.was_made for connection in made):  # else it is given back when that is closed
+            self.pool.room.give_back(self.pool.origin)
+        if not self._dials:
+            self.pool.dialling.discard(self)
+        if dial.cancelled():
+            self._give_up(Reason.CONNECT, "the dial was cancelled")
+            return
+        error = dial.exception()
+        if error is None and (connection := dial.result()).usable:
+            self._take_up(connection)
+        elif error is None:
+            self._give_up(Reason.CONNECT, "the connection was closed at once")
+        elif isinstance(error, NoDescriptor):
+            self._short = True
+            self._dial_after_s = monotonic() + PAUSE_S
+            self.pool.room.system_has_none(self)
+            return
+        elif isinstance(error, DialFailed):
+            self._give_up(error.reason, str(error))
+        elif not isinstance(error, TimeoutError):  # those who waited for it are at their deadline; ``expire`` sees it
+            log.error("syncbrok.delivery.dial_broke", exc_info=error, extra={"endpoint": self.form.target.authority})
+            self._give_up(Reason.CONNECT, str(error))
+        self.dial()
+
+    def _take_up(self, connection: WebhookConnection) -> None:
+        """It serves who dialled first: its redials, what waits, and only then others of the origin."""
+        self._short = False
+        now_s = monotonic()
+        connection.expires_s = now_s + limits.connection_age_max_s
+        if self._redials:
+            self.send(connection, self._redials.popleft())
+        elif self.waiting:
+            self.send(connection, self.waiting.popleft())
+        else:
+            self.pool.release(connection, now_s)
+
+    def _give_up(self, reason: Reason, words: str) -> None:
+        """A dial came to nothing: it fails one exchange, the oldest of those that need a new connection, else the
+        oldest that waits. While connections of the origin work that one waits for one of those: as long as some are
+        this subscriber's own; those of others, which may hang, for a moment only."""
+        if self._redials:
+            self.fail(self._redials.popleft(), reason, words)
+        elif self.waiting:
+            now_s = monotonic()
+            patience_s = inf if self._has_connections() else REDIAL_PAUSE_S
+            if self.pool.open and now_s - self.waiting[0].started_s < patience_s:
+                self._dial_after_s = now_s + REDIAL_PAUSE_S
+            else:
+                self.fail(self.waiting.popleft(), reason, words)
+
+    def _has_connections(self) -> bool:
+        return any(one.delivery is not None and one.sender is self for one in self.pool.open)
