@@ -353,3 +353,15 @@ def test_a_class_name_is_one_thing() -> None:
                 where.setdefault(node.name, []).append(name)
     twice = {one: names for one, names in where.items() if len(names) > 1 and one not in client.__all__}
     assert not twice, twice
+
+
+def test_the_glossary_names_what_there_is() -> None:
+    """docs/glossary.md: each word that is a class leads to it."""
+    rows = re.findall(r"^\|[^|]+\|[^|]+\| `(\w+)` \| `([\w/.]+)` \|$", text("docs/glossary.md"), re.MULTILINE)
+    assert len(rows) > 40
+    missing = [
+        f"{name} in {file}"
+        for name, file in rows
+        if not re.search(rf"^(class {name}\b|{name} = )", text(f"syncbrok/{file}"), re.MULTILINE)
+    ]
+    assert not missing, missing
