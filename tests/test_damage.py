@@ -130,4 +130,5 @@ def test_damage_in_the_segment_that_is_written_to_ends_nobody(tmp_path: Path, ho
     assert len(lost) <= (1 if how == "rotten" else 6)
     assert {sequence for sequence, kind in kinds.items() if kind != "message"} <= lost
     assert list(journal.damaged) == [path.name]
+    assert {one.first for one in journal.damages[journal.sections()[-1].first]} == lost, "each is named, for the metric"
     journal.close()

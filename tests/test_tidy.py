@@ -365,3 +365,10 @@ def test_the_glossary_names_what_there_is() -> None:
         if not re.search(rf"^(class {name}\b|{name} = )", text(f"syncbrok/{file}"), re.MULTILINE)
     ]
     assert not missing, missing
+
+
+def test_no_merge_is_left_half_done() -> None:
+    """A page once kept both sides of a conflict for days, with the marks between them."""
+    marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    found = [name for name in tracked() if name.endswith((".md", ".py", ".toml", ".yml")) and marks.search(text(name))]
+    assert not found, found

@@ -4,6 +4,7 @@ import logging
 import time
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -60,6 +61,8 @@ class Catalogue:
         """file -> what is wrong in it, found while it was read or scrubbed"""
         self.damages: dict[int, tuple[DamagedRecords, ...]] = {}
         """base of a sealed segment -> what has rotted in it, as far as it is known"""
+        self._unread: dict[int, tuple[DamagedRecords, ...]] = {}
+        """the same of segments that were written to when it was found"""
 
     # -- damage -------------------------------------------------------------------------------------------------------
 
@@ -68,6 +71,17 @@ class Catalogue:
         if info.path.name not in self.damaged:
             self.damaged[info.path.name] = detail
             log.critical("syncbrok.log.segment_damaged", extra={"file": info.path.name, "detail": detail})
+
+    def found_unread(self, info: SegmentInfo, sequence: int, offset: int, end: int) -> None:
+        """One record of the segment that is written to. Once that is sealed it is examined with all the others."""
+        known = self._unread.get(info.base, ())
+        if all(one.first != sequence for one in known):
+            self._unread[info.base] = (*known, DamagedRecords(sequence, sequence, offset, end, "it cannot be read"))
+
+    @property
+    def all_damages(self) -> Mapping[int, tuple[DamagedRecords, ...]]:
+        """By segment, also of one that is or was written to."""
+        return self._unread | self.damages if self._unread else self.damages
 
     def examine(self, info: SegmentInfo) -> Examined:
         """Look at every byte of a sealed segment, name what is damaged, and go on with an index of what can be read:
@@ -97,6 +111,7 @@ class Catalogue:
             raise LogUnreadable(f"the disk reads nothing of the log in {directory} (EIO); look at the disk")
 
     def _note(self, info: SegmentInfo, damages: tuple[DamagedRecords, ...]) -> None:
+        self._unread.pop(info.base, None)
         if not damages:
             if self.damages.pop(info.base, None):
                 self.damaged.pop(info.path.name, None)
@@ -259,6 +274,7 @@ class Catalogue:
         with self._loading:
             self._indexes.pop(base, None)
         self.damages.pop(base, None)
+        self._unread.pop(base, None)
         self.damaged.pop(segment.segment_path(Path(), base).name, None)
 
 

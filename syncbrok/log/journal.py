@@ -310,7 +310,7 @@ class FileJournal:
 
     @property
     def damages(self) -> Mapping[int, tuple[DamagedRecords, ...]]:
-        return self._catalogue.damages
+        return self._catalogue.all_damages
 
     @property
     def damaged(self) -> Mapping[str, str]:

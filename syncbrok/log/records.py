@@ -63,9 +63,19 @@ class RecordReader:
         else:
             self._catalogue.check_disk()
         before = len(facts)
-        self._each_of(part, unread, facts, data)
+        unread = self._each_of(part, unread, facts, data)
+        if part.active is not None:
+            self._name_unread(part, unread)
         if len(facts) > before:
             facts[:] = sorted(facts, key=lambda fact: fact.sequence)
+
+    def _name_unread(self, part: Part, records: Sequence[int]) -> None:
+        """Of the segment that is written to. One that has been sealed is looked at as a whole instead."""
+        index = self._catalogue.index(part)
+        for record in records:
+            place = index.extent(record)
+            if place is not None:
+                self._catalogue.found_unread(part.info, record, *place)
 
     def _each_of(self, part: Part, records: Sequence[int], facts: list[Fact], data: Buffer | None = None) -> list[int]:
         """Put those that can be read into ``facts``; the others. ``data``: the segment's bytes, where they are here."""
@@ -147,6 +157,8 @@ class RecordReader:
                     else:
                         self._catalogue.check_disk()
                         self._catalogue.found_damage(part.info, met.detail)
+                        if self._header_at(part, sequence) is None:
+                            self._name_unread(part, [sequence])
             damage = self._catalogue.damage_of(sequence)
             return damage.header if damage is not None else self._header_at(part, sequence)
         except FileNotFoundError:
