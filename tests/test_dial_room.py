@@ -144,13 +144,13 @@ def test_the_system_has_none(tmp_path: Path) -> None:
     is no failed attempt: it waits until there is one."""
     script = """
     import asyncio, os, resource
-    from syncbrok.delivery.guard import Guard
-    from syncbrok.delivery.webhook import Webhook
+    from syncbrok.delivery.webhook.address_guard import AddressGuard
+    from syncbrok.delivery.webhook.webhook import Webhook
     from tests.support.endpoint import Answers, Endpoint, delivery, send, subscriber
 
     async def main():
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        webhook = Webhook(Guard(loopback_allowed=True), lambda _: ())
+        webhook = Webhook(AddressGuard(loopback_allowed=True), lambda _: ())
         async with Endpoint() as endpoint:
             held = []
             try:

@@ -31,7 +31,7 @@ from syncbrok.frontends.topics import (
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Cancel
-from syncbrok.space.channels import TopicSubscribe as Declare
+from syncbrok.space.channels import Subscribe as Declare
 from tests.support.polling import eventually
 from tests.support.spaces import running_space
 from tests.support.wire import HOST, HOW, Client, Replayed, contents, frontend_on, play, recorded, said, split

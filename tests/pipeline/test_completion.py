@@ -136,7 +136,7 @@ def _cancel(log: FactLog, chance: random.Random) -> None:
 
 
 def _replay(log: FactLog, chance: random.Random) -> None:
-    number = chance.choice(sorted(log.scheduler.books.cursors))
+    number = chance.choice(sorted(log.scheduler.state.cursors))
     dead = [one for one in sorted(log.scheduler.dead_letters(number)) if log.scheduler.ended(one)]
     made = {fact.sequence: fact for fact in log.messages()}
     rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
