@@ -26,8 +26,8 @@ from syncbrok.model.facts import Published, Reason, Row
 from syncbrok.model.message import Subscriber
 
 ATTEMPTS_PER_TURN = 64
-"""taken in one turn of the loop, so that it goes on to other work: with 128 a neighbour of a thousand subscribers that are
-served at once waited for 5 ms more, and delivering was no quicker"""
+"""taken in one turn of the loop, so that it goes on to other work: with 128 a neighbour of a thousand subscribers that
+are served at once waited for 5 ms more, and delivering was no quicker"""
 ANSWERS_PER_TURN = 256
 FEW = 4
 """while no more attempts than this are out, what waits for them is made ready"""
