@@ -55,8 +55,13 @@ def some_messages(story: Story, seed: int) -> list[Hit]:
     told = {one.sequence for one in story.messages}
     hits: dict[int, list[Hit]] = {}
     for hit in rotting.hits(story.storage, chance):
-        if hit.record is not None and hit.record.own in told:
-            hits.setdefault(hit.record.own, []).append(hit)
+        record = hit.record
+        if record is not None and record.own in told:
+            read = hits.setdefault(record.own, [])
+            # Of one that was carried twice the newer record is read; its own, while that is there.
+            if read and read[0].record is not None and record.sequence > read[0].record.sequence != record.own:
+                read.clear()
+            read.append(hit)
     chosen = [chance.choice(hits[own]) for own in sorted(hits) if chance.random() < 0.6]
     chosen.append(next(hit for hit in rotting.hits(story.storage, chance) if hit.record is None))
     print(*(hit.where for hit in chosen), sep="\n")
