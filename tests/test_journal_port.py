@@ -54,7 +54,7 @@ class HeldFiles(FileJournal):
         super()._append(*arguments, **named)
 
 
-class HeldMemory(MemoryJournal):
+class _HeldStore(MemoryJournal):
     before_append: Callable[[], object] = staticmethod(lambda: None)
 
     def _store(self, batch: Any, essential: bool) -> None:
@@ -62,12 +62,12 @@ class HeldMemory(MemoryJournal):
         super()._store(batch, essential)
 
 
-class HeldRemote(RemoteJournal):
-    before_append: Callable[[], object] = staticmethod(lambda: None)
+class HeldMemory(_HeldStore):
+    """The one in memory, slow when the test says so."""
 
-    def _store(self, batch: Any, essential: bool) -> None:
-        self.before_append()
-        super()._store(batch, essential)
+
+class HeldRemote(_HeldStore, RemoteJournal):
+    """The one behind a network, likewise."""
 
 
 Held = HeldFiles | HeldMemory | HeldRemote

@@ -327,12 +327,12 @@ class OrderChecker:
             return True
         either = message.policy is ParentFailure.DELIVER
         by_one = _is_by_one(message, entry.queue, row.subscriber, entry.subscribers)
-        dependencies = (row.subscriber,) if by_one else entry.subscribers
-        if not dependencies:
+        whom = (row.subscriber,) if by_one else entry.subscribers
+        if not whom:
             return all(self._done_in_replay(replay, found, row, above) for above in entry.parents)
         return all(
             any(replay.began < end.record <= row.after and (end.good or either) for end in found.ends(number))
-            for number in dependencies
+            for number in whom
         )
 
     def _judge_key(self, message: JudgedMessage, row: Row, record: int) -> None:

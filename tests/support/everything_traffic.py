@@ -65,19 +65,19 @@ class Ledger:
 class Endpoint(Recorder):
     """A webhook of one subscriber name of every queue that has one of it."""
 
-    def __init__(self, table: Ledger, name: str) -> None:
+    def __init__(self, ledger: Ledger, name: str) -> None:
         def answer(request: Received) -> int:
             at = f"{request.headers['syncbrok-queue']}/{name}"
             replay = "syncbrok-replay" in request.headers
-            return 200 if table.takes(at, request.id, request.body, replay=replay) else 503
+            return 200 if ledger.takes(at, request.id, request.body, replay=replay) else 503
 
         super().__init__(answer)
 
 
-def _line(table: Ledger, chance: random.Random, queue: str, name: str) -> dict[str, Any]:
+def _line(ledger: Ledger, chance: random.Random, queue: str, name: str) -> dict[str, Any]:
     """One message as a line of a batch."""
     line: dict[str, Any] = {"content": name, "idempotency_key": name}
-    recent = [one.id for one in table.asked[-30:]]
+    recent = [one.id for one in ledger.asked[-30:]]
     if recent and chance.random() < 0.5:
         line["parents"] = sorted(set(chance.sample(recent, min(len(recent), chance.randrange(1, 3)))))
         line["parent_failure"] = chance.choice(("fail", "fail", "hold", "deliver"))
@@ -86,7 +86,7 @@ def _line(table: Ledger, chance: random.Random, queue: str, name: str) -> dict[s
     if chance.random() < 0.15:
         line["delay"] = round(chance.uniform(0.05, 0.8), 3)
     if queue == "letters" and chance.random() < 0.15:
-        table.poison.add(name.encode())
+        ledger.poison.add(name.encode())
     return line
 
 
@@ -94,16 +94,16 @@ class Publisher(threading.Thread):
     """Publishes single messages and batches until told to stop. What had no answer is repeated with its keys until it
     has one."""
 
-    def __init__(self, broker: BrokerProcess, table: Ledger, number: int, seed: int) -> None:
+    def __init__(self, broker: BrokerProcess, ledger: Ledger, number: int, seed: int) -> None:
         super().__init__(name=f"publisher {number}", daemon=True)
         self._broker = broker
-        self._table = table
+        self._ledger = ledger
         self._chance = random.Random(seed)
         self._number = number
         self._count = 0
 
     def run(self) -> None:
-        while not self._table.over.is_set():
+        while not self._ledger.over.is_set():
             queue = self._chance.choice(("customers", "accounts", "letters"))
             if self._chance.random() < 0.3:
                 self._batch(queue)
@@ -115,7 +115,7 @@ class Publisher(threading.Thread):
         return f"message {self._number}.{self._count}"
 
     def _single(self, queue: str) -> None:
-        line = _line(self._table, self._chance, queue, self._next_name())
+        line = _line(self._ledger, self._chance, queue, self._next_name())
         headers = {"Idempotency-Key": line["idempotency_key"]}
         for member, header in (("key", "Syncbrok-Key"), ("delay", "Syncbrok-Delay")):
             if member in line:
@@ -135,7 +135,7 @@ class Publisher(threading.Thread):
 
     def _batch(self, queue: str) -> None:
         lines = [
-            _line(self._table, self._chance, queue, self._next_name()) for _ in range(self._chance.randrange(2, 8))
+            _line(self._ledger, self._chance, queue, self._next_name()) for _ in range(self._chance.randrange(2, 8))
         ]
         for position, line in enumerate(lines[1:], 1):
             if self._chance.random() < 0.5:
@@ -149,7 +149,7 @@ class Publisher(threading.Thread):
             self._note(id_, _sequence(id_), queue, line, sent_s, 0.0)
 
     def _note(self, id_: str, sequence: int, queue: str, line: dict[str, Any], sent_s: float, expires_s: float) -> None:
-        self._table.asked.append(
+        self._ledger.asked.append(
             Asked(
                 id_,
                 sequence,
@@ -169,12 +169,12 @@ class Publisher(threading.Thread):
             try:
                 reply = self._broker.request("POST", path, body, headers)
             except OSError:
-                self._table.over.wait(_PAUSE_S)  # it is being killed
+                self._ledger.over.wait(_PAUSE_S)  # it is being killed
                 continue
             if reply.status in (200, 201):
                 return reply.json()
             assert reply.status in (429, 503), (reply.status, reply.body)
-            self._table.over.wait(_PAUSE_S)
+            self._ledger.over.wait(_PAUSE_S)
 
 
 def _sequence(id_: str) -> int:
@@ -186,26 +186,26 @@ def _sequence(id_: str) -> int:
 class Operator(threading.Thread):
     """Cancels now and then, replays dead letters, moves a subscriber between two endpoints, pauses another."""
 
-    def __init__(self, broker: BrokerProcess, table: Ledger, seed: int, homes: tuple[str, str]) -> None:
+    def __init__(self, broker: BrokerProcess, ledger: Ledger, seed: int, homes: tuple[str, str]) -> None:
         super().__init__(name="operator", daemon=True)
         self._broker = broker
-        self._table = table
+        self._ledger = ledger
         self._chance = random.Random(seed)
         self._homes = homes
 
     def run(self) -> None:
-        while not self._table.over.wait(0.15):
+        while not self._ledger.over.wait(0.15):
             try:
                 self._chance.choice((self._cancel, self._replay, self._move, self._pause))()
             except OSError:
                 continue
 
     def _cancel(self) -> None:
-        recent = self._table.asked[-5:]
+        recent = self._ledger.asked[-5:]
         if recent:
             id_ = self._chance.choice(recent).id
             # Before it is asked: an answer that is lost may have done it.
-            self._table.cancelled.add(id_)
+            self._ledger.cancelled.add(id_)
             self._broker.request("DELETE", f"/v1/messages/{id_}")
 
     def _replay(self) -> None:
@@ -218,7 +218,7 @@ class Operator(threading.Thread):
     def _pause(self) -> None:
         path = "/v1/queues/accounts/subscribers/bill"
         self._broker.request("PATCH", path, {"paused": True})
-        self._table.over.wait(0.2)
+        self._ledger.over.wait(0.2)
         resume(self._broker)
 
 
@@ -229,10 +229,10 @@ def resume(broker: BrokerProcess) -> None:
 class Worker(threading.Thread):
     """A consumer that pulls for a group, acknowledges most and refuses some."""
 
-    def __init__(self, broker: BrokerProcess, table: Ledger, stop: threading.Event) -> None:
+    def __init__(self, broker: BrokerProcess, ledger: Ledger, stop: threading.Event) -> None:
         super().__init__(name="worker", daemon=True)
         self._broker = broker
-        self._table = table
+        self._ledger = ledger
         self._stop_asked = stop
 
     def run(self) -> None:
@@ -242,7 +242,7 @@ class Worker(threading.Thread):
                 reply = self._broker.request("POST", "/v1/queues/accounts/pull", asked)
                 for message in reply.json()["messages"] if reply.status == 200 else ():
                     content = message["content"].encode()
-                    well = self._table.takes("accounts/workers", message["id"], content, replay="replay" in message)
+                    well = self._ledger.takes("accounts/workers", message["id"], content, replay="replay" in message)
                     self._broker.request("POST", f"/v1/leases/{message['lease']}:{'ack' if well else 'nack'}", {})
             except (OSError, ValueError):
                 self._stop_asked.wait(_PAUSE_S)
@@ -251,10 +251,10 @@ class Worker(threading.Thread):
 class Reader(threading.Thread):
     """A group over a WebSocket."""
 
-    def __init__(self, broker: BrokerProcess, table: Ledger, stop: threading.Event) -> None:
+    def __init__(self, broker: BrokerProcess, ledger: Ledger, stop: threading.Event) -> None:
         super().__init__(name="reader", daemon=True)
         self._broker = broker
-        self._table = table
+        self._ledger = ledger
         self._stop_asked = stop
 
     def run(self) -> None:
@@ -281,82 +281,82 @@ class Reader(threading.Thread):
             told = json.loads(frame.data)
             if told["type"] == "message":
                 content = told["content"].encode() if "content" in told else base64.b64decode(told["content_base64"])
-                well = self._table.takes("letters/readers", told["id"], content, replay="replay" in told)
+                well = self._ledger.takes("letters/readers", told["id"], content, replay="replay" in told)
                 await socket.send_json({"type": "ack" if well else "nack", "sequence": told["sequence"]})
 
 
 def life(storage: Path, seed: int, kills: int, between: Callable[[int], None] = lambda _: None) -> Life:
     """A broker lives under all of it and is killed ``kills`` times; ``between`` may do more while it is dead. Then the
     endpoints are mended, dead letters are replayed, and what remains is what the judge gets."""
-    table = Ledger(seed)
-    crm, other, bill, post = (Endpoint(table, name) for name in ("crm", "crm", "bill", "post"))
+    ledger = Ledger(seed)
+    crm, other, bill, post = (Endpoint(ledger, name) for name in ("crm", "crm", "bill", "post"))
     queues = QUEUES.replace("CRM", crm.url).replace("BILL", bill.url).replace("POST", post.url)
     stop = threading.Event()
     with crm, other, bill, post, BrokerProcess(storage, queues=queues) as broker:
         for queue, group in (("accounts", "workers"), ("letters", "readers")):  # before anything they are to count for
             broker.request("POST", f"/v1/queues/{queue}/pull", {"group": group, "wait": 0})
-        consumers = (Worker(broker, table, stop), Reader(broker, table, stop))
-        publishers = [Publisher(broker, table, i, seed + 1 + i) for i in range(3)]
-        operator = Operator(broker, table, seed + 9, (crm.url, other.url))
+        consumers = (Worker(broker, ledger, stop), Reader(broker, ledger, stop))
+        publishers = [Publisher(broker, ledger, i, seed + 1 + i) for i in range(3)]
+        operator = Operator(broker, ledger, seed + 9, (crm.url, other.url))
         for thread in (*consumers, *publishers, operator):
             thread.start()
         for number in range(kills):
-            wanted = len(table.asked) + 20 + int(table.dice() * 150)
-            eventually_blocking(lambda: len(table.asked) >= wanted, "some more messages accepted", 20)  # noqa: B023
+            wanted = len(ledger.asked) + 20 + int(ledger.dice() * 150)
+            eventually_blocking(lambda: len(ledger.asked) >= wanted, "some more messages accepted", 20)  # noqa: B023
             broker.kill()
             between(number)
             broker.start()
         # A fast machine is through before chance has brought everything up once.
-        eventually_blocking(lambda: min(_so_far(table).values()) > 0, lambda: f"some of all in {_so_far(table)}", 60)
-        table.over.set()
+        eventually_blocking(lambda: min(_so_far(ledger).values()) > 0, lambda: f"some of all in {_so_far(ledger)}", 60)
+        ledger.over.set()
         for thread in (*publishers, operator):
             thread.join(80)
             assert not thread.is_alive(), thread.name
-        _mend(broker, table)
+        _mend(broker, ledger)
         stop.set()
         for thread in consumers:
             thread.join(20)
             assert not thread.is_alive(), thread.name
-        ends = {one.id: _end(broker, one.id) for one in table.asked}
+        ends = {one.id: _end(broker, one.id) for one in ledger.asked}
         assert broker.terminate() == 0, broker.output()[-2_000:]
-    return _life(table, ends)
+    return _life(ledger, ends)
 
 
-def _so_far(table: Ledger) -> dict[str, int]:
-    return counts(_life(table, {}))
+def _so_far(ledger: Ledger) -> dict[str, int]:
+    return counts(_life(ledger, {}))
 
 
-def _life(table: Ledger, ends: dict[str, str | None]) -> Life:
+def _life(ledger: Ledger, ends: dict[str, str | None]) -> Life:
     loose: frozenset[str] = frozenset()
-    cancelled, poison = frozenset(table.cancelled), frozenset(table.poison)
-    return Life(SCOPES, SUBSCRIBERS, loose, list(table.asked), list(table.seen), ends, poison, cancelled)
+    cancelled, poison = frozenset(ledger.cancelled), frozenset(ledger.poison)
+    return Life(SCOPES, SUBSCRIBERS, loose, list(ledger.asked), list(ledger.seen), ends, poison, cancelled)
 
 
-def _mend(broker: BrokerProcess, table: Ledger) -> None:
+def _mend(broker: BrokerProcess, ledger: Ledger) -> None:
     """Everything is acknowledged from here on, and what died is sent again, until nothing waits."""
     resume(broker)
-    table.healed = True
+    ledger.healed = True
     for _ in range(3):
         for queue in SCOPES:
             broker.request("POST", f"/v1/queues/{queue}/dead-letters/replay", {})
-        eventually_blocking(lambda: _settled(broker, table), lambda: f"ended: {_waiting(broker, table)[:20]}", 90)
+        eventually_blocking(lambda: _settled(broker, ledger), lambda: f"ended: {_waiting(broker, ledger)[:20]}", 90)
 
 
-def _settled(broker: BrokerProcess, table: Ledger) -> bool:
+def _settled(broker: BrokerProcess, ledger: Ledger) -> bool:
     """Whether nothing waits. What is on hold for a parent that was cancelled or has expired is cancelled too: no replay
     mends that, and what depends on it would wait as well."""
     if waiting(broker) == 0:
         return True
-    bad = spoilt(table.asked, table.cancelled)
-    for id_, end in _waiting(broker, table):
+    bad = spoilt(ledger.asked, ledger.cancelled)
+    for id_, end in _waiting(broker, ledger):
         if end == "held" and id_ in bad:
             broker.request("DELETE", f"/v1/messages/{id_}")
     return False
 
 
-def _waiting(broker: BrokerProcess, table: Ledger) -> list[tuple[str, str | None]]:
+def _waiting(broker: BrokerProcess, ledger: Ledger) -> list[tuple[str, str | None]]:
     """What has not ended, with its state."""
-    ends = ((one.id, _end(broker, one.id)) for one in table.asked)
+    ends = ((one.id, _end(broker, one.id)) for one in ledger.asked)
     return [(id_, end) for id_, end in ends if end not in ("complete", "dead", "expired", "dropped")]
 
 
