@@ -16,6 +16,16 @@ settings.register_profile("syncbrok", deadline=None, print_blob=True)
 settings.load_profile("syncbrok")
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Last of all a line for each test that failed, with its seed: where a run keeps only the end of what was printed,
+    this is what is left to find it again."""
+    yield
+    for report in terminalreporter.getreports("failed") + terminalreporter.getreports("error"):
+        said = [text for _, text in report.sections for text in text.splitlines() if "SYNCBROK_TEST_SEED=" in text]
+        terminalreporter.line(" ".join(("failed:", report.nodeid, *said[:1])))
+
+
 @pytest.fixture
 def seed() -> int:
     """The seed of this test's randomness: new each time, printed when the test fails, given by SYNCBROK_TEST_SEED."""

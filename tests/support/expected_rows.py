@@ -217,6 +217,16 @@ def read_parts(log: LogSnapshot, parts: Iterable[Slice], query: Query, rule: Car
     return rows
 
 
+def assert_same(found: Rows, wanted: Rows) -> None:
+    """Fails with the first row that differs and its columns: nobody reads a difference of whole logs, megabytes."""
+    for number, (one, other) in enumerate(zip(found, wanted, strict=False)):
+        columns = [name for name in other if name not in one or one[name] != other[name]]
+        said = ", ".join(f"{name} {one.get(name)!r:.300}, not {other[name]!r:.300}" for name in columns)
+        assert not columns, f"row {number} of {len(found)} (wanted {len(wanted)}), sequence {other['sequence']}: {said}"
+        assert one.keys() == other.keys()
+    assert len(found) == len(wanted), f"{len(found)} rows, not {len(wanted)}"
+
+
 def plain(batch: pa.RecordBatch) -> Rows:
     columns: dict[str, list[Any]] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
