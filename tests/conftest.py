@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from pytest_aiohttp.plugin import AiohttpClient
 
+from tests.support.http_api import Serve, serve_with
+from tests.support.http_space import MakeSurface, surface_with
 from tests.support.process import BrokerProcess
 from tests.support.recorder import Recorder
 
@@ -46,3 +49,15 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker in a process of its own, on an empty log."""
     with BrokerProcess(tmp_path / "storage") as running:
         yield running
+
+
+@pytest.fixture
+def served(aiohttp_client: AiohttpClient) -> Serve:
+    """Makes the HTTP frontend over given channels and a view, with a client: see ``Serve``."""
+    return serve_with(aiohttp_client)
+
+
+@pytest.fixture
+def surface(served: Serve) -> MakeSurface:
+    """Makes the HTTP frontend over a real Space in a directory: see ``MakeSurface``."""
+    return surface_with(served)

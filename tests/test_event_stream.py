@@ -13,7 +13,7 @@ import pytest
 from syncbrok.frontends.over_http import events
 from syncbrok.model.message import Message
 from syncbrok.model.names import id_text
-from tests.support.http_api import Api, served
+from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually
 from tests.support.spaces import Running, running_space
 
@@ -69,7 +69,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
 
 
 @pytest.fixture
-async def api(running: Running) -> AsyncIterator[Api]:
+async def api(running: Running, served: Serve) -> AsyncIterator[Api]:
     async with served(running.space.channels, running.view, *events.ROUTES) as api:
         yield api
         running.view.close()
@@ -134,7 +134,7 @@ async def test_a_listener_that_leaves_is_forgotten(running: Running, api: Api) -
     await eventually(lambda: running.view.statistics().listeners == 0, "it is forgotten")
 
 
-async def test_streams_end_when_the_broker_stops(tmp_path: Path) -> None:
+async def test_streams_end_when_the_broker_stops(tmp_path: Path, served: Serve) -> None:
     """A stop does not wait for listeners: their streams end, and the client may come back to the next broker."""
     async with running_space(tmp_path) as running:
         await running.queue("orders")

@@ -19,7 +19,7 @@ from syncbrok.model.facts import Reason
 from syncbrok.model.message import Format
 from tests.support.endpoint import Answers, Endpoint, Reply, delivery, message, reply, send, subscriber
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, served
+from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess, free_port
 
@@ -33,7 +33,7 @@ def space() -> FakeSpace:
 
 
 @pytest.fixture
-async def api(space: FakeSpace) -> AsyncIterator[Api]:
+async def api(space: FakeSpace, served: Serve) -> AsyncIterator[Api]:
     async with served(space.channels, space) as running:
         assert (await running.post("/v1/queues", {"name": "orders"})).status == 201
         yield running

@@ -9,8 +9,8 @@ import pytest
 
 from syncbrok.frontends.over_http.quoted import elements, without_parameters
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, raw, served
-from tests.support.http_space import ONCE, surface
+from tests.support.http_api import Api, Serve, raw
+from tests.support.http_space import ONCE, MakeSurface
 
 MARK = b"\xef\xbb\xbf"
 EVENT: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
@@ -18,7 +18,7 @@ STRUCTURED = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[Api]:
+async def api(served: Serve) -> AsyncIterator[Api]:
     space = FakeSpace()
     async with served(space.channels, space) as running:
         assert (await running.post("/v1/queues", {"name": "orders"})).status == 201
@@ -26,7 +26,7 @@ async def api() -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def kept(tmp_path: Path) -> AsyncIterator[Api]:
+async def kept(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Api]:
     """One with a real Space behind it, which knows keys again."""
     async with surface(tmp_path) as made:
         assert (await made.api.post("/v1/queues", {"name": "orders", **ONCE})).status == 201

@@ -8,7 +8,7 @@ import pytest
 
 from syncbrok.frontends.over_http.surface import SCOPES, Token
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, served
+from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually
 
 OPEN = ("/healthz", "/readyz", "/openapi.json")
@@ -38,7 +38,7 @@ def space() -> FakeSpace:
 
 
 @pytest.fixture
-async def api(space: FakeSpace) -> AsyncIterator[Api]:
+async def api(space: FakeSpace, served: Serve) -> AsyncIterator[Api]:
     tokens = (*(token(scope, scope) for scope in SCOPES), token("all", *SCOPES))
     async with served(space.channels, space, tokens=tokens) as running:
         assert (await running.post("/v1/queues", {"name": "orders"}, bearer("all"))).status == 201
@@ -87,7 +87,7 @@ async def test_what_does_not_exist_is_not_hidden_behind_a_token(api: Api) -> Non
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_pages_of_other_sites_cannot_act(space: FakeSpace, site: str) -> None:
+async def test_pages_of_other_sites_cannot_act(space: FakeSpace, site: str, served: Serve) -> None:
     """A page somewhere on the web may send simple requests to its reader's loopback: they change nothing here. The
     broker's own page and programs are not concerned."""
     async with served(space.channels, space) as api:

@@ -9,7 +9,7 @@ from syncbrok.frontends.over_http.authorities import Authorities, Misdirected
 from syncbrok.frontends.over_http.surface import SCOPES, Token
 from syncbrok.model.errors import Forbidden, Malformed
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, raw, served
+from tests.support.http_api import Api, Serve, raw
 from tests.test_http_auth import bearer, token
 
 SHOP = "https://shop.example"
@@ -30,7 +30,7 @@ def space() -> FakeSpace:
 
 
 @pytest.fixture
-async def api(space: FakeSpace) -> AsyncIterator[Api]:
+async def api(space: FakeSpace, served: Serve) -> AsyncIterator[Api]:
     async with served(space.channels, space, hosts=("broker.example",), machine_names=("box",), origins=(SHOP,)) as one:
         assert (await one.post("/v1/queues", {"name": "orders"})).status == 201
         space.put_items.clear()
@@ -189,7 +189,7 @@ async def test_from_a_page_json_is_called_json(api: Api) -> None:
     assert (await api.publish("orders", b"x", {**own, "Content-Type": "text/plain"})).status == 201
 
 
-async def test_with_tokens_any_name_does_unless_names_are_set(space: FakeSpace) -> None:
+async def test_with_tokens_any_name_does_unless_names_are_set(space: FakeSpace, served: Serve) -> None:
     """INTERFACES 1, http.hosts: a page of another site does not have the token."""
     asked = {"Host": "anything.example", **bearer("all")}
     tokens = (token("all", *SCOPES),)
@@ -199,7 +199,7 @@ async def test_with_tokens_any_name_does_unless_names_are_set(space: FakeSpace) 
         (await api.get("/v1/queues", asked)).problem(421, "misdirected")
 
 
-async def test_a_token_that_is_taken_away_opens_nothing_any_more(space: FakeSpace) -> None:
+async def test_a_token_that_is_taken_away_opens_nothing_any_more(space: FakeSpace, served: Serve) -> None:
     """INTERFACES 1, tokens: at once and on both ways; and the names that are taken follow, heads that were seen before
     included."""
     async with served(space.channels, space, tokens=(token("all", *SCOPES),)) as api:

@@ -24,7 +24,7 @@ from syncbrok.model.names import QueueName
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channels import Publish
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, reset, served
+from tests.support.http_api import Api, Serve, reset
 from tests.support.polling import eventually
 from tests.test_http_auth import token
 
@@ -39,7 +39,7 @@ def space() -> FakeSpace:
 
 
 @pytest.fixture
-async def api(space: FakeSpace) -> AsyncIterator[Api]:
+async def api(space: FakeSpace, served: Serve) -> AsyncIterator[Api]:
     async with served(space.channels, space) as running:
         assert (await running.post("/v1/queues", {"name": "orders"})).status == 201
         yield running
@@ -135,7 +135,7 @@ async def test_both_ways_answer_alike(
     assert answers[0] == answers[1]
 
 
-async def test_tokens_are_asked_for_on_both_ways(connect: Connect, space: FakeSpace) -> None:
+async def test_tokens_are_asked_for_on_both_ways(connect: Connect, space: FakeSpace, served: Serve) -> None:
     """The short way is not a way around the tokens."""
     async with served(space.channels, space, tokens=(token("a", "publish"), token("b", "read"))) as api:
         space.settings[ORDERS] = QueueSettings()
@@ -149,7 +149,9 @@ async def test_tokens_are_asked_for_on_both_ways(connect: Connect, space: FakeSp
             space.put_items.clear()
 
 
-async def test_a_body_that_stops_is_its_tokens_and_not_its_addresss(connect: Connect, space: FakeSpace) -> None:
+async def test_a_body_that_stops_is_its_tokens_and_not_its_addresss(
+    connect: Connect, space: FakeSpace, served: Serve
+) -> None:
     """INTERFACES 5, bytes being received: who shares an address with a greedy client, but not its token, keeps its
     own share; on the short way too."""
     budgets = Budgets.of()
@@ -257,7 +259,7 @@ async def test_who_leaves_before_the_answer_breaks_nothing(connect: Connect, api
     assert (await api.get("/healthz")).status == 200
 
 
-async def test_a_stopping_server_answers_what_it_has_taken(connect: Connect, space: FakeSpace) -> None:
+async def test_a_stopping_server_answers_what_it_has_taken(connect: Connect, space: FakeSpace, served: Serve) -> None:
     """Shutdown: a publish that waits for its fsync is answered, connections at rest are closed."""
     receipt: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     async with served(space.channels, space, stop_timeout_s=5.0) as api:
@@ -278,7 +280,7 @@ async def test_a_stopping_server_answers_what_it_has_taken(connect: Connect, spa
         assert (api.server.connections, api.server.fast_lanes) == (0, 0)
 
 
-async def test_a_server_does_not_wait_for_ever(connect: Connect, space: FakeSpace) -> None:
+async def test_a_server_does_not_wait_for_ever(connect: Connect, space: FakeSpace, served: Serve) -> None:
     """Shutdown is bounded: what has no answer within the time is closed without one."""
     async with served(space.channels, space, stop_timeout_s=0.1) as api:
         space.put = lambda _: asyncio.get_running_loop().create_future()  # type: ignore[method-assign,assignment]
@@ -291,7 +293,7 @@ async def test_a_server_does_not_wait_for_ever(connect: Connect, space: FakeSpac
         assert api.server.connections == 0
 
 
-async def test_connections_at_rest_are_closed_in_the_end(connect: Connect, space: FakeSpace) -> None:
+async def test_connections_at_rest_are_closed_in_the_end(connect: Connect, space: FakeSpace, served: Serve) -> None:
     """A kept-alive connection may rest for ``keepalive_timeout_s``; nobody is told anything."""
     options = {"keepalive_timeout_s": 0.2, "headers_timeout_s": 0.4}
     async with served(space.channels, space, **options) as api:

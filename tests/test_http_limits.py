@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, raw, served
+from tests.support.http_api import Api, Serve, raw
 from tests.support.polling import eventually
 
 PATH = b"/v1/queues/orders/messages"
@@ -22,7 +22,7 @@ def space() -> FakeSpace:
 
 
 @pytest.fixture
-async def api(space: FakeSpace) -> AsyncIterator[Api]:
+async def api(space: FakeSpace, served: Serve) -> AsyncIterator[Api]:
     """Small bounds, so that they are reached quickly."""
     bounds = {
         "content_bytes_max": 1_000,
@@ -230,7 +230,7 @@ async def test_what_is_no_request_is_refused_and_closed(api: Api, space: FakeSpa
 # -- number -----------------------------------------------------------------------------------------------------------
 
 
-async def test_connections_are_capped(space: FakeSpace) -> None:
+async def test_connections_are_capped(space: FakeSpace, served: Serve) -> None:
     """INTERFACES 5, connections: caps per address and in total. Who comes while the others are expected to ask hears
     that there is no room; who is there is served."""
     for caps, allowed in (((8, 6), 6), ((4, 6), 4)):
@@ -251,7 +251,7 @@ async def test_connections_are_capped(space: FakeSpace) -> None:
                 writer.close()
 
 
-async def test_a_newcomer_takes_the_place_of_the_one_that_has_rested_longest(space: FakeSpace) -> None:
+async def test_a_newcomer_takes_the_place_of_the_one_that_has_rested_longest(space: FakeSpace, served: Serve) -> None:
     """INTERFACES 5, connections: those that rest between requests, on either lane, lock nobody out. The one that has
     rested longest is closed, the others go on."""
     one = HEAD + b"Content-Length: 1\r\n\r\nx"
@@ -277,7 +277,7 @@ async def test_a_newcomer_takes_the_place_of_the_one_that_has_rested_longest(spa
                 writer.close()
 
 
-async def test_sockets_that_ask_for_nothing_lock_nobody_out(space: FakeSpace) -> None:
+async def test_sockets_that_ask_for_nothing_lock_nobody_out(space: FakeSpace, served: Serve) -> None:
     """INTERFACES 5, connections: of those that never asked the newest but sixteen makes way, and hears why. So who came
     first and asks is served, and who comes last too."""
     async with served(space.channels, space, connections_per_address_max=20) as api:

@@ -14,7 +14,7 @@ from syncbrok.model.errors import Draining
 from syncbrok.model.facts import Reason
 from syncbrok.model.names import parse_message_id, sequence_of
 from tests.support.http_api import Api
-from tests.support.http_space import ENDPOINT, ONCE, Surface, surface
+from tests.support.http_space import ENDPOINT, ONCE, MakeSurface, Surface
 from tests.support.polling import eventually
 from tests.support.segment_files import flip, offsets
 from tests.support.spaces import ACKNOWLEDGED, REFUSED
@@ -24,7 +24,7 @@ UNKNOWN = "01a1fba6-f093-8000-8000-000104aafc26"
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Surface]:
+async def running(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Surface]:
     async with surface(tmp_path) as made:
         assert (await made.api.post("/v1/queues", {"name": "orders", **ONCE})).status == 201
         given = {"name": "billing", "endpoint": ENDPOINT}
@@ -284,7 +284,7 @@ async def test_a_replay_leaves_what_was_delivered_and_what_is_others(running: Su
         assert (await api.post(path, {"dry_run": True})).json()["left"] == 0
 
 
-async def test_what_was_owed_to_a_deleted_subscriber_is_shown(tmp_path: Path) -> None:
+async def test_what_was_owed_to_a_deleted_subscriber_is_shown(tmp_path: Path, surface: MakeSurface) -> None:
     """RULES 14: who is deleted while a message waits for it stands there as dropped, also after a restart."""
     async with surface(tmp_path) as made:
         await made.api.post("/v1/queues", {"name": "orders"})
@@ -301,7 +301,7 @@ async def test_what_was_owed_to_a_deleted_subscriber_is_shown(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("broken", [[1], [1, 2]], ids=["one", "two in a row"])
-async def test_what_salvage_lost_is_not_said_to_be_old(tmp_path: Path, broken: list[int]) -> None:
+async def test_what_salvage_lost_is_not_said_to_be_old(tmp_path: Path, broken: list[int], surface: MakeSurface) -> None:
     """Nothing is lost silently: a message in a gap that salvage left answers 410 and says that it was lost there, not
     that retention dropped it. Those beside it are read."""
     async with surface(tmp_path / "old") as made:
@@ -325,7 +325,7 @@ async def test_what_salvage_lost_is_not_said_to_be_old(tmp_path: Path, broken: l
                 assert "older" not in problem["detail"]
 
 
-async def test_what_a_restart_leaves_is_shown_as_before(tmp_path: Path) -> None:
+async def test_what_a_restart_leaves_is_shown_as_before(tmp_path: Path, surface: MakeSurface) -> None:
     """The log is the truth: a message, its attempts and its content are the same after a restart."""
     async with surface(tmp_path) as made:
         await made.api.post("/v1/queues", {"name": "orders", **ONCE})

@@ -17,7 +17,7 @@ from syncbrok.frontends.over_http.surface import HttpOptions, Surface
 from syncbrok.model.budget import Budget
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, served
+from tests.support.http_api import Api, Serve
 
 
 async def hello(_surface: Surface, _request: web.Request) -> web.StreamResponse:
@@ -37,7 +37,7 @@ def stream_routes(leases: Leases) -> tuple[Route, ...]:
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[Api]:
+async def api(served: Serve) -> AsyncIterator[Api]:
     space = FakeSpace()
     leases = Leases(space.channels.subscribers, consumers(), lambda *_: 1)
     async with served(space.channels, space, EXTRA, *pull.routes(leases), *stream_routes(leases)) as running:

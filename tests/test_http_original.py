@@ -10,8 +10,8 @@ import pytest
 from syncbrok.model.message import Format, SubscriberSettings
 from syncbrok.space.channels import Subscribe
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, served
-from tests.support.http_space import surface
+from tests.support.http_api import Api, Serve
+from tests.support.http_space import MakeSurface
 from tests.support.polling import eventually
 
 
@@ -21,7 +21,7 @@ def space() -> FakeSpace:
 
 
 @pytest.fixture
-async def api(space: FakeSpace) -> AsyncIterator[Api]:
+async def api(space: FakeSpace, served: Serve) -> AsyncIterator[Api]:
     async with served(space.channels, space) as running:
         yield running
 
@@ -45,7 +45,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
 ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-async def test_the_originals_conversation(tmp_path: Path) -> None:
+async def test_the_originals_conversation(tmp_path: Path, surface: MakeSurface) -> None:
     """Queue, subscriber, message, child, on one kept-alive connection: 200 each; for a message the id, nothing else.
     The child is delivered after its parent (INTERFACES 2)."""
     async with surface(tmp_path) as running:
@@ -76,7 +76,7 @@ async def test_the_originals_conversation(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_a_known_subscription_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_known_subscription_stays_as_it_is(tmp_path: Path, surface: MakeSurface) -> None:
     """A client that subscribes at each start does not undo what an operator has set, and is not refused for it; one
     that would get another format is."""
     async with surface(tmp_path) as running:

@@ -14,7 +14,7 @@ from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName, id_text, make_message_id
 from syncbrok.space.channels import Accepted, PlainKind
 from tests.support.fake_space import KEY, FakeSpace
-from tests.support.http_api import Api, raw, served
+from tests.support.http_api import Api, Serve, raw
 from tests.support.polling import eventually
 from tests.test_http_auth import token
 from tests.test_http_fast_lane import LONG_WAY, ORDERS, Connect, api, connect, publish, space
@@ -106,7 +106,7 @@ async def test_a_head_seen_before_takes_another_body(connect: Connect, api: Api,
     assert api.server.fast_lanes == 2
 
 
-async def test_a_known_head_opens_nothing(connect: Connect, space: FakeSpace) -> None:
+async def test_a_known_head_opens_nothing(connect: Connect, space: FakeSpace, served: Serve) -> None:
     """The token is asked for each time: one that is revoked opens nothing, though its head was seen before; nor does
     one that was refused before stay refused once it is known."""
     known = publish(b"x", "Authorization: Bearer secret of a")
@@ -167,7 +167,7 @@ VARIABLE = (
 
 
 @pytest.mark.parametrize("sync", ["always", "interval:5"])
-async def test_both_ways_answer_with_the_same_bytes(sync: str) -> None:
+async def test_both_ways_answer_with_the_same_bytes(sync: str, served: Serve) -> None:
     """Status line, headers in their order, and body: not a byte tells which way it came."""
     space = FakeSpace(sync)
     async with served(space.channels, space) as api:

@@ -11,7 +11,7 @@ from syncbrok.frontends.over_http import problems
 from syncbrok.model import errors
 from syncbrok.model.errors import SyncbrokError
 from tests.support.fake_space import FakeSpace
-from tests.support.http_api import Api, served
+from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually
 
 STATUSES = {
@@ -43,7 +43,7 @@ def space() -> FakeSpace:
 
 
 @pytest.fixture
-async def api(space: FakeSpace) -> AsyncIterator[Api]:
+async def api(space: FakeSpace, served: Serve) -> AsyncIterator[Api]:
     async with served(space.channels, space) as running:
         assert (await running.post("/v1/queues", {"name": "orders"})).status == 201
         yield running
@@ -265,7 +265,7 @@ async def test_readiness_follows_the_space(api: Api, space: FakeSpace) -> None:
         assert (await api.get("/healthz")).json() == {"status": "ok"}
 
 
-async def test_weaker_policies_are_named(space: FakeSpace) -> None:
+async def test_weaker_policies_are_named(space: FakeSpace, served: Serve) -> None:
     """RULES 1: 202 under a weaker policy, and every answer to a publish says which."""
     space.sync = "interval:50"
     async with served(space.channels, space, sync="interval:50") as api:
@@ -276,7 +276,7 @@ async def test_weaker_policies_are_named(space: FakeSpace) -> None:
         assert (await api.publish("nothing", b"x")).headers["Syncbrok-Sync"] == "interval:50"
 
 
-async def test_a_stopping_server_lets_answers_finish(space: FakeSpace) -> None:
+async def test_a_stopping_server_lets_answers_finish(space: FakeSpace, served: Serve) -> None:
     """Shutdown: what is under way is answered, then the connections close."""
     async with served(space.channels, space, stop_timeout_s=5.0) as api:
         await api.post("/v1/queues", {"name": "orders"})

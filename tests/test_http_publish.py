@@ -9,7 +9,7 @@ import pytest
 
 from syncbrok.model.facts import Reason
 from tests.support.http_api import Api
-from tests.support.http_space import ENDPOINT, ONCE, Surface, surface
+from tests.support.http_space import ENDPOINT, ONCE, MakeSurface, Surface
 from tests.support.polling import eventually
 from tests.support.spaces import ACKNOWLEDGED, REFUSED
 
@@ -17,7 +17,7 @@ EVENT = {"ce-specversion": "1.0", "ce-source": "/shop", "ce-type": "t"}
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Surface]:
+async def running(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Surface]:
     async with surface(tmp_path) as made:
         assert (await made.api.post("/v1/queues", {"name": "orders", **ONCE})).status == 201
         assert (await made.api.post("/v1/queues/orders/subscribers", {"endpoint": ENDPOINT})).status == 201
@@ -212,7 +212,7 @@ async def test_publishers_share_commits(running: Surface) -> None:
     assert len({reply.json()["sequence"] for reply in replies}) == 50
 
 
-async def test_a_weaker_policy_answers_202(tmp_path: Path) -> None:
+async def test_a_weaker_policy_answers_202(tmp_path: Path, surface: MakeSurface) -> None:
     """RULES 1: ``interval:<ms>`` is named in every answer to a publish."""
     journal = {"sync": "interval", "interval_ms": 5}
     async with surface(tmp_path, journal=journal, sync="interval:5") as made:

@@ -17,14 +17,14 @@ import pytest
 from syncbrok.frontends.over_http import pull
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.surface import Token
-from tests.support.http_api import Api, Reply, served
+from tests.support.http_api import Api, Reply, Serve
 from tests.support.polling import eventually
 from tests.support.spaces import Running, running_space
 from tests.support.wire import doors_of
 
 
 @asynccontextmanager
-async def pulled(directory: Path, **settings: Any) -> AsyncIterator[tuple[Api, Running]]:
+async def pulled(served: Serve, directory: Path, **settings: Any) -> AsyncIterator[tuple[Api, Running]]:
     """The HTTP frontend with its pull routes over a running Space that has the queue ``orders``."""
     async with running_space(directory, drain_s=0.1) as running:
         doors = doors_of(running)
@@ -41,9 +41,9 @@ async def take(api: Api, **asked: Any) -> list[dict[str, Any]]:
     return messages
 
 
-async def test_what_is_pulled_and_acknowledged_is_delivered(tmp_path: Path) -> None:
+async def test_what_is_pulled_and_acknowledged_is_delivered(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: in the order accepted, what is text as text, and each message is lent to one of the group."""
-    async with pulled(tmp_path) as (api, running):
+    async with pulled(served, tmp_path) as (api, running):
         ids = [(await api.publish("orders", content)).json()["id"] for content in (b"one", b"two", b"\xff")]
         first = await take(api, max=2, wait=5)
         assert [message["content"] for message in first] == ["one", "two"]
@@ -58,9 +58,9 @@ async def test_what_is_pulled_and_acknowledged_is_delivered(tmp_path: Path) -> N
         assert states[-1] in ("pending", "complete")
 
 
-async def test_a_child_is_lent_after_its_parent_is_acknowledged(tmp_path: Path) -> None:
+async def test_a_child_is_lent_after_its_parent_is_acknowledged(tmp_path: Path, served: Serve) -> None:
     """DESIGN 1, causal: a lease is not an acknowledgement."""
-    async with pulled(tmp_path) as (api, _):
+    async with pulled(served, tmp_path) as (api, _):
         parent = (await api.publish("orders", b"parent")).json()["id"]
         await api.publish("orders", b"child", {"Syncbrok-Parent": parent})
         (message,) = await take(api, wait=5)
@@ -71,9 +71,9 @@ async def test_a_child_is_lent_after_its_parent_is_acknowledged(tmp_path: Path) 
         assert (child["content"], child["parents"]) == ("child", [parent])
 
 
-async def test_groups_each_get_every_message(tmp_path: Path) -> None:
+async def test_groups_each_get_every_message(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: a group is a subscriber of its own, and begins where it is told."""
-    async with pulled(tmp_path) as (api, _):
+    async with pulled(served, tmp_path) as (api, _):
         await api.publish("orders", b"old")
         assert [m["content"] for m in await take(api, group="all", wait=5)] == ["old"]
         assert await take(api, group="new", start="now") == []
@@ -82,9 +82,9 @@ async def test_groups_each_get_every_message(tmp_path: Path) -> None:
         assert [m["content"] for m in await take(api, group="new", wait=5)] == ["fresh"]
 
 
-async def test_a_lease_that_is_over_is_a_failed_attempt(tmp_path: Path) -> None:
+async def test_a_lease_that_is_over_is_a_failed_attempt(tmp_path: Path, served: Serve) -> None:
     """RULES 9: the next who pulls gets the message with the next number, and the old lease answers for nothing."""
-    async with pulled(tmp_path, retry=["0s", "0s"]) as (api, _):
+    async with pulled(served, tmp_path, retry=["0s", "0s"]) as (api, _):
         await api.publish("orders", b"slow")
         (first,) = await take(api, lease="1s", wait=5)
         (second,) = await take(api, wait=10)
@@ -97,10 +97,10 @@ async def test_a_lease_that_is_over_is_a_failed_attempt(tmp_path: Path) -> None:
         }
 
 
-async def test_a_lease_can_be_extended_and_refused(tmp_path: Path) -> None:
+async def test_a_lease_can_be_extended_and_refused(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: extend keeps it, nack fails the attempt, with the reason kept, and the retry schedule of
     the queue says when it is lent again; a delay can only make it later."""
-    async with pulled(tmp_path, retry=["0s"]) as (api, _):
+    async with pulled(served, tmp_path, retry=["0s"]) as (api, _):
         id_ = (await api.publish("orders", b"x")).json()["id"]
         (message,) = await take(api, lease="1s", wait=5)
         assert (await api.post(f"/v1/leases/{message['lease']}:extend", {"lease": "60s"})).status == 200
@@ -113,9 +113,9 @@ async def test_a_lease_can_be_extended_and_refused(tmp_path: Path) -> None:
         assert (delivery["attempts"][0]["reason"], delivery["attempts"][0]["detail"]) == ("nack", "busy")
 
 
-async def test_a_mistake_among_many_leases_answers_none(tmp_path: Path) -> None:
+async def test_a_mistake_among_many_leases_answers_none(tmp_path: Path, served: Serve) -> None:
     """CONTRIBUTING, errors: one name that cannot be read refuses all, whichever it is."""
-    async with pulled(tmp_path) as (api, _):
+    async with pulled(served, tmp_path) as (api, _):
         await api.publish("orders", b"x")
         (message,) = await take(api, wait=5)
         for names in ([message["lease"], "nonsense"], ["nonsense", message["lease"]]):
@@ -123,9 +123,9 @@ async def test_a_mistake_among_many_leases_answers_none(tmp_path: Path) -> None:
         assert (await api.post(f"/v1/leases/{message['lease']}:ack")).json()["answered"] == 1
 
 
-async def test_who_goes_while_it_waits_takes_nothing_along(tmp_path: Path) -> None:
+async def test_who_goes_while_it_waits_takes_nothing_along(tmp_path: Path, served: Serve) -> None:
     """DESIGN 1, nothing lost: a request that is cut leaves what it was about to get to the next."""
-    async with pulled(tmp_path, retry=[]) as (api, running):
+    async with pulled(served, tmp_path, retry=[]) as (api, running):
         assert await take(api) == []
         state = running.space._state.scheduler.state
         for count in range(3):
@@ -138,12 +138,12 @@ async def test_who_goes_while_it_waits_takes_nothing_along(tmp_path: Path) -> No
         assert message["attempt"] == 1
 
 
-async def test_leases_do_not_survive_a_restart_but_messages_do(tmp_path: Path) -> None:
+async def test_leases_do_not_survive_a_restart_but_messages_do(tmp_path: Path, served: Serve) -> None:
     """DESIGN 1, durable: what was lent and not acknowledged is lent again by the next process."""
-    async with pulled(tmp_path) as (api, _):
+    async with pulled(served, tmp_path) as (api, _):
         await api.publish("orders", b"x")
         (message,) = await take(api, wait=5)
-    async with pulled(tmp_path) as (api, _):
+    async with pulled(served, tmp_path) as (api, _):
         (await api.post(f"/v1/leases/{message['lease']}:ack")).problem(410, "lease-over")
         (again,) = await take(api, wait=5)
         assert again["id"] == message["id"]
@@ -162,16 +162,18 @@ async def test_leases_do_not_survive_a_restart_but_messages_do(tmp_path: Path) -
         ({"limit": 5}, "bad-setting"),
     ],
 )
-async def test_mistakes_are_told_and_declare_nothing(tmp_path: Path, asked: dict[str, Any], slug: str) -> None:
+async def test_mistakes_are_told_and_declare_nothing(
+    tmp_path: Path, asked: dict[str, Any], slug: str, served: Serve
+) -> None:
     """CONTRIBUTING, errors: a clear 400, and no group was made."""
-    async with pulled(tmp_path) as (api, running):
+    async with pulled(served, tmp_path) as (api, running):
         (await api.post("/v1/queues/orders/pull", asked)).problem(400, slug)
         assert running.view.subscribers("orders", None, 9) == ([], None)
 
 
-async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+async def test_what_is_not_there_is_told(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: no such queue, a lease nobody named, a group's name that a webhook has."""
-    async with pulled(tmp_path) as (api, running):
+    async with pulled(served, tmp_path) as (api, running):
         (await api.post("/v1/queues/nothing/pull", {})).problem(404, "unknown-queue")
         (await api.post("/v1/leases/abc:ack")).problem(400, "malformed")
         (await api.post("/v1/leases:ack", {"leases": "all"})).problem(400, "bad-setting")
@@ -179,10 +181,10 @@ async def test_what_is_not_there_is_told(tmp_path: Path) -> None:
         (await api.post("/v1/queues/orders/pull", {"group": "hooked"})).problem(409, "conflict")
 
 
-async def test_no_more_is_lent_than_there_are_leases(tmp_path: Path) -> None:
+async def test_no_more_is_lent_than_there_are_leases(tmp_path: Path, served: Serve) -> None:
     """RULES 15; INTERFACES 3: where leases are used up a pull is refused with 429 and Retry-After, and nothing of it
     counts as an attempt; messages go to endpoints all the same, and pulls go on when leases are answered."""
-    async with pulled(tmp_path) as (api, running):
+    async with pulled(served, tmp_path) as (api, running):
         leases = running.space.budgets.leases
         leases.total, leases.reserve = 16, 2
         for number in range(20):
@@ -207,10 +209,10 @@ def token(name: str, *scopes: str) -> Token:
     return Token(name, hashlib.sha256(name.encode()).hexdigest(), frozenset(scopes))
 
 
-async def test_a_lease_cannot_be_guessed(tmp_path: Path) -> None:
+async def test_a_lease_cannot_be_guessed(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: what a lease is about is known to everybody who sees the log, and does not name it; one that was
     made up is over, as one of an older version or of another process is."""
-    async with pulled(tmp_path) as (api, _):
+    async with pulled(served, tmp_path) as (api, _):
         await api.publish("orders", b"payment")
         (message,) = await take(api, wait=5)
         known, _, tag = message["lease"].rpartition("-")
@@ -228,7 +230,7 @@ async def test_a_lease_cannot_be_guessed(tmp_path: Path) -> None:
         assert (await api.post(f"/v1/leases/{message['lease']}:ack")).status == 200
 
 
-async def test_a_lease_belongs_to_who_took_it(tmp_path: Path) -> None:
+async def test_a_lease_belongs_to_who_took_it(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: where there are tokens, a lease of another looks like one that is over; the name counts and not the
     token, and an admin may answer any."""
     some = (token("one", "consume"), token("two", "consume"), token("root", "admin"), token("pub", "publish", "admin"))

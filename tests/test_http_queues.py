@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.http_api import Api
-from tests.support.http_space import ENDPOINT, ONCE, Surface, surface
+from tests.support.http_space import ENDPOINT, ONCE, MakeSurface, Surface
 from tests.support.polling import eventually
 from tests.support.spaces import GONE, REFUSED
 
@@ -17,7 +17,7 @@ SUBSCRIBERS = "/v1/queues/orders/subscribers"
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Surface]:
+async def running(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Surface]:
     async with surface(tmp_path) as made:
         yield made
 

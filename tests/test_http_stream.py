@@ -23,7 +23,7 @@ from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.surface import Token
 from syncbrok.frontends.passing import Passing
 from syncbrok.model.errors import ClientFault
-from tests.support.http_api import Api, served
+from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually
 from tests.support.spaces import Running, running_space
 from tests.support.wire import doors_of
@@ -32,7 +32,7 @@ PATIENCE_S = 30.0
 
 
 @asynccontextmanager
-async def streaming(directory: Path, **options: Any) -> AsyncIterator[tuple[Api, Running]]:
+async def streaming(served: Serve, directory: Path, **options: Any) -> AsyncIterator[tuple[Api, Running]]:
     """The HTTP frontend with its streams and leases over a running Space that has the queue ``orders``."""
     async with running_space(directory, drain_s=0.1) as running:
         doors = doors_of(running)
@@ -99,9 +99,9 @@ async def events(api: Api, count: int, query: str = "", **headers: str) -> list[
     return found
 
 
-async def test_publish_and_consume_on_one_connection(tmp_path: Path) -> None:
+async def test_publish_and_consume_on_one_connection(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: what is published is answered once durable, and received, a child after its parent's ack."""
-    async with streaming(tmp_path) as (api, _), socket_to(api) as socket:
+    async with streaming(served, tmp_path) as (api, _), socket_to(api) as socket:
         parent = await socket.publish("parent")
         message = await socket.next("message")
         assert (message["id"], message["content"], message["attempt"]) == (parent["id"], "parent", 1)
@@ -109,18 +109,18 @@ async def test_publish_and_consume_on_one_connection(tmp_path: Path) -> None:
         await socket.nothing()
 
 
-async def test_a_stream_names_no_library(tmp_path: Path) -> None:
+async def test_a_stream_names_no_library(tmp_path: Path, served: Serve) -> None:
     """As everything else that is answered: ``Server`` says Syncbrok, not what it is built with in which version."""
-    async with streaming(tmp_path) as (api, _), aiohttp.ClientSession() as session:
+    async with streaming(served, tmp_path) as (api, _), aiohttp.ClientSession() as session:
         url = f"{api.server.url}/v1/queues/orders/stream"
         async with session.get(url) as events, session.ws_connect(url) as socket:
             assert events.headers.getall("Server") == ["Syncbrok"]
             assert socket._response.headers.getall("Server") == ["Syncbrok"]
 
 
-async def test_an_acknowledged_parent_lets_its_child_go(tmp_path: Path) -> None:
+async def test_an_acknowledged_parent_lets_its_child_go(tmp_path: Path, served: Serve) -> None:
     """DESIGN 1, causal: over a socket as over anything."""
-    async with streaming(tmp_path) as (api, running), socket_to(api) as socket:
+    async with streaming(served, tmp_path) as (api, running), socket_to(api) as socket:
         parent = await running.publish("orders", b"parent")
         await running.publish("orders", b"\xff", parent)
         first = await socket.next("message")
@@ -129,9 +129,9 @@ async def test_an_acknowledged_parent_lets_its_child_go(tmp_path: Path) -> None:
         assert base64.b64decode(second["content_base64"]) == b"\xff"
 
 
-async def test_the_window_holds_back(tmp_path: Path) -> None:
+async def test_the_window_holds_back(tmp_path: Path, served: Serve) -> None:
     """DESIGN 1, bounded: no more than the window is out; acks and a wider window let more come."""
-    async with streaming(tmp_path) as (api, running):
+    async with streaming(served, tmp_path) as (api, running):
         for number in range(10):
             await running.publish("orders", b"%d" % number)
         async with socket_to(api, "?start=beginning&window=2") as socket:
@@ -145,9 +145,9 @@ async def test_the_window_holds_back(tmp_path: Path) -> None:
             assert held(running) == 5
 
 
-async def test_a_nack_comes_again_and_a_lapse_is_told(tmp_path: Path) -> None:
+async def test_a_nack_comes_again_and_a_lapse_is_told(tmp_path: Path, served: Serve) -> None:
     """RULES 9: a refusal is a failed attempt, with its reason; the queue's schedule says when it comes again."""
-    async with streaming(tmp_path) as (api, running):
+    async with streaming(served, tmp_path) as (api, running):
         await api.patch("/v1/queues/orders", {"retry": ["0s", "0s"], "timeout": "200ms"})
         async with socket_to(api) as socket:
             id_ = await running.publish("orders", b"x")
@@ -160,9 +160,9 @@ async def test_a_nack_comes_again_and_a_lapse_is_told(tmp_path: Path) -> None:
             await running.ended(id_)
 
 
-async def test_a_group_stays_and_is_shared_with_those_who_pull(tmp_path: Path) -> None:
+async def test_a_group_stays_and_is_shared_with_those_who_pull(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: what a group has not acknowledged waits for whoever consumes for it next, over either way."""
-    async with streaming(tmp_path) as (api, running):
+    async with streaming(served, tmp_path) as (api, running):
         async with socket_to(api, "?group=workers&start=beginning&window=1"):
             pass
         await running.publish("orders", b"one")
@@ -173,9 +173,9 @@ async def test_a_group_stays_and_is_shared_with_those_who_pull(tmp_path: Path) -
             assert (await socket.next("message"))["content"] == "two"
 
 
-async def test_a_socket_without_a_group_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_socket_without_a_group_leaves_nothing_behind(tmp_path: Path, served: Serve) -> None:
     """RULES 14: its subscriber goes with it, and what waited for it does not wait any more."""
-    async with streaming(tmp_path) as (api, running):
+    async with streaming(served, tmp_path) as (api, running):
         async with socket_to(api) as socket:
             id_ = await running.publish("orders", b"x")
             await socket.next("message")
@@ -184,9 +184,9 @@ async def test_a_socket_without_a_group_leaves_nothing_behind(tmp_path: Path) ->
         await eventually(lambda: not running.view.subscribers("orders", None, 9)[0], "it is deleted")
 
 
-async def test_mistakes_are_told_and_the_socket_goes_on(tmp_path: Path) -> None:
+async def test_mistakes_are_told_and_the_socket_goes_on(tmp_path: Path, served: Serve) -> None:
     """CONTRIBUTING, errors: RFC 9457 with the ref of the frame that was wrong; nothing changed."""
-    async with streaming(tmp_path) as (api, running), socket_to(api) as socket:
+    async with streaming(served, tmp_path) as (api, running), socket_to(api) as socket:
         for wrong in (
             {"type": "publish", "ref": 1, "content": "x", "parents": ["nonsense"]},
             {"type": "publish", "ref": 1},
@@ -206,11 +206,11 @@ async def test_mistakes_are_told_and_the_socket_goes_on(tmp_path: Path) -> None:
         (await api.get("/v1/queues/nothing/stream")).problem(404, "unknown-queue")
 
 
-async def test_a_socket_publishes_only_with_the_scope(tmp_path: Path) -> None:
+async def test_a_socket_publishes_only_with_the_scope(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: tokens; consuming is one scope, publishing another."""
     secret = "only to read"
     tokens = (Token("reader", hashlib.sha256(secret.encode()).hexdigest(), frozenset({"consume"})),)
-    async with streaming(tmp_path, tokens=tokens) as (api, _):
+    async with streaming(served, tmp_path, tokens=tokens) as (api, _):
         async with socket_to(api, Authorization=f"Bearer {secret}") as socket:
             await socket.send(type="publish", ref=1, content="x")
             assert (await socket.next("problem"))["problem"]["status"] == 403
@@ -220,9 +220,9 @@ async def test_a_socket_publishes_only_with_the_scope(tmp_path: Path) -> None:
             assert refused.value.status == 401
 
 
-async def test_a_page_of_another_site_gets_no_socket(tmp_path: Path) -> None:
+async def test_a_page_of_another_site_gets_no_socket(tmp_path: Path, served: Serve) -> None:
     """DESIGN 1: browsers open sockets across sites without asking; this is the only thing that stops them."""
-    async with streaming(tmp_path) as (api, running):
+    async with streaming(served, tmp_path) as (api, running):
         async with aiohttp.ClientSession() as session:
             headers = {"Sec-Fetch-Site": "cross-site"}
             with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -231,10 +231,10 @@ async def test_a_page_of_another_site_gets_no_socket(tmp_path: Path) -> None:
         assert running.view.subscribers("orders", None, 9)[0] == []
 
 
-async def test_events_follow_a_queue_and_resume(tmp_path: Path) -> None:
+async def test_events_follow_a_queue_and_resume(tmp_path: Path, served: Serve) -> None:
     """INTERFACES 3: each message accepted, in order, from the beginning, a sequence, or where a reader left off; nobody
     is subscribed by reading."""
-    async with streaming(tmp_path) as (api, running):
+    async with streaming(served, tmp_path) as (api, running):
         for number in range(600):
             await running.publish("orders", b"%d" % number)
         found = await events(api, 600, "?start=beginning")
@@ -254,9 +254,9 @@ async def test_events_follow_a_queue_and_resume(tmp_path: Path) -> None:
         assert running.view.subscribers("orders", None, 9)[0] == []
 
 
-async def test_events_have_no_groups(tmp_path: Path) -> None:
+async def test_events_have_no_groups(tmp_path: Path, served: Serve) -> None:
     """CONTRIBUTING, errors: what only a WebSocket can do is refused where events were asked for, not passed over."""
-    async with streaming(tmp_path) as (api, _):
+    async with streaming(served, tmp_path) as (api, _):
         for asked, name in (("?group=workers", "group"), ("?window=5", "window")):
             problem = (await api.get(f"/v1/queues/orders/stream{asked}")).problem(400, "malformed")
             assert problem["parameter"] == name

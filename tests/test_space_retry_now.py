@@ -7,7 +7,7 @@ import pytest
 
 from syncbrok.model.message import Message, QueueSettings, RetryPolicy
 from syncbrok.model.names import MessageId, id_text
-from tests.support.http_space import Surface, surface
+from tests.support.http_space import MakeSurface, Surface
 from tests.support.polling import eventually
 from tests.support.spaces import ACKNOWLEDGED, GONE, REFUSED, Running
 
@@ -16,7 +16,7 @@ UNKNOWN = "01890000-0000-8000-8000-000000000000"
 
 
 @pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[Surface]:
+async def made(tmp_path: Path, surface: MakeSurface) -> AsyncIterator[Surface]:
     """Queue q with subscribers a and b, both of whom refuse."""
     async with surface(tmp_path) as made:
         made.consumer.answer = lambda _: REFUSED
@@ -94,7 +94,7 @@ async def test_where_it_is_paused_nothing_is_tried(made: Surface) -> None:
     assert made.consumer.seen == [(b"0", "b"), (b"0", "a")]
 
 
-async def test_a_subscriber_that_a_410_disabled_is_refused_too(tmp_path: Path) -> None:
+async def test_a_subscriber_that_a_410_disabled_is_refused_too(tmp_path: Path, surface: MakeSurface) -> None:
     """RULES 14, 26: the words say why."""
     async with surface(tmp_path) as made:
         made.consumer.answer = lambda _: GONE

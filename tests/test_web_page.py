@@ -18,7 +18,7 @@ from syncbrok.model.facts import Reason
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy
 from syncbrok.model.names import id_text
 from tests.support.browser import Browser, installed
-from tests.support.http_api import Api, served
+from tests.support.http_api import Api, Serve
 from tests.support.spaces import ACKNOWLEDGED, Consumer, Running, running_space
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ def browser(shared_browser: Browser) -> Iterator[Browser]:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, browser: Browser) -> AsyncIterator[Stage]:
+async def stage(tmp_path: Path, browser: Browser, served: Serve) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(running_space(tmp_path / "log", Consumer(answer)))
         api = await stack.enter_async_context(served(running.space.channels, running.view, *ROUTES))
@@ -279,7 +279,7 @@ async def test_a_subscriber_is_paused_and_resumed(stage: Stage) -> None:
 
 
 @in_browser
-async def test_with_tokens_the_page_asks_for_one(tmp_path: Path, browser: Browser) -> None:
+async def test_with_tokens_the_page_asks_for_one(tmp_path: Path, browser: Browser, served: Serve) -> None:
     """The files are open, what they show is not: without a token a form, with one the figures and the live link."""
     token = Token("reader", hashlib.sha256(b"let-me-in").hexdigest(), frozenset({"read"}))
     async with AsyncExitStack() as stack:
@@ -296,7 +296,7 @@ async def test_with_tokens_the_page_asks_for_one(tmp_path: Path, browser: Browse
         await stage.see("live", selector="#link")
 
 
-async def test_the_page_is_sent_with_a_policy_and_only_once(tmp_path: Path) -> None:
+async def test_the_page_is_sent_with_a_policy_and_only_once(tmp_path: Path, served: Serve) -> None:
     """Every file forbids what it does not need, names its media type, and is not sent again while it is the same."""
     async with running_space(tmp_path) as running, served(running.space.channels, running.view, *ROUTES) as api:
         for path, media in (("/", "text/html"), ("/web/app.js", "text/javascript"), ("/web/style.css", "text/css")):
@@ -310,7 +310,7 @@ async def test_the_page_is_sent_with_a_policy_and_only_once(tmp_path: Path) -> N
             assert (again.status, again.body) == (304, b"")
 
 
-async def test_the_overview_is_bounded(tmp_path: Path) -> None:
+async def test_the_overview_is_bounded(tmp_path: Path, served: Serve) -> None:
     """With many queues the busiest are shown, sorted by name, and how many there are is said."""
     async with running_space(tmp_path) as running, served(running.space.channels, running.view, *ROUTES) as api:
         for number in range(8):

@@ -4,12 +4,15 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, NamedTuple, Protocol
 
 import aiohttp
 import orjson
+from aiohttp.test_utils import BaseTestServer
+from aiohttp.web import BaseRunner
 from multidict import CIMultiDictProxy
+from pytest_aiohttp.plugin import AiohttpClient
 from yarl import URL
 
 from syncbrok.frontends.bounds import Bounds
@@ -79,20 +82,51 @@ class Api:
         return await self.post(f"/v1/queues/{queue}/messages:batch", body, {"Content-Type": "application/x-ndjson"})
 
 
-@asynccontextmanager
-async def served(
-    channels: Any, view: Any, *extra_routes: Route, bounds: Bounds | None = None, **options: Any
-) -> AsyncIterator[Api]:
-    """A running frontend; ``options`` are fields of ``HttpOptions``."""
-    # Requests that a test writes by hand say ``Host: x``.
-    options = {"machine_names": ("x",)} | options
-    server = HttpServer(channels, view, HttpOptions(port=0, **options), extra_routes, bounds=bounds)
-    await server.start()
-    try:
-        async with aiohttp.ClientSession(auto_decompress=False) as session:
-            yield Api(session, server)
-    finally:
-        await server.stop()
+class ServedFrontend(BaseTestServer):
+    """The frontend as aiohttp's test client takes a server. It listens by itself: its fast path, its deadlines and its
+    bounds stand before aiohttp's own connections, which a ``TestServer`` of the application alone would leave out."""
+
+    def __init__(self, frontend: HttpServer) -> None:
+        super().__init__(scheme="http")
+        self.frontend = frontend
+
+    async def start_server(self, loop: asyncio.AbstractEventLoop | None = None, **_: Any) -> None:
+        await self.frontend.start()
+        self.port = self.frontend.port
+        self._root = URL(self.frontend.url)
+
+    async def close(self) -> None:
+        await self.frontend.stop()
+
+    async def _make_runner(self, **_: Any) -> BaseRunner:
+        raise NotImplementedError("the frontend has a runner of its own")
+
+
+class Serve(Protocol):
+    """The fixture ``served``: a running frontend, until the block ends; ``options`` are fields of ``HttpOptions``."""
+
+    def __call__(
+        self, channels: Any, view: Any, *extra_routes: Route, bounds: Bounds | None = None, **options: Any
+    ) -> AbstractAsyncContextManager[Api]: ...
+
+
+def serve_with(aiohttp_client: AiohttpClient) -> Serve:
+    """Frontends driven by clients of pytest-aiohttp."""
+
+    @asynccontextmanager
+    async def served(
+        channels: Any, view: Any, *extra_routes: Route, bounds: Bounds | None = None, **options: Any
+    ) -> AsyncIterator[Api]:
+        # Requests that a test writes by hand say ``Host: x``.
+        options = {"machine_names": ("x",)} | options
+        server = HttpServer(channels, view, HttpOptions(port=0, **options), extra_routes, bounds=bounds)
+        client = await aiohttp_client(ServedFrontend(server), auto_decompress=False)
+        try:
+            yield Api(client.session, server)
+        finally:
+            await client.close()
+
+    return served
 
 
 async def raw(api: Api, *pieces: bytes, timeout_s: float = 10.0) -> bytes:
