@@ -1,6 +1,8 @@
 """The file of secrets is believed whole or not at all (RULES 19)."""
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,21 @@ async def test_a_file_without_a_checksum_is_written_again(tmp_path: Path) -> Non
         await eventually(lambda: b"crc32c" in file.read_bytes(), "it is written again")
         assert file.stat().st_mode & 0o777 == 0o600
     assert secrets_file.decode(file.read_bytes()) == ({1: KEPT[1]}, True)
+
+
+async def test_a_fact_waits_for_its_secret_and_the_loop_does_not(tmp_path: Path) -> None:
+    """RULES 19: nothing of a subscriber is in the log before its secret is on the disk, however long that takes; and
+    meanwhile the event loop does all else."""
+    async with running_space(tmp_path) as running:
+        await running.queue("q")
+        slow_disk = threading.Event()
+        running.space._vault._thread.submit(slow_disk.wait)
+        before = running.space._journal.next_sequence
+        subscribing = asyncio.ensure_future(running.subscribe("q", "a", secret=KEPT[1].secrets[0]))
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        assert (running.space._journal.next_sequence, (tmp_path / FILE).exists()) == (before, False)
+        slow_disk.set()
+        await subscribing
+        assert running.space._journal.next_sequence > before
+        assert secrets_file.decode((tmp_path / FILE).read_bytes()) == ({1: Kept(KEPT[1].secrets)}, True)

@@ -66,8 +66,8 @@ async def test_nothing_is_written_before_what_the_thread_still_has(diary: Diary)
     """One writer: while the thread is at work or its end is not known, the loop writes nothing."""
     await diary.until_prompt()
     gate = threading.Event()
-    opened = asyncio.get_running_loop().create_task(diary.writer.call(gate.wait))
-    await asyncio.sleep(0)
+    opened = asyncio.get_running_loop().create_future()
+    diary.writer.submit(gate.wait, lambda result, _: opened.set_result(result))
     diary.writer.write(diary.work("second"), lambda *said: diary.heard.put_nowait(said), 10)
     assert diary.heard.empty()
     assert diary.done[-1][0] != "second"

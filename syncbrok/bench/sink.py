@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import aiofiles
 import orjson
 import uvloop
 
@@ -92,7 +93,7 @@ async def serve(log: str | None) -> None:
         server = await loop.create_server(lambda: Answerer(received, commit.later), "127.0.0.1", 0)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
-    await loop.run_in_executor(None, sys.stdin.read)
+    await aiofiles.stdin.read()
     sys.stdout.buffer.write(orjson.dumps(sink.report()) + b"\n")
     sys.stdout.flush()
     server.close()

@@ -15,7 +15,7 @@ Callbacks, not a task: under load a task would see the end of an fsync one turn 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final
@@ -90,6 +90,7 @@ class Committer:
         self._draft_out: CommitBatch | None = None  # made, not yet durable
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
+        self._preparing: asyncio.Task[None] | None = None  # what a draft needs beside the log
         self._ended: asyncio.Future[None] | None = None
         self._timers = Timers(self._guarded)
 
@@ -136,6 +137,8 @@ class Committer:
             await self._ended
         finally:
             self._timers.stop()
+            if self._preparing is not None:
+                await asyncio.wait([self._preparing])
             self._writer.stop()  # at most one write is under way
             self._close_and_refuse(stopped)
 
@@ -148,11 +151,6 @@ class Committer:
         """Nobody records or appends any more: write what waits, then let ``run`` return."""
         self._stopping = True
         self.wake()
-
-    async def call(self, work: Callable[[], Any]) -> Any:
-        """Run ``work`` in the writer thread, between two commits."""
-        assert self._writer is not None
-        return await self._writer.call(work)
 
     def statistics(self) -> CommitterStatistics:
         return CommitterStatistics(
@@ -208,12 +206,35 @@ class Committer:
 
     def _drafted(self, draft: CommitBatch) -> None:
         draft.close()
-        if draft.facts:
+        if draft.before:
+            assert self._loop is not None
+            self._busy = True
+            self._preparing = self._loop.create_task(_all_of(draft.before), name="syncbrok before a commit")
+            self._preparing.add_done_callback(partial(self._guarded, self._prepared, draft))
+        elif draft.facts:
             self._submit(draft)
         else:
             self._draft_out = None
             draft.settle()  # nothing new in them; what they repeat is durable
             self._rest()
+
+    def _prepared(self, draft: CommitBatch, preparing: "asyncio.Task[None]") -> None:
+        """What the facts need beside the log is on the disk."""
+        assert self._ended is not None
+        self._busy, self._preparing = False, None
+        if self._ended.done():
+            return  # something else has failed meanwhile, and who waits for these has been told
+        error = preparing.exception()
+        if isinstance(error, LogFull):
+            self._no_room(draft, error)
+        elif error is not None:
+            raise error
+        elif draft.facts:
+            self._submit(draft)
+        else:
+            self._draft_out = None
+            draft.settle()
+            self._begin()
 
     def _submit(self, draft: CommitBatch) -> None:
         assert self._writer is not None
@@ -225,7 +246,7 @@ class Committer:
             return
         batch = self._journal.prepare(draft.facts, draft.unit_ends)
         work = partial(self._write, draft, batch)
-        if draft.before or draft.synced:
+        if draft.synced:
             self._writer.submit(work, written)
             return
         self._submitting = True
@@ -237,8 +258,6 @@ class Committer:
 
     def _write(self, draft: CommitBatch, batch: Any) -> None:
         """The writer's work: in its thread, or where it finds that quicker."""
-        for work in draft.before:
-            work()
         self._journal.append(batch, essential=draft.essential)
         if draft.synced:
             self._journal.sync()
@@ -451,6 +470,11 @@ class Committer:
     def _linger_over(self) -> None:
         self._rows.hurry = True
         self.wake()
+
+
+async def _all_of(works: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    for work in works:
+        await work()
 
 
 def _weight(fact: FactOrRun) -> int:

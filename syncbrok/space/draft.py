@@ -5,7 +5,7 @@ so the first one ``touch``es the queue, and whatever else concerns it waits for 
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from types import GeneratorType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -101,8 +101,8 @@ class CommitBatch:
         """items, and parts of items, that go back to the front of the channel being worked off"""
         self.keys: dict[tuple[int, str], First] = {}
         """idempotency keys of this batch's messages, by (queue number, key)"""
-        self.before: list[Callable[[], None]] = []
-        """run in the writer's thread before the facts are written"""
+        self.before: list[Callable[[], Awaitable[None]]] = []
+        """awaited, one after the other, before the facts are written; also where there are none"""
         self.after: list[Callable[[], None]] = []
         """run on the loop when the facts are durable and applied"""
         self.undo: list[Callable[[], None]] = []

@@ -98,7 +98,7 @@ class Space:
         meters: Meters,
         clock_us: Callable[[], int],
     ) -> None:
-        self._journal, self._state, self._options = journal, state, options
+        self._journal, self._state, self._vault, self._options = journal, state, vault, options
         self._clock_us, self._meters = clock_us, meters
         self.signing_keys = vault.keys
         """for the webhook"""
@@ -136,7 +136,6 @@ class Space:
             declarations,
             append,
             self._committer.roll,
-            self._committer.call,
             self._run_blocking,
             self._patience,
             clock_us,
@@ -240,7 +239,6 @@ class Space:
             self.view.close()
             for handler in {id(handler): handler for handler in self._handlers.values()}.values():
                 await handler.close()
-            self._readers.shutdown(wait=True, cancel_futures=True)
             self.close()
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
@@ -289,6 +287,7 @@ class Space:
         if not self._closed:
             self._closed = True
             self._readers.shutdown(wait=True, cancel_futures=True)
+            self._vault.close()
             self._journal.close()
 
     def statistics(self) -> SpaceStatistics:

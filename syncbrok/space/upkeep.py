@@ -50,7 +50,6 @@ class Upkeep:
         declarations: Declarations,
         append: Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]],
         roll: Callable[[], Awaitable[None]],
-        call: Callable[[Callable[[], Any]], Awaitable[Any]],
         run_blocking: RunBlocking,
         patience: RunBlocking,
         clock_us: Callable[[], int],
@@ -62,7 +61,6 @@ class Upkeep:
         self._declarations = declarations
         self._append = append
         self._roll = roll
-        self._call = call
         self._run_blocking = run_blocking
         self._patience = patience
         self._clock_us = clock_us
@@ -264,12 +262,9 @@ class Upkeep:
                     await self._append(partial(self._declarations.retire_secret, number))
                 except BrokerFault:
                     break  # no room: another time
-            tidied = self._vault.tidied()
-            if tidied is not None:
-                try:
-                    await self._call(tidied)
-                except LogFull:
-                    self._vault.untidy = True  # another time
+            if self._vault.untidy:
+                with contextlib.suppress(BrokerFault):
+                    await self._append(lambda draft: draft.before.append(self._vault.tidy))
             await asyncio.sleep(SECRETS_EVERY_S)
 
 

@@ -1,8 +1,8 @@
 """The signing secrets of subscribers, in ``secrets.json`` beside the log: mode 0600, never in a fact, an answer or a
 log line (RULES 19).
 
-A change is staged, its file fsynced in the writer thread before the fact that needs it is written, and put in force
-when that fact is durable. A crash between leaves a secret that no fact counts; the next start forgets it.
+A change is staged, its file fsynced before the fact that needs it is written, and put in force when that fact is
+durable. A crash between leaves a secret that no fact counts; the next start forgets it.
 """
 
 import base64
@@ -10,9 +10,14 @@ import logging
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+import aiofiles
+from aiofiles.os import wrap
 
 from syncbrok.delivery.webhook.signing import secret_key
 from syncbrok.log.descriptors import naming, open_file, reading
@@ -36,7 +41,8 @@ def make_secret() -> str:
 
 
 class Vault:
-    """By number of subscriber. ``stage`` is followed by exactly one of ``keep`` and ``discard``."""
+    """By number of subscriber. ``stage`` is followed by exactly one of ``keep`` and ``discard``. What writes the file
+    is awaited by one at a time, the committer. ``close`` it."""
 
     def __init__(self, directory: Path, kept: dict[int, Kept], clock_us: Callable[[], int]) -> None:
         self._clock_us = clock_us
@@ -45,6 +51,9 @@ class Vault:
         self._staged: dict[int, Kept | None] = {}
         self.untidy = False
         """the file holds what it should not, or in an older form"""
+        # A thread of its own, begun when the first secret is written: commits wait for it, and those that all share
+        # may be held by a slow name server.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="syncbrok-secrets")
         self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
 
     @classmethod
@@ -107,12 +116,11 @@ class Vault:
     def newest(self, number: int) -> Kept:
         return Kept(self._kept[number].secrets[:1])
 
-    def stage(self, number: int, kept: Kept | None) -> Callable[[], None]:
-        """A change to come; None forgets the subscriber. Returns what the writer thread must do before the fact is
-        written; it raises ``LogFull`` and ``OSError``."""
+    def stage(self, number: int, kept: Kept | None) -> Callable[[], Awaitable[None]]:
+        """A change to come; None forgets the subscriber. Returns what must be awaited before the fact is written; it
+        raises ``LogFull`` and ``OSError``."""
         self._staged[number] = kept
-        data = self._data()
-        return lambda: _write(self._path, data)
+        return partial(self._write, self._data())
 
     def keep(self, number: int) -> None:
         """The fact is durable."""
@@ -132,13 +140,19 @@ class Vault:
         self._keys.pop(number, None)
         self.untidy = self._kept.pop(number, None) is not None or self.untidy
 
-    def tidied(self) -> Callable[[], None] | None:
-        """What the writer thread must do so that the file holds no secret of anybody who is gone; None for nothing."""
-        if not self.untidy:
-            return None
-        self.untidy = False
-        data = self._data()
-        return lambda: _write(self._path, data)
+    async def tidy(self) -> None:
+        """Write the file without the secrets of those who are gone; another time, where there is no room for it. Raises
+        ``OSError``."""
+        if self.untidy:
+            self.untidy = False
+            try:
+                await self._write(self._data())
+            except LogFull:
+                self.untidy = True
+
+    def close(self) -> None:
+        """End its thread; nothing is being written."""
+        self._thread.shutdown(wait=True)
 
     def check(self, subscribers: Iterable[Subscriber]) -> None:
         """At the start: forget what no fact counts, and say where a secret is missing."""
@@ -157,6 +171,31 @@ class Vault:
         kept = {**self._kept, **self._staged}
         return encode({number: entry for number, entry in kept.items() if entry is not None})
 
+    async def _write(self, data: bytes) -> None:
+        """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on. Raises
+        ``LogFull`` and ``OSError``."""
+        try:
+            with naming(self._path):
+                await self._replace(data)
+        except OSError as problem:
+            if problem.errno in NO_ROOM:
+                raise LogFull("no room on the disk for the file of secrets; nothing was kept") from problem
+            raise
+
+    async def _replace(self, data: bytes) -> None:
+        new = self._path.with_suffix(".new")
+        await _unlink(new, executor=self._thread)
+        with unfinished(new):
+            file = await aiofiles.open(new, "xb", opener=open_file, executor=self._thread)
+            try:
+                await file.write(data)
+                await file.flush()
+                await _fsync(file.fileno(), executor=self._thread)
+            finally:
+                await file.close()
+            await _rename(new, self._path, executor=self._thread)
+        await _fsync_directory(self._path.parent, executor=self._thread)
+
     def __repr__(self) -> str:
         return f"<Vault subscribers={len(self._kept)}>"
 
@@ -167,30 +206,25 @@ def _keys_of(kept: Kept) -> tuple[bytes, ...]:
     return tuple(secret_key(secret, bytes_min=0) for secret in kept.secrets)
 
 
-def _write(path: Path, data: bytes) -> None:
-    """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on. Raises
-    ``LogFull`` and ``OSError``."""
-    try:
-        with naming(path):
-            _replace(path, data)
-    except OSError as problem:
-        if problem.errno in NO_ROOM:
-            raise LogFull("no room on the disk for the file of secrets; nothing was kept") from problem
-        raise
+@wrap
+def _unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
-def _replace(path: Path, data: bytes) -> None:
-    new = path.with_suffix(".new")
-    new.unlink(missing_ok=True)
-    with unfinished(new):
-        descriptor = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(path)
-    directory = open_file(path.parent, os.O_RDONLY)
+@wrap
+def _rename(path: Path, to: Path) -> None:
+    path.rename(to)
+
+
+@wrap
+def _fsync(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+@wrap
+def _fsync_directory(directory: Path) -> None:
+    descriptor = open_file(directory, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)

@@ -79,21 +79,6 @@ class Writer:
         self._in_thread += 1
         self._jobs.put(job)
 
-    async def call(self, work: Callable[[], Any]) -> Any:
-        """Run ``work`` in the thread; its result, or what it raised. For what is rare."""
-        answer: asyncio.Future[Any] = self._loop.create_future()
-
-        def done(result: Any, error: BaseException | None) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(result)
-
-        self.submit(work, done)
-        return await answer
-
     def stop(self) -> None:
         self._jobs.put(None)
         self._thread.join()
