@@ -1,6 +1,8 @@
 """What the rows about delivery share: a queue with a paused subscriber, and waiting until all of it is complete."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from benchmarks.processes import Broker, Failed
@@ -29,6 +31,14 @@ def deliver(broker: Broker) -> float:
     broker.ask("PATCH", _SUBSCRIBER, {"paused": False})
     wait_until_complete(broker)
     return time.perf_counter() - began
+
+
+@contextmanager
+def deliver_for(broker: Broker) -> Iterator[None]:
+    """The subscriber gets what comes meanwhile; at the end of the block everything in the queue is complete."""
+    broker.ask("PATCH", _SUBSCRIBER, {"paused": False})
+    yield
+    wait_until_complete(broker)
 
 
 def pause(broker: Broker) -> None:

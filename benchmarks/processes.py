@@ -151,10 +151,11 @@ class Nginx:
 
 class Broker:
     """``syncbrok serve`` on the log in ``folder``, with the default configuration but for what ``config`` (YAML) says;
-    it may be ended and started again."""
+    it may be ended and started again. ``python`` is the interpreter whose Syncbrok is measured."""
 
-    def __init__(self, folder: Path, config: str = "") -> None:
+    def __init__(self, folder: Path, config: str = "", python: str = sys.executable) -> None:
         self._folder = folder
+        self._python = python
         (folder / "queues.yml").write_text("queues: {}\n")
         # A configuration of its own: one that stands in the working directory may ask for tokens.
         (folder / "broker.yml").write_text(config)
@@ -184,7 +185,8 @@ class Broker:
         began = time.perf_counter()
         with (self._folder / "broker.out").open("wb") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "syncbrok", *arguments],
+                # -P: that interpreter's own Syncbrok, not the one in the working directory.
+                [self._python, "-P", "-m", "syncbrok", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,

@@ -20,7 +20,7 @@ _PAIRS: Final = 21
 """one part takes a fifth of a second, in which a shared machine may be twice as fast as in the next"""
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """``seconds``: from the first attempt of one of them until all are complete; ``cpu_s`` of the broker, from
     un-pausing on; ``opened_s``: between the parent's answer and the first attempt of a child, in which that answer
     comes to the disk."""
@@ -32,14 +32,14 @@ class _Part(NamedTuple):
 
 def once(folder: Path, options: Options) -> Readings:
     children = options.messages_or(10_000, 1_000)
-    plain: list[_Part] = []
-    tree: list[_Part] = []
+    plain: list[Part] = []
+    tree: list[Part] = []
     # One broker for all, and the two in turns: what the machine does from one second to the next, both feel.
     with tempfile.TemporaryDirectory(dir=folder) as own, Nginx(folder) as nginx, Broker(Path(own)) as broker:
         subscribe(broker, nginx.url, paused=True)
         for _ in range(1 if options.quick else _PAIRS):
-            plain.append(_timed(broker, children, parents=False))
-            tree.append(_timed(broker, children, parents=True))
+            plain.append(delivered_backlog(broker, children, parents=False))
+            tree.append(delivered_backlog(broker, children, parents=True))
     plain_s, plain_cpu_s, _ = map(median, zip(*plain, strict=True))
     seconds, cpu_s, opened_s = map(median, zip(*tree, strict=True))
     beside = {
@@ -53,7 +53,8 @@ def once(folder: Path, options: Options) -> Readings:
     return {"tree": Reading(plain_s / seconds, 1.0, beside)}
 
 
-def _timed(broker: Broker, children: int, *, parents: bool) -> _Part:
+def delivered_backlog(broker: Broker, children: int, *, parents: bool) -> Part:
+    """Publish so many messages, children of one parent or of none, to a paused subscriber, and have them delivered."""
     path = f"/v1/queues/{QUEUE}/messages"
     one: dict[str, object] = {"content": content().decode()}
     if parents:
@@ -66,7 +67,7 @@ def _timed(broker: Broker, children: int, *, parents: bool) -> _Part:
     pause(broker)
     began_s, _ = _attempt(broker, first)
     opened_s = began_s - sum(_attempt(broker, parent)) if parents else 0.0
-    return _Part(ended_s - began_s, after.cpu_s - before.cpu_s, opened_s)
+    return Part(ended_s - began_s, after.cpu_s - before.cpu_s, opened_s)
 
 
 def _attempt(broker: Broker, message: str) -> tuple[float, float]:

@@ -1,0 +1,139 @@
+"""Two checkouts side by side: ``python -m benchmarks.pairs ../other``.
+
+A row of ``python -m benchmarks`` runs for seconds, in which a shared machine may become twice as fast: two runs of one
+and the same code were seen 30 % apart. Here both brokers are alive at once and do each part in turns of a second, so
+that both feel the same machine; the answer is the median of what one was beside the other in the same turn.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Final, NamedTuple
+
+from benchmarks.batch import CONNECTIONS, LINES
+from benchmarks.delivery import QUEUE, deliver_for, pause, subscribe
+from benchmarks.load import NDJSON, content, lines, wrk
+from benchmarks.processes import Broker, Failed, Missing, Nginx
+from benchmarks.tree import delivered_backlog
+
+_NOBODYS: Final = "nobodys"
+_LOAD_S: Final = 1.0
+_CHILDREN: Final = 10_000
+_TURNS: Final = 15
+
+
+class _Turn(NamedTuple):
+    per_s: float
+    cpu_us: float
+
+
+class _Place(NamedTuple):
+    broker: Broker
+    folder: Path
+
+
+def _posted(place: _Place, path: str, body: bytes, messages: int, kind: str, connections: int) -> _Turn:
+    before = place.broker.usage().cpu_s
+    url = f"http://127.0.0.1:{place.broker.port}/v1/queues/{_NOBODYS}/{path}"
+    seen = wrk(url, body, _LOAD_S, place.folder, connections=connections, kind=kind)
+    cpu_s = place.broker.usage().cpu_s - before
+    return _Turn(messages * seen.per_s, 1e6 * cpu_s / (messages * seen.requests))
+
+
+def _published(place: _Place) -> _Turn:
+    return _posted(place, "messages", content(), 1, "text/plain", 64)
+
+
+def _batches(place: _Place) -> _Turn:
+    return _posted(place, "messages:batch", lines(LINES), LINES, NDJSON, CONNECTIONS)
+
+
+def _batches_of_one(place: _Place) -> _Turn:
+    return _posted(place, "messages:batch", lines(1), 1, NDJSON, 64)
+
+
+def _backlog(place: _Place) -> _Turn:
+    part = delivered_backlog(place.broker, _CHILDREN, parents=False)
+    return _Turn(_CHILDREN / part.seconds, 1e6 * part.cpu_s / _CHILDREN)
+
+
+def _tree(place: _Place) -> _Turn:
+    part = delivered_backlog(place.broker, _CHILDREN, parents=True)
+    return _Turn(_CHILDREN / part.seconds, 1e6 * part.cpu_s / _CHILDREN)
+
+
+def _published_and_delivered(place: _Place) -> _Turn:
+    broker, before = place.broker, place.broker.usage().cpu_s
+    with deliver_for(broker):
+        began = time.perf_counter()
+        url = f"http://127.0.0.1:{broker.port}/v1/queues/{QUEUE}/messages"
+        seen = wrk(url, content(), _LOAD_S, place.folder)
+    seconds = time.perf_counter() - began
+    pause(broker)
+    return _Turn(seen.requests / seconds, 1e6 * (broker.usage().cpu_s - before) / seen.requests)
+
+
+PARTS: Final[dict[str, Callable[[_Place], _Turn]]] = {
+    "publish": _published,
+    "batch": _batches,
+    "batch-of-one": _batches_of_one,
+    "backlog": _backlog,
+    "tree": _tree,
+    "publish_and_deliver": _published_and_delivered,
+}
+
+
+def measure(here: _Place, other: _Place, part: str, turns: int) -> str:
+    """One line: of ``turns`` turns the median of what ``here`` was beside ``other`` in the same turn, in messages a
+    second and in CPU for each message."""
+    pairs: list[tuple[_Turn, _Turn]] = []
+    for number in range(turns):
+        order = (here, other) if number % 2 else (other, here)
+        taken = {place: PARTS[part](place) for place in order}
+        pairs.append((taken[here], taken[other]))
+    rates = [mine.per_s / its.per_s for mine, its in pairs]
+    low, _, high = quantiles(rates, n=4) if turns > 1 else (rates[0],) * 3
+    cpu = median(mine.cpu_us / its.cpu_us for mine, its in pairs)
+    mine, its = (median(turn.per_s for turn in side) for side in zip(*pairs, strict=True))
+    return (
+        f"{part:20} {median(rates):6.3f} of the other (half of the turns {low:.3f} to {high:.3f}),"
+        f" CPU a message {cpu:.3f}; {mine:,.0f} and {its:,.0f} messages/s"
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("other", type=Path, help="a checkout of Syncbrok with its .venv (make there makes it)")
+    flags.add_argument("parts", nargs="*", metavar="PART", help=f"of: {', '.join(PARTS)}; default all")
+    flags.add_argument("--turns", type=int, default=_TURNS, metavar="N", help=f"of each part; default {_TURNS}")
+    given = flags.parse_intermixed_args(arguments)
+    python = given.other.absolute() / ".venv/bin/python"
+    if not python.exists():
+        flags.error(f"{given.other} has no .venv/bin/python: `make lint` there makes it")
+    if unknown := [part for part in given.parts if part not in PARTS]:
+        flags.error(f"no part {unknown[0]!r}")
+    try:
+        with tempfile.TemporaryDirectory() as name, ExitStack() as running:
+            folder = Path(name)
+            nginx = running.enter_context(Nginx(folder))
+            places: list[_Place] = []
+            for program, own in ((sys.executable, folder / "here"), (str(python), folder / "other")):
+                own.mkdir()
+                broker = running.enter_context(Broker(own, python=program))
+                subscribe(broker, nginx.url, paused=True)
+                broker.ask("POST", "/v1/queues", {"name": _NOBODYS})
+                places.append(_Place(broker, own))
+                _backlog(places[-1])  # the first of a broker's life is slower than all that follow
+            for part in given.parts or PARTS:
+                print(measure(*places, part, given.turns), flush=True)
+    except (Missing, Failed) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
