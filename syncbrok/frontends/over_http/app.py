@@ -52,7 +52,8 @@ def make_app(
     # Bodies are bounded where they are read; the largest any route takes is the bound for code that does not.
     app = web.Application(middlewares=[gate.middleware()], client_max_size=options.batch_bytes_max)
     app[SURFACE], app[GATE] = surface, gate
-    app.on_response_prepare.append(gate.allow_reading)
+    if options.origins:  # the signal costs every answer a little
+        app.on_response_prepare.append(gate.allow_reading)
     for route in (*routes, openapi.route(routes)):
         handler = partial(route.handler, surface)
         rows[handler] = route

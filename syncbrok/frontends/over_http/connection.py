@@ -174,9 +174,10 @@ class HttpConnection(web.RequestHandler):
 
     def _whole(self) -> None:
         """What came was whole, or is no more kept."""
-        self._received, self._admitted = 0, False
-        if self._taken:
-            self._hold(0)
+        if self._received or self._taken or self._admitted:
+            self._received, self._admitted = 0, False
+            if self._taken:
+                self._hold(0)
 
     def _count_socket(self, data: bytes) -> None:
         if self._socket_bytes is None:
@@ -238,7 +239,10 @@ class HttpConnection(web.RequestHandler):
     def speaks_for(self, token: str | None, forwarded: str) -> None:
         """Whose request is handled now: of the token of this name, else of the address that ``forwarded`` (its
         ``X-Forwarded-For``) names."""
-        self.payer = self._limits.bounds.addresses.payer(token, self.address, forwarded)
+        if token is None and not forwarded:
+            self.payer = self.owner
+        else:
+            self.payer = self._limits.bounds.addresses.payer(token, self.address, forwarded)
 
     async def turn(self, *, goes_on: bool = False) -> None:
         """Before a piece of work: until it is this client's turn, see ``Turns``."""
@@ -254,7 +258,8 @@ class HttpConnection(web.RequestHandler):
         """Whether an answer of so many bytes may be written; then they are counted until they have been read. One that
         is not ``refusable`` always may: what it answers has been done. What was counted for this answer before, when
         it was not known exactly, counts no more."""
-        self.answered()
+        if self.spoken_for:
+            self.answered()
         if amount > limits.uncounted_bytes:
             sending = self._limits.bounds.sending
             if not sending.try_take(self.payer, amount):
@@ -280,7 +285,8 @@ class HttpConnection(web.RequestHandler):
                 await self.turn(goes_on=True)
             return await super().finish_response(request, resp, start_time)
         finally:
-            self.answered()
+            if self.spoken_for:
+                self.answered()
             if isinstance(resp, web.Response):
                 resp.body = None  # aiohttp keeps the last answer of a connection until it has made the next
             if self._socket_bytes is None:

@@ -98,11 +98,12 @@ class Gate:
     def middleware(self) -> Middleware:
         @web.middleware
         async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
-            response = await self._answer(request, handler)
+            client = client_of(request)
+            response = await self._answer(request, handler, client)
             body = None if response.prepared else getattr(response, "body", None)
             if isinstance(body, bytes | PiecewiseBody):
                 refusable = request.method in _READING and request.path not in _ANY_HOST
-                if not client_of(request).may_answer(len(body), refusable=refusable):
+                if not client.may_answer(len(body), refusable=refusable):
                     response = problems.answer(unread())
             self.answers[response.status] += 1
             if not response.prepared:  # an event stream is under way already
@@ -129,14 +130,14 @@ class Gate:
             return None
         return self.check(request.headers.get("Authorization", ""), route.scope, route.or_scope)
 
-    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, handler: Handler, client: Requester) -> web.StreamResponse:
         route = self._routes.get(request.match_info.handler)
         try:
-            await client_of(request).turn()
+            await client.turn()
             self._check_source(request, route)
             if request.method == "OPTIONS" and self._is_preflight(request):
                 return _preflight(request)
-            self._check_route(request, route)
+            self._check_route(request, route, client)
             return await handler(request)
         except SyncbrokError as error:
             response = problems.answer(error)
@@ -150,11 +151,11 @@ class Gate:
             response.headers[SYNC] = self._sync
         return response
 
-    def _check_route(self, request: web.Request, route: Route | None) -> None:
+    def _check_route(self, request: web.Request, route: Route | None, client: Requester) -> None:
         """Who asks, and whether it may ask this now. Raises ``SyncbrokError``."""
         token = None if route is None else self._check_token(request, route)
-        client = client_of(request)
-        forwarded = ",".join(request.headers.getall("X-Forwarded-For", ()))
+        named = request.headers.getall("X-Forwarded-For", ())
+        forwarded = ",".join(named) if named else ""
         client.speaks_for(None if token is None else token.name, forwarded)
         if route is None:
             return
@@ -179,8 +180,9 @@ class Gate:
                 refuse_no_json(request)
             return
         # Older browsers, and requests that carry no Origin, say at least whether another site has sent them.
-        acts = request.method not in _READING or "Upgrade" in request.headers
-        if acts and request.headers.get("Sec-Fetch-Site") in _OTHER_SITES:
+        if request.headers.get("Sec-Fetch-Site") not in _OTHER_SITES:
+            return
+        if request.method not in _READING or "Upgrade" in request.headers:
             raise Forbidden("a page of another site may not act here")
 
     def _is_preflight(self, request: web.Request) -> bool:
