@@ -5,12 +5,11 @@ import os
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from syncbrok.client import Connection
 from syncbrok.model.errors import BrokerFault
 
 _READY_WITHIN_S = 60.0
@@ -81,13 +80,11 @@ class Broker:
         """One request; the JSON of its answer. Raises ``BrokerFault`` with what the broker said against it."""
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         headers = {"Content-Type": kind or "application/json"}
-        asked = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
-        try:
-            with urllib.request.urlopen(asked, timeout=120) as answer:  # noqa: S310
-                return json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as refused:
-            with refused:
-                raise BrokerFault(f"{method} {path}: {refused.status} {refused.read().decode()}") from refused
+        with Connection(f"http://127.0.0.1:{self.port}", timeout_s=120) as connection:
+            answer = connection.request(method, path, data, headers)
+        if answer.status >= 300:
+            raise BrokerFault(f"{method} {path}: {answer.status} {answer.body.decode()}")
+        return json.loads(answer.body or b"null")
 
     def wait_until_empty(self, queue: str, timeout_s: float = 600.0) -> None:
         """Until nothing in the queue waits. The pauses are long enough not to be felt by the broker."""

@@ -1,4 +1,4 @@
-"""A small synchronous client of the broker's HTTP interface, and the options that every command using it takes.
+"""The client's connection for commands, and the options that every command using it takes.
 
 Whatever goes wrong becomes a ``CommandFailed`` that says what happened, where, and what to do about it.
 """
@@ -9,12 +9,14 @@ import json
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any, Final
+from urllib.parse import urlencode
 
 import click
 
 from syncbrok.cli.exits import FAILED, NOT_FOUND, REFUSED, UNREACHABLE, USAGE, CommandFailed
+from syncbrok.client import Answer, Connection, paths
+from syncbrok.client.connection import Broken, NoStream
 from syncbrok.model import limits
 
 _TIMEOUT_S: Final = 30.0
@@ -31,12 +33,10 @@ _MENDS: Final = {
 """by the slug of the problem: what to do, for whoever sits at a command line; else what the broker says"""
 
 
-class Response(NamedTuple):
-    """Header names are in lower case."""
+class Response(Answer):
+    """One of 2xx."""
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+    __slots__ = ()
 
     def json(self) -> Any:
         try:
@@ -50,25 +50,14 @@ class BrokerConnection:
     """Speaks to the broker at ``url``. One connection, opened at the first request."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        try:
-            port = parts.port
-        except ValueError:
-            port = -1
-        plain = url.isascii() and url.isprintable() and " " not in url
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or not plain:
-            raise CommandFailed(f"--url: expected a URL such as http://127.0.0.1:10000, found {url!r}", USAGE)
         if token and not (token.isascii() and token.isprintable()):
             raise CommandFailed("--token or SYNCBROK_TOKEN: expected printable ASCII on one line", USAGE)
+        try:
+            self._connection = Connection(url if "://" in url else f"http://{url}", token)
+        except ValueError:
+            wrong = f"--url: expected a URL such as http://127.0.0.1:10000, found {url!r}"
+            raise CommandFailed(wrong, USAGE) from None
         self.url = url
-        self._base = parts.path.rstrip("/")
-        self._token = token
-        self._connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            context = ssl.create_default_context()
-            self._connection = http.client.HTTPSConnection(parts.hostname, port, timeout=_TIMEOUT_S, context=context)
-        else:
-            self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=_TIMEOUT_S)
 
     def close(self) -> None:
         self._connection.close()
@@ -87,14 +76,13 @@ class BrokerConnection:
         if isinstance(body, Mapping):
             sent["Content-Type"] = "application/json"
             body = _as_json(body)
-        if self._token:
-            sent["Authorization"] = f"Bearer {self._token}"
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        target = self._base + path + (f"?{_encoded(given)}" if given else "")
-        answer = self._exchange(method, target, body, sent, wait_s)
+        try:
+            answer = self._connection.request(method, _target(path, query), body, sent, timeout_s=_TIMEOUT_S + wait_s)
+        except Broken as error:
+            raise self._unreachable(error) from error
         if not 200 <= answer.status < 300:
             raise refusal(answer)
-        return answer
+        return Response(*answer)
 
     def pages(
         self, path: str, member: str, limit: int = 0, query: Mapping[str, object] | None = None
@@ -116,32 +104,12 @@ class BrokerConnection:
 
     def lines(self, path: str, query: Mapping[str, object]) -> Iterator[bytes]:
         """The lines of an answer that goes on, until the broker ends it."""
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
-            self._connection.request("GET", f"{self._base}{path}?{_encoded(query)}", headers=headers)
-            response = self._connection.getresponse()
-            if response.status != 200:
-                raise refusal(Response(response.status, {}, response.read()))
-            while line := response.readline():
-                yield line.rstrip(b"\r\n")
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
+            yield from self._connection.lines(_target(path, query))
+        except NoStream as refused:
+            raise refusal(refused.answer) from None
+        except Broken as error:
             raise self._unreachable(error) from error
-
-    def _exchange(
-        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], wait_s: float
-    ) -> Response:
-        try:
-            if self._connection.sock is not None:
-                self._connection.sock.settimeout(_TIMEOUT_S + wait_s)
-            self._connection.timeout = _TIMEOUT_S + wait_s
-            self._connection.request(method, target, body, dict(headers))
-            response = self._connection.getresponse()
-            content = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise self._unreachable(error) from error
-        return Response(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
 
     def _unreachable(self, error: Exception) -> CommandFailed:
         if isinstance(error, ssl.SSLError):
@@ -156,14 +124,10 @@ class BrokerConnection:
         return CommandFailed(why, UNREACHABLE, "start one (syncbrok serve), or say where it is: --url or SYNCBROK_URL")
 
 
-def refusal(answer: Response) -> CommandFailed:
+def refusal(answer: Answer) -> CommandFailed:
     """The end of a command whose request was answered with a problem."""
-    try:
-        problem = json.loads(answer.body)
-    except ValueError:
-        problem = None
-    if not isinstance(problem, dict):
-        problem = {"mend": "it gives no reason: is there a broker at --url (SYNCBROK_URL), or something else?"}
+    nothing = {"mend": "it gives no reason: is there a broker at --url (SYNCBROK_URL), or something else?"}
+    problem = answer.problem or nothing
     told = str(problem.get("detail") or problem.get("title") or f"the broker answered {answer.status}")
     differs = problem.get("differs")
     if isinstance(differs, list) and differs:
@@ -183,10 +147,8 @@ def segment(text: str) -> str:
     """``text`` as one segment of a path. An empty one would be another path."""
     if not text:
         raise CommandFailed("the name of a queue or subscriber, or an id, is empty", USAGE)
-    if text in (".", ".."):
-        return text.replace(".", "%2E")
     try:
-        return quote(text, safe="")
+        return paths.segment(text)
     except UnicodeEncodeError:
         raise CommandFailed(f"{text!r} is not UTF-8, as names and ids are", USAGE) from None
 
@@ -198,9 +160,10 @@ def _as_json(body: Mapping[str, Any]) -> bytes:
         raise CommandFailed("a name or setting is not UTF-8", USAGE) from None
 
 
-def _encoded(query: Mapping[str, object]) -> str:
+def _target(path: str, query: Mapping[str, object] | None) -> str:
+    given = {name: value for name, value in (query or {}).items() if value is not None}
     try:
-        return urlencode(query)
+        return f"{path}?{urlencode(given)}" if given else path
     except UnicodeEncodeError:
         raise CommandFailed("what is to be looked for is not UTF-8", USAGE) from None
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from syncbrok.client.errors import ClientError, Refused
 from syncbrok.client.messages import Content, Draft, Parent, Pending, Published, bare_line, with_parents
-from syncbrok.client.transport import Transport, queue_path
+from syncbrok.client.paths import queue_path
+from syncbrok.client.transport import Transport
 
 _NDJSON: Final = "application/x-ndjson"
 _BATCH_BYTES: Final = 4 * 1024 * 1024

@@ -11,9 +11,10 @@ from syncbrok.client import consuming, streaming
 from syncbrok.client.batching import Batching
 from syncbrok.client.consuming import Consumption
 from syncbrok.client.messages import Content, Draft, Parent, Pending, Published
+from syncbrok.client.paths import segment
 from syncbrok.client.received import Handle, Received
 from syncbrok.client.streaming import Subscription
-from syncbrok.client.transport import Transport, segment
+from syncbrok.client.transport import Transport
 
 _ENDED: Final = frozenset({"complete", "dead", "expired", "dropped"})
 _LOOK_S: Final = 0.05

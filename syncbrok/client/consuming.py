@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 import orjson
 
 from syncbrok.client.errors import ClientError
+from syncbrok.client.paths import queue_path, segment
 from syncbrok.client.received import Handle, Received, Refuse, handled, received
-from syncbrok.client.transport import Transport, queue_path, segment
+from syncbrok.client.transport import Transport
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 import orjson
 
+from syncbrok.client.paths import queue_path
 from syncbrok.client.received import Handle, Received, Refuse, handled, received
-from syncbrok.client.transport import Transport, queue_path
+from syncbrok.client.transport import Transport
 
 log = logging.getLogger(__name__)
 

@@ -1,20 +1,15 @@
 """One request to the broker, repeated while the broker says "later" or cannot be reached."""
 
 import asyncio
-import random
-import time
 from typing import Any, Final, Self
-from urllib.parse import quote
 
 import aiohttp
 import orjson
 from yarl import URL
 
+from syncbrok.client.answers import LATER, Repeats, problem_of, retry_after_s
 from syncbrok.client.errors import Refused, Unreachable
 
-LATER: Final = frozenset({408, 429, 503, 507})
-"""statuses with which nothing was kept: safe to repeat, whatever the request"""
-_PAUSE_MIN_S: Final = 0.05
 _PAUSE_MAX_S: Final = 5.0
 
 
@@ -51,17 +46,15 @@ class Transport:
     ) -> Any:
         """The answer's JSON. ``again``: repeat it also where it is not known whether the broker has seen it. Raises
         ``Refused`` and ``Unreachable``."""
-        until_s = time.monotonic() + self._give_up_s
-        pause_s = _PAUSE_MIN_S
+        repeats = Repeats(self._give_up_s, _PAUSE_MAX_S)
         while True:
-            why, wait_s = await self._once(method, path, body, kind, again=again)
+            why, found = await self._once(method, path, body, kind, again=again)
             if why is None:
-                return wait_s
-            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
-            wait_s = max(wait_s or 0.0, pause_s * random.uniform(0.5, 1.0))  # noqa: S311 (it spreads the repeats)
-            if time.monotonic() + wait_s > until_s:
+                return found
+            pause_s = repeats.pause_s(found)
+            if pause_s is None:
                 raise Unreachable(f"{self.url} did not take it within {self._give_up_s:g} s: {why}")
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(pause_s)
 
     async def _once(self, method: str, path: str, body: bytes | None, kind: str, *, again: bool) -> tuple[Any, Any]:
         """(None, the answer), or (why it is to be repeated, after how many seconds at least)."""
@@ -78,9 +71,9 @@ class Transport:
             return f"{type(error).__name__}: {error}", 0.0
         if answer.status < 300:
             return None, self._document(answer.status, written)
-        problem = _problem(written)
+        problem = problem_of(written) or {"detail": written[:200].decode("utf-8", "replace")}
         if answer.status in LATER:
-            return problem.get("detail", answer.reason), _seconds(answer.headers.get("Retry-After", ""))
+            return problem.get("detail", answer.reason), retry_after_s(answer.headers.get("Retry-After"))
         raise Refused(answer.status, problem)
 
     def _document(self, status: int, written: bytes) -> dict[str, Any]:
@@ -92,25 +85,3 @@ class Transport:
             detail = f"what answers at {self.url} is not Syncbrok; is the address right?"
             raise Refused(status, {"detail": detail})
         return found
-
-
-def segment(name: str) -> str:
-    """A name, an id or a lease as one segment of a path, percent-encoded."""
-    return quote(name, safe="")
-
-
-def queue_path(queue: str) -> str:
-    """Where a queue is found."""
-    return f"/v1/queues/{segment(queue)}"
-
-
-def _problem(written: bytes) -> dict[str, Any]:
-    try:
-        found = orjson.loads(written)
-    except orjson.JSONDecodeError:
-        found = None
-    return found if isinstance(found, dict) else {"detail": written[:200].decode("utf-8", "replace")}
-
-
-def _seconds(text: str) -> float:
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0.0

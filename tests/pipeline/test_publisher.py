@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.model.errors import BadSetting
-from syncbrok.pipeline.sink.publisher import BatchRefused, BrokerGone, Publisher, PublishTarget, parse_url
+from syncbrok.pipeline.sink.publisher import BatchRefused, BrokerGone, Publisher, PublishTarget, check_url
 from tests.support.process import BrokerProcess, free_port
 
 LINE = b'{"content":"a","idempotency_key":"%d"}'
@@ -165,4 +165,4 @@ def test_what_answers_may_be_something_else() -> None:
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     """Before anything is sent."""
     with pytest.raises(BadSetting, match="url: expected"):
-        parse_url(url)
+        check_url(url)

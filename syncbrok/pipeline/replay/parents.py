@@ -1,15 +1,15 @@
 """Which messages a broker still knows, asked one by one over kept-alive connections: a parent it does not know would
 have the publish refused (RULES 2)."""
 
-import http.client
-import ssl
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final
 
+from syncbrok.client import Connection
+from syncbrok.client.connection import Broken
 from syncbrok.model.errors import BrokerFault, ClientFault
-from syncbrok.pipeline.sink.publisher import PublishTarget, parse_url
+from syncbrok.pipeline.sink.publisher import PublishTarget
 
 _CONNECTIONS: Final = 8
 _SLICE: Final = 500
@@ -35,38 +35,19 @@ def unknown_to(target: PublishTarget, ids: Sequence[str]) -> frozenset[str]:
 
 def _unknown(target: PublishTarget, ids: Sequence[str]) -> Iterator[str]:
     """Over one connection, dialled again where it breaks."""
-    connection: http.client.HTTPConnection | None = None
-    headers = {"Authorization": f"Bearer {target.token}"} if target.token else {}
-    base = parse_url(target.url)[3]
-    try:
+    with Connection(target.url, target.token, timeout_s=target.answer_timeout_s) as connection:
         for id_ in ids:
             for tried in range(_TRIES):
-                connection = connection or _connected(target)
                 try:
-                    connection.request("GET", f"{base}/v1/messages/{id_}", headers=headers)
-                    response = connection.getresponse()
-                    response.read()
+                    status = connection.request("GET", f"/v1/messages/{id_}").status
                     break
-                except (OSError, http.client.HTTPException) as error:
-                    connection.close()
-                    connection = None
+                except Broken as error:
                     if tried == _TRIES - 1:
                         raise BrokerFault(f"no broker answers at {target.url}: {error}") from None
-            if response.status in _UNKNOWN:
+            if status in _UNKNOWN:
                 yield id_
-            elif response.status not in _KNOWN:
+            elif status not in _KNOWN:
                 raise CannotAsk(
-                    f"the broker answers {response.status} when it is asked for message {id_}: looking for parents "
+                    f"the broker answers {status} when it is asked for message {id_}: looking for parents "
                     "outside of the selection needs a token that may read (or select the parents too)"
                 )
-    finally:
-        if connection is not None:
-            connection.close()
-
-
-def _connected(target: PublishTarget) -> http.client.HTTPConnection:
-    scheme, host, port, _ = parse_url(target.url)
-    if scheme == "https":
-        context = ssl.create_default_context()
-        return http.client.HTTPSConnection(host, port, timeout=target.answer_timeout_s, context=context)
-    return http.client.HTTPConnection(host, port, timeout=target.answer_timeout_s)

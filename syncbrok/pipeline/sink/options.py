@@ -18,7 +18,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.limits import MIB
 from syncbrok.model.units import parse_bytes, parse_duration_s
-from syncbrok.pipeline.sink.publisher import PublishTarget, parse_url
+from syncbrok.pipeline.sink.publisher import PublishTarget, check_url
 
 _NAMES: Final = (
     "url", "queue", "token", "keyColumn", "run", "batchRows", "batchBytes", "retryTimeout", "answerTimeout",
@@ -48,7 +48,7 @@ def read_options(options: Mapping[str, str]) -> SinkOptions:
         raise BadSetting(f"unknown options {', '.join(unknown)}; the sink has {', '.join(_NAMES)}")
     if "url" not in given:
         raise BadSetting("the option url is missing: it says where the broker is, such as http://127.0.0.1:10000")
-    parse_url(given["url"])
+    check_url(given["url"])
     target = PublishTarget(
         given["url"],
         given.get("token"),

@@ -9,18 +9,18 @@ answers a line it has with its first id. Anything else the broker refuses is the
 once.
 """
 
-import http.client
 import json
 import logging
-import random
-import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Self
-from urllib.parse import quote, urlsplit
+from typing import Final, NamedTuple, Self
 
 import orjson
 
+from syncbrok.client import Answer, Connection
+from syncbrok.client.answers import LATER, Repeats
+from syncbrok.client.connection import Broken
+from syncbrok.client.paths import broker_address, queue_path
 from syncbrok.model.errors import BadSetting, BrokerFault, ClientFault
 from syncbrok.model.limits import MIB
 
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 NDJSON: Final = "application/x-ndjson"
 
-_AGAIN: Final = frozenset({408, 429, 502, 503, 504, 507})
+_AGAIN: Final = LATER | {502, 504}
+"""those of a proxy that cannot say whether the broker has it: each line has a key, so that is no matter"""
 _FORBIDDEN: Final = 403
 _TOO_LARGE: Final = 413
 _BYTES_WAITING_MAX: Final = 32 * MIB
-_WAIT_FIRST_S: Final = 0.1
-_WAIT_MAX_S: Final = 10.0
-_ERROR_BYTES_MAX: Final = 64 * 1024
+_CHECK_EVERY_S: Final = 0.1
+_PAUSE_MAX_S: Final = 10.0
 _MENDS: Final = {
     "unauthorized": "give a token with the option token",
     "unknown-queue": "declare the queue first: syncbrok queues create NAME",
@@ -98,10 +98,10 @@ class Publisher:
     """One connection to the broker of ``target``. ``retries`` counts the batches that were sent again."""
 
     def __init__(self, target: PublishTarget, sleep: Callable[[float], None] = time.sleep) -> None:
+        check_url(target.url)
         self._target = target
-        self._scheme, self._host, self._port, self._base = parse_url(target.url)
+        self._connection = Connection(target.url, target.token, timeout_s=target.answer_timeout_s)
         self._sleep = sleep
-        self._connection: http.client.HTTPConnection | None = None
         self.retries = 0
 
     def __enter__(self) -> Self:
@@ -111,9 +111,7 @@ class Publisher:
         self.close()
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection.close()
 
     def check_queue(self, queue: str, within_s: float = 10.0) -> None:
         """Raises ``BatchRefused`` where the broker says that there is no such queue or that it takes nothing from us,
@@ -122,39 +120,39 @@ class Publisher:
         give_up_at = time.monotonic() + min(within_s, self._target.retry_timeout_s)
         while True:
             try:
-                status, _, body = self._exchange("GET", f"/v1/queues/{quote(queue, safe='')}", b"")
-            except (OSError, http.client.HTTPException) as error:
-                if time.monotonic() + _WAIT_FIRST_S > give_up_at:
+                answer = self._connection.request("GET", queue_path(queue))
+            except Broken as error:
+                if time.monotonic() + _CHECK_EVERY_S > give_up_at:
                     raise BrokerGone(
                         f"no broker answers at {self._target.url}: {type(error).__name__}: {error}"
                     ) from None
-                self._sleep(_WAIT_FIRST_S)
+                self._sleep(_CHECK_EVERY_S)
                 continue
-            if 400 <= status < 500 and status not in _AGAIN and status != _FORBIDDEN:
-                raise _refusal(status, body, queue)
+            if 400 <= answer.status < 500 and answer.status not in _AGAIN and answer.status != _FORBIDDEN:
+                raise _refusal(answer, queue)
             return  # a token that may publish need not be one that may read
 
     def publish(self, queue: str, lines: Sequence[bytes]) -> PublishedBatch:
         """Publish the lines, each an NDJSON object without its newline, as one batch: all are accepted or none.
 
         Raises ``BatchRefused``, and ``BrokerGone`` where ``retry_timeout_s`` has passed."""
-        path = f"/v1/queues/{quote(queue, safe='')}/messages:batch"
+        path = f"{queue_path(queue)}/messages:batch"
         body = b"\n".join(lines)
-        give_up_at = time.monotonic() + self._target.retry_timeout_s
-        wait_s = _WAIT_FIRST_S
+        repeats = Repeats(self._target.retry_timeout_s, _PAUSE_MAX_S)
         while True:
+            at_least_s = 0.0
             try:
-                status, retry_after_s, answer = self._exchange("POST", path, body)
-            except (OSError, http.client.HTTPException) as error:
-                told, retry_after_s = f"{type(error).__name__}: {error}", 0.0
+                answer = self._connection.request("POST", path, body, {"Content-Type": NDJSON})
+            except Broken as error:
+                told = f"{type(error).__name__}: {error}"
             else:
-                if 200 <= status < 300:
-                    return PublishedBatch(_ids(answer, len(lines), self._target.url), status == 200)
-                if status not in _AGAIN:
-                    raise _refusal(status, answer, queue)
-                told = f"{status} {_problem(answer).get('detail', '')}"
-            pause_s = max(retry_after_s, wait_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads tasks, no secret
-            if time.monotonic() + pause_s > give_up_at:
+                if 200 <= answer.status < 300:
+                    return PublishedBatch(_ids(answer.body, len(lines), self._target.url), answer.status == 200)
+                if answer.status not in _AGAIN:
+                    raise _refusal(answer, queue)
+                told, at_least_s = f"{answer.status} {answer.problem.get('detail', '')}", answer.retry_after_s
+            pause_s = repeats.pause_s(at_least_s)
+            if pause_s is None:
                 raise BrokerGone(
                     f"{self._target.url} did not take a batch of {len(lines)} messages for {queue!r} within "
                     f"{self._target.retry_timeout_s:g} s, and whether it has it is not known: {told.strip()}. Run it "
@@ -163,33 +161,6 @@ class Publisher:
             self.retries += 1
             log.warning("syncbrok.pipeline.publish_retried", extra={"queue": queue, "pause_s": pause_s, "told": told})
             self._sleep(pause_s)
-            wait_s = min(2 * wait_s, _WAIT_MAX_S)
-
-    def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, float, bytes]:
-        """Status, the seconds of Retry-After, body. Raises ``OSError`` and ``HTTPException``; the next one connects
-        anew."""
-        headers = {"Content-Type": NDJSON} if method == "POST" else {}
-        if self._target.token:
-            headers["Authorization"] = f"Bearer {self._target.token}"
-        if self._connection is None:
-            self._connection = self._connected()
-        try:
-            self._connection.request(method, self._base + path, body or None, headers)
-            response = self._connection.getresponse()
-            content = response.read() if response.status < 300 else response.read(_ERROR_BYTES_MAX)
-            if response.will_close or not response.isclosed():
-                self.close()
-        except BaseException:
-            self.close()
-            raise
-        return response.status, _seconds(response.getheader("Retry-After")), content
-
-    def _connected(self) -> http.client.HTTPConnection:
-        timeout_s = self._target.answer_timeout_s
-        if self._scheme == "https":
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=context)
-        return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
 
 
 class AcceptedRequest(NamedTuple):
@@ -302,17 +273,12 @@ def _parent(parent: str, ids: Sequence[str]) -> str:
     return ids[number - 1] if number <= len(ids) else f"#{number - len(ids)}"
 
 
-def parse_url(url: str) -> tuple[str, str, int | None, str]:
-    """Scheme, host, port and path of a broker's URL. Raises ``BadSetting``."""
-    parts = urlsplit(url)
+def check_url(url: str) -> None:
+    """Raises ``BadSetting`` for what is no broker's."""
     try:
-        port = parts.port
+        broker_address(url)
     except ValueError:
-        port = -1
-    plain = url.isascii() and url.isprintable() and " " not in url
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == -1 or not plain:
-        raise BadSetting(f"url: expected the broker's, such as http://127.0.0.1:10000, found {url!r}")
-    return parts.scheme, parts.hostname, port, parts.path.rstrip("/")
+        raise BadSetting(f"url: expected the broker's, such as http://127.0.0.1:10000, found {url!r}") from None
 
 
 def _ids(answer: bytes, count: int, url: str) -> list[str]:
@@ -325,24 +291,11 @@ def _ids(answer: bytes, count: int, url: str) -> list[str]:
     return ids
 
 
-def _problem(answer: bytes) -> dict[str, Any]:
-    try:
-        problem = json.loads(answer)
-    except ValueError:
-        return {}
-    return problem if isinstance(problem, dict) else {}
-
-
-def _refusal(status: int, answer: bytes, queue: str) -> BatchRefused:
-    problem = _problem(answer)
+def _refusal(answer: Answer, queue: str) -> BatchRefused:
+    status, problem = answer.status, answer.problem
     told = problem.get("detail") or problem.get("title") or "no reason given; is that a broker, or something else?"
     mend = _MENDS.get(str(problem.get("type")).rpartition(":")[2], problem.get("mend", ""))
     line = problem.get("line")
     where = line - 1 if isinstance(line, int) else None
     detail = str(told).removeprefix(f"line {line}: ")
     return BatchRefused(f"queue {queue!r}: {status}: {detail}" + (f" ({mend})" if mend else ""), status, where)
-
-
-def _seconds(header: str | None) -> float:
-    """Of a Retry-After. A date in it is taken for no word: the pause grows by itself."""
-    return float(header) if header is not None and header.strip().isdecimal() else 0.0

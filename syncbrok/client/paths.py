@@ -1,0 +1,33 @@
+"""Where the broker is, and where on it a thing is found."""
+
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
+
+
+class BrokerAddress(NamedTuple):
+    """``path`` stands before every path asked for; it does not end with a slash."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+
+
+def broker_address(url: str) -> BrokerAddress:
+    """Where the broker of ``url`` listens. Raises ``ValueError`` for what is no URL of http or https."""
+    parts = urlsplit(url)
+    plain = url.isascii() and url.isprintable() and " " not in url
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+        raise ValueError(f"expected a URL such as http://127.0.0.1:10000, found {url!r}")
+    return BrokerAddress(parts.scheme, parts.hostname, parts.port, parts.path.rstrip("/"))
+
+
+def segment(name: str) -> str:
+    """A name, an id or a lease as one segment of a path, percent-encoded. Dots alone would be a step up to whoever
+    stands between. Raises ``UnicodeEncodeError``."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
+
+
+def queue_path(queue: str) -> str:
+    """Where a queue is found."""
+    return f"/v1/queues/{segment(queue)}"
