@@ -35,8 +35,8 @@ MUTATIONS = (
         "the file of secrets is not fsynced",
         "durable",
         "syncbrok/space/vault.py",
-        "            file.flush()\n            os.fsync(file.fileno())\n",
-        "            file.flush()\n",
+        "                await file.flush()\n                await _fsync(file.fileno(), executor=self._thread)\n",
+        "                await file.flush()\n",
         ("tests/test_power_loss_space.py",),
     ),
     Mutation(
