@@ -32,7 +32,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
-from syncbrok.space.identity import make_message_ids
+from syncbrok.space.commit.message_ids import make_message_ids
 
 CONTENT_BYTES: Final = 150
 CHAIN: Final = 1_000

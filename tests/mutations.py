@@ -34,7 +34,7 @@ MUTATIONS = (
     Mutation(
         "the file of secrets is not fsynced",
         "durable",
-        "syncbrok/space/vault.py",
+        "syncbrok/space/state/secret_store.py",
         "                await file.flush()\n                await _fsync(file.fileno(), executor=self._thread)\n",
         "                await file.flush()\n",
         ("tests/test_power_loss_space.py",),
@@ -42,7 +42,7 @@ MUTATIONS = (
     Mutation(
         "the copy in the archive is not fsynced",
         "durable",
-        "syncbrok/log/retention.py",
+        "syncbrok/log/segments/retention.py",
         "            os.fsync(target.fileno())\n",
         "",
         ("tests/test_power_loss_space.py",),
@@ -50,7 +50,7 @@ MUTATIONS = (
     Mutation(
         "a write is not fsynced",
         "durable",
-        "syncbrok/log/segment.py",
+        "syncbrok/log/segments/segment.py",
         "os.O_RDWR | (os.O_DSYNC if every_write_synced else 0)",
         "os.O_RDWR",
         ("tests/test_power_loss.py",),
@@ -58,7 +58,7 @@ MUTATIONS = (
     Mutation(
         "under interval nothing is fsynced",
         "durable",
-        "syncbrok/log/files.py",
+        "syncbrok/log/segments/files.py",
         """    try:
         os.fdatasync(descriptor)
     except OSError as problem:
@@ -72,7 +72,7 @@ MUTATIONS = (
     Mutation(
         "a directory is not fsynced",
         "durable",
-        "syncbrok/log/files.py",
+        "syncbrok/log/segments/files.py",
         "            os.fsync(descriptor)\n",
         "            os.fstat(descriptor)\n",
         ("tests/test_power_loss.py",),
@@ -80,7 +80,7 @@ MUTATIONS = (
     Mutation(
         "publishers are answered before the write",
         "durable",
-        "syncbrok/space/committer.py",
+        "syncbrok/space/commit/committer.py",
         "        batch = self._journal.prepare(draft.facts, draft.unit_ends)\n",
         "        batch = self._journal.prepare(draft.facts, draft.unit_ends)\n        draft.settle()\n",
         ("tests/test_space_commit.py", "tests/test_crash.py"),
@@ -88,7 +88,7 @@ MUTATIONS = (
     Mutation(
         "a body's checksum is not looked at",
         "nothing lost",
-        "syncbrok/log/codec.py",
+        "syncbrok/log/format/codec.py",
         "    if verify and crc32c(body) != header.body_crc:\n",
         "    if False and crc32c(body) != header.body_crc:\n",
         ("tests/test_codec.py", "tests/test_damage.py"),
@@ -96,7 +96,7 @@ MUTATIONS = (
     Mutation(
         "a sidecar's checksum is not looked at",
         "nothing lost",
-        "syncbrok/log/sidecar.py",
+        "syncbrok/log/index/sidecar.py",
         "    if crc32c(memoryview(buffer)[size + _CRC.size :]) != rest_crc:\n",
         "    if False and crc32c(memoryview(buffer)[size + _CRC.size :]) != rest_crc:\n",
         ("tests/test_index.py",),
@@ -104,7 +104,7 @@ MUTATIONS = (
     Mutation(
         "what the watermark vouches for may be cut off",
         "nothing lost",
-        "syncbrok/log/verdict.py",
+        "syncbrok/log/recovery/recovery_table.py",
         '        "LOST_RECORD",\n        Verdict.CORRUPT,\n',
         '        "LOST_RECORD",\n        Verdict.TORN,\n',
         ("tests/test_damage.py", "tests/test_recovery.py"),
@@ -112,7 +112,7 @@ MUTATIONS = (
     Mutation(
         "retention carries nothing along",
         "nothing lost",
-        "syncbrok/space/upkeep.py",
+        "syncbrok/space/operations/maintenance.py",
         "            sequences = self._state.scheduler.unended(None, through, _carried_together, after)\n",
         "            sequences = ()\n",
         ("tests/test_space_retention.py",),
@@ -120,7 +120,7 @@ MUTATIONS = (
     Mutation(
         "a row of a commit is forgotten",
         "at least once",
-        "syncbrok/space/committer.py",
+        "syncbrok/space/commit/committer.py",
         "        draft.add(Outcomes(draft.sequence, draft.time_us, rows))\n",
         "        draft.add(Outcomes(draft.sequence, draft.time_us, rows[1:] or rows))\n",
         ("tests/test_space_commit.py", "tests/test_dispatcher_with_scheduler.py", "tests/test_crash.py"),
@@ -168,7 +168,7 @@ MUTATIONS = (
     Mutation(
         "a repeated key is accepted again",
         "at least once",
-        "syncbrok/space/acceptance.py",
+        "syncbrok/space/commit/acceptance.py",
         "        first = work.keys.get(key) or draft.keys.get((queue.number, key))\n        if first is not None:\n"
         "            return first\n",
         "        if key:\n            return None\n",
@@ -185,7 +185,7 @@ MUTATIONS = (
     Mutation(
         "a page of another site may ask",
         "who may speak",
-        "syncbrok/frontends/over_http/gate.py",
+        "syncbrok/frontends/over_http/requests/gate.py",
         '            self._authorities.check_origin(origin, hosts[0] if hosts else "")\n',
         "",
         ("tests/test_http_authorities.py",),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncbrok.frontends.bounds import Addresses, Connections, Receiving, Sending
-from syncbrok.frontends.over_http.socket_bytes import SocketBytes
+from syncbrok.frontends.over_http.requests.socket_bytes import SocketBytes
 from syncbrok.model.budget import Budget
 from tests.support.polling import eventually
 

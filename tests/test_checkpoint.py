@@ -11,7 +11,7 @@ import pytest
 from syncbrok.delivery.handler import Answer
 from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.delivery.scheduler.shares import Shares
-from syncbrok.log import checkpoint
+from syncbrok.log.segments import checkpoint
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Attributes, Messages, Outcomes, QueueSet, Reason, SubscriberSet
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log import segment, sidecar
-from syncbrok.log.recovery import Recovered, recover
+from syncbrok.log.index import sidecar
+from syncbrok.log.recovery.recovery import Recovered, recover
+from syncbrok.log.segments import segment
 from syncbrok.model.errors import LogCorrupt
 from tests.support.journals import ended, everything, open_journal, publish, roll
 

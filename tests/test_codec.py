@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from syncbrok.log import codec, stream
-from syncbrok.log.codec import Corrupt, Decoded, Header, Incomplete, Kind
-from syncbrok.log.declared import decode_body
+from syncbrok.log.format import codec, stream
+from syncbrok.log.format.codec import Corrupt, Decoded, Header, Incomplete, Kind
+from syncbrok.log.format.declaration_bodies import decode_body
 from syncbrok.model.facts import (
     Carried,
     Fact,

@@ -8,8 +8,8 @@ import random
 import pytest
 from crc32c import crc32c
 
-from syncbrok.log.correction import corrected
-from syncbrok.log.layout import HEADER_BYTES
+from syncbrok.log.format.correction import corrected
+from syncbrok.log.format.layout import HEADER_BYTES
 
 
 @pytest.mark.parametrize(("length", "upto"), [(HEADER_BYTES - 4, HEADER_BYTES - 4), (500, 60), (70_000, 40), (1, 1)])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import Gap
 from syncbrok.model.limits import MIB
-from syncbrok.space.scrub import scrub
+from syncbrok.space.operations.scrub import scrub
 from tests.support.bad_sector import unreadable
 from tests.support.journals import open_journal, publish, roll
 from tests.support.polling import eventually

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from syncbrok.log.journal import FileJournal
-from syncbrok.log.options import JournalOptions
+from syncbrok.log.segments.options import JournalOptions
 from syncbrok.model.facts import Outcome, Outcomes, Published, Reason, Row
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess

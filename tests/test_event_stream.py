@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 import pytest
 
-from syncbrok.frontends.over_http import events
+from syncbrok.frontends.over_http.resources import events
 from syncbrok.model.message import Message
 from syncbrok.model.names import id_text
 from tests.support.http_api import Api, Serve

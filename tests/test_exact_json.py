@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_http import cloud_events, lines, socket_frames
-from syncbrok.frontends.over_http.exact_json import dumps, has_long_number, loads
+from syncbrok.frontends.over_http.consuming import socket_frames
+from syncbrok.frontends.over_http.publishing import cloud_events, ndjson
+from syncbrok.frontends.over_http.requests.exact_json import dumps, has_long_number, loads
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed
 
@@ -40,8 +41,8 @@ def test_two_large_numbers_are_two_contents(more: dict[str, str]) -> None:
     """RULES 4: with one key they are a conflict, so none may be taken for the other: in lines of a batch, the short way
     or the long one."""
     body = b"".join(json.dumps({"data": {"amount": amount}, **more}).encode() + b"\n" for amount in (LARGE, LARGE + 1))
-    assert lines.parse_plain(body, 10, 1_000) is None
-    first, second = lines.parse_lines(body, 10, 1_000, 64)
+    assert ndjson.parse_plain(body, 10, 1_000) is None
+    first, second = ndjson.parse_lines(body, 10, 1_000, 64)
     assert first.content == b'{"amount":%d}' % LARGE
     assert second.content == b'{"amount":%d}' % (LARGE + 1)
 

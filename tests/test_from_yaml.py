@@ -14,7 +14,7 @@ from syncbrok.frontends.from_yaml import Applied, QueuesFile, apply_queues, read
 from syncbrok.model.errors import BadConfig, Conflict, Draining, Overloaded, UnknownQueue
 from syncbrok.model.message import Format, ParentFailure, RetryPolicy, Scope
 from syncbrok.space.channels import Channels, Declared, DeclareQueue, Subscribe
-from syncbrok.space.queue import subscriber_id
+from syncbrok.space.state.registry import subscriber_id
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(24))).decode()
 OTHER_SECRET = "whsec_" + base64.b64encode(bytes(range(1, 25))).decode()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from syncbrok.log.codec import Kind
-from syncbrok.log.order import check
-from syncbrok.log.verify import Finding, verify
+from syncbrok.log.format.codec import Kind
+from syncbrok.log.offline.order import check
+from syncbrok.log.offline.verify import Finding, verify
 from syncbrok.model.facts import RULES, SegmentOpened
 from tests.support import golden
 from tests.support.process import BrokerProcess

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.log import sidecar, stream
-from syncbrok.log.codec import Corrupt, walk
-from syncbrok.log.index import SegmentIndex
+from syncbrok.log.format import stream
+from syncbrok.log.format.codec import Corrupt, walk
+from syncbrok.log.index import sidecar
+from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.journal import FileJournal
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES, read_seal
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, read_seal
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.model.facts import (
     Fact,
@@ -35,8 +36,8 @@ from syncbrok.model.facts import (
 from syncbrok.model.limits import KIB
 from syncbrok.model.message import ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
-from syncbrok.space.recovery import recover
-from syncbrok.space.state import State
+from syncbrok.space.state.recovery import recover
+from syncbrok.space.state.state import State
 from tests.support import rot
 from tests.support.journals import START_US, message, open_journal, publish, roll
 

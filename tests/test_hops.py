@@ -12,7 +12,7 @@ from syncbrok.delivery.webhook.address_guard import AddressGuard
 from syncbrok.delivery.webhook.http_request import RequestForm
 from syncbrok.delivery.webhook.http_response import LOOP_TYPE
 from syncbrok.delivery.webhook.webhook import Webhook
-from syncbrok.frontends.over_http.problems import TYPE_PREFIX
+from syncbrok.frontends.over_http.requests.problems import TYPE_PREFIX
 from syncbrok.model import limits
 from syncbrok.model.errors import Loop
 from syncbrok.model.facts import Reason

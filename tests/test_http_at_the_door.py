@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncbrok.frontends.over_http.quoted import elements, without_parameters
+from syncbrok.frontends.over_http.publishing.quoted import elements, without_parameters
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, Serve, raw
 from tests.support.http_space import ONCE, MakeSurface

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from syncbrok.frontends.over_http.authorities import Authorities, Misdirected
-from syncbrok.frontends.over_http.surface import SCOPES, Token
+from syncbrok.frontends.over_http.requests.authorities import Authorities, Misdirected
+from syncbrok.frontends.over_http.requests.surface import SCOPES, Token
 from syncbrok.model.errors import Forbidden, Malformed
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, Serve, raw

@@ -5,8 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
-from syncbrok.frontends.over_http.cloud_events import STRUCTURED, Cause, decode, from_json
-from syncbrok.frontends.over_http.headers import parse_event
+from syncbrok.frontends.over_http.publishing.cloud_events import STRUCTURED, Cause, decode, from_json
+from syncbrok.frontends.over_http.publishing.headers import parse_event
 from syncbrok.model.errors import Malformed
 from tests.test_http_parsing import asked, message
 

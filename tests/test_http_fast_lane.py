@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncbrok.frontends.bounds import Bounds
-from syncbrok.frontends.over_http.fast_lane import HEAD_BYTES_MAX
-from syncbrok.frontends.over_http.heads import RequestHead, parse_head
-from syncbrok.frontends.over_http.lanes import BODY_BYTES_MAX
+from syncbrok.frontends.over_http.fast_path.fast_lane import HEAD_BYTES_MAX
+from syncbrok.frontends.over_http.fast_path.lanes import BODY_BYTES_MAX
+from syncbrok.frontends.over_http.fast_path.request_head import RequestHead, parse_head
 from syncbrok.model import errors
 from syncbrok.model.limits import KIB
 from syncbrok.model.message import QueueSettings

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_http.batch import ids_document
-from syncbrok.frontends.over_http.lines import BYTES, JSON, TEXT, Plain, parse_lines, parse_plain
+from syncbrok.frontends.over_http.publishing.batch import ids_document
+from syncbrok.frontends.over_http.publishing.ndjson import BYTES, JSON, TEXT, Plain, parse_lines, parse_plain
 from syncbrok.model import limits
 from syncbrok.model.errors import TooLarge
 from syncbrok.model.message import Message

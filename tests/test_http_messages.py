@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from syncbrok.log.codec import HEADER_BYTES
-from syncbrok.log.salvage import salvage
+from syncbrok.log.format.codec import HEADER_BYTES
+from syncbrok.log.offline.salvage import salvage
 from syncbrok.model.errors import Draining
 from syncbrok.model.facts import Reason
 from syncbrok.model.names import parse_message_id, sequence_of

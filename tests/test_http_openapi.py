@@ -8,12 +8,13 @@ import pytest
 from aiohttp import web
 
 from syncbrok.delivery.consumers import Consumers
-from syncbrok.frontends.over_http import pull, render, streams
 from syncbrok.frontends.over_http.app import make_app
+from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.problems import TABLE
-from syncbrok.frontends.over_http.routes import Reply, Route
-from syncbrok.frontends.over_http.surface import HttpOptions, Surface
+from syncbrok.frontends.over_http.requests import render
+from syncbrok.frontends.over_http.requests.problems import TABLE
+from syncbrok.frontends.over_http.requests.routes import Reply, Route
+from syncbrok.frontends.over_http.requests.surface import HttpOptions, Surface
 from syncbrok.model.budget import Budget
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 from tests.support.fake_space import FakeSpace

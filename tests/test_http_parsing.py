@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_http.headers import Asked, parse_publish
-from syncbrok.frontends.over_http.lines import parse_lines
+from syncbrok.frontends.over_http.publishing.headers import Asked, parse_publish
+from syncbrok.frontends.over_http.publishing.ndjson import parse_lines
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
 from syncbrok.model.message import Message, ParentFailure

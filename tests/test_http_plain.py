@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from syncbrok.frontends.over_http import heads
-from syncbrok.frontends.over_http.auth import Tokens
-from syncbrok.frontends.over_http.heads import Heads, RequestHead
-from syncbrok.frontends.over_http.plain_answer import answers, status_of
+from syncbrok.frontends.over_http.fast_path import request_head
+from syncbrok.frontends.over_http.fast_path.plain_answer import answers, status_of
+from syncbrok.frontends.over_http.fast_path.request_head import Heads, RequestHead
+from syncbrok.frontends.over_http.requests.auth import Tokens
 from syncbrok.model import errors
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import QueueName, id_text, make_message_id
@@ -39,7 +39,7 @@ def contents(space: FakeSpace) -> list[bytes]:
 )
 def test_a_name_in_any_doubt_is_not_read_here(queue: str) -> None:
     """INTERFACES 5: what ends a path, is no escape, or is no name when it is decoded is aiohttp's to answer."""
-    assert heads.parse_head(head(queue=queue)) is None
+    assert request_head.parse_head(head(queue=queue)) is None
 
 
 def test_a_name_is_decoded_before_its_head_is_kept() -> None:
@@ -81,11 +81,11 @@ def test_what_the_same_bytes_meant_they_mean_again() -> None:
 def test_kept_heads_are_bounded() -> None:
     """However many different heads come, a bounded number of bounded ones is kept."""
     seen = Heads(10**6, lambda host: host == "x")
-    for length in range(3 * heads._KEPT_MAX):
+    for length in range(3 * request_head._KEPT_MAX):
         assert seen.read(head(length=length)) is not None
-        assert len(seen) <= heads._KEPT_MAX
+        assert len(seen) <= request_head._KEPT_MAX
     before = len(seen)
-    long = head("X-A: " + "x" * heads._KEPT_BYTES_MAX)
+    long = head("X-A: " + "x" * request_head._KEPT_BYTES_MAX)
     assert seen.read(long) is not None
     assert seen.kept(long) is None
     assert len(seen) == before

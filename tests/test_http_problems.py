@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncbrok.frontends.over_http import problems
+from syncbrok.frontends.over_http.requests import problems
 from syncbrok.model import errors
 from syncbrok.model.errors import SyncbrokError
 from tests.support.fake_space import FakeSpace

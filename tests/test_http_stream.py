@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_http import pull, socket_frames, streams
+from syncbrok.frontends.over_http.consuming import pull, socket_frames, streams
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.surface import Token
+from syncbrok.frontends.over_http.requests.surface import Token
 from syncbrok.frontends.passing import Passing
 from syncbrok.model.errors import ClientFault
 from tests.support.http_api import Api, Serve

@@ -8,9 +8,10 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncbrok.log import codec, sidecar
-from syncbrok.log.index import SegmentIndex, text_hash
-from syncbrok.log.sidecar import Sealed
+from syncbrok.log.format import codec
+from syncbrok.log.index import sidecar
+from syncbrok.log.index.segment_index import SegmentIndex, text_hash
+from syncbrok.log.index.sidecar import Sealed
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Carried, Fact, Outcome, Outcomes, Published
 from syncbrok.model.names import sequence_of
 from tests.support.story import Story

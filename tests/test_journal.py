@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log import codec, segment, watermark
-from syncbrok.log.codec import Decoded
+from syncbrok.log.format import codec
+from syncbrok.log.format.codec import Decoded
 from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.segments import segment, watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogLocked
 from syncbrok.model.facts import Fact, Outcome, Published, SegmentOpened

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log import codec
-from syncbrok.log.retention import archive_segment
+from syncbrok.log.format import codec
+from syncbrok.log.segments.retention import archive_segment
 from syncbrok.model.errors import LogFull
 from syncbrok.model.facts import Outcomes, Published
 from syncbrok.model.limits import KIB

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log import retention, segment
-from syncbrok.log.catalogue import Catalogue, Part
-from syncbrok.log.codec import encode_batch
+from syncbrok.log.format.codec import encode_batch
+from syncbrok.log.index.segment_list import Catalogue, Part
 from syncbrok.log.journal import FileJournal
-from syncbrok.log.reader import Reader
-from syncbrok.log.recent import Batch, Recent
+from syncbrok.log.reading.reader import Reader
+from syncbrok.log.reading.recent import Batch, Recent
+from syncbrok.log.segments import retention, segment
 from syncbrok.model.facts import Carried, FactOrRun, Gap, Messages, Outcome, Outcomes, Published, Reason, Row, Tried
 from syncbrok.model.limits import KIB, MIB
 from syncbrok.model.names import make_message_id

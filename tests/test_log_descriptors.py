@@ -1,4 +1,4 @@
-"""The log where descriptors are short (syncbrok/log/descriptors.py): a file that cannot be opened is no failed disk.
+"""The log where descriptors are short (``log/segments/descriptors.py``): what cannot be opened is no failed disk.
 
 Each case runs in a process of its own, whose limit it lowers and uses up.
 """
@@ -15,7 +15,7 @@ from syncbrok.model import limits
 _USED_UP = """
 import gc, os, resource, sys
 from pathlib import Path
-from syncbrok.log.descriptors import open_file
+from syncbrok.log.segments.descriptors import open_file
 from syncbrok.model.errors import NoDescriptors
 from tests.support.journals import open_journal, publish, roll
 
@@ -73,7 +73,7 @@ def test_without_even_its_own_it_refuses_and_goes_on_later(tmp_path: Path) -> No
     journal = open_journal(directory / "log")
     publish(journal, 3)
     held = use_up()
-    from syncbrok.log import descriptors
+    from syncbrok.log.segments import descriptors
     while descriptors._give_one(): held += use_up()
     rolls = 0
     try:

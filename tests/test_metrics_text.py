@@ -1,11 +1,11 @@
-"""The text of ``/metrics`` (syncbrok/frontends/over_http/metrics.py): whoever scrapes reads what there is."""
+"""The text of ``/metrics`` (syncbrok/frontends/over_http/resources/metrics.py): whoever scrapes reads what there is."""
 
 from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from syncbrok.frontends.over_http.lines import at_once
-from syncbrok.frontends.over_http.metrics import exposition
+from syncbrok.frontends.over_http.publishing.ndjson import at_once
+from syncbrok.frontends.over_http.resources.metrics import exposition
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.reports import QueueReport, SubscriberReport

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from syncbrok.log.order import Violation, check
+from syncbrok.log.offline.order import Violation, check
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure, Scope
 from tests.support.judged import Pair, rules, waiting

@@ -1,6 +1,6 @@
 """The judge of the order, where messages come again: replays, retention, salvage."""
 
-from syncbrok.log.order import check
+from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason, Tried
 from syncbrok.model.message import ParentFailure
 from tests.support.judged import Pair, rules, waiting

@@ -7,11 +7,12 @@ Broken by hand to see these fail: ``synced_through`` ignored in ``_synced_behind
 import itertools
 from bisect import bisect_right
 
-from syncbrok.log import codec, segment
-from syncbrok.log.codec import Corrupt
-from syncbrok.log.recovery import scan_segment
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader
-from syncbrok.log.verdict import ROWS, Signs, Verdict, VerdictRow, fits, judge, possible
+from syncbrok.log.format import codec
+from syncbrok.log.format.codec import Corrupt
+from syncbrok.log.recovery.recovery import scan_segment
+from syncbrok.log.recovery.recovery_table import ROWS, Signs, Verdict, VerdictRow, fits, judge, possible
+from syncbrok.log.segments import segment
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader
 from syncbrok.model.facts import Fact, SegmentOpened
 from tests.support.journals import START_US, message
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import pytest
 
-from syncbrok.log import retention
-from syncbrok.log.options import PIPELINE
-from syncbrok.log.segment import SegmentInfo
+from syncbrok.log.segments import retention
+from syncbrok.log.segments.options import PIPELINE
+from syncbrok.log.segments.segment import SegmentInfo
 from syncbrok.model.facts import Carried, Reason
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, sequence_of

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.log import codec, segment, watermark
-from syncbrok.log.columns import TABLES
-from syncbrok.log.index import SegmentIndex
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES
+from syncbrok.log.format import codec
+from syncbrok.log.index.columns import TABLES
+from syncbrok.log.index.segment_index import SegmentIndex
+from syncbrok.log.segments import segment, watermark
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import IdempotencyConflict
 from syncbrok.model.facts import (
     Attributes,
@@ -33,12 +34,12 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
-from syncbrok.space.acceptance import Acceptor
 from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
-from syncbrok.space.draft import CommitBatch
-from syncbrok.space.idempotency import KeyIndex, alike_fingerprints, key_hashes
-from syncbrok.space.lineage import Lineage
-from syncbrok.space.queue import Registry
+from syncbrok.space.commit.acceptance import Acceptor
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.state.idempotency import KeyIndex, alike_fingerprints, key_hashes
+from syncbrok.space.state.lineage import Lineage
+from syncbrok.space.state.registry import Registry
 from tests.support.facts import facts, texts
 from tests.support.journals import everything, open_journal
 from tests.support.polling import eventually

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log import codec, order, segment, watermark
-from syncbrok.log.codec import HEADER_BYTES
+from syncbrok.log.format import codec
+from syncbrok.log.format.codec import HEADER_BYTES
 from syncbrok.log.journal import FileJournal, JournalOptions
-from syncbrok.log.salvage import SalvageReport, salvage
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES
-from syncbrok.log.verify import Finding, verify
+from syncbrok.log.offline import order
+from syncbrok.log.offline.salvage import SalvageReport, salvage
+from syncbrok.log.offline.verify import Finding, verify
+from syncbrok.log.segments import segment, watermark
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.facts import Fact, FileApplied, Gap, Published, SegmentOpened, SegmentSealed
 from tests.support.segment_files import UUID, facts_in, flip, offsets, write_log

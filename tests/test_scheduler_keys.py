@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from syncbrok.log.order import check
+from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Gap, Outcome, Reason
 from syncbrok.model.message import ParentFailure

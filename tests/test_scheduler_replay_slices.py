@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from syncbrok.log.order import check
+from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.model.names import sequence_of

@@ -3,7 +3,7 @@
 import pytest
 
 from syncbrok.delivery.scheduler.message_chunk import CHUNK
-from syncbrok.log.order import check
+from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.log.order import check
+from syncbrok.log.offline.order import check
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Carried, Gap, Outcome, Outcomes, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import make_message_id, sequence_of

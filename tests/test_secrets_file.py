@@ -9,9 +9,9 @@ import pytest
 
 from syncbrok.cli.exits import LOG_CORRUPT, from_error
 from syncbrok.model.errors import LogCorrupt
-from syncbrok.space import secrets_file
-from syncbrok.space.secrets_file import Kept
-from syncbrok.space.vault import FILE, Vault, make_secret
+from syncbrok.space.state import secrets_file
+from syncbrok.space.state.secret_store import FILE, Vault, make_secret
+from syncbrok.space.state.secrets_file import Kept
 from tests.support.polling import eventually
 from tests.support.spaces import running_space
 

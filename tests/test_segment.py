@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log import blank, codec, segment
-from syncbrok.log.blank import prepare_blank
-from syncbrok.log.codec import Corrupt, Decoded, Incomplete
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, read_records
+from syncbrok.log.format import codec
+from syncbrok.log.format.codec import Corrupt, Decoded, Incomplete
+from syncbrok.log.segments import preallocation, segment
+from syncbrok.log.segments.preallocation import prepare_blank
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, read_records
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
 from syncbrok.model.facts import SegmentOpened, SegmentSealed
 from syncbrok.model.limits import KIB, MIB
@@ -24,7 +25,7 @@ def at_once() -> bool:
 
 @pytest.fixture
 def active(tmp_path: Path) -> ActiveSegment:
-    path = tmp_path / blank.NAME
+    path = tmp_path / preallocation.NAME
     prepare_blank(path, 64 * KIB, 1 * KIB, at_once)
     return ActiveSegment.create(path, HEADER, codec.encode(OPENED), OPENED, every_write_synced=True)
 
@@ -80,7 +81,7 @@ def test_a_seal_says_what_stands_before_it(active: ActiveSegment) -> None:
 
 def test_a_blank_is_made_in_a_hurry_too(tmp_path: Path) -> None:
     """A roll does not wait for the zeros of the next segment: without the rest of them the file is as good."""
-    path = tmp_path / blank.NAME
+    path = tmp_path / preallocation.NAME
     asked: list[int] = []
 
     def hurry() -> bool:

@@ -6,13 +6,13 @@ from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooL
 from syncbrok.model.facts import Messages, Published, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope
 from syncbrok.model.names import MessageId, QueueName, make_message_id
-from syncbrok.space.acceptance import Acceptor, LookupResult, OldKey, Wanted, merge
 from syncbrok.space.channels import Accepted, Publish, PublishBatch
-from syncbrok.space.draft import CommitBatch
-from syncbrok.space.idempotency import KeyIndex
-from syncbrok.space.identity import make_message_ids
-from syncbrok.space.lineage import Lineage
-from syncbrok.space.queue import Registry
+from syncbrok.space.commit.acceptance import Acceptor, LookupResult, OldKey, Wanted, merge
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.commit.message_ids import make_message_ids
+from syncbrok.space.state.idempotency import KeyIndex
+from syncbrok.space.state.lineage import Lineage
+from syncbrok.space.state.registry import Registry
 
 KEY = bytes(range(16))
 NOW_US = 1_700_000_000_000_000

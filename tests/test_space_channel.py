@@ -12,9 +12,9 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Draining, LogFull, Overloaded, UnknownQueue
 from syncbrok.model.message import Message, QueueSettings
 from syncbrok.model.names import MessageId, QueueName
-from syncbrok.space import channel as channels
-from syncbrok.space.channel import BoundedChannel, no_room, stopping
 from syncbrok.space.channels import Accepted, ChangeQueue, PlainKind, Publish
+from syncbrok.space.commit import channel as channels
+from syncbrok.space.commit.channel import BoundedChannel, no_room, stopping
 from syncbrok.space.reports import Content
 from tests.support.polling import eventually
 from tests.support.spaces import journal_of, running_space

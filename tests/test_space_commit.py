@@ -17,9 +17,9 @@ from syncbrok.model.errors import Draining, LogFailed, LogFull, LogUnavailable, 
 from syncbrok.model.facts import Outcome
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, SubscriberSettings
 from syncbrok.model.names import QueueName, id_text
-from syncbrok.space.channel import BoundedChannel, ChannelItem
 from syncbrok.space.channels import Cancel, ChangeQueue, DeclareQueue, DeleteQueue, Publish, Subscribe
-from syncbrok.space.draft import CommitBatch
+from syncbrok.space.commit.channel import BoundedChannel, ChannelItem
+from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.space import Space
 from tests.support.polling import eventually
 from tests.support.recorder import Recorder

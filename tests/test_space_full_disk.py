@@ -15,7 +15,7 @@ from syncbrok.space.channels import (
     RotateSecret,
     Unsubscribe,
 )
-from syncbrok.space.vault import make_secret
+from syncbrok.space.state.secret_store import make_secret
 from tests.support.polling import eventually
 from tests.support.spaces import NEVER_AGAIN, Consumer, journal_of, running_space
 

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncbrok.log.order import check
+from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, Reason, Row
 from syncbrok.model.message import Message
-from syncbrok.space.outbox import Outbox
+from syncbrok.space.commit.outcome_buffer import Outbox
 from tests.support.polling import eventually
 from tests.support.spaces import FaultyJournal, running_space
 

@@ -7,15 +7,15 @@ import pytest
 
 from syncbrok.delivery.handler import Delivery
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.log import watermark
 from syncbrok.log.journal import FileJournal, JournalOptions
-from syncbrok.log.order import OrderChecker
+from syncbrok.log.offline.order import OrderChecker
+from syncbrok.log.segments import watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import Gone, IdempotencyConflict
 from syncbrok.model.facts import Outcome, Outcomes, Published, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, Scope
 from syncbrok.model.names import QueueName, make_message_id
-from syncbrok.space.queue import Registry
+from syncbrok.space.state.registry import Registry
 from tests.support.polling import eventually
 from tests.support.space_script import Script, on_their_way
 from tests.support.spaces import (

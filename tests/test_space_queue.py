@@ -6,7 +6,7 @@ from syncbrok.model.errors import UnknownQueue, UnknownSubscriber
 from syncbrok.model.facts import FileApplied, QueueDeleted, QueueSet, SubscriberDeleted, SubscriberSet
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
-from syncbrok.space.queue import Registry, subscriber_id
+from syncbrok.space.state.registry import Registry, subscriber_id
 
 A = SubscriberSettings("http://127.0.0.1:1/")
 FACTS = (

@@ -6,9 +6,9 @@ import pytest
 
 from syncbrok.model.errors import BrokerFault, Draining, LogFull
 from syncbrok.model.facts import Rearmed, RearmedEntry
-from syncbrok.space.draft import CommitBatch
-from syncbrok.space.queue import Registry
-from syncbrok.space.rearming import write
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.operations.replay_writer import write
+from syncbrok.space.state.registry import Registry
 from tests.support.factlog import KEY, log_with
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from syncbrok.log.order import check
+from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Rearmed
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId, QueueName, SubscriberId

@@ -6,7 +6,7 @@ import pytest
 
 from syncbrok.delivery.handler import Delivery
 from syncbrok.log.journal import FileJournal, JournalOptions
-from syncbrok.log.order import check
+from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Fact, Outcomes, Rearmed, Reason
 from tests.support.polling import eventually

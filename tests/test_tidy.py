@@ -24,7 +24,7 @@ TASK_OWNERS = {
     "syncbrok/client/batching.py",
     "syncbrok/delivery/webhook/subscriber_route.py",
     "syncbrok/frontends/over_tcp/conversation.py",
-    "syncbrok/space/committer.py",
+    "syncbrok/space/commit/committer.py",
     "syncbrok/space/space.py",
 }
 # The only sleeps of the tests: waiting, with a deadline, for something to become true.

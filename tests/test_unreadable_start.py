@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log.salvage import salvage
-from syncbrok.log.segment import segment_path
-from syncbrok.log.verify import Finding, verify
+from syncbrok.log.offline.salvage import salvage
+from syncbrok.log.offline.verify import Finding, verify
+from syncbrok.log.segments.segment import segment_path
 from tests.support import rot, rotting
 from tests.support.bad_sector import PAGE_BYTES, unreadable
 from tests.support.journals import open_journal, publish, roll

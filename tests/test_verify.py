@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log import codec, order, segment, sidecar
-from syncbrok.log.codec import HEADER_BYTES
+from syncbrok.log.format import codec
+from syncbrok.log.format.codec import HEADER_BYTES
+from syncbrok.log.index import sidecar
 from syncbrok.log.journal import FileJournal, JournalOptions
-from syncbrok.log.verify import Finding, Progress, verify
-from syncbrok.log.watermark import Watermark
+from syncbrok.log.offline import order
+from syncbrok.log.offline.verify import Finding, Progress, verify
+from syncbrok.log.segments import segment
+from syncbrok.log.segments.watermark import Watermark
 from syncbrok.model.facts import Fact, SegmentOpened
 from tests.support.segment_files import flip, offsets, write_log
 from tests.support.story import START_US, Story

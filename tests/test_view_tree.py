@@ -7,7 +7,7 @@ import pytest
 
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed
-from syncbrok.space import tree
+from syncbrok.space.queries import tree
 from tests.support.factlog import BROKEN
 from tests.support.viewed_log import ViewedLog
 

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import pytest
 
 from syncbrok.delivery.handler import Answer, Delivery
-from syncbrok.frontends.over_http import events, page
-from syncbrok.frontends.over_http.surface import Token
+from syncbrok.frontends.over_http.requests.surface import Token
+from syncbrok.frontends.over_http.resources import events, page
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy
 from syncbrok.model.names import id_text

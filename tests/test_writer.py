@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncbrok.space.writer import PAGE_BYTES, PROMPT_S, Pace, Writer
+from syncbrok.space.commit.writer import PAGE_BYTES, PROMPT_S, Pace, Writer
 
 
 class Diary:

@@ -39,10 +39,11 @@ from syncbrok.frontends.framed import Framed
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
 from syncbrok.frontends.msgpack_bus import MsgpackBus
 from syncbrok.frontends.multiplexed import Multiplexed
-from syncbrok.frontends.over_http import events, page, pull, streams
+from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
+from syncbrok.frontends.over_http.requests.surface import HttpOptions
+from syncbrok.frontends.over_http.resources import events, page
 from syncbrok.frontends.over_http.server import HttpServer
-from syncbrok.frontends.over_http.surface import HttpOptions
 from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import FirstUse
 from syncbrok.frontends.passing import Passing

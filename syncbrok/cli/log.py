@@ -15,11 +15,11 @@ from syncbrok.cli.exits import EXIT_CODES, FAILED, LOG_CORRUPT, LOG_FAILED, NOT_
 from syncbrok.cli.facts import KINDS, FactNames, concerns, narrowed
 from syncbrok.cli.show import as_json, print_json, printable
 from syncbrok.config import load_config
-from syncbrok.log import verify as checks
-from syncbrok.log.order import OrderChecker
-from syncbrok.log.salvage import salvage as salvaged
-from syncbrok.log.scan import UnreadableBytes, scan
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES, read_sealed, segment_bases, segment_path
+from syncbrok.log.offline import verify as checks
+from syncbrok.log.offline.order import OrderChecker
+from syncbrok.log.offline.salvage import salvage as salvaged
+from syncbrok.log.segments.scan import UnreadableBytes, scan
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, read_sealed, segment_bases, segment_path
 from syncbrok.model.errors import ClientFault
 from syncbrok.model.facts import Fact, Published
 from syncbrok.model.names import SEQUENCE_MAX, MessageId, id_text, parse_message_id, sequence_of

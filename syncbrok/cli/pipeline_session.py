@@ -22,7 +22,7 @@ import click
 
 from syncbrok.cli.exits import FAILED, NOT_FOUND, USAGE, CommandFailed
 from syncbrok.config import load_config
-from syncbrok.log.segment import segment_bases
+from syncbrok.log.segments.segment import segment_bases
 from syncbrok.model import errors
 from syncbrok.model.errors import Fatal, SyncbrokError
 from syncbrok.model.limits import MIB

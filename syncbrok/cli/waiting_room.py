@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from aiohttp import web
 
-from syncbrok.frontends.over_http.problems import answer
+from syncbrok.frontends.over_http.requests.problems import answer
 from syncbrok.frontends.over_http.server import open_sockets
 from syncbrok.model.errors import Draining
 

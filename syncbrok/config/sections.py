@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from syncbrok.delivery.webhook.address_guard import Allowed
-from syncbrok.log.options import Archive
+from syncbrok.log.segments.options import Archive
 from syncbrok.model import limits
 
 SCOPES: Final = ("publish", "consume", "read", "admin")

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from syncbrok.config.sections import SCOPES, ResolverConfig, TokenConfig
 from syncbrok.delivery.webhook.address_guard import Allowed, NetworkPorts
-from syncbrok.log.options import PIPELINE, Archive
+from syncbrok.log.segments.options import PIPELINE, Archive
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import expected, parse_bytes, parse_duration_s, render_bytes, render_duration
 

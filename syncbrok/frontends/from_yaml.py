@@ -34,7 +34,7 @@ from syncbrok.model.settings import (
 )
 from syncbrok.model.units import expected, parse_endpoint, parse_secret
 from syncbrok.space.channels import Channels, Declared, DeclareQueue, FromFile, Subscribe
-from syncbrok.space.queue import subscriber_id
+from syncbrok.space.state.registry import subscriber_id
 from syncbrok.yaml_file import YamlEntry, read_yaml_file
 
 _log = logging.getLogger("syncbrok.yaml")

@@ -11,7 +11,7 @@ from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Channel, Subscribe, Unsubscribe
-from syncbrok.space.view import View
+from syncbrok.space.queries.view import View
 
 
 class Guest(NamedTuple):

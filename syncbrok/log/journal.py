@@ -24,22 +24,22 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-from syncbrok.log import checkpoint, files, retention, segment
-from syncbrok.log.ages import Ages
-from syncbrok.log.blank import Blank
-from syncbrok.log.catalogue import Catalogue
-from syncbrok.log.codec import Header, encode, encode_batch, read_header
-from syncbrok.log.damage import DamagedRecords
-from syncbrok.log.history import read_facts
-from syncbrok.log.index import SegmentIndex
-from syncbrok.log.options import PIPELINE, JournalOptions
-from syncbrok.log.reader import Reader
-from syncbrok.log.recent import Batch, Recent
-from syncbrok.log.recovery import Recovered, RecoveryReport, recover
-from syncbrok.log.reserve import Reserve
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, SegmentInfo
-from syncbrok.log.turnstile import Turnstile
-from syncbrok.log.watermark import Mark, Watermark
+from syncbrok.log.format.codec import Header, encode, encode_batch, read_header
+from syncbrok.log.index.ages import Ages
+from syncbrok.log.index.segment_index import SegmentIndex
+from syncbrok.log.index.segment_list import Catalogue
+from syncbrok.log.reading.history import read_facts
+from syncbrok.log.reading.reader import Reader
+from syncbrok.log.reading.recent import Batch, Recent
+from syncbrok.log.recovery.recovery import Recovered, RecoveryReport, recover
+from syncbrok.log.segments import checkpoint, files, retention, segment
+from syncbrok.log.segments.damage import DamagedRecords
+from syncbrok.log.segments.options import PIPELINE, JournalOptions
+from syncbrok.log.segments.preallocation import Blank
+from syncbrok.log.segments.reserve import Reserve
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, SegmentInfo
+from syncbrok.log.segments.single_writer import Turnstile
+from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogFull
 from syncbrok.model.facts import Fact, FactOrRun, Messages, Published, Row, SegmentOpened, last_sequence

@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncbrok.log import files, rotten, segment, watermark
-from syncbrok.log.codec import Header, Kind, gather, read_header, walk_verified
-from syncbrok.log.layout import UNIT_END
-from syncbrok.log.scan import FoundRecord, scan
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES, SegmentHeader, corrupt_error
-from syncbrok.log.verdict import NO_SEAL
-from syncbrok.log.watermark import Mark
+from syncbrok.log.format.codec import Header, Kind, gather, read_header, walk_verified
+from syncbrok.log.format.layout import UNIT_END
+from syncbrok.log.recovery import rotten_ends
+from syncbrok.log.recovery.recovery_table import NO_SEAL
+from syncbrok.log.segments import files, segment, watermark
+from syncbrok.log.segments.scan import FoundRecord, scan
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader, corrupt_error
+from syncbrok.log.segments.watermark import Mark
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, LogCorrupt
 
@@ -106,7 +107,7 @@ def _look(directory: Path, bases: list[int], mark: Mark | None, before: LogSnaps
         one = known.get(base)
         if one is None:
             path = segment.segment_path(directory, base)
-            one = _sealed(path, rotten.segment_header(path, last_header), uuid, following)
+            one = _sealed(path, rotten_ends.segment_header(path, last_header), uuid, following)
         _check_follows(one, found[-1] if found else None, mark)
         found.append(one)
     _check_log(last_path, last_header, uuid)
@@ -120,7 +121,7 @@ def _look(directory: Path, bases: list[int], mark: Mark | None, before: LogSnaps
 def _sealed(path: Path, header: SegmentHeader, uuid: bytes, following: int) -> SegmentSnapshot:
     """``following``: the base of the next one."""
     _check_log(path, header, uuid)
-    info = rotten.sealed_info(path, header, following)
+    info = rotten_ends.sealed_info(path, header, following)
     if info is None:
         raise corrupt_error(path, path.stat().st_size, header.base, None, NO_SEAL.why)
     seal = segment.read_seal(path)

@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any, Final
 
 from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
-from syncbrok.space.acceptance import Acceptor, Slowly, Wanted
-from syncbrok.space.channel import ChannelItem, WaitingPlain, stopped
 from syncbrok.space.channels import (
     Cancel,
     ChangeQueue,
@@ -31,11 +29,13 @@ from syncbrok.space.channels import (
     Subscribe,
     Unsubscribe,
 )
-from syncbrok.space.declarations import Declarations
-from syncbrok.space.draft import ELSEWHERE, CommitBatch, Later, Step
-from syncbrok.space.lookups import Lookups
-from syncbrok.space.operations import Operations
-from syncbrok.space.queue import Registry
+from syncbrok.space.commit.acceptance import Acceptor, Slowly, Wanted
+from syncbrok.space.commit.channel import ChannelItem, WaitingPlain, stopped
+from syncbrok.space.commit.commit_batch import ELSEWHERE, CommitBatch, Later, Step
+from syncbrok.space.commit.lookups import Lookups
+from syncbrok.space.operations.declarations import Declarations
+from syncbrok.space.operations.operations import Operations
+from syncbrok.space.state.registry import Registry
 
 _log = logging.getLogger(__name__)
 

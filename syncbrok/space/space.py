@@ -23,37 +23,37 @@ from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.dispatch.message_loader import READ_RUN_BYTES
 from syncbrok.delivery.handler import Handler
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.log import files
 from syncbrok.log.journal import FileJournal, JournalOptions
+from syncbrok.log.segments import files
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal, LogFailed, LogUnreadable
 from syncbrok.model.facts import FactOrRun, Published, Row, SegmentOpened
 from syncbrok.model.journal import Log
 from syncbrok.model.message import Subscriber
 from syncbrok.model.units import endpoint_scheme
-from syncbrok.space.acceptance import Acceptor, LookupResult, Wanted
 from syncbrok.space.budgets import Budgets
-from syncbrok.space.channel import CommitterStatistics
 from syncbrok.space.channels import Channels
 from syncbrok.space.clock import check_start, wall_us, watch_clock
-from syncbrok.space.committer import Committer
-from syncbrok.space.declarations import Declarations
-from syncbrok.space.draft import CommitBatch
+from syncbrok.space.commit.acceptance import Acceptor, LookupResult, Wanted
+from syncbrok.space.commit.channel import CommitterStatistics
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.commit.committer import Committer
+from syncbrok.space.commit.lookups import Lookups, look_up
 from syncbrok.space.intake import Intake
-from syncbrok.space.lookups import Lookups, look_up
 from syncbrok.space.meters import Meters
-from syncbrok.space.operations import Operations
+from syncbrok.space.operations.declarations import Declarations
+from syncbrok.space.operations.maintenance import Upkeep
+from syncbrok.space.operations.operations import Operations
+from syncbrok.space.operations.scrub import scrub
 from syncbrok.space.patience import Patience
-from syncbrok.space.queue import RegistryStatistics
-from syncbrok.space.recovery import recover, roll_at_start
+from syncbrok.space.queries.sources import Sources
+from syncbrok.space.queries.view import View
 from syncbrok.space.reports import StartReport
-from syncbrok.space.scrub import scrub
-from syncbrok.space.sources import Sources
-from syncbrok.space.state import State
+from syncbrok.space.state.recovery import recover, roll_at_start
+from syncbrok.space.state.registry import RegistryStatistics
+from syncbrok.space.state.secret_store import Vault
+from syncbrok.space.state.state import State
 from syncbrok.space.unrouted_handler import UnroutedHandler
-from syncbrok.space.upkeep import Upkeep
-from syncbrok.space.vault import Vault
-from syncbrok.space.view import View
 
 OpenJournal = Callable[[Path, JournalOptions, Callable[[], int], Callable[[int, int], None] | None], Log]
 """(directory, options, clock in Unix microseconds, progress): take the log that belongs to the directory and recover

@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import Any
 
-from syncbrok.log import retention
+from syncbrok.log.segments import retention
 from syncbrok.pipeline.archive import job as archive
 from syncbrok.pipeline.archive import write as archive_write
 from syncbrok.pipeline.archive.place import ArchivePlace

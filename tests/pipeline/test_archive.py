@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
 from syncbrok.cli.main import group
-from syncbrok.log import retention
-from syncbrok.log.options import PIPELINE
+from syncbrok.log.segments import retention
+from syncbrok.log.segments.options import PIPELINE
 from syncbrok.pipeline import log_files, schema, whole
 from syncbrok.pipeline.archive import commit as archive_commit
 from syncbrok.pipeline.archive.commit import AnotherLog

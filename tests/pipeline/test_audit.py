@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from syncbrok.cli.main import group
-from syncbrok.log.order import OrderChecker
+from syncbrok.log.offline.order import OrderChecker
 from syncbrok.model.facts import Fact
 from syncbrok.pipeline.audit.job import prove
 from syncbrok.pipeline.audit.rules import RULES

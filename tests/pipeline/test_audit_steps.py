@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from syncbrok.log.order import OrderChecker
+from syncbrok.log.offline.order import OrderChecker
 from syncbrok.model.facts import Fact, Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, Scope
 from tests.support.audit_frames import judged, one_log

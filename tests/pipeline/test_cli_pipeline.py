@@ -19,7 +19,7 @@ from syncbrok.cli.exits import LOG_CORRUPT, CommandFailed
 from syncbrok.cli.main import group
 from syncbrok.cli.pipeline_session import SessionOptions, job_session, readable_errors, session_options
 from syncbrok.cli.show import moment
-from syncbrok.log.segment import segment_bases
+from syncbrok.log.segments.segment import segment_bases
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.units import render_time
 from syncbrok.pipeline.archive.commit import AnotherLog

@@ -7,8 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from syncbrok.log.order import OrderChecker
-from syncbrok.log.standing import JudgedState
+from syncbrok.log.offline.order import OrderChecker
+from syncbrok.log.offline.order_history import JudgedState
 from syncbrok.model.facts import (
     DELETED_SUBSCRIBER,
     Outcome,

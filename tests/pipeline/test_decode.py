@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from syncbrok.log import sidecar
-from syncbrok.log.codec import gather
+from syncbrok.log.format.codec import gather
+from syncbrok.log.index import sidecar
 from syncbrok.model.errors import BadSetting, Gone, LogCorrupt
 from syncbrok.pipeline import log_files, schema
 from syncbrok.pipeline.decode import pages

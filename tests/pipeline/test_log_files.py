@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from syncbrok.log import segment, watermark
-from syncbrok.log.codec import encode_batch
+from syncbrok.log.format.codec import encode_batch
 from syncbrok.log.journal import FileJournal
+from syncbrok.log.segments import segment, watermark
 from syncbrok.model.errors import BadSetting, LogCorrupt
 from syncbrok.model.facts import Carried
 from syncbrok.pipeline import log_files, schema

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from syncbrok.cli.main import group
-from syncbrok.log.order import OrderChecker
+from syncbrok.log.offline.order import OrderChecker
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.facts import Outcome, Outcomes, Published, QueueSet, SubscriberSet
 from syncbrok.pipeline.completion.declared import KINDS

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, IsNotNull, L
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import _parse_datatype_string
 
-from syncbrok.log import segment
+from syncbrok.log.segments import segment
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline import log_files, schema
 from syncbrok.pipeline.decode.query import Query

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from syncbrok.log.segment import segment_bases
+from syncbrok.log.segments.segment import segment_bases
 from syncbrok.model.errors import BadSetting
 from syncbrok.pipeline import log_files, schema
 from syncbrok.pipeline.archive.commit import FOLDER, AnotherLog

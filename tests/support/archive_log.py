@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from syncbrok.log import retention
 from syncbrok.log.journal import FileJournal
-from syncbrok.log.options import PIPELINE
-from syncbrok.log.segment import SegmentInfo
+from syncbrok.log.segments import retention
+from syncbrok.log.segments.options import PIPELINE
+from syncbrok.log.segments.segment import SegmentInfo
 from syncbrok.model.facts import (
     Carried,
     Fact,

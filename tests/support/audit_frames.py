@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from syncbrok.log import order
+from syncbrok.log.offline import order
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     RULES,

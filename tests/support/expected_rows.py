@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from syncbrok.log import segment
-from syncbrok.log.codec import Decoded, Header, Kind
+from syncbrok.log.format.codec import Decoded, Header, Kind
+from syncbrok.log.segments import segment
 from syncbrok.model.facts import (
     ALL_SUBSCRIBERS,
     Carried,

@@ -16,9 +16,9 @@ from pytest_aiohttp.plugin import AiohttpClient
 from yarl import URL
 
 from syncbrok.frontends.bounds import Bounds
-from syncbrok.frontends.over_http.routes import Route
+from syncbrok.frontends.over_http.requests.routes import Route
+from syncbrok.frontends.over_http.requests.surface import HttpOptions
 from syncbrok.frontends.over_http.server import HttpServer
-from syncbrok.frontends.over_http.surface import HttpOptions
 
 TYPE_PREFIX = "urn:syncbrok:problem:"
 

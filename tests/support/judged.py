@@ -1,6 +1,6 @@
 """What the judge of the order says of a story, and the story most tests of it begin with."""
 
-from syncbrok.log.order import OrderChecker, WaitingDelivery, check
+from syncbrok.log.offline.order import OrderChecker, WaitingDelivery, check
 from syncbrok.model.message import ParentFailure, Scope
 from tests.support.story import Story
 

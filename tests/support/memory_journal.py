@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any, ClassVar, NamedTuple, Self
 
-from syncbrok.log.codec import encode_batch
-from syncbrok.log.options import JournalOptions
+from syncbrok.log.format.codec import encode_batch
+from syncbrok.log.segments.options import JournalOptions
 from syncbrok.model.errors import LogFailed, LogFull, LogLocked
 from syncbrok.model.facts import Carried, Fact, FactOrRun, Messages, Outcomes, Published, Row, SegmentOpened
 from syncbrok.model.journal import Damage, KindName, PreparedBatch, Section

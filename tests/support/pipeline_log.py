@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from syncbrok.log.codec import walk
-from syncbrok.log.segment import SEGMENT_HEADER_BYTES
+from syncbrok.log.format.codec import walk
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES
 from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess
 from tests.support.recorder import Received, Recorder

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncbrok.delivery.handler import Answer, Delivery
-from syncbrok.log import retention
+from syncbrok.log.segments import retention
 from syncbrok.model import limits
 from syncbrok.model.errors import Gone, SyncbrokError
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 from syncbrok.space.channels import Cancel, Publish, Replay, RotateSecret
-from syncbrok.space.finding import find_message
-from syncbrok.space.vault import make_secret
+from syncbrok.space.queries.finding import find_message
+from syncbrok.space.state.secret_store import make_secret
 from tests.support.power import Event
 from tests.support.power_tree import TreeRecording, restore_tree, tree_after_power_loss
 from tests.support.spaces import ACKNOWLEDGED, REFUSED, Clock, Consumer, Running, running_space

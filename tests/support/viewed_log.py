@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from syncbrok.log.options import JournalOptions
+from syncbrok.log.segments.options import JournalOptions
 from syncbrok.model.facts import Fact, Published
 from syncbrok.model.names import MessageId
 from syncbrok.space.meters import Meters
-from syncbrok.space.queue import Registry
-from syncbrok.space.sources import Sources
-from syncbrok.space.view import View
+from syncbrok.space.queries.sources import Sources
+from syncbrok.space.queries.view import View
+from syncbrok.space.state.registry import Registry
 from tests.support.factlog import KEY, FactLog
 from tests.support.memory_journal import Batch, Kept, MemoryJournal
 

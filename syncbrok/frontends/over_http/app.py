@@ -6,23 +6,15 @@ from typing import Final
 
 from aiohttp import web
 
-from syncbrok.frontends.over_http import (
-    batch,
-    dead_letters,
-    health,
-    messages,
-    openapi,
-    original,
-    publish,
-    queues,
-    subscribers,
-)
-from syncbrok.frontends.over_http.body import JSON_BYTES_MAX, expectation
-from syncbrok.frontends.over_http.gate import GATE, SERVER, Gate
-from syncbrok.frontends.over_http.routes import Route
-from syncbrok.frontends.over_http.surface import PUBLISH, SYNC, HttpOptions, Surface
+from syncbrok.frontends.over_http import openapi
+from syncbrok.frontends.over_http.publishing import batch, original, publish
+from syncbrok.frontends.over_http.requests.body import JSON_BYTES_MAX, expectation
+from syncbrok.frontends.over_http.requests.gate import GATE, SERVER, Gate
+from syncbrok.frontends.over_http.requests.routes import Route
+from syncbrok.frontends.over_http.requests.surface import PUBLISH, SYNC, HttpOptions, Surface
+from syncbrok.frontends.over_http.resources import dead_letters, health, messages, queues, subscribers
 from syncbrok.space.channels import Channels
-from syncbrok.space.view import View
+from syncbrok.space.queries.view import View
 
 SURFACE: Final = web.AppKey("surface", Surface)
 

@@ -21,7 +21,7 @@ from syncbrok.model.errors import ClientFault, Conflict, Malformed, Overloaded, 
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Channel, Subscribe
-from syncbrok.space.view import View
+from syncbrok.space.queries.view import View
 
 ENDPOINT: Final = "consumer:pull"
 _LEASE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})(?:-([0-9a-f]{32}))?")

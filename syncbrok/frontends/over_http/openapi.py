@@ -9,10 +9,10 @@ import orjson
 from aiohttp import web
 
 import syncbrok
-from syncbrok.frontends.over_http import problems
-from syncbrok.frontends.over_http.routes import JSON, Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests import problems
+from syncbrok.frontends.over_http.requests.routes import JSON, Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.schemas import QUEUE_NAME, SCHEMAS, SUBSCRIBER_NAME
-from syncbrok.frontends.over_http.surface import Surface
 
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {

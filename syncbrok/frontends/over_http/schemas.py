@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from syncbrok.frontends.over_http.problems import TYPE_PREFIX
+from syncbrok.frontends.over_http.requests.problems import TYPE_PREFIX
 from syncbrok.model import limits
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, Setting
 

@@ -9,14 +9,20 @@ from aiohttp import web
 
 from syncbrok.frontends.bounds import Bounds, hold_little
 from syncbrok.frontends.over_http.app import SURFACE, make_app
-from syncbrok.frontends.over_http.connection import HEADERS_MAX, LINE_BYTES_MAX, READ_BYTES, HttpConnection, Limits
-from syncbrok.frontends.over_http.fast_lane import FastLane
-from syncbrok.frontends.over_http.gate import GATE
-from syncbrok.frontends.over_http.lanes import Lanes
-from syncbrok.frontends.over_http.routes import Route
-from syncbrok.frontends.over_http.surface import HttpOptions, Token
+from syncbrok.frontends.over_http.fast_path.fast_lane import FastLane
+from syncbrok.frontends.over_http.fast_path.lanes import Lanes
+from syncbrok.frontends.over_http.requests.connection import (
+    HEADERS_MAX,
+    LINE_BYTES_MAX,
+    READ_BYTES,
+    HttpConnection,
+    Limits,
+)
+from syncbrok.frontends.over_http.requests.gate import GATE
+from syncbrok.frontends.over_http.requests.routes import Route
+from syncbrok.frontends.over_http.requests.surface import HttpOptions, Token
 from syncbrok.space.channels import Channels
-from syncbrok.space.view import View
+from syncbrok.space.queries.view import View
 
 _SWEEP_S: Final = 1.0
 _BACKLOG: Final = 1_024

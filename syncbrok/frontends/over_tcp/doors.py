@@ -7,7 +7,7 @@ from syncbrok.delivery.consumers import Consumers
 from syncbrok.frontends.bounds import Bounds
 from syncbrok.frontends.over_tcp.first_use import FirstUse
 from syncbrok.space.channels import Channels
-from syncbrok.space.view import View
+from syncbrok.space.queries.view import View
 
 
 class Doors(NamedTuple):

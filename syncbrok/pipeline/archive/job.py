@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from syncbrok.log import retention
-from syncbrok.log.retention import Copy
-from syncbrok.log.segment import segment_path
+from syncbrok.log.segments import retention
+from syncbrok.log.segments.retention import Copy
+from syncbrok.log.segments.segment import segment_path
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.limits import MIB
 from syncbrok.pipeline import log_files

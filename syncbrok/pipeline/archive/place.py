@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from syncbrok.log.files import make_directory
+from syncbrok.log.segments.files import make_directory
 from syncbrok.model.errors import LogFailed, LogFull, SyncbrokError
 
 T = TypeVar("T")

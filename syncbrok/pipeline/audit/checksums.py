@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from syncbrok.log import watermark
-from syncbrok.log.codec import Corrupt, Decoded, decode, walk_verified
-from syncbrok.log.scan import UnreadableBytes, scan, span_of
-from syncbrok.log.segment import (
+from syncbrok.log.format.codec import Corrupt, Decoded, decode, walk_verified
+from syncbrok.log.segments import watermark
+from syncbrok.log.segments.scan import UnreadableBytes, scan, span_of
+from syncbrok.log.segments.segment import (
     SEAL_BYTES,
     SEGMENT_HEADER_BYTES,
     read_sealed,

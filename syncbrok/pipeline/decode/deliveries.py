@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from syncbrok.log.layout import HEADER_BYTES, ROW, ROW_BYTES
+from syncbrok.log.format.layout import HEADER_BYTES, ROW, ROW_BYTES
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, Lookup, cut, gather_field, numbers, spread

@@ -13,8 +13,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from syncbrok.log.codec import Decoded, decode
-from syncbrok.log.layout import HEADER_BYTES, UNIT_END, Kind
+from syncbrok.log.format.codec import Decoded, decode
+from syncbrok.log.format.layout import HEADER_BYTES, UNIT_END, Kind
 from syncbrok.model.facts import Carried, Fact
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, Lookup, flags, numbers, uuid_text

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from syncbrok.log.codec import Buffer
-from syncbrok.log.layout import HEADER, ID_BYTES
+from syncbrok.log.format.codec import Buffer
+from syncbrok.log.format.layout import HEADER, ID_BYTES
 
 Array = npt.NDArray[Any]
 

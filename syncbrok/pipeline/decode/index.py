@@ -6,7 +6,7 @@ Spark.
 import numpy as np
 import pyarrow as pa
 
-from syncbrok.log.index import SegmentIndex
+from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import Array, numbers
 from syncbrok.pipeline.decode.names import Names

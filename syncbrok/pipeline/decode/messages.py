@@ -10,8 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from syncbrok.log.columns import sequences_of
-from syncbrok.log.layout import (
+from syncbrok.log.format.layout import (
     CARRIED_STRUCT,
     ENDED_STRUCT,
     EXTRA,
@@ -26,6 +25,7 @@ from syncbrok.log.layout import (
     TRIED_STRUCT,
     Kind,
 )
+from syncbrok.log.index.columns import sequences_of
 from syncbrok.model.message import ParentFailure, Scope
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.gather import (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from syncbrok.log.codec import gather
-from syncbrok.log.layout import HEADER, HEADER_BYTES, Kind
-from syncbrok.log.segment import corrupt_error
+from syncbrok.log.format.codec import gather
+from syncbrok.log.format.layout import HEADER, HEADER_BYTES, Kind
+from syncbrok.log.segments.segment import corrupt_error
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.log_files import SegmentSnapshot

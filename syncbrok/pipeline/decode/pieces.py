@@ -11,8 +11,8 @@ from contextlib import closing
 
 import numpy as np
 
-from syncbrok.log.index import SegmentIndex
-from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
+from syncbrok.log.index.segment_index import SegmentIndex
+from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES
 from syncbrok.model import limits
 from syncbrok.pipeline.decode import pages
 from syncbrok.pipeline.decode.gather import Array

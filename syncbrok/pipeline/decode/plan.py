@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncbrok.log import sidecar
-from syncbrok.log.layout import Kind
+from syncbrok.log.format.layout import Kind
+from syncbrok.log.index import sidecar
 from syncbrok.pipeline.decode.gather import Array, gather_header
 from syncbrok.pipeline.decode.messages import own_sequences
 from syncbrok.pipeline.decode.piece import PieceRecords

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from syncbrok.log.layout import Kind
+from syncbrok.log.format.layout import Kind
 from syncbrok.pipeline import schema
 from syncbrok.pipeline.decode.deliveries import DecodedDeliveries, RowPlaces
 from syncbrok.pipeline.decode.facts import Facts

@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
-from syncbrok.log import files, segment, sidecar
-from syncbrok.log.codec import Decoded, Header, Kind, decode, gather, read_header, walk, walk_verified
-from syncbrok.log.damage import examine, with_gaps
-from syncbrok.log.index import SegmentIndex
-from syncbrok.log.layout import HEADER_BYTES
-from syncbrok.log.retention import DROPPED
-from syncbrok.log.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, corrupt_error
-from syncbrok.log.stream import indexed_offsets
+from syncbrok.log.format.codec import Decoded, Header, Kind, decode, gather, read_header, walk, walk_verified
+from syncbrok.log.format.layout import HEADER_BYTES
+from syncbrok.log.format.stream import indexed_offsets
+from syncbrok.log.index import sidecar
+from syncbrok.log.index.segment_index import SegmentIndex
+from syncbrok.log.segments import files, segment
+from syncbrok.log.segments.damage import examine, with_gaps
+from syncbrok.log.segments.retention import DROPPED
+from syncbrok.log.segments.segment import SEAL_BYTES, SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.errors import Gone, LogCorrupt
 from syncbrok.model.facts import Fact
 from syncbrok.pipeline.decode import pages

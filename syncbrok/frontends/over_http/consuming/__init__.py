@@ -1,0 +1,1 @@
+"""Consumers that come for their messages: pull groups, WebSockets, event streams of a queue."""

@@ -1,0 +1,201 @@
+"""Pulling over HTTP: for consumers that cannot be called. Messages are lent, and each lease is answered by its name."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from syncbrok.frontends.over_http.leases import LeaseHolder, LeaseOver, Leases, Lent, parse_lease
+from syncbrok.frontends.over_http.requests import render
+from syncbrok.frontends.over_http.requests.body import read_object
+from syncbrok.frontends.over_http.requests.gate import GATE, check_unread, client_of, unread
+from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.pieces import PiecewiseBody
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import ADMIN, CONSUME, Surface
+from syncbrok.frontends.over_http.resources.queues import refuse_unknown
+from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting
+from syncbrok.model.names import SubscriberId, parse_subscriber_id
+from syncbrok.model.units import parse_duration_s
+
+GROUP: Final = "pull"
+"""whose messages are pulled where no group is named"""
+_MOST: Final = 100
+_LEASE_S: Final = 30.0
+
+Answer = Callable[[Leases, str, LeaseHolder, dict[str, Any]], None]
+
+
+async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.StreamResponse:
+    check_unread(request)
+    given = await read_object(request, surface.options.body_timeout_s)
+    most = given.pop("max", _MOST)
+    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= limits.pull_messages_max:
+        raise BadSetting(f"max: expected a whole number from 1 to {limits.pull_messages_max}", setting="max")
+    wait_s = _duration(given, "wait", 0.0, 0.0, limits.wait_s_max)
+    lease_s = _duration(given, "lease", _LEASE_S, limits.lease_min_s, limits.lease_max_s)
+    name = given.pop("group", GROUP)
+    start = given.pop("start", "beginning")
+    if not isinstance(name, str) or not isinstance(start, str | int) or isinstance(start, bool):
+        raise BadSetting('group: expected a name; start: "beginning", "now" or a sequence')
+    refuse_unknown(given)
+    queue = queue_of(request)
+    leases.check(surface.view, queue, name)
+    group = await leases.group(queue, SubscriberId(parse_subscriber_id(name)), str(start))
+    lent = await group.pull(most, wait_s, lease_s, _holder(request).name)
+    if request.transport is None or request.transport.is_closing():  # it went while it waited, and knows of none
+        group.give_back(lent)
+        lent = []
+    elif not lent:
+        leases.check_room(group)
+    elif not client_of(request).may_answer(_about_bytes(lent), refusable=True):  # and so much is made of it
+        group.give_back(lent)
+        raise unread()
+    answer = PiecewiseBody(JSON)
+    answer.add(b'{"messages":[')
+    for place, one in enumerate(lent):
+        await client_of(request).turn(goes_on=True)
+        if place:
+            answer.add(b",")
+        answer.add(orjson.dumps({"lease": one.lease, **render.received(one.delivery)}))
+    answer.add(b"]}")
+    group.written(lent)
+    return web.Response(body=answer)
+
+
+def _about_bytes(lent: Sequence[Lent]) -> int:
+    """Of an answer with all of these."""
+    return sum([len(one.delivery.message.content) for one in lent]) * 4 // 3
+
+
+def _holder(request: web.Request) -> LeaseHolder:
+    token = request.app[GATE].check(request.headers.get("Authorization", ""), CONSUME, ADMIN)
+    return LeaseHolder() if token is None else LeaseHolder(token.name, ADMIN in token.scopes)
+
+
+def _duration(given: dict[str, Any], name: str, default: float, low: float, high: float) -> float:
+    try:
+        seconds = parse_duration_s(given.pop(name)) if name in given else default
+    except BadSetting as wrong:
+        raise BadSetting(f"{name}: {wrong.detail}", setting=name) from None
+    if not low <= seconds <= high:
+        raise BadSetting(f"{name}: expected from {low:g} to {high:g} seconds", setting=name)
+    return seconds
+
+
+def _acknowledge(leases: Leases, lease: str, holder: LeaseHolder, _: dict[str, Any]) -> None:
+    leases.acknowledge(lease, holder)
+
+
+def _refuse(leases: Leases, lease: str, holder: LeaseHolder, given: dict[str, Any]) -> None:
+    leases.refuse(lease, holder, given["reason"], given["delay"])
+
+
+def _extend(leases: Leases, lease: str, holder: LeaseHolder, given: dict[str, Any]) -> None:
+    leases.extend(lease, holder, given["lease"])
+
+
+def _settings(given: dict[str, Any], verb: str) -> dict[str, Any]:
+    """What the answer says besides which leases it is about."""
+    found: dict[str, Any] = {}
+    if verb == "extend":
+        found["lease"] = _duration(given, "lease", _LEASE_S, limits.lease_min_s, limits.lease_max_s)
+    elif verb == "nack":
+        reason = given.pop("reason", "")
+        if not isinstance(reason, str):
+            raise BadSetting("reason: expected text", setting="reason")
+        found["reason"] = reason.encode()
+        found["delay"] = _duration(given, "delay", 0.0, 0.0, limits.retry_delay_max_s) if "delay" in given else None
+    return found
+
+
+async def answer_one(
+    verb: str, act: Answer, leases: Leases, surface: Surface, request: web.Request
+) -> web.StreamResponse:
+    given = await read_object(request, surface.options.body_timeout_s)
+    settings = _settings(given, verb)
+    refuse_unknown(given)
+    act(leases, request.match_info["lease"], _holder(request), settings)
+    return render.json({"answered": 1, "over": []})
+
+
+async def answer_many(
+    verb: str, act: Answer, leases: Leases, surface: Surface, request: web.Request
+) -> web.StreamResponse:
+    """As many as ``leases`` names; those that are over are named in the answer, the others are answered."""
+    given = await read_object(request, surface.options.body_timeout_s)
+    names = given.pop("leases", None)
+    what = f'leases: expected a list of at most {limits.pull_messages_max} names, as in {{"leases": ["1-2-3"]}}'
+    if not isinstance(names, list) or len(names) > limits.pull_messages_max:
+        raise BadSetting(what, setting="leases")
+    if not all(isinstance(name, str) for name in names):
+        raise BadSetting(what, setting="leases")
+    settings = _settings(given, verb)
+    refuse_unknown(given)
+    for name in names:
+        parse_lease(name)  # a mistake is told before anything is answered
+    over: list[str] = []
+    holder = _holder(request)
+    for name in names:
+        try:
+            act(leases, name, holder, settings)
+        except LeaseOver:
+            over.append(name)
+    return render.json({"answered": len(names) - len(over), "over": over})
+
+
+_VERBS: Final[tuple[tuple[str, Answer, str], ...]] = (
+    ("ack", _acknowledge, "Acknowledge"),
+    ("nack", _refuse, "Refuse: a failed attempt, tried again as the retry schedule says"),
+    ("extend", _extend, "Keep for another `lease`"),
+)
+
+
+def routes(leases: Leases) -> tuple[Route, ...]:
+    """All of it."""
+    return (
+        Route(
+            "POST",
+            "/v1/queues/{queue}/pull",
+            partial(pull, leases),
+            CONSUME,
+            "pull",
+            "Lend messages, in causal order, to a consumer of a group",
+            {200: Reply("What there is, none where nothing came in time.", "Pulled")},
+            (404, 409, 429, 503, 507),
+            body=Body({JSON: "Pull"}, required=False),
+            lasts=True,
+        ),
+        *(
+            Route(
+                "POST",
+                f"/v1/leases/{{lease}}:{verb}",
+                partial(answer_one, verb, act, leases),
+                CONSUME,
+                "pull",
+                f"{words}: one message",
+                {200: Reply("Done.", "Answered")},
+                (410,),
+                body=Body({JSON: f"Answer{verb.capitalize()}"}, required=False),
+                or_scope=ADMIN,
+            )
+            for verb, act, words in _VERBS
+        ),
+        *(
+            Route(
+                "POST",
+                f"/v1/leases:{verb}",
+                partial(answer_many, verb, act, leases),
+                CONSUME,
+                "pull",
+                f"{words}: many messages",
+                {200: Reply("How many, and which were over already.", "Answered")},
+                body=Body({JSON: f"Answers{verb.capitalize()}"}),
+                or_scope=ADMIN,
+            )
+            for verb, act, words in _VERBS
+        ),
+    )

@@ -1,0 +1,345 @@
+"""``/v1/queues/{queue}/stream``: a WebSocket to publish and consume on, and the same queue read-only as Server-Sent
+Events. What the frames of the WebSocket look like stands in ``socket_frames``.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import orjson
+from aiohttp import WSMsgType, web
+
+from syncbrok.delivery.consumers import Consumers, Member
+from syncbrok.delivery.handler import Delivery
+from syncbrok.frontends.over_http.consuming import socket_frames
+from syncbrok.frontends.over_http.consuming.socket_frames import Acknowledge, PublishOne, RefuseFrame, Resize
+from syncbrok.frontends.over_http.leases import Leases
+from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests.gate import GATE, SERVER, client_of
+from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import CONSUME, PUBLISH, Surface
+from syncbrok.frontends.over_http.resources import events
+from syncbrok.frontends.passing import Guest, Passing
+from syncbrok.model import limits
+from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError
+from syncbrok.model.facts import Published
+from syncbrok.model.names import SEQUENCE_MAX, QueueName, SubscriberId, parse_subscriber_id
+from syncbrok.space.channels import Accepted, Publish
+
+NAME: Final = "stream"
+_HEARTBEAT_S: Final = 20.0
+_LOOK_S: Final = 1.0
+"""how often a socket looks whether the broker is stopping"""
+_OUTSTANDING_MAX: Final = 1_000
+"""publishes of a socket that are not durable yet; then it is not read"""
+_TAIL_LOOK_S: Final = 0.1
+_TAIL_IDLE_S: Final = 15.0
+_TAIL_TOGETHER: Final = 256
+_LAST_WORDS_S: Final = 5.0
+"""how long what is left to say may take once a socket ends"""
+_WRITTEN_TOGETHER: Final = 32
+
+
+class Streams:
+    """What the sockets share: the durable groups, those who consume, and the subscribers of sockets without a group."""
+
+    def __init__(self, leases: Leases, consumers: Consumers, guests: Passing) -> None:
+        self.leases = leases
+        self.consumers = consumers
+        self.guests = guests
+
+
+async def stream(streams: Streams, surface: Surface, request: web.Request) -> web.StreamResponse:
+    queue = queue_of(request)
+    surface.view.queue(queue)
+    socket = web.WebSocketResponse(
+        heartbeat=_HEARTBEAT_S, max_msg_size=2 * surface.options.content_bytes_max, compress=False
+    )
+    socket.headers["Server"] = SERVER  # the gate comes too late for a stream
+    if not socket.can_prepare(request).ok:
+        return await _tail(surface, request, queue)
+    window = query.number(request, "window", limits.window_default, 1, limits.window_max)
+    conversation = _Socket(streams, surface, request, queue, socket)
+    await conversation.join(request.query.get("group"), request.query.get("start", "now"), window)
+    try:
+        await socket.prepare(request)
+        await conversation.serve()
+    finally:
+        conversation.leave()
+    return socket
+
+
+class _Socket:
+    """One WebSocket: frames in, one at a time; frames out through a line that its window and its publishes bound."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        surface: Surface,
+        request: web.Request,
+        queue: QueueName,
+        socket: web.WebSocketResponse,
+    ) -> None:
+        self._streams = streams
+        self._surface = surface
+        self._request = request
+        self._queue = queue
+        self._socket = socket
+        self._out: asyncio.Queue[bytes | Delivery | None] = asyncio.Queue()
+        self._unsent_bytes = 0
+        """of answers in it"""
+        self._outstanding = 0
+        self._room = asyncio.Event()
+        self._guest: Guest | None = None
+        self._member: Member | None = None
+        self._may_publish: bool | None = None
+
+    async def join(self, group: str | None, start: str, window: int) -> None:
+        """Begin to consume, as a member of a durable group or on its own. Raises ``ClientFault``."""
+        streams = self._streams
+        if group is None:
+            self._guest = await streams.guests.welcome(self._queue, start, window=limits.window_max)
+            number, name = self._guest.number, self._guest.id
+        else:
+            name = SubscriberId(parse_subscriber_id(group))
+            streams.leases.check(self._surface.view, self._queue, name)
+            number = await streams.leases.number(self._queue, name, start)
+        self._member = streams.consumers.join(number, self, window)
+        begins = {"queue": self._queue, "subscriber": name, "window": window, "sequence": self._begins_behind(name)}
+        self._say({"type": "subscribed", **begins})
+
+    def _begins_behind(self, name: SubscriberId) -> int:
+        """The sequence after which the subscriber gets messages: whoever is cut off before the first of them goes on
+        from there."""
+        declared = self._surface.view.subscriber(self._queue, name)
+        start = declared.settings.start
+        return declared.since if start is None else max(0, start - 1)
+
+    async def serve(self) -> None:
+        """Until one of both ends it."""
+        async with asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(self._send(), name="syncbrok stream")
+            try:
+                await self._receive()
+            finally:
+                self._out.put_nowait(None)
+                await asyncio.wait((sending,), timeout=_LAST_WORDS_S)
+                sending.cancel()
+
+    def leave(self) -> None:
+        """What was not acknowledged has failed, and is for another."""
+        if self._member is not None:
+            self._member.leave()
+        if self._guest is not None:
+            self._streams.guests.farewell(self._guest)
+
+    # -- frames in ----------------------------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        while not self._socket.closed:
+            try:
+                message = await self._socket.receive(timeout=_LOOK_S)
+            except TimeoutError:
+                if self._surface.view.state != "serving":
+                    return
+                continue
+            if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
+                client_of(self._request).message_taken()
+                await self._frame(message.data)
+            elif message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERROR):
+                return
+
+    async def _frame(self, written: str | bytes) -> None:
+        ref: Any = None
+        await client_of(self._request).turn()  # one who sends and sends is not the only one
+        try:
+            options = self._surface.options
+            opened = socket_frames.open_frame(written)
+            ref = opened.ref
+            self._do(ref, socket_frames.read(opened, options.content_bytes_max, options.parents_max))
+        except SyncbrokError as error:
+            self._problem(ref, error)
+        while self._outstanding >= _OUTSTANDING_MAX or self._unsent_bytes > limits.stream_unsent_bytes_max:
+            self._room.clear()
+            await self._room.wait()
+
+    def _do(self, ref: Any, frame: socket_frames.Frame) -> None:
+        assert self._member is not None
+        if isinstance(frame, PublishOne):
+            self._publish(ref, frame)
+        elif isinstance(frame, Acknowledge):
+            self._member.acknowledge(frame.sequences)
+        elif isinstance(frame, RefuseFrame):
+            self._member.refuse(frame.sequence, frame.reason, frame.delay_s)
+        else:
+            assert isinstance(frame, Resize)
+            self._member.open(frame.window)
+
+    def _publish(self, ref: Any, frame: PublishOne) -> None:
+        if self._may_publish is None:
+            gate = self._request.app[GATE]
+            gate.check(self._request.headers.get("Authorization", ""), PUBLISH)
+            self._may_publish = True
+        receipt = self._surface.channels.messages.put(Publish(self._queue, (frame.message,)))
+        self._outstanding += 1
+        receipt.add_done_callback(partial(self._published, ref))
+
+    def _published(self, ref: Any, receipt: "asyncio.Future[Accepted]") -> None:
+        self._outstanding -= 1
+        self._room.set()
+        if receipt.cancelled():
+            return
+        error = receipt.exception()
+        if isinstance(error, SyncbrokError):
+            self._problem(ref, error)
+        elif error is None:
+            self._say(socket_frames.published(ref, receipt.result()))
+
+    def _problem(self, ref: Any, error: SyncbrokError) -> None:
+        self._say(socket_frames.problem(ref, error))
+
+    def _say(self, frame: dict[str, Any]) -> None:
+        text = orjson.dumps(frame)
+        self._unsent_bytes += len(text)
+        self._out.put_nowait(text)
+
+    # -- frames out ---------------------------------------------------------------------------------------------------
+
+    async def _send(self) -> None:
+        try:
+            going_on = True
+            while going_on:
+                frames = [await self._out.get()]
+                while not self._out.empty() and len(frames) < _WRITTEN_TOGETHER:
+                    frames.append(self._out.get_nowait())
+                for frame in frames:
+                    if frame is None:
+                        going_on = False
+                        break
+                    await self._send_one(frame)
+            await self._socket.close(code=1001 if self._surface.view.state != "serving" else 1000)
+        except (ConnectionError, RuntimeError):
+            # It has gone, or has stopped reading. There is nobody to tell.
+            if self._request.transport is not None:
+                self._request.transport.abort()
+
+    async def _send_one(self, frame: bytes | Delivery) -> None:
+        if not isinstance(frame, Delivery):
+            await client_of(self._request).turn(goes_on=True)
+            await self._socket.send_str(frame.decode())
+            self._unsent_bytes -= len(frame)
+            self._room.set()
+            return
+        await client_of(self._request).turn(goes_on=True)
+        await self._socket.send_str(orjson.dumps({"type": "message", **render.received(frame)}).decode())
+        if self._member is not None:
+            self._member.written((frame.attempt.message,))
+
+    # -- Consumer -----------------------------------------------------------------------------------------------------
+
+    def receive(self, deliveries: Sequence[Delivery]) -> None:
+        """See ``Consumer``. Rendered when it is sent: until then it is held once, and counted."""
+        for delivery in deliveries:
+            self._out.put_nowait(delivery)
+
+    def lapsed(self, messages: Sequence[int]) -> None:
+        """See ``Consumer``."""
+        self._say({"type": "lapsed", "sequences": list(messages)})
+
+    def dismissed(self) -> None:
+        """See ``Consumer``."""
+        self._out.put_nowait(None)
+
+
+# -- Server-Sent Events -----------------------------------------------------------------------------------------------
+
+
+async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web.StreamResponse:
+    """Every message accepted, in the order accepted, which is a causal order; nobody waits for who reads it."""
+    for name in ("group", "window"):
+        if name in request.query:
+            what = f"{name} is for a WebSocket: Server-Sent Events acknowledge nothing and share nothing; leave it out"
+            raise Malformed(f"{what}, or ask for an upgrade", parameter=name)
+    after = _after(surface, request, queue)
+    response = web.StreamResponse(headers=events.HEADERS)
+    await response.prepare(request)
+    if request.method == "HEAD":
+        return response
+    idle_s = 0.0
+    try:
+        await events.write(request, response, events.opening(after))
+        while surface.view.state == "serving":
+            messages = await surface.view.read(queue, after, _TAIL_TOGETHER, limits.tail_bytes_max)
+            if messages:
+                after, idle_s = messages[-1].sequence, 0.0
+                text = await _text(request, queue, messages)
+                del messages  # it is held while it is not read, and once is enough
+                await events.write(request, response, text)
+                continue
+            await asyncio.sleep(_TAIL_LOOK_S)
+            idle_s += _TAIL_LOOK_S
+            if idle_s >= _TAIL_IDLE_S:
+                idle_s = 0.0
+                await events.write(request, response, b": still here\n\n")
+    except ConnectionError:
+        if request.transport is not None:
+            request.transport.abort()
+    except ClientFault:
+        pass  # the queue was deleted
+    return response
+
+
+async def _text(request: web.Request, queue: QueueName, messages: Sequence[Published]) -> bytes:
+    texts = []
+    for message in messages:
+        await client_of(request).turn(goes_on=True)
+        texts.append(_event(render.stored(message, queue)))
+    return b"".join(texts)
+
+
+def _event(message: dict[str, Any]) -> bytes:
+    return b"id: %d\nevent: message\ndata: %s\n\n" % (message["sequence"], orjson.dumps(message))
+
+
+def _after(surface: Surface, request: web.Request, queue: QueueName) -> int:
+    resumed = request.headers.get("Last-Event-ID")
+    start = resumed if resumed is not None else request.query.get("start", "now")
+    if start == "beginning":
+        return 0
+    if start == "now":
+        return surface.view.queue(queue).last_sequence
+    if not (start.isascii() and start.isdigit() and len(start) <= 15 and int(start) <= SEQUENCE_MAX):
+        raise Malformed(f'start is "now", "beginning" or a sequence, not {start[:40]!r}')
+    return int(start) if resumed is not None else max(0, int(start) - 1)
+
+
+def routes(streams: Streams) -> tuple[Route, ...]:
+    """The one."""
+    return (
+        Route(
+            "GET",
+            "/v1/queues/{queue}/stream",
+            partial(stream, streams),
+            CONSUME,
+            "pull",
+            "Publish and consume over a WebSocket; without an upgrade: read the queue as Server-Sent Events",
+            {
+                101: Reply("A WebSocket; docs/frontends.md has its frames."),
+                200: Reply("Server-Sent Events: each message accepted.", {"type": "string"}, "text/event-stream"),
+            },
+            (404, 409, 429, 503, 507),
+            query=(
+                Parameter("start", "now, beginning, or a sequence.", {"type": "string", "default": "now"}),
+                Parameter("group", "WebSocket: consume for this group, which stays.", {"type": "string"}),
+                Parameter(
+                    "window",
+                    "WebSocket: how many messages may be out unacknowledged.",
+                    {"type": "integer", "minimum": 1, "maximum": limits.window_max, "default": limits.window_default},
+                ),
+            ),
+            headers=(Parameter("Last-Event-ID", "Go on after this message.", {"type": "integer", "minimum": 0}),),
+            lasts=True,
+        ),
+    )

@@ -1,0 +1,396 @@
+"""The short way of a plain publish. Every connection begins here: one object, no task, no timer of its own.
+
+    bytes -> a whole plain publish -> channel -> receipt -> answer        (here, over and over)
+    anything else -> the connection goes to aiohttp, with every byte not yet worked on, and stays there
+
+A plain publish is ``POST /v1/queues/{queue}/messages`` with a short body of stated length and no header that asks for
+more than publishing (``Prefer``, ``Expect``, other framing, ...). Such a request means the same to every HTTP server,
+so what is read here is read strictly and what is in any doubt is left to aiohttp: the two never disagree about where a
+request ends. Both ways share the reading of headers, the channel and the words of every answer.
+
+The commonest of them ask for nothing but to be published, with a head that was seen before (``heads``). They go into
+the channel without an object or a future each, and all that one commit made durable are answered in one pass.
+
+Why there are two: aiohttp spends 30 to 45 us on a request before the handler begins, twice what accepting, writing
+and fsyncing the message costs. A protocol on httptools for the whole surface was rejected: it would have to be an HTTP
+server, with all the ways there are to be wrong about HTTP.
+"""
+
+import asyncio
+from typing import Final, cast
+
+import orjson
+
+from syncbrok.frontends.bounds import HIGH_WATER_BYTES
+from syncbrok.frontends.over_http.fast_path.lanes import STATUS, Lanes
+from syncbrok.frontends.over_http.fast_path.request_head import BEGIN, RequestHead
+from syncbrok.frontends.over_http.publishing import publish
+from syncbrok.frontends.over_http.publishing.headers import parse_publish
+from syncbrok.frontends.over_http.requests import problems
+from syncbrok.frontends.over_http.requests.gate import SERVER
+from syncbrok.frontends.over_http.requests.routes import JSON
+from syncbrok.frontends.over_http.requests.surface import PUBLISH, SYNC
+from syncbrok.frontends.over_http.requests.turned_away import TurnedAway, no_room, too_much
+from syncbrok.model import limits
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.names import QueueName
+from syncbrok.space.channels import Accepted, Publish
+
+HEAD_BYTES_MAX: Final = 8 * limits.KIB
+
+
+class FastLane(asyncio.Protocol):
+    """One connection, until it is handed over. Answers one request at a time; what comes meanwhile is held."""
+
+    __slots__ = (
+        *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_queue", "_since", "_transport"),
+        *("_counted", "_turn", "_unread", "address", "ended", "owner", "payer"),
+    )
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self.address = ""
+        self.owner = ""
+        self.payer = ""
+        """who answers for what is held: the token of the request whose content is still arriving, else its address"""
+        self._held = b""
+        """received, not worked on"""
+        self._head: RequestHead | None = None
+        """of the request whose content is still arriving"""
+        self._answering = False
+        """the request that has come is under way: it is being answered, or waits for its turn to be handed over"""
+        self._turn: asyncio.Future[None] | None = None
+        self._counted = 0
+        """of what is held, how much was taken for it"""
+        self._unread = False
+        """the client does not read what it is answered"""
+        self.ended = False
+        """the client sends no more, and waits for answers"""
+        self._queue = QueueName("")
+        """of the request being answered"""
+        self._fresh = True
+        """no request has come yet"""
+        self._since = 0.0
+        """loop time at which it began to wait for what it is waiting for"""
+
+    # -- the transport calls these --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = transport.get_extra_info("peername")
+        limits_ = self._lanes.limits
+        self.address = str(peer[0]) if peer else ""
+        self.owner = self.payer = limits_.bounds.addresses.owner(self.address)
+        if self._lanes.stopping:
+            transport.close()
+        elif not limits_.connections.enter(self):
+            answer = self._problem(no_room())
+            TurnedAway(self._lanes.turned_away).tell(cast("asyncio.Transport", transport), answer)
+        else:
+            self._transport = cast("asyncio.Transport", transport)
+            self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+            self._since = self._loop.time()
+            self._lanes.open.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
+        self._held = b""
+        if self._turn is not None:
+            self._turn.cancel()
+        if self._transport is not None:
+            self._transport = None
+            self._lanes.limits.connections.leave(self)
+            self._lanes.limits.bounds.sending.emptied(self)
+            self._count_held()
+            self._lanes.left(self)
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if self._answering or self._unread:
+            self._held += data
+            transport.pause_reading()  # so no more than one piece is held
+            self._count_held()
+            return
+        if self._held:
+            self._held += data
+        else:
+            if self._head is None:  # nearly always: a whole publish, in one piece, and its head is known
+                end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
+                head = self._lanes.kept_head(data[:end]) if end > 0 else None
+                if head is not None and len(data) == end + 4 + head.content_bytes:
+                    self._fresh = False
+                    self._publish(transport, head, data[end + 4 :])
+                    return
+            self._held = data
+            self._since = self._since if self._fresh else self._loop.time()
+        self._advance(transport)
+        if not self._count_held() and self._transport is not None:
+            self._refuse(transport, too_much(self.payer))
+            transport.close()
+
+    def _count_held(self) -> bool:
+        """Have what is held counted. False where there is too much of it: it is counted all the same."""
+        held = len(self._held)
+        more = (held if held > limits.uncounted_bytes else 0) - self._counted
+        if not more:
+            return True
+        self._counted += more
+        return self._lanes.limits.bounds.receiving.hold(self.payer, more)
+
+    def _speaks_for(self, head: RequestHead) -> None:
+        """What is held from now on is of this request. Where it will not be let in, it hears so once it is whole."""
+        try:
+            token = self._lanes.gate.check(head.authorization, PUBLISH)
+        except SyncbrokError:
+            token = None
+        forwarded = next((value for name, value in head.headers if name == "x-forwarded-for"), "")
+        bounds, counted = self._lanes.limits.bounds, self._counted
+        if counted:
+            bounds.receiving.give_back(self.payer, counted)
+        self.payer = bounds.addresses.payer(token and token.name, self.address, forwarded)
+        if counted:
+            bounds.receiving.budget.take(self.payer, counted)
+
+    def eof_received(self) -> bool:
+        """As ``Connection``'s: True keeps the connection open for the answer that is owed."""
+        self.ended = self._answering
+        return self.ended
+
+    def pause_writing(self) -> None:
+        self._unread = True
+        self._lanes.limits.bounds.sending.filled(self)
+
+    def resume_writing(self) -> None:
+        self._unread = False
+        self._lanes.limits.bounds.sending.emptied(self)
+        if self._transport is not None and not self._answering:
+            self._go_on(self._transport)
+
+    # -- Holder, Unread ---------------------------------------------------------------------------------------------
+
+    spoken_for = 0
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """See ``Unread``."""
+        return self._transport
+
+    @property
+    def unproven(self) -> bool:
+        """See ``Holder``."""
+        return self._fresh
+
+    def rests_since(self) -> float | None:
+        """See ``Holder``."""
+        return None if self._answering or self._unread or self._held or self._head is not None else self._since
+
+    def make_way(self) -> None:
+        """See ``Holder``. Who has asked for nothing yet, and perhaps is about to, hears why."""
+        if self._transport is not None:
+            if self._fresh:
+                self._refuse(self._transport, no_room())
+            self._transport.close()
+
+    # -- the server calls these -----------------------------------------------------------------------------------
+
+    def check(self, now: float) -> None:
+        """Close what is too slow, or has rested too long. ``now`` is the loop's time."""
+        transport = self._transport
+        if transport is None or self._answering:
+            return
+        options = self._lanes.surface.options
+        waited_s = now - self._since
+        if self._unread:
+            if waited_s > options.keepalive_timeout_s:
+                transport.abort()
+            return
+        if self._head is None and not self._held and not self._fresh:
+            if waited_s > options.keepalive_timeout_s:
+                transport.close()
+            return
+        what, timeout_s = "headers", options.headers_timeout_s
+        if self._head is not None:
+            what, timeout_s = "body", options.body_timeout_s
+        if waited_s > timeout_s:
+            slow = problems.TooSlow(f"the request's {what} did not arrive within {timeout_s:g} s", timeout_s=timeout_s)
+            self._refuse(transport, slow)
+            transport.close()
+
+    def rest(self) -> None:
+        """The server stops: close, unless an answer is under way."""
+        if self._transport is not None and not self._answering:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def tell(self, answer: bytes, now: float) -> None:
+        """The answer to the plain message that was put last; the client may have gone. ``now`` is the loop's time."""
+        self._answering = False
+        self._since = now
+        transport = self._transport
+        if transport is None:
+            return
+        transport.write(answer)
+        if self._held or self.ended or self._lanes.stopping:
+            self._go_on(transport)
+
+    def refuse(self, why: BaseException) -> None:
+        """As ``tell``, where it was refused."""
+        self._answering = False
+        self._since = self._loop.time()
+        if self._transport is not None:
+            self._refuse(self._transport, why)
+            self._go_on(self._transport)
+
+    def give_up(self, error: Exception) -> None:
+        """What nobody foresaw: the client is to see that it has no answer."""
+        problems.unforeseen("POST", "a plain publish", error)
+        self.abort()
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _advance(self, transport: asyncio.Transport) -> None:
+        """Work on what is held, as far as it goes."""
+        while self._held and not (self._answering or self._unread or transport.is_closing()):
+            if self._head is None and not self._read_head(transport):
+                return
+            head = self._head
+            if head is None or len(self._held) < head.content_bytes:
+                return
+            content = self._held[: head.content_bytes]
+            self._held = self._held[head.content_bytes :]
+            self._head = None
+            self._fresh = False
+            self._publish(transport, head, content)
+
+    def _read_head(self, transport: asyncio.Transport) -> bool:
+        """Whether the head of a plain publish is there, in ``_head``. What is none goes to aiohttp."""
+        held = self._held
+        if not held.startswith(BEGIN[: len(held)]):
+            self._leave(transport)
+            return False
+        end = held.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
+        if end < 0 and len(held) < HEAD_BYTES_MAX:
+            return False
+        head = self._lanes.heads.read(held[:end]) if end >= 0 else None
+        if head is None:
+            self._leave(transport)
+            return False
+        self._head = head
+        self._held = held[end + 4 :]
+        if len(self._held) < head.content_bytes:
+            self._since = self._loop.time()
+            self._speaks_for(head)
+        return True
+
+    def _publish(self, transport: asyncio.Transport, head: RequestHead, content: bytes) -> None:
+        lanes = self._lanes
+        surface = lanes.surface
+        try:
+            lanes.gate.check(head.authorization, PUBLISH)
+            if head.plain is not None:
+                surface.channels.messages.put_plain(head.plain, content, self, lanes)
+                self._answering = True
+                return
+            asked = parse_publish(head.headers, content, surface.options.parents_max, publish.now_us())
+            receipt = surface.channels.messages.put(Publish(head.queue, (asked.message,)))
+        except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
+            self._since = self._loop.time()
+            self._refuse(transport, error)
+            return
+        self._answering = True
+        self._queue = head.queue
+        receipt.add_done_callback(self._answer)
+
+    def _answer(self, receipt: "asyncio.Future[Accepted]") -> None:
+        """The receipt is there; the client may have gone."""
+        failed = asyncio.CancelledError() if receipt.cancelled() else receipt.exception()
+        if failed is not None:
+            self.refuse(failed)
+            return
+        self._answering = False
+        self._since = self._loop.time()
+        transport = self._transport
+        if transport is None:
+            return
+        accepted = receipt.result()
+        status, location, answer = publish.told(self._lanes.surface, self._queue, accepted)
+        more = f"Location: {location}\r\n{SYNC}: {accepted.sync}\r\n"
+        transport.write(self._answered(status, JSON, more, orjson.dumps(answer)))
+        self._go_on(transport)
+
+    def _go_on(self, transport: asyncio.Transport) -> None:
+        """To what came meanwhile."""
+        if self._lanes.stopping:
+            transport.close()
+        elif self._held:
+            self._since = self._loop.time()
+            self._advance(transport)
+            if self._transport is None:
+                return
+            self._count_held()
+            if self._answering or self._unread:
+                return
+            if not self.ended:
+                transport.resume_reading()
+        if self.ended:  # and what may be held is no whole request
+            transport.close()
+
+    def _refuse(self, transport: asyncio.Transport, error: BaseException) -> None:
+        transport.write(self._problem(error))
+
+    def _problem(self, error: BaseException) -> bytes:
+        """The answer that says so; the same one that the long way would make."""
+        if isinstance(error, SyncbrokError):
+            publish.alone(error)
+        else:
+            error = problems.unforeseen("POST", "a plain publish", error)
+        status, body = problems.document(error)
+        headers = {SYNC: self._lanes.surface.options.sync, **problems.headers_of(status, error)}
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return self._answered(status, problems.CONTENT_TYPE, more, body)
+
+    def _answered(self, status: int, media: str, more: str, body: bytes) -> bytes:
+        self._lanes.gate.answers[status] += 1
+        head = (
+            f"HTTP/1.1 {STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n"
+            f"Content-Length: {len(body)}\r\nDate: {self._lanes.date}\r\n\r\n"
+        )
+        return head.encode("ascii") + body
+
+    def _leave(self, transport: asyncio.Transport) -> None:
+        """To aiohttp, which takes long enough for it to be done in turns. A large beginning does not wait: it would be
+        kept as it is, and aiohttp's connection refuses most of it."""
+        turns = self._lanes.limits.bounds.turns
+        if len(self._held) > limits.uncounted_bytes or turns.now():
+            self._hand_over(transport)
+            return
+        self._answering = True
+        transport.pause_reading()
+        self._turn = turns.later(self.owner)
+        self._turn.add_done_callback(self._leave_now)
+
+    def _leave_now(self, turn: "asyncio.Future[None]") -> None:
+        self._turn = None
+        transport = self._transport
+        if transport is None or transport.is_closing() or turn.cancelled():
+            return
+        if self._lanes.stopping:
+            transport.close()
+            return
+        self._answering = False
+        transport.resume_reading()
+        self._hand_over(transport)
+
+    def _hand_over(self, transport: asyncio.Transport) -> None:
+        """For good."""
+        held, self._held = self._held, b""
+        self._transport = None
+        self._count_held()
+        self._lanes.limits.bounds.sending.emptied(self)
+        self._lanes.left(self)
+        self._lanes.hand_over(self, transport, held, self._since)

@@ -1,0 +1,1 @@
+"""Publishing: one message, a batch, CloudEvents, and the first broker's routes."""

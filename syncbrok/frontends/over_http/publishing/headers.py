@@ -1,0 +1,280 @@
+"""The request headers of a publish -> one ``Message``.
+
+The usual publish has none of them, so they are collected in one pass and only those that are there cost anything.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from syncbrok.frontends.over_http.publishing import cloud_events
+from syncbrok.frontends.over_http.publishing.cloud_events import Cause
+from syncbrok.frontends.over_http.publishing.quoted import elements, unquote_header, without_parameters
+from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting, Loop, Malformed
+from syncbrok.model.message import HOPS, Message, ParentFailure
+from syncbrok.model.names import MessageId, parse_message_id
+from syncbrok.model.units import parse_duration_s, parse_header_name, parse_header_value, parse_time_us
+
+PARENT_FAILURES = {value.name.lower(): value for value in ParentFailure}
+
+_OURS = ("syncbrok-", "ce-")
+_TRACE = ("traceparent", "tracestate")
+_OTHERS = frozenset({"content-type", "idempotency-key", "prefer", *_TRACE, "webhook-id"})
+_SENT_BY_BROKERS = frozenset(
+    f"syncbrok-{name}" for name in ("queue", "sequence", "parents", "attempt", "replay", "sync")
+)
+"""What a broker puts on its deliveries: passed over, so that one broker can subscribe to another's queue. But
+``syncbrok-parents`` is passed over on a delivery only, which has its ``webhook-id``: on any other publish it is
+``Syncbrok-Parent`` misspelt."""
+_FORWARD = "syncbrok-forward-"
+_NOT_FORWARDED = frozenset(
+    {
+        *("connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te"),
+        *("proxy-authenticate", "proxy-authorization", "proxy-connection", "trailer"),
+        *("transfer-encoding", "upgrade", *_TRACE),
+    }
+)
+_NOT_FORWARDED_PREFIXES = ("syncbrok-", "webhook-", "ce-")
+_US = 1_000_000
+_MOMENT_US_MIN = 1_000_000_000 * _US
+"""2001: nobody means a moment before"""
+
+
+class Asked(NamedTuple):
+    """What a publish asks for: the message, how long to wait for its end, and a cause still to be looked up."""
+
+    message: Message
+    wait_s: float | None = None
+    cause: Cause | None = None
+
+
+def parse_publish(headers: Iterable[tuple[str, str]], content: bytes, parents_max: int, now_us: int) -> Asked:
+    """Raises ``Malformed`` and ``BadSetting``, naming the header. ``now_us`` is where ``Syncbrok-Expires`` in seconds
+    counts from (Unix microseconds)."""
+    content_type, special = _sorted(headers)
+    if not special:
+        return Asked(Message(content, content_type))
+    return _with_special(Message(content, content_type), special, parents_max, now_us)
+
+
+def parse_event(headers: Iterable[tuple[str, str]], body: bytes, parents_max: int, now_us: int) -> Asked:
+    """A publish whose body is one CloudEvent in structured mode: its data is the content, and source and id are its
+    idempotency key, unless the publish has one. What other headers say counts as well; ``ce-*`` are the event's own.
+    Raises as ``parse_publish``."""
+    message, identity = cloud_events.from_json(cloud_events.load(body))
+    others = [one for one in headers if one[0].lower() != "content-type" and not one[0].lower().startswith("ce-")]
+    asked = parse_publish(others, message.content, parents_max, now_us)
+    check_parents_count(len(asked.message.parents) + (identity.cause is not None), parents_max)
+    kept = (*message.headers, *asked.message.headers)
+    check_headers_size(kept)
+    key = asked.message.idempotency_key or identity.key
+    told = asked.message._replace(content_type=message.content_type, headers=kept, idempotency_key=key)
+    return Asked(told, asked.wait_s, identity.cause)
+
+
+def plain_type(headers: Iterable[tuple[str, str]]) -> str | None:
+    """The content type where no header asks for more than publishing, else None. Raises ``Malformed``."""
+    content_type, special = _sorted(headers)
+    return None if special else content_type
+
+
+def _sorted(headers: Iterable[tuple[str, str]]) -> tuple[str, list[tuple[str, str]]]:
+    """The content type, and what else there is to be looked at."""
+    content_type = ""
+    special: list[tuple[str, str]] = []
+    for name, value in headers:
+        low = name.lower()
+        if low in _OTHERS or low.startswith(_OURS):
+            if low == "content-type":
+                content_type = check_content_type(value)
+            else:
+                special.append((low, value))
+    return content_type, special
+
+
+def check_content_type(value: str) -> str:
+    if not (value.isascii() and value.isprintable()) or len(value) > 256:
+        raise Malformed("Content-Type is not a media type", header="content-type")
+    return value
+
+
+def check_key(value: str, what: str) -> str:
+    """A ``Syncbrok-Key`` or idempotency key: 1 to ``limits.key_bytes_max`` bytes of printable UTF-8."""
+    if not value or not value.isprintable():  # surrogates of bytes that are not UTF-8 are not printable either
+        raise Malformed(f"{what} must be printable text, not empty", header=what)
+    if len(value) * 4 > limits.key_bytes_max and len(value.encode()) > limits.key_bytes_max:
+        raise Malformed(f"{what} may have {limits.key_bytes_max} bytes", header=what, bytes_max=limits.key_bytes_max)
+    return value
+
+
+def check_parents_count(count: int, parents_max: int) -> None:
+    if count > parents_max:
+        raise Malformed(f"a message may have {parents_max} parents, this one names {count}", parents_max=parents_max)
+
+
+def parse_parent_failure(value: Any) -> ParentFailure:
+    found = PARENT_FAILURES.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise BadSetting(f"expected fail, hold or deliver, found {str(value)[:40]!r}", expected=[*PARENT_FAILURES])
+    return found
+
+
+def parse_delay_us(value: Any) -> int:
+    """A wait before delivery in microseconds; at most ``limits.delay_max_s``."""
+    seconds = parse_duration_s(value)
+    if seconds > limits.delay_max_s:
+        raise BadSetting(f"a delay may be {limits.delay_max_s:.0f} s, this is {seconds:g} s", max_s=limits.delay_max_s)
+    return round(seconds * _US)
+
+
+def parse_forward(name: str, value: Any) -> tuple[str, str]:
+    """A header that is to reach subscribers; raises ``BadSetting`` for names that are the broker's own business."""
+    low = parse_header_name(name)
+    if low in _NOT_FORWARDED or low.startswith(_NOT_FORWARDED_PREFIXES):
+        raise BadSetting(f"{name[:80]!r} cannot be forwarded: the broker or the connection sets it", header=low)
+    return low, parse_header_value(value)
+
+
+def parse_hops(value: Any) -> tuple[tuple[str, str], ...]:
+    """``Syncbrok-Hops`` as it is kept with the message: not at all where it is 0. Raises ``Loop`` above
+    ``limits.hops_max``."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise Malformed(f"Syncbrok-Hops is a whole number, not {str(value)[:40]!r}", header=HOPS)
+    hops = int(text)
+    if hops > limits.hops_max:
+        raise Loop(
+            f"this message was delivered and published again {hops} times, at most {limits.hops_max} are allowed: "
+            "a subscriber leads back to where it came from",
+            hops=hops,
+            hops_max=limits.hops_max,
+        )
+    return ((HOPS, str(hops)),) if hops else ()
+
+
+def check_headers_size(headers: Iterable[tuple[str, str]]) -> None:
+    """What is kept with a message is bounded by ``limits.header_bytes_max``; raises ``Malformed``."""
+    size = sum(len(name) + len(value) for name, value in headers)
+    if size > limits.header_bytes_max:
+        raise Malformed(
+            f"the headers kept with a message may have {limits.header_bytes_max} bytes, these have {size}",
+            bytes_max=limits.header_bytes_max,
+        )
+
+
+def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: int, now_us: int) -> Asked:
+    given: dict[str, Any] = {}
+    parents: dict[MessageId, None] = {}
+    forwarded: list[tuple[str, str]] = []
+    attributes: dict[str, str] = {}
+    wait_s = None
+    for name, value in _said_by_publisher(special):
+        try:
+            if name.startswith("ce-"):
+                text = cloud_events.decode(parse_header_value(value), name)
+                forwarded.append((name, value if value[:1] != '"' else cloud_events.encode(text)))
+                _set_once(attributes, name[3:], text, name)
+            elif name.startswith(_FORWARD):
+                forwarded.append(parse_forward(name[len(_FORWARD) :], value))
+            elif name in _TRACE:
+                forwarded.append((name, parse_header_value(value)))
+            elif name == "prefer":
+                wait_s = _parse_wait_s(value) if wait_s is None else wait_s
+            elif name == "syncbrok-parent":
+                parents.update(dict.fromkeys(_parse_parents(value)))
+            else:
+                for field, parsed in _parse_field(name, value, now_us).items():
+                    _set_once(given, field, parsed, name)
+        except BadSetting as error:
+            raise BadSetting(f"{name}: {error.detail}", **error.members | {"header": name}) from None
+    forwarded += given.pop(HOPS, ())
+    cause = None
+    if not attributes.keys().isdisjoint((*cloud_events.REQUIRED, cloud_events.CAUSE)):
+        identity = cloud_events.identify(attributes)
+        cause = identity.cause
+        given.setdefault("idempotency_key", identity.key)
+    check_parents_count(len(parents) + (cause is not None), parents_max)
+    check_headers_size(forwarded)
+    return Asked(plain._replace(parents=tuple(parents), headers=tuple(forwarded), **given), wait_s, cause)
+
+
+def _said_by_publisher(special: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Without what a broker put on its delivery, where this is one that is passed on, and without a tracestate that is
+    empty, as it may be (W3C Trace Context 3.3.1)."""
+    names = {name for name, _ in special}
+    passed_over = _SENT_BY_BROKERS if "webhook-id" in names else _SENT_BY_BROKERS - {"syncbrok-parents"}
+    return [
+        (name, value)
+        for name, value in special
+        if name != "webhook-id" and name not in passed_over and (value or name != "tracestate")
+    ]
+
+
+def _set_once(given: dict[str, Any], field: str, value: Any, header: str) -> None:
+    """Neither of two headers that contradict each other may silently win; the same said twice is said once."""
+    if given.setdefault(field, value) != value:
+        raise Malformed(f"{header} is given twice, with different values", header=header)
+
+
+def _parse_field(name: str, value: str, now_us: int) -> dict[str, Any]:
+    """One header that sets one field of ``Message``; or ``HOPS``, which is kept among its headers."""
+    match name:
+        case "idempotency-key":
+            return {"idempotency_key": check_key(without_parameters(value), name)}
+        case "syncbrok-key":
+            return {"key": check_key(value, name)}
+        case "syncbrok-parent-failure":
+            return {"parent_failure": parse_parent_failure(value.strip().lower())}
+        case "syncbrok-delay":
+            return {"delay_us": parse_delay_us(value)}
+        case "syncbrok-deliver-at":
+            return {"due_us": _parse_deliver_at_us(value)}
+        case "syncbrok-expires":
+            return {"expires_us": _parse_expires_us(value, now_us)}
+        case "syncbrok-hops":
+            return {HOPS: parse_hops(value)}
+    # Not passed over: a header misspelt (Syncbrok-Parnet) would silently lose the order the publisher counts on.
+    hint = "; Syncbrok-Parent names a parent" if name.startswith("syncbrok-par") else ""
+    raise Malformed(f"there is no header {name[:80]!r} on a publish{hint}", header=name[:80])
+
+
+def _parse_parents(value: str) -> list[MessageId]:
+    parents = [parse_message_id(part) for part in value.split(",") if part.strip()]
+    if not parents:
+        raise Malformed(
+            "Syncbrok-Parent names no parent; leave it out for a message without one", header="syncbrok-parent"
+        )
+    return parents
+
+
+def _parse_wait_s(value: str) -> float | None:
+    """Seconds of ``wait`` in a ``Prefer`` header, at most ``limits.wait_s_max``; None where it has none, and where its
+    value cannot be read: as if it were not there (RFC 7240, 2)."""
+    for preference in elements(value):
+        name, _, argument = preference.partition("=")
+        if name.strip().lower() == "wait":
+            try:
+                return min(parse_duration_s(unquote_header(argument.strip())), limits.wait_s_max)
+            except BadSetting:
+                return None
+    return None
+
+
+def _parse_deliver_at_us(value: str) -> int:
+    """A moment. Seconds from now are a delay: as Unix seconds they would be in 1970, and the message would go out at
+    once."""
+    moment_us = parse_time_us(value)
+    if moment_us < _MOMENT_US_MIN:
+        raise BadSetting(
+            f"expected a time such as 2026-07-01T12:00:00Z, found {value[:40]!r}; Syncbrok-Delay counts from now"
+        )
+    return moment_us
+
+
+def _parse_expires_us(value: str, now_us: int) -> int:
+    """A moment in RFC 3339, or a number of seconds from now."""
+    try:
+        seconds = parse_duration_s(value)
+    except BadSetting:
+        return parse_time_us(value)
+    return now_us + parse_delay_us(seconds)

@@ -1,0 +1,139 @@
+"""The first broker's three routes, wire-compatible for ever: what is asked is in headers, the answer is plain.
+
+Its clients declare their queue and subscription each time they start, so what is there already is no error.
+"""
+
+from typing import Final
+
+from aiohttp import web
+
+from syncbrok.frontends.over_http.publishing import publish as v1
+from syncbrok.frontends.over_http.publishing.headers import check_content_type, parse_hops
+from syncbrok.frontends.over_http.requests.body import read_body
+from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import SYNC, Surface
+from syncbrok.model import limits
+from syncbrok.model.errors import Conflict, Malformed
+from syncbrok.model.message import HOPS, Format, Message, QueueSettings, SubscriberSettings
+from syncbrok.model.names import MessageId, QueueName, id_text, parse_message_id, parse_queue_name
+from syncbrok.model.units import parse_endpoint
+from syncbrok.space.channels import DeclareQueue, Subscribe
+
+
+async def message(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """``POST /msg``: 200 and the id as text, nothing else."""
+    queue = _queue(request)
+    parents = _parents(request)
+    content = await read_body(request, surface.options.content_bytes_max, surface.options.body_timeout_s)
+    content_type = check_content_type(request.headers.get("Content-Type", ""))
+    accepted = await v1.accept(surface, queue, Message(content, content_type, parents, headers=_hops(request)))
+    return web.Response(text=id_text(accepted.ids[0]), headers={SYNC: accepted.sync})
+
+
+async def queue(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """``POST /queue``: 200 once it is there. This client states no settings, so whatever it has is right."""
+    name = _queue(request)
+    try:
+        await surface.channels.queues.put(DeclareQueue(name, QueueSettings()))
+    except Conflict:
+        surface.view.queue(name)
+    return web.Response()
+
+
+async def subscribe(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """``POST /subscrib``: 200 once the endpoint gets this queue's messages in the original's format.
+
+    A subscription that an operator has changed since (paused, other retries) stays as it is and answers 200; one of
+    another format is a ``Conflict``: the client would not understand what it gets.
+    """
+    name = _queue(request)
+    given = request.headers.get("endpoint")
+    if given is None:
+        raise Malformed("the header 'endpoint' is missing: the URL to deliver to", header="endpoint")
+    endpoint = parse_endpoint(given)
+    try:
+        await surface.channels.subscribers.put(Subscribe(name, SubscriberSettings(endpoint, format=Format.ORIGINAL)))
+    except Conflict:
+        if not _is_subscribed(surface, name, endpoint):
+            raise
+    return web.Response()
+
+
+def _parents(request: web.Request) -> tuple[MessageId, ...]:
+    """What else might name a parent is refused: passed over, it would lose the order that the publisher counts on."""
+    for name in request.headers:
+        if name.lower().startswith("syncbrok-parent"):
+            raise Malformed(f"/msg has no header {name[:80]!r}; ParentId names the parent", header=name[:80])
+    given = {one.strip() for one in request.headers.getall("ParentId", ())} - {""}
+    if len(given) > 1:
+        raise Malformed(
+            "ParentId is given more than once: /msg takes one parent, /v1/queues/{queue}/messages many",
+            header="ParentId",
+        )
+    return tuple(map(parse_message_id, given))
+
+
+def _hops(request: web.Request) -> tuple[tuple[str, str], ...]:
+    given = {one.strip() for one in request.headers.getall(HOPS, ())}
+    if len(given) > 1:
+        raise Malformed("Syncbrok-Hops is given twice, with different values", header=HOPS)
+    return parse_hops(given.pop()) if given else ()
+
+
+def _queue(request: web.Request) -> QueueName:
+    given = request.headers.get("queue")
+    if given is None:
+        raise Malformed("the header 'queue' is missing: the name of the queue", header="queue")
+    return parse_queue_name(given)
+
+
+def _is_subscribed(surface: Surface, queue: QueueName, endpoint: str) -> bool:
+    after: str | None = None
+    while True:
+        page, after = surface.view.subscribers(queue, after, limits.list_limit_max)
+        for report in page:
+            if report.settings.endpoint == endpoint and report.settings.format is Format.ORIGINAL:
+                return True
+        if after is None:
+            return False
+
+
+_QUEUE: Final = Parameter("queue", "Name of the queue as it is, in UTF-8.", {"type": "string"}, required=True)
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/msg",
+        message,
+        "publish",
+        "original",
+        "Publish, as the original does",
+        {200: Reply("The id, nothing else.", {"type": "string", "format": "uuid"}, "text/plain", (SYNC,))},
+        v1.PROBLEMS,
+        body=v1.ROUTES[0].body,
+        headers=(_QUEUE, Parameter("ParentId", "A message that must be complete first.", {"type": "string"})),
+        bytes_max="content_bytes_max",
+    ),
+    Route(
+        "POST",
+        "/queue",
+        queue,
+        "admin",
+        "original",
+        "Declare a queue, as the original does",
+        {200: Reply("It is there.")},
+        (429, 503, 507),
+        headers=(_QUEUE,),
+    ),
+    Route(
+        "POST",
+        "/subscrib",
+        subscribe,
+        "admin",
+        "original",
+        "Subscribe an endpoint, as the original does",
+        {200: Reply("It is subscribed.")},
+        (404, 409, 429, 503, 507),
+        headers=(_QUEUE, Parameter("endpoint", "URL to deliver to.", {"type": "string"}, required=True)),
+    ),
+)

@@ -1,0 +1,199 @@
+"""Publishing one message: the body is the content, byte for byte; everything else is in headers (INTERFACES 3)."""
+
+import time
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+from multidict import CIMultiDict
+
+from syncbrok.frontends.over_http.publishing import cloud_events
+from syncbrok.frontends.over_http.publishing.headers import Asked, check_parents_count, parse_event, parse_publish
+from syncbrok.frontends.over_http.requests import render
+from syncbrok.frontends.over_http.requests.body import read_body
+from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import SYNC, Surface
+from syncbrok.model import limits
+from syncbrok.model.errors import SyncbrokError
+from syncbrok.model.message import Message
+from syncbrok.model.names import MessageId, QueueName, id_text
+from syncbrok.space.channels import Accepted, Publish
+from syncbrok.space.reports import MessageReport
+
+ALWAYS: Final = "always"
+
+
+async def publish(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """``POST /v1/queues/{queue}/messages``."""
+    queue = queue_of(request)
+    options = surface.options
+    content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
+    parse = parse_event if request.content_type == cloud_events.STRUCTURED else parse_publish
+    asked = parse(request.headers.items(), content, options.parents_max, now_us())
+    asked = await with_cause(asked, surface)
+    return await receipt(surface, queue, asked, await accept(surface, queue, asked.message))
+
+
+async def accept(surface: Surface, queue: QueueName, message: Message) -> Accepted:
+    """Publish one message."""
+    try:
+        accepted: Accepted = await surface.channels.messages.put(Publish(queue, (message,)))
+    except SyncbrokError as error:
+        raise alone(error) from None
+    return accepted
+
+
+def alone(error: SyncbrokError) -> SyncbrokError:
+    """The Space counts the lines of a unit; here there is but one, and no line to name."""
+    error.members.pop("line", None)
+    return error
+
+
+async def receipt(surface: Surface, queue: QueueName, asked: Asked, accepted: Accepted) -> web.Response:
+    """What a publisher of one message gets: 201, 200 for one that was known, 202 under a weaker policy; with
+    ``Prefer: wait`` 200 once its deliveries have ended and 202 when the time is over (RULES 8)."""
+    status, location, answer = told(surface, queue, accepted)
+    headers = CIMultiDict({"Content-Type": JSON, "Location": location, SYNC: accepted.sync})
+    report = None
+    if asked.wait_s is not None:
+        headers["Preference-Applied"] = f"wait={asked.wait_s:g}"
+        report = await _ended(surface, accepted.ids[0], asked.wait_s)
+        status = 202 if report is None else 200
+        answer["state"] = surface.view.message_state(accepted.sequences[0])
+    if report is not None:
+        answer["deliveries"] = results(report)
+    return web.Response(status=status, body=orjson.dumps(answer), headers=headers)
+
+
+def told(surface: Surface, queue: QueueName, accepted: Accepted) -> tuple[int, str, dict[str, Any]]:
+    """Status, ``Location`` and body of the answer to one message that was accepted."""
+    message_id, sequence = id_text(accepted.ids[0]), accepted.sequences[0]
+    answer = {
+        "id": message_id,
+        "queue": queue,
+        "sequence": sequence,
+        "state": surface.view.message_state(sequence),
+        "parents": [id_text(parent) for parent in accepted.parents.get(0, ())],
+    }
+    status = 200 if accepted.known else 201 if accepted.sync == ALWAYS else 202
+    return status, f"/v1/messages/{message_id}", answer
+
+
+def results(report: MessageReport) -> list[dict[str, Any]]:
+    """Each subscriber's result, for a publisher that waited: the delivery with its last attempt only."""
+    shown = []
+    for one in report.deliveries:
+        last = render.attempt(one.attempts[-1]) if one.attempts else {}
+        shown.append(
+            {
+                "subscriber": one.subscriber,
+                "state": one.state,
+                "attempts": max((row.attempt for row in one.attempts), default=0),
+                "status": last.get("status"),
+                "latency_ms": last.get("latency_ms"),
+                "reason": one.reason or None,
+                "detail": last.get("detail"),
+            }
+        )
+    return shown
+
+
+def now_us() -> int:
+    return time.time_ns() // 1_000
+
+
+async def with_cause(asked: Asked, surface: Surface) -> Asked:
+    """With the parents that ``ce-causationid`` names. Raises ``UnknownParent`` and ``Malformed``."""
+    if asked.cause is None:
+        return asked
+    parents = dict.fromkeys((*asked.message.parents, *await cloud_events.resolve(asked.cause, surface.view)))
+    check_parents_count(len(parents), surface.options.parents_max)
+    return asked._replace(message=asked.message._replace(parents=tuple(parents)), cause=None)
+
+
+async def _ended(surface: Surface, message_id: MessageId, wait_s: float) -> MessageReport | None:
+    """The message once it has ended; None when the time is over first, or nobody can wait now: the message is accepted
+    by then, and whatever waiting meets, its publisher must not be told otherwise."""
+    try:
+        if await surface.view.wait((message_id,), wait_s):
+            return await surface.view.message(message_id)
+    except SyncbrokError:
+        pass
+    return None
+
+
+_ID_LIST: Final = {"type": "string", "description": "Message ids, comma-separated."}
+_DURATION: Final = {"type": "string", "examples": ["30", "5m"]}
+WAIT: Final = Parameter(
+    "Prefer",
+    f"`wait=SECONDS`: answer once every delivery has ended, at most {limits.wait_s_max:.0f} s (RFC 7240).",
+    {"type": "string", "examples": ["wait=10"]},
+)
+HEADERS: Final = (
+    Parameter("Syncbrok-Parent", "Messages that must be complete first; repeatable; in any queue.", _ID_LIST),
+    Parameter(
+        "Syncbrok-Parent-Failure",
+        "What becomes of this message when a parent ends as a dead letter; without it as the queue says.",
+        {"type": "string", "enum": ["fail", "hold", "deliver"]},
+    ),
+    Parameter(
+        "Syncbrok-Key",
+        "New messages of one key go out to each subscriber in the order accepted. Order only. A replay and a "
+        "subscriber that starts in the past do not keep it.",
+        {"type": "string", "maxLength": limits.key_bytes_max},
+    ),
+    Parameter(
+        "Idempotency-Key",
+        "Quoted or not. The same key and content answer 200 and the first id, other content 409.",
+        {"type": "string", "maxLength": limits.key_bytes_max},
+    ),
+    WAIT,
+    Parameter("Syncbrok-Delay", "Not before so long after it is accepted.", _DURATION),
+    Parameter("Syncbrok-Deliver-At", "Not before this time.", {"type": "string", "format": "date-time"}),
+    Parameter("Syncbrok-Expires", "Not after this time; RFC 3339 or seconds from now.", {"type": "string"}),
+    Parameter("ce-id", "With the other ce- headers: a CloudEvent in binary mode.", {"type": "string"}),
+    Parameter("ce-source", "With ce-id its idempotency key.", {"type": "string"}),
+    Parameter("ce-specversion", "Of CloudEvents.", {"type": "string", "enum": ["1.0"]}),
+    Parameter("ce-type", "Of the event.", {"type": "string"}),
+    Parameter(
+        "ce-causationid",
+        "A parent, by its CloudEvents id of the same source or by its message id.",
+        {"type": "string"},
+    ),
+    Parameter("traceparent", "Reaches subscribers.", {"type": "string"}),
+    Parameter("tracestate", "Reaches subscribers.", {"type": "string"}),
+    Parameter(
+        "Syncbrok-Hops",
+        f"Deliveries that brought it here; a delivery says so. Above {limits.hops_max}: 409 `loop`.",
+        {"type": "integer", "minimum": 0},
+    ),
+    Parameter("Syncbrok-Forward-NAME", "Reaches subscribers as the header NAME.", {"type": "string"}),
+)
+_SENT: Final = ("Location", SYNC)
+REPLIES: Final = {
+    200: Reply("The idempotency key was known, or the wait has seen every delivery end.", "Published", JSON, _SENT),
+    201: Reply("Written and fsynced.", "Published", JSON, _SENT),
+    202: Reply("Accepted under a weaker policy, or the wait is over.", "Published", JSON, _SENT),
+}
+PROBLEMS: Final = (404, 409, 422, 429, 503, 507)
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/v1/queues/{queue}/messages",
+        publish,
+        "publish",
+        "messages",
+        "Publish a message",
+        REPLIES,
+        PROBLEMS,
+        body=Body(
+            {"*/*": {}},
+            required=False,
+            doc=f"The content, byte for byte. {cloud_events.STRUCTURED}: one event, whose data is the content.",
+        ),
+        headers=HEADERS,
+        bytes_max="content_bytes_max",
+    ),
+)

@@ -1,0 +1,203 @@
+"""What every request passes: it must be meant for this broker, no page of another site may act for the browser's user,
+the token must fit, and nothing may be asked that the route does not know. Whatever goes wrong becomes a problem
+document.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol, cast
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from syncbrok.frontends.over_http.requests import problems, query
+from syncbrok.frontends.over_http.requests.auth import Tokens
+from syncbrok.frontends.over_http.requests.authorities import Authorities
+from syncbrok.frontends.over_http.requests.body import refuse_no_json
+from syncbrok.frontends.over_http.requests.pieces import PiecewiseBody
+from syncbrok.frontends.over_http.requests.routes import JSON, Route
+from syncbrok.frontends.over_http.requests.surface import PUBLISH, SYNC, HttpOptions, Token
+from syncbrok.model.errors import Forbidden, Overloaded, SyncbrokError
+
+SERVER = "Syncbrok"
+"""instead of the names and versions of what it is built with"""
+
+_OTHER_SITES = ("cross-site", "same-site")
+_READING = ("GET", "HEAD")
+_STRICT = "/v1/"
+"""The routes of ours. The original's never looked at a query, and what asks for the page or the health may add one."""
+_ANY_HOST = ("/healthz", "/readyz", "/metrics")
+"""Whatever watches a broker calls it by an address, or a name, of its own."""
+_PREFLIGHT_S = 600
+_READABLE = "Location, Retry-After, Syncbrok-Sync, WWW-Authenticate"
+"""headers of an answer that a page of ``http.origins`` may read"""
+
+
+class Requester(Protocol):
+    """What a request's connection knows of who sends it (``connection.WebhookConnection``)."""
+
+    def speaks_for(self, token: str | None, forwarded: str) -> None: ...
+
+    async def turn(self, *, goes_on: bool = False) -> None: ...
+
+    def may_ask(self) -> bool: ...
+
+    def may_answer(self, amount: int, *, refusable: bool) -> bool: ...
+
+    def answered(self) -> None: ...
+
+    def message_taken(self) -> None: ...
+
+    def ends_with_client(self) -> None: ...
+
+
+def client_of(request: web.Request) -> Requester:
+    return cast("Requester", request.protocol)
+
+
+def check_unread(request: web.Request) -> None:
+    """Raises ``Overloaded`` where the client leaves too much unread to be answered more."""
+    if not client_of(request).may_ask():
+        raise unread()
+
+
+def unread() -> Overloaded:
+    return Overloaded("too much of what this client was answered is still unread; read it, then ask again")
+
+
+class Gate:
+    """``routes``: handler -> its row of the table, for what it is guarded by. ``answers`` counts by status."""
+
+    def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route]) -> None:
+        self.answers: Counter[int] = Counter()
+        self._tokens = Tokens(options.tokens)
+        self._any_host_with_tokens = not options.hosts
+        self._authorities = Authorities(
+            (*options.hosts, *options.machine_names),
+            options.origins,
+            any_host=bool(options.tokens) and self._any_host_with_tokens,
+        )
+        self.answers_for = self._authorities.answers_for
+        self._routes = routes
+        self._sync = options.sync
+        self._under_way: dict[int, tuple[web.Request, Route]] = {}
+        """by ``id``: what was let in by a token and has not been answered, with the route it takes"""
+
+    def set_tokens(self, tokens: Sequence[Token]) -> None:
+        """These and no others from now on. Requests under way whose token would not be let in any more end: a stream
+        lasts for days, and who takes a token away means at once."""
+        self._tokens = Tokens(tokens)
+        self._authorities.any_host = bool(tokens) and self._any_host_with_tokens
+        for request, route in list(self._under_way.values()):
+            try:
+                self._check_token(request, route)
+            except SyncbrokError:
+                if request.transport is not None:
+                    request.transport.abort()
+
+    def middleware(self) -> Middleware:
+        @web.middleware
+        async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
+            client = client_of(request)
+            response = await self._answer(request, handler, client)
+            body = None if response.prepared else getattr(response, "body", None)
+            if isinstance(body, bytes | PiecewiseBody):
+                refusable = request.method in _READING and request.path not in _ANY_HOST
+                if not client.may_answer(len(body), refusable=refusable):
+                    response = problems.answer(unread())
+            self.answers[response.status] += 1
+            if not response.prepared:  # an event stream is under way already
+                response.headers["Server"] = SERVER
+            return response
+
+        return gate
+
+    async def allow_reading(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Before the headers of an answer go out: a page of ``http.origins`` may read it (CORS), no other one."""
+        origin = request.headers.get("Origin")
+        if origin is not None and self._authorities.trusts(origin):
+            response.headers["Access-Control-Allow-Origin"] = origin
+            response.headers["Access-Control-Expose-Headers"] = _READABLE
+            response.headers.add("Vary", "Origin")
+
+    def check(self, authorization: str, scope: str, or_scope: str | None = None) -> Token | None:
+        """The token, None where none are configured. Raises ``Unauthorized`` or ``Forbidden`` where some are and this
+        one does not do."""
+        return self._tokens.check(authorization, scope, or_scope) if self._tokens else None
+
+    def _check_token(self, request: web.Request, route: Route) -> Token | None:
+        if not self._tokens or route.scope is None:
+            return None
+        return self.check(request.headers.get("Authorization", ""), route.scope, route.or_scope)
+
+    async def _answer(self, request: web.Request, handler: Handler, client: Requester) -> web.StreamResponse:
+        route = self._routes.get(request.match_info.handler)
+        try:
+            await client.turn()
+            self._check_source(request, route)
+            if request.method == "OPTIONS" and self._is_preflight(request):
+                return _preflight(request)
+            self._check_route(request, route, client)
+            return await handler(request)
+        except SyncbrokError as error:
+            response = problems.answer(error)
+        except web.HTTPException as error:
+            return problems.from_aiohttp(error, request)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
+            response = problems.answer(problems.unforeseen(request.method, request.path, error))
+        finally:
+            self._under_way.pop(id(request), None)
+        if route is not None and route.scope == PUBLISH:
+            response.headers[SYNC] = self._sync
+        return response
+
+    def _check_route(self, request: web.Request, route: Route | None, client: Requester) -> None:
+        """Who asks, and whether it may ask this now. Raises ``SyncbrokError``."""
+        token = None if route is None else self._check_token(request, route)
+        named = request.headers.getall("X-Forwarded-For", ())
+        forwarded = ",".join(named) if named else ""
+        client.speaks_for(None if token is None else token.name, forwarded)
+        if route is None:
+            return
+        if token is not None:
+            self._under_way[id(request)] = (request, route)
+        if route.path not in _ANY_HOST and route.scope is not None and request.method in _READING:
+            check_unread(request)
+        if route.lasts:
+            client.ends_with_client()
+        if request.query_string and route.path.startswith(_STRICT):
+            query.check(request, [one.name for one in route.query])
+
+    def _check_source(self, request: web.Request, route: Route | None) -> None:
+        """Which name the request is for, and which page it comes from. Raises ``ClientFault``."""
+        hosts = request.headers.getall("Host", [])
+        if route is None or route.path not in _ANY_HOST:
+            self._authorities.check_host(hosts, optional=request.version < (1, 1))
+        origin = request.headers.get("Origin")
+        if origin is not None:
+            self._authorities.check_origin(origin, hosts[0] if hosts else "")
+            if route is not None and route.body is not None and [*route.body.media] == [JSON]:
+                refuse_no_json(request)
+            return
+        # Older browsers, and requests that carry no Origin, say at least whether another site has sent them.
+        if request.headers.get("Sec-Fetch-Site") not in _OTHER_SITES:
+            return
+        if request.method not in _READING or "Upgrade" in request.headers:
+            raise Forbidden("a page of another site may not act here")
+
+    def _is_preflight(self, request: web.Request) -> bool:
+        """Whether a browser asks if a page of ``http.origins`` may send a request (CORS)."""
+        asks = "Access-Control-Request-Method" in request.headers
+        return asks and self._authorities.trusts(request.headers.get("Origin", ""))
+
+
+def _preflight(request: web.Request) -> web.Response:
+    headers = {
+        "Access-Control-Allow-Methods": "GET, HEAD, POST, PATCH, DELETE",
+        "Access-Control-Allow-Headers": request.headers.get("Access-Control-Request-Headers", "Content-Type"),
+        "Access-Control-Max-Age": str(_PREFLIGHT_S),
+    }
+    return web.Response(status=204, headers=headers)
+
+
+GATE: Final = web.AppKey("gate", Gate)

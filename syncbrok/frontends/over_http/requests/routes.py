@@ -1,0 +1,57 @@
+"""A route as one row: what registers it, what guards it and what describes it in ``/openapi.json`` are the same."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from syncbrok.frontends.over_http.requests.surface import Handler
+
+JSON: Final = "application/json"
+
+
+class Parameter(NamedTuple):
+    """A query parameter or header. ``schema`` is JSON Schema."""
+
+    name: str
+    doc: str
+    schema: Mapping[str, Any]
+    required: bool = False
+
+
+class Body(NamedTuple):
+    """What a route takes: media type -> schema (a name of ``openapi.SCHEMAS`` or JSON Schema)."""
+
+    media: Mapping[str, str | Mapping[str, Any]]
+    required: bool = True
+    doc: str = ""
+
+
+class Reply(NamedTuple):
+    """An answer that is no problem."""
+
+    doc: str
+    schema: str | Mapping[str, Any] | None = None
+    media: str = JSON
+    headers: tuple[str, ...] = ()
+
+
+class Route(NamedTuple):
+    """``scope`` is what a token must have, None for routes open to everybody. ``problems`` are the statuses it may
+    answer with besides those that every route has (400, 401, 403, 500) and every one with a body (408, 413, 415).
+    ``bytes_max`` names the field of ``HttpOptions`` that bounds the body, ``""`` where it is settings or nothing."""
+
+    method: str
+    path: str
+    handler: Handler
+    scope: str | None
+    tag: str
+    summary: str
+    replies: Mapping[int, Reply]
+    problems: tuple[int, ...] = ()
+    body: Body | None = None
+    query: tuple[Parameter, ...] = ()
+    headers: tuple[Parameter, ...] = ()
+    bytes_max: str = ""
+    or_scope: str | None = None
+    """does as well as ``scope``"""
+    lasts: bool = False
+    """it waits for what may come, or goes on for ever; it ends when its client says that it sends no more"""

@@ -1,0 +1,26 @@
+"""Long work of a request in slices: between two of them others have their turn, see ``Turns``."""
+
+from collections.abc import Generator
+from time import perf_counter
+from typing import TypeVar
+
+from aiohttp import web
+
+from syncbrok.frontends.bounds.turns import TURN_S
+from syncbrok.frontends.over_http.requests.gate import client_of
+
+T = TypeVar("T")
+
+
+async def in_slices(request: web.Request, steps: Generator[None, None, T]) -> T:
+    """What the steps come to. A step is not divided any more; it should take a millisecond at most."""
+    client = client_of(request)
+    while True:
+        until_s = perf_counter() + TURN_S
+        try:
+            while perf_counter() < until_s:
+                next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await client.turn(goes_on=True)

@@ -1,0 +1,71 @@
+"""What every handler of this frontend stands on: the channels, the view, and its options."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aiohttp import web
+
+from syncbrok.model import limits
+from syncbrok.space.channels import Channels
+from syncbrok.space.queries.view import View
+
+SYNC = "Syncbrok-Sync"
+"""the header that names the policy, on every answer to a publish (RULES 1)"""
+
+PUBLISH = "publish"
+CONSUME = "consume"
+ADMIN = "admin"
+SCOPES = (PUBLISH, CONSUME, "read", ADMIN)
+
+
+class Token(NamedTuple):
+    """A bearer token. Only its SHA-256 is kept (64 lower-case hex digits); ``scopes`` are of ``SCOPES``."""
+
+    name: str
+    sha256: str
+    scopes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """What a deployment may set. Without ``tokens`` everybody who can connect may do everything."""
+
+    host: str = "127.0.0.1"
+    port: int = 10_000
+    sync: str = "always"
+    """the log's policy, ``always`` or ``interval:<ms>``: named in answers to publishes that were refused"""
+    tokens: tuple[Token, ...] = ()
+    hosts: tuple[str, ...] = ()
+    """names by which clients may call this broker; where there are none, but tokens, they may use any"""
+    machine_names: tuple[str, ...] = ()
+    """this machine's own, which are always taken"""
+    origins: tuple[str, ...] = ()
+    """sites whose web pages may ask this broker, such as ``https://shop.example``"""
+    content_bytes_max: int = limits.content_bytes_max
+    batch_lines_max: int = limits.batch_lines_max
+    batch_bytes_max: int = limits.batch_bytes_max
+    parents_max: int = limits.parents_max
+    headers_timeout_s: float = limits.request_headers_timeout_s
+    body_timeout_s: float = limits.request_body_timeout_s
+    keepalive_timeout_s: float = 300.0
+    """how long a connection may rest between requests"""
+    linger_s: float = 2.0
+    """how long a refused body is still read, so that the client gets to see the refusal"""
+    connections_max: int = 4_096
+    connections_per_address_max: int = 1_024
+    stop_timeout_s: float = 5.0
+    """how long answers under way may take once the server stops"""
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What a handler has to do with: where to write, where to read, what is set."""
+
+    channels: Channels
+    view: View
+    options: HttpOptions
+
+
+Handler = Callable[[Surface, web.Request], Awaitable[web.StreamResponse]]
+"""A handler of this frontend. Handlers keep nothing between requests."""

@@ -1,0 +1,1 @@
+"""Queues, subscribers, messages and the broker itself as resources of the API."""

@@ -1,0 +1,48 @@
+"""Dead letters of a queue: what could not be delivered, to whom and why (RULES 20), and sending it again."""
+
+from typing import Final
+
+from aiohttp import web
+
+from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.routes import Reply, Route
+from syncbrok.frontends.over_http.requests.surface import Surface
+from syncbrok.frontends.over_http.resources.messages import REPLAY_BODY, REPLAY_PROBLEMS, replay_of
+from syncbrok.space.channels import Replay
+
+
+async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
+    page = await surface.view.dead_letters(queue_of(request), query.after_sequence(request), query.limit(request))
+    return render.json({"dead_letters": [render.dead_letter(one) for one in page.items], "next": page.next})
+
+
+async def replay(surface: Surface, request: web.Request) -> web.StreamResponse:
+    return await replay_of(surface, request, Replay(queue=queue_of(request)))
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/queues/{queue}/dead-letters",
+        index,
+        "read",
+        "dead letters",
+        "List dead letters of a queue",
+        {200: Reply("A page of them.", "DeadLetters")},
+        (404,),
+        query=(query.AFTER_SEQUENCE, query.LIMIT),
+    ),
+    Route(
+        "POST",
+        "/v1/queues/{queue}/dead-letters/replay",
+        replay,
+        "admin",
+        "dead letters",
+        "Deliver the dead letters of a queue again, in causal order",
+        {200: Reply("What goes out again.", "ReplayPlan")},
+        REPLAY_PROBLEMS,
+        body=REPLAY_BODY,
+        query=(query.DRY_RUN,),
+    ),
+)

@@ -1,0 +1,153 @@
+"""``GET /v1/events``: what happens, live, as Server-Sent Events (WHATWG HTML, section 9.2).
+
+The ``id`` of an event is the sequence of its record, written with the last event of that record: whoever resumes with
+``Last-Event-ID`` gets a record whole or, where the stream broke in the middle of one, whole again.
+"""
+
+from contextlib import aclosing
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from syncbrok.frontends.over_http.requests import query
+from syncbrok.frontends.over_http.requests.gate import SERVER, client_of
+from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import Surface
+from syncbrok.model import limits
+from syncbrok.model.errors import Draining, Malformed
+from syncbrok.model.names import SEQUENCE_MAX, id_text, parse_queue_name
+from syncbrok.model.units import render_time
+from syncbrok.space.queries.events import EventStream
+from syncbrok.space.reports import Event
+
+_RATE_MAX: Final = 100_000
+_IDLE_S: Final = 15.0
+"""after so long without an event a comment is sent: proxies keep the stream open, and a listener that has gone shows"""
+_PIECE_BYTES: Final = 64 * limits.KIB
+HEADERS: Final = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "Server": SERVER,  # the gate comes too late for a stream
+}
+
+
+async def stream(surface: Surface, request: web.Request) -> web.StreamResponse:
+    queue = request.query.get("queue")
+    listener = surface.view.listen(
+        None if queue is None else parse_queue_name(queue),
+        _after(request),
+        query.number(request, "rate", 0, 0, _RATE_MAX),
+    )
+    response = web.StreamResponse(headers=HEADERS)
+    with listener:
+        await response.prepare(request)
+        if request.method == "HEAD":
+            return response
+        try:
+            await write(request, response, opening(listener.begins_behind))
+            await _copy(listener, request, response)
+        except ConnectionError:
+            # The listener has gone, or has stopped reading. There is nobody to tell.
+            if request.transport is not None:
+                request.transport.abort()
+        except Draining:
+            pass  # the threads that read the log have gone before this stream: it ends here
+    return response
+
+
+async def _copy(listener: EventStream, request: web.Request, response: web.StreamResponse) -> None:
+    async with aclosing(listener.batches(_IDLE_S)) as batches:
+        async for batch in batches:
+            await write(request, response, _text(batch) if batch else b": still here\n\n")
+
+
+def opening(sequence: int) -> bytes:
+    """The beginning of an event stream that tells what comes behind ``sequence``. An id without data dispatches
+    nothing, but a reader that is cut off before the first event goes on from there (WHATWG HTML, 9.2.6)."""
+    return b"retry: 2000\nid: %d\n\n" % sequence
+
+
+async def write(request: web.Request, response: web.StreamResponse, text: bytes) -> None:
+    """A piece of an event stream; it returns when nearly all of it was read. Raises ``ConnectionError`` where the
+    client has gone, reads nothing for too long, or leaves too much unread on other connections: it resumes later."""
+    client = client_of(request)
+    await client.turn()  # a thousand streams have something to tell in the same moment
+    if not client.may_answer(len(text), refusable=True):
+        raise ConnectionAbortedError
+    try:
+        for at in range(0, len(text), _PIECE_BYTES):  # else it would stand in the socket's buffer a second time
+            await response.write(text[at : at + _PIECE_BYTES])
+    finally:
+        client.answered()
+
+
+def _after(request: web.Request) -> int | None:
+    """Where to go on; a browser sends the header by itself, ``?after=`` is for the first time."""
+    text = request.headers.get("Last-Event-ID") or request.query.get("after")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 15 and int(text) <= SEQUENCE_MAX):
+        raise Malformed(f"Last-Event-ID is the id of an event, a whole number, not {text[:40]!r}")
+    return int(text)
+
+
+def _text(batch: tuple[Event, ...]) -> bytes:
+    parts: list[bytes] = []
+    for position, event in enumerate(batch):
+        if position + 1 == len(batch) or batch[position + 1].id != event.id:
+            parts.append(b"id: %d\n" % event.id)
+        parts.append(b"event: %s\ndata: %s\n\n" % (event.kind.encode(), orjson.dumps(shown(event))))
+    return b"".join(parts)
+
+
+def shown(event: Event) -> dict[str, Any]:
+    """The event as JSON; what does not apply to its kind is left out."""
+    members: dict[str, Any] = {"id": event.id, "kind": event.kind, "time": render_time(event.time_us)}
+    if event.message is not None:
+        members["message"] = id_text(event.message)
+    for name in ("queue", "subscriber", "attempt", "status", "reason", "text", "count"):
+        value = getattr(event, name)
+        if value:
+            members[name] = value
+    if event.latency_us:
+        members["latency_ms"] = round(event.latency_us / 1_000, 3)
+    if event.due_us:
+        members["next_attempt_at"] = render_time(event.due_us)
+    if event.parents:
+        members["parents"] = [id_text(parent) for parent in event.parents]
+    return members
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/events",
+        stream,
+        "read",
+        "events",
+        "What happens, live",
+        {
+            200: Reply(
+                "Server-Sent Events without an end. Kinds: published, delivered, skipped, failed, dead, expired, "
+                "dropped, complete, replayed, queue, queue_deleted, subscriber, subscriber_deleted; gap where some are "
+                "not told, thinned where `rate` left some out, cut at the end of a stream that was read too slowly.",
+                {"type": "string"},
+                "text/event-stream",
+            )
+        },
+        (404, 429, 503),
+        query=(
+            Parameter("queue", "Only what happens in this queue.", {"type": "string"}),
+            Parameter("after", "As Last-Event-ID, for the first time.", {"type": "integer", "minimum": 0}),
+            Parameter(
+                "rate",
+                "At most so many events a second; what is left out is counted. 0: all.",
+                {"type": "integer", "minimum": 0, "maximum": _RATE_MAX, "default": 0},
+            ),
+        ),
+        headers=(Parameter("Last-Event-ID", "Go on after this event.", {"type": "integer", "minimum": 0}),),
+        lasts=True,
+    ),
+)

@@ -1,0 +1,233 @@
+"""Messages: read a queue, show one and why it waits, its content, its tree; find, cancel, replay, retry now."""
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests.body import read_object
+from syncbrok.frontends.over_http.requests.paths import queue_of
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import Surface
+from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
+from syncbrok.model.errors import BadSetting, Malformed
+from syncbrok.model.names import MessageId, SubscriberId, id_text, parse_message_id, parse_subscriber_id
+from syncbrok.space.channels import Cancel, Replay, ReplayPlan, RetryMessage
+
+STATES: Final = ("scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped")
+DIRECTIONS: Final = ("up", "down")
+DEPTH_DEFAULT: Final = 16
+DEPTH_MAX: Final = 10_000
+
+_CONTENT_HEADERS: Final = {
+    # The content is whatever a publisher sent: a browser must neither guess at it nor run it in this origin.
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+}
+
+
+def message_id(request: web.Request) -> MessageId:
+    """The id in the path; raises ``Malformed``."""
+    return parse_message_id(request.match_info["id"])
+
+
+async def of_queue(surface: Surface, request: web.Request) -> web.StreamResponse:
+    page = await surface.view.messages(
+        queue_of(request),
+        query.after_sequence(request),
+        query.limit(request),
+        query.choice(request, "state", STATES, None),
+    )
+    return render.json({"messages": [render.message(one) for one in page.items], "next": page.next})
+
+
+async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
+    return render.json(render.message(await surface.view.message(message_id(request))))
+
+
+async def content(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """The bytes as they were published, under their own media type."""
+    id_ = message_id(request)
+    found = await surface.view.content(id_)
+    headers = {
+        "Content-Type": found.content_type or "application/octet-stream",
+        "Content-Disposition": f'attachment; filename="{id_text(id_)}"',
+        **_CONTENT_HEADERS,
+    }
+    return web.Response(body=found.content, headers=headers)
+
+
+async def tree(surface: Surface, request: web.Request) -> web.StreamResponse:
+    id_ = message_id(request)
+    direction = query.choice(request, "direction", DIRECTIONS, "down")
+    depth = query.number(request, "depth", DEPTH_DEFAULT, 1, DEPTH_MAX)
+    found = await surface.view.tree(id_, "up" if direction == "up" else "down", depth)
+    nodes = [render.tree_node(node) for node in found.nodes]
+    return render.json(
+        {"id": id_text(id_), "direction": direction, "depth": depth, "nodes": nodes, "truncated": found.truncated}
+    )
+
+
+async def find(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """Newest first, so that beyond ``after`` are the older ones."""
+    key, idempotency_key = request.query.get("key"), request.query.get("idempotency_key")
+    if not key and not idempotency_key:
+        raise Malformed("say what to look for: ?key=... or ?idempotency_key=...")
+    before = query.after_sequence(request) or None
+    page = await surface.view.find_page(key or None, idempotency_key or None, before, query.limit(request))
+    return render.json({"messages": [render.message(one) for one in page.items], "next": page.next})
+
+
+async def cancel(surface: Surface, request: web.Request) -> web.StreamResponse:
+    id_ = message_id(request)
+    dropped = await surface.channels.messages.put(Cancel(id_))
+    return render.json({"id": id_text(id_), "dropped": dropped})
+
+
+async def replay(surface: Surface, request: web.Request) -> web.StreamResponse:
+    id_ = message_id(request)
+    return await replay_of(surface, request, Replay(id=id_))
+
+
+async def replay_of(surface: Surface, request: web.Request, asked: Replay) -> web.StreamResponse:
+    """What the body narrows ``asked`` to, done or with ``dry_run`` only planned."""
+    given = await read_object(request, surface.options.body_timeout_s)
+    asked = asked._replace(
+        subscriber=_take_subscriber(given),
+        descendants=take_switch(given, "descendants", default=False),
+        dry_run=take_dry_run(given, request),
+    )
+    refuse_unknown(given)
+    plan: ReplayPlan = await surface.channels.messages.put(asked)
+    return render.json(render.plan(plan, dry_run=asked.dry_run))
+
+
+async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """What waits for another attempt of this message is tried now, everywhere or at one subscriber (RULES 26)."""
+    id_ = message_id(request)
+    given = await read_object(request, surface.options.body_timeout_s)
+    asked = RetryMessage(id_, _take_subscriber(given))
+    refuse_unknown(given)
+    return render.json({"retried": await surface.channels.messages.put(asked)})
+
+
+def _take_subscriber(given: dict[str, Any]) -> SubscriberId | None:
+    value = given.pop("subscriber", None)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise BadSetting("subscriber: expected the id of a subscriber, or null for all", setting="subscriber")
+    return parse_subscriber_id(value)
+
+
+_STRING: Final = {"type": "string"}
+_ONE: Final = "/v1/messages/{id}"
+
+REPLAY_BODY: Final = Body({JSON: "Replay"}, required=False)
+REPLAY_PROBLEMS: Final = (404, 409, 410, 429, 503, 507)
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/queues/{queue}/messages",
+        of_queue,
+        "read",
+        "messages",
+        "Read a queue from any point",
+        {200: Reply("A page in the order accepted.", "Messages")},
+        (404,),
+        query=(
+            query.AFTER_SEQUENCE,
+            query.LIMIT,
+            Parameter("state", "Only those in this state.", {"type": "string", "enum": list(STATES)}),
+        ),
+    ),
+    Route(
+        "GET",
+        "/v1/messages",
+        find,
+        "read",
+        "messages",
+        "Find by key or idempotency key, newest first",
+        {200: Reply("A page of what was found.", "Messages")},
+        query=(
+            Parameter("key", "Its Syncbrok-Key.", _STRING),
+            Parameter("idempotency_key", "Its idempotency key.", _STRING),
+            query.AFTER_OLDER,
+            query.LIMIT,
+        ),
+    ),
+    Route(
+        "GET",
+        _ONE,
+        show,
+        "read",
+        "messages",
+        "State, attempts, and why it waits",
+        {200: Reply("The message.", "Message")},
+        (404, 410),
+    ),
+    Route(
+        "GET",
+        _ONE + "/content",
+        content,
+        "read",
+        "messages",
+        "The content, byte for byte",
+        {200: Reply("Under the media type it was published with.", {}, "*/*")},
+        (404, 410),
+    ),
+    Route(
+        "GET",
+        _ONE + "/tree",
+        tree,
+        "read",
+        "messages",
+        "The causal graph above or below it",
+        {200: Reply("Nearest first.", "Tree")},
+        (404, 410),
+        query=(
+            Parameter(
+                "direction", "Parents or children.", {"type": "string", "enum": list(DIRECTIONS), "default": "down"}
+            ),
+            Parameter(
+                "depth",
+                "How many edges away.",
+                {"type": "integer", "minimum": 1, "maximum": DEPTH_MAX, "default": DEPTH_DEFAULT},
+            ),
+        ),
+    ),
+    Route(
+        "DELETE",
+        _ONE,
+        cancel,
+        "admin",
+        "messages",
+        "Cancel what has not been delivered",
+        {200: Reply("How many deliveries were dropped.", "Dropped")},
+        (404, 409, 410, 429, 503, 507),
+    ),
+    Route(
+        "POST",
+        _ONE + "/replay",
+        replay,
+        "admin",
+        "messages",
+        "Deliver again, in causal order",
+        {200: Reply("What goes out again.", "ReplayPlan")},
+        REPLAY_PROBLEMS,
+        body=REPLAY_BODY,
+        query=(query.DRY_RUN,),
+    ),
+    Route(
+        "POST",
+        _ONE + "/retry",
+        retry,
+        "admin",
+        "messages",
+        "Try again now what waits for another attempt",
+        {200: Reply("At how many subscribers it is due now.", "Retried")},
+        REPLAY_PROBLEMS,
+        body=Body({JSON: "Retry"}, required=False),
+    ),
+)

@@ -1,0 +1,155 @@
+"""``GET /``: the web page, its files, and the one answer its front is drawn from.
+
+The page is open to everybody who can connect; what it shows is not: it asks with the reader's token. It loads nothing
+from elsewhere, and the policy sent with it forbids it to.
+"""
+
+import hashlib
+from functools import partial
+from importlib.resources import files
+from typing import Any, Final
+
+from aiohttp import hdrs, web
+
+from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import Surface
+from syncbrok.model import limits
+from syncbrok.model.units import render_time
+from syncbrok.space.reports import QueueReport, SpaceReport, SubscriberReport
+
+_STUCK_MAX: Final = 20
+_QUEUES_DEFAULT: Final = 200
+_ILL_MAX: Final = 100
+_MEDIA: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # asked for again each time, answered 304 while it is the same
+}
+
+
+async def overview(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """The Space at a glance: figures, queues (the busiest where there are many), who is ill, and what is stuck."""
+    report = surface.view.statistics()
+    queues = query.number(request, "limit", _QUEUES_DEFAULT, 1, limits.list_limit_max)
+    stuck = await surface.view.stuck(_STUCK_MAX)
+    return render.json(
+        {
+            "state": report.state,
+            "version": report.process.version,
+            "time": render_time(report.time_us),
+            "log": _log(report),
+            "deliveries": {
+                "delivered": report.deliveries.delivered,
+                "failed": report.deliveries.failed,
+                "dead": report.deliveries.dead,
+                "in_flight": report.deliveries.in_flight,
+                "retrying": report.deliveries.retrying,
+                "waiting": report.deliveries.waiting,
+                "dead_letters": report.deliveries.dead_letters,
+            },
+            "budgets": [{"name": one.name, "used": one.used, "total": one.total} for one in report.budgets],
+            "queues": _queues(report, queues),
+            "queues_in_all": len(report.queues),
+            "subscribers_in_all": len(report.subscribers),
+            "ill": [render.subscriber(one) for one in report.subscribers if _is_ill(one)][:_ILL_MAX],
+            "stuck": [render.message(one) for one in stuck],
+        }
+    )
+
+
+def _log(report: SpaceReport) -> dict[str, Any]:
+    log = report.log
+    return {
+        "sync": log.sync,
+        "sequence": log.sequence,
+        "durable_sequence": log.durable_sequence,
+        "segments": log.segments,
+        "bytes": log.bytes,
+        "commits": log.commits.count,
+        "commit_seconds_sum": log.commits.sum_s,
+        "full": log.full,
+        "damaged_records": log.damaged_records,
+        "damage": log.damage,
+    }
+
+
+def _queues(report: SpaceReport, limit: int) -> list[dict[str, Any]]:
+    ill: dict[str, int] = {}
+    for subscriber in report.subscribers:
+        if _is_ill(subscriber):
+            ill[subscriber.queue] = ill.get(subscriber.queue, 0) + 1
+    chosen = report.queues
+    if len(chosen) > limit:
+        chosen = tuple(sorted(chosen, key=_busy, reverse=True)[:limit])
+    return [
+        {
+            "name": queue.name,
+            "subscribers": queue.subscribers,
+            "ill": ill.get(queue.name, 0),
+            "waiting": queue.waiting,
+            "dead_letters": queue.dead_letters,
+            "accepted": queue.accepted,
+            "delivered": queue.delivered,
+            "failed": queue.failed,
+        }
+        for queue in sorted(chosen, key=lambda queue: queue.name)
+    ]
+
+
+def _busy(queue: QueueReport) -> tuple[int, int]:
+    return queue.waiting + queue.dead_letters, queue.accepted
+
+
+def _is_ill(subscriber: SubscriberReport) -> bool:
+    return subscriber.state != "active" or subscriber.failing_since_us > 0
+
+
+async def _file(body: bytes, media: str, tag: str, _surface: Surface, request: web.Request) -> web.StreamResponse:
+    headers = {**_HEADERS, "ETag": tag}
+    if request.headers.get(hdrs.IF_NONE_MATCH) == tag:
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=body, headers={**headers, "Content-Type": media})
+
+
+def _route(name: str, path: str) -> Route:
+    body = (files("syncbrok.web") / name).read_bytes()
+    media = _MEDIA[name[name.rindex(".") :]]
+    tag = f'"{hashlib.blake2s(body, digest_size=12).hexdigest()}"'
+    reply = Reply(f"The file {name}.", {"type": "string"}, media.partition(";")[0], headers=("ETag",))
+    return Route("GET", path, partial(_file, body, media, tag), None, "page", f"The web page: {name}", {200: reply})
+
+
+def routes() -> tuple[Route, ...]:
+    """Every file of the page, read once, and the overview."""
+    names = sorted(entry.name for entry in files("syncbrok.web").iterdir() if entry.name.endswith(tuple(_MEDIA)))
+    return (
+        *(_route(name, "/" if name == "index.html" else f"/web/{name}") for name in names),
+        Route(
+            "GET",
+            "/v1/overview",
+            overview,
+            "read",
+            "page",
+            "The Space at a glance",
+            {200: Reply("Figures, queues, subscribers that are ill, messages that wait longest.", {"type": "object"})},
+            query=(
+                Parameter(
+                    "limit",
+                    "How many queues at most; the busiest where there are more.",
+                    {"type": "integer", "minimum": 1, "maximum": limits.list_limit_max, "default": _QUEUES_DEFAULT},
+                ),
+            ),
+        ),
+    )

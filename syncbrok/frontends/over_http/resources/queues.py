@@ -1,0 +1,161 @@
+"""Queues: declare, list, show, change, delete, purge."""
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests.body import read_object
+from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import Surface
+from syncbrok.model.errors import BadSetting, Malformed
+from syncbrok.model.message import QueueSettings
+from syncbrok.model.names import parse_queue_name
+from syncbrok.model.settings import parse_queue_changes
+from syncbrok.space.channels import ChangeQueue, Declared, DeclareQueue, DeleteQueue, PurgeQueue
+
+
+async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """201; 200 where it exists alike; 409 where it differs."""
+    given = await read_object(request, surface.options.body_timeout_s)
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        raise Malformed('the body must name the queue: {"name": "orders"}', setting="name")
+    settings = QueueSettings(**parse_queue_changes(given, ("name",)))
+    declared: Declared = await surface.channels.queues.put(DeclareQueue(parse_queue_name(name), settings))
+    shown = render.queue(surface.view.queue(name))
+    return render.json(shown, 201 if declared.what == "created" else 200, {"Location": queue_url(name)})
+
+
+async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
+    after = request.query.get("after")
+    page, following = surface.view.queues(after and parse_queue_name(after), query.limit(request))
+    return render.json({"queues": [render.queue(one) for one in page], "next": following})
+
+
+async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
+    return render.json(render.queue(surface.view.queue(queue_of(request))))
+
+
+async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
+    name = queue_of(request)
+    changes = parse_queue_changes(await read_object(request, surface.options.body_timeout_s))
+    if changes:
+        await surface.channels.queues.put(ChangeQueue(name, changes))
+    return render.json(render.queue(surface.view.queue(name)))
+
+
+async def delete(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """409 while anything waits, unless ``?force=true`` (RULES 16)."""
+    dropped = await surface.channels.queues.put(DeleteQueue(queue_of(request), query.switch(request, "force")))
+    return render.json({"dropped": dropped})
+
+
+async def purge(surface: Surface, request: web.Request) -> web.StreamResponse:
+    given = await read_object(request, surface.options.body_timeout_s)
+    dry_run = take_dry_run(given, request)
+    refuse_unknown(given)
+    dropped = await surface.channels.queues.put(PurgeQueue(queue_of(request), dry_run))
+    return render.json({"dropped": dropped, "dry_run": dry_run})
+
+
+def take_switch(given: dict[str, Any], name: str, *, default: bool) -> bool:
+    """``given[name]``, taken out; raises ``BadSetting`` for what is neither true nor false."""
+    value = given.pop(name, default)
+    if not isinstance(value, bool):
+        raise BadSetting(f"{name}: expected true or false, found {str(value)[:40]!r}", setting=name)
+    return value
+
+
+def take_dry_run(given: dict[str, Any], request: web.Request) -> bool:
+    """``dry_run`` of the body or the query. Where they contradict each other neither may win: what was meant to be
+    looked at would be done. Raises ``Malformed`` and ``BadSetting``."""
+    asked = query.switch(request, "dry_run")
+    dry_run = take_switch(given, "dry_run", default=asked)
+    if "dry_run" in request.query and dry_run != asked:
+        raise Malformed(
+            f"dry_run is {str(asked).lower()} in the query and {str(dry_run).lower()} in the body; say it once",
+            parameter="dry_run",
+        )
+    return dry_run
+
+
+def refuse_unknown(given: dict[str, Any]) -> None:
+    """What is left of a body after everything known was taken out is a mistake."""
+    for name in given:
+        raise BadSetting(f"unknown member {name[:80]!r}", setting=name[:80])
+
+
+_CHANGED: Final = (404, 429, 503, 507)
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/v1/queues",
+        create,
+        "admin",
+        "queues",
+        "Declare a queue",
+        {
+            200: Reply("It exists alike.", "Queue", headers=("Location",)),
+            201: Reply("Declared.", "Queue", headers=("Location",)),
+        },
+        (409, 429, 503, 507),
+        body=Body({JSON: "NewQueue"}),
+    ),
+    Route(
+        "GET",
+        "/v1/queues",
+        index,
+        "read",
+        "queues",
+        "List queues by name",
+        {200: Reply("A page of them.", "Queues")},
+        query=(query.LIMIT, query.AFTER_NAME),
+    ),
+    Route(
+        "GET",
+        "/v1/queues/{queue}",
+        show,
+        "read",
+        "queues",
+        "Settings and live statistics of a queue",
+        {200: Reply("The queue.", "Queue")},
+        (404,),
+    ),
+    Route(
+        "PATCH",
+        "/v1/queues/{queue}",
+        change,
+        "admin",
+        "queues",
+        "Change settings of a queue",
+        {200: Reply("As it is now.", "Queue")},
+        _CHANGED,
+        body=Body({JSON: "QueueSettings"}),
+    ),
+    Route(
+        "DELETE",
+        "/v1/queues/{queue}",
+        delete,
+        "admin",
+        "queues",
+        "Delete a queue",
+        {200: Reply("Deleted; how many deliveries were dropped.", "Dropped")},
+        (*_CHANGED, 409),
+        query=(Parameter("force", "Drop what waits in it.", {"type": "boolean", "default": False}),),
+    ),
+    Route(
+        "POST",
+        "/v1/queues/{queue}/purge",
+        purge,
+        "admin",
+        "queues",
+        "Drop what waits in a queue",
+        {200: Reply("How many messages were, or with dry_run would be, dropped.", "Dropped")},
+        _CHANGED,
+        body=Body({JSON: "DryRun"}, required=False),
+        query=(query.DRY_RUN,),
+    ),
+)

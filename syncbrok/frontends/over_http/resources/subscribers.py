@@ -1,0 +1,248 @@
+"""Subscribers of a queue: subscribe, list, show, change, unsubscribe, test, retry now, rotate the secret."""
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from syncbrok.frontends.over_http.publishing import publish
+from syncbrok.frontends.over_http.publishing.headers import parse_publish
+from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests.body import read_body, read_object
+from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
+from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
+from syncbrok.frontends.over_http.requests.surface import Surface
+from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_switch
+from syncbrok.model.errors import BadSetting, SyncbrokError
+from syncbrok.model.file_entry import PAUSED, key_hashes
+from syncbrok.model.message import SubscriberSettings
+from syncbrok.model.names import SEQUENCE_MAX, SubscriberId, parse_subscriber_id
+from syncbrok.model.settings import parse_subscriber_changes
+from syncbrok.model.units import parse_secret
+from syncbrok.space.channels import (
+    ChangeSubscriber,
+    Declared,
+    FromFile,
+    RetrySubscriber,
+    RotateSecret,
+    SendTest,
+    Subscribe,
+    Unsubscribe,
+)
+
+TEST_CONTENT: Final = b'{"type":"syncbrok.test"}'
+
+
+async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """201 with its id; 200 where it is subscribed alike; 409 where it differs."""
+    queue = queue_of(request)
+    given = await read_object(request, surface.options.body_timeout_s)
+    secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
+    start = _parse_start(given.pop("start")) if "start" in given else None
+    changes = parse_subscriber_changes(given)
+    if "endpoint" not in changes:
+        raise BadSetting('the body must say where to deliver: {"endpoint": "https://..."}', setting="endpoint")
+    declared: Declared = await surface.channels.subscribers.put(
+        Subscribe(queue, SubscriberSettings(**changes), secret, start, _said(changes, secret) if is_from_file else None)
+    )
+    shown = render.subscriber(surface.view.subscriber(queue, declared.id))
+    location = f"{queue_url(queue)}/subscribers/{declared.id}"
+    return render.json(shown, 201 if declared.what == "created" else 200, {"Location": location})
+
+
+async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
+    after = request.query.get("after")
+    page, following = surface.view.subscribers(
+        queue_of(request), after and parse_subscriber_id(after), query.limit(request)
+    )
+    return render.json({"subscribers": [render.subscriber(one) for one in page], "next": following})
+
+
+async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
+    return render.json(render.subscriber(surface.view.subscriber(queue_of(request), _subscriber_id(request))))
+
+
+async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
+    queue, subscriber = queue_of(request), _subscriber_id(request)
+    given = await read_object(request, surface.options.body_timeout_s)
+    without_secret = "secret" in given and given["secret"] is None
+    secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
+    if "start" in given:
+        raise BadSetting(
+            "start says where a subscription begins and cannot be changed later; delete it and subscribe again, "
+            "or replay what it missed",
+            setting="start",
+        )
+    changes = parse_subscriber_changes(given)
+    if changes or secret is not None or without_secret:
+        said = _said(changes, secret) if is_from_file else None
+        changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said)
+        await surface.channels.subscribers.put(changed)
+    return render.json(render.subscriber(surface.view.subscriber(queue, subscriber)))
+
+
+async def delete(surface: Surface, request: web.Request) -> web.StreamResponse:
+    dropped = await surface.channels.subscribers.put(Unsubscribe(queue_of(request), _subscriber_id(request)))
+    return render.json({"dropped": dropped})
+
+
+async def rotate_secret(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """The one answer that shows a secret: the new one, once."""
+    queue, subscriber = queue_of(request), _subscriber_id(request)
+    given = await read_object(request, surface.options.body_timeout_s)
+    secret = _take_secret(given)
+    refuse_unknown(given)
+    new: str = await surface.channels.subscribers.put(RotateSecret(queue, subscriber, secret))
+    return render.json({"id": subscriber, "secret": new}, 200, {"Cache-Control": "no-store"})
+
+
+async def test(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """A message to this subscriber alone, with the body as its content; ``Prefer: wait`` tells how it went."""
+    queue, subscriber = queue_of(request), _subscriber_id(request)
+    options = surface.options
+    content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
+    asked = parse_publish(request.headers.items(), content, options.parents_max, publish.now_us())
+    asked = await publish.with_cause(asked, surface)
+    if not content:
+        asked = asked._replace(message=asked.message._replace(content=TEST_CONTENT, content_type=JSON))
+    try:
+        accepted = await surface.channels.subscribers.put(SendTest(queue, subscriber, asked.message))
+    except SyncbrokError as error:
+        raise publish.alone(error) from None
+    return await publish.receipt(surface, queue, asked, accepted)
+
+
+async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
+    """What waits for another attempt at this subscriber is tried now, as its window has room (RULES 26)."""
+    refuse_unknown(await read_object(request, surface.options.body_timeout_s))
+    asked = RetrySubscriber(queue_of(request), _subscriber_id(request))
+    return render.json({"retried": await surface.channels.subscribers.put(asked)})
+
+
+def _subscriber_id(request: web.Request) -> SubscriberId:
+    return parse_subscriber_id(request.match_info["subscriber"])
+
+
+def _said(changes: dict[str, Any], secret: str | None) -> FromFile:
+    """What an operator's file says of the settings that it does not overrule (RULES 18)."""
+    return FromFile("", key_hashes({name: changes[name] for name in (PAUSED,) if name in changes}, secret))
+
+
+def _take_secret(given: dict[str, Any]) -> str | None:
+    """``secret``, taken out so that it can get into no settings; null is none."""
+    value = given.pop("secret", None)
+    if value is None:
+        return None
+    try:
+        return parse_secret(value)
+    except BadSetting as error:
+        raise BadSetting(f"secret: {error.detail}", **error.members | {"setting": "secret"}) from None
+
+
+def _parse_start(value: Any) -> str:
+    """``now``, ``beginning`` or a sequence, as ``Subscribe`` takes it."""
+    if value in ("now", "beginning"):
+        return str(value)
+    if not isinstance(value, bool) and isinstance(value, int | str):
+        text = str(value)
+        if text.isascii() and text.isdigit() and len(text) <= 13 and 1 <= int(text) <= SEQUENCE_MAX:
+            return text
+    raise BadSetting(f"start: expected now, beginning or a sequence, found {str(value)[:40]!r}", setting="start")
+
+
+_CHANGED: Final = (404, 429, 503, 507)
+_PATH: Final = "/v1/queues/{queue}/subscribers"
+_ONE: Final = _PATH + "/{subscriber}"
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        _PATH,
+        create,
+        "admin",
+        "subscribers",
+        "Subscribe an endpoint",
+        {
+            200: Reply("It is subscribed alike.", "Subscriber", headers=("Location",)),
+            201: Reply("Subscribed.", "Subscriber", headers=("Location",)),
+        },
+        (*_CHANGED, 409),
+        body=Body({JSON: "NewSubscriber"}),
+    ),
+    Route(
+        "GET",
+        _PATH,
+        index,
+        "read",
+        "subscribers",
+        "List subscribers of a queue",
+        {200: Reply("A page of them.", "Subscribers")},
+        (404,),
+        query=(query.LIMIT, query.AFTER_NAME),
+    ),
+    Route(
+        "GET",
+        _ONE,
+        show,
+        "read",
+        "subscribers",
+        "Settings and health of a subscriber",
+        {200: Reply("The subscriber.", "Subscriber")},
+        (404,),
+    ),
+    Route(
+        "PATCH",
+        _ONE,
+        change,
+        "admin",
+        "subscribers",
+        "Change a subscriber",
+        {200: Reply("As it is now.", "Subscriber")},
+        (*_CHANGED, 409),
+        body=Body({JSON: "SubscriberSettings"}),
+    ),
+    Route(
+        "DELETE",
+        _ONE,
+        delete,
+        "admin",
+        "subscribers",
+        "Unsubscribe",
+        {200: Reply("Deleted; how many deliveries were dropped.", "Dropped")},
+        _CHANGED,
+    ),
+    Route(
+        "POST",
+        _ONE + "/test",
+        test,
+        "admin",
+        "subscribers",
+        "Send a message to one subscriber alone",
+        publish.REPLIES,
+        publish.PROBLEMS,
+        body=Body({"*/*": {}}, required=False, doc="The content; without one a small JSON object."),
+        headers=(publish.WAIT,),
+        bytes_max="content_bytes_max",
+    ),
+    Route(
+        "POST",
+        _ONE + "/retry",
+        retry,
+        "admin",
+        "subscribers",
+        "Try again now what waits for another attempt",
+        {200: Reply("How many messages are due now.", "Retried")},
+        (*_CHANGED, 409),
+        body=Body({JSON: "NoSettings"}, required=False),
+    ),
+    Route(
+        "POST",
+        _ONE + "/rotate-secret",
+        rotate_secret,
+        "admin",
+        "subscribers",
+        "Sign with a new secret, and with the old one for 24 h",
+        {200: Reply("The new secret, shown this once.", "Secret")},
+        _CHANGED,
+        body=Body({JSON: "NewSecret"}, required=False),
+    ),
+)

@@ -1,0 +1,1 @@
+"""The bytes of records: facts to bytes and back. Pure; no file is touched."""

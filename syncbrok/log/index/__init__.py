@@ -1,0 +1,1 @@
+"""Where a record stands: the index of each segment, its sidecar, and the list of segments."""

@@ -1,0 +1,1 @@
+"""Reading a log that is open: records by sequence, histories, what was written just now."""

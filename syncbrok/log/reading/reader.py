@@ -1,0 +1,302 @@
+"""What is asked of a log that stands on the disk: records by sequence, and what the indexes know. From any thread.
+
+How a record is found and verified is the business of ``records``.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+
+from syncbrok.log.format import stream
+from syncbrok.log.format.codec import Corrupt, Decoded, Kind, decode
+from syncbrok.log.index.segment_index import SegmentIndex, text_hash
+from syncbrok.log.index.segment_list import Catalogue, Part
+from syncbrok.log.reading.records import RecordReader
+from syncbrok.log.segments import segment
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
+from syncbrok.model.facts import Carried, Fact, Gap, Outcomes, Published, Row, SegmentOpened
+from syncbrok.model.journal import KindName
+from syncbrok.model.names import MessageId
+
+SLICE = 256
+_FIRST_SLICE = 8
+_GROWTH = 4
+"""messages between two looks at how many bytes were read"""
+_CANDIDATES = 64
+
+
+class Reader:
+    """``next_sequence`` tells up to where the log goes."""
+
+    def __init__(self, catalogue: Catalogue, next_sequence: Callable[[], int]) -> None:
+        self._catalogue = catalogue
+        self._next_sequence = next_sequence
+        self._records = RecordReader(catalogue, next_sequence)
+        self.header = self._records.header
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def messages(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
+        """The messages of these sequences (their own), content included, in the same order. None: dropped by retention
+        and carried by no later record, not a message, or damaged on the disk (which ``Catalogue.damaged`` then tells):
+        one record that rots must not keep the others from being read. With ``bytes_max`` the list may be shorter: it
+        ends where the contents came to about so many bytes, and nothing much beyond is read."""
+        if bytes_max is None:
+            return self._messages(sequences)
+        found: list[Published | None] = []
+        count = _FIRST_SLICE  # nobody knows how large they are: 256 of the largest would be 256 MiB
+        while bytes_max > 0 and len(found) < len(sequences):
+            some = self._messages(sequences[len(found) : len(found) + count])
+            found += some
+            sizes = [len(message.content) for message in some if message is not None]
+            bytes_max -= sum(sizes)
+            count = min(SLICE, _GROWTH * count, max(bytes_max // max(*sizes, 1, 1), 1))
+        return found
+
+    def _messages(self, sequences: Sequence[int]) -> list[Published | None]:
+        records = sorted(set(sequences))
+        facts = self._records.facts(records)
+        if len(facts) == len(sequences) and [_own(fact) for fact in facts] == sequences:
+            return facts  # type: ignore[return-value]  # a run of a backlog, as it nearly always is
+        found = {fact.sequence: fact for fact in facts if isinstance(fact, Published)}
+        # Not by the log's oldest sequence: a segment may be dropped at this moment.
+        gone = {sequence for sequence in sequences if sequence not in found}
+        if gone:
+            for fact in self._records.facts(sorted(self._carried_in(gone))):
+                if isinstance(fact, Carried):
+                    found[fact.message.sequence] = fact.message
+        return [found.get(sequence) for sequence in sequences]
+
+    def _carried_in(self, gone: Iterable[int]) -> Iterator[int]:
+        """The records that carry these messages."""
+        for sequence in gone:
+            for _, index in self._indexes(reversed(self._catalogue.parts)):
+                record = index.carried(sequence)
+                if record is not None:
+                    yield record
+                    break
+
+    def _indexes(self, parts: Iterable[Part]) -> Iterator[tuple[Part, SegmentIndex]]:
+        """The index of each that retention has not dropped meanwhile."""
+        for part in parts:
+            try:
+                index = self._catalogue.index(part)
+            except FileNotFoundError:
+                continue
+            yield part, index
+
+    def kind_of(self, sequence: int) -> KindName:
+        """What the record of this sequence is; of one that retention dropped: a message if it was carried along."""
+        if not 0 < sequence < self._next_sequence():
+            return "unknown"
+        if sequence < self._catalogue.oldest:
+            carried = next(self._carried_in((sequence,)), None)
+            if carried is None:
+                return "dropped"
+            return "message" if self._catalogue.damage_of(carried) is None else "lost"
+        header = self._records.header(sequence)
+        if header is None:
+            # Retention may have taken it just now; else it is damaged, or in a gap that salvage left.
+            return "dropped" if sequence < self._catalogue.oldest else "lost"
+        if header.kind == Kind.GAP:
+            return "lost"  # the gap has the last of what it names as its own sequence
+        if header.kind != Kind.MESSAGE:
+            return "other"
+        return "message" if self._catalogue.damage_of(sequence) is None else "lost"
+
+    def lost(self, sequence: int) -> Published | None:
+        """What the log still tells of a message (its own sequence) that is known to be damaged, without content."""
+        record = sequence if sequence >= self._catalogue.oldest else next(self._carried_in((sequence,)), 0)
+        damage = self._catalogue.damage_of(record)
+        return damage.message if damage is not None else None
+
+    def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
+        """Id and queue of a message that cannot be read whole. None where there is none, or nothing is known of it."""
+        lost = self.lost(sequence)
+        if lost is not None:
+            return lost.id, lost.queue
+        header = self._records.header(sequence)
+        return (header.id, header.queue) if header is not None and header.kind == Kind.MESSAGE else None
+
+    def replay(self, after: int = 0) -> Iterator[Fact]:
+        """Every fact with a sequence above ``after``, in order, without content; a ``Gap`` for records that are
+        damaged. Raises ``LogCorrupt``."""
+        for part in self._catalogue.parts:
+            index = self._catalogue.index(part)
+            if index.last <= after:
+                continue
+            place, end = index.locate(after + 1), index.end
+            path = part.info.path
+            data = segment.read_segment(path, 0, end) if part.active is not None else segment.read_sealed(path)
+            if part.active is None and (self._catalogue.is_damaged(part) or segment.scrub_bytes(data) is not None):
+                yield from self._replay_damaged(part, after)
+                continue
+            for fact in stream.facts(data, place[0] if place else SEGMENT_HEADER_BYTES):
+                if isinstance(fact, Corrupt):
+                    raise corrupt_error(part.info.path, fact.offset, part.info.base, index.last, fact.why)
+                if fact.sequence > after:
+                    yield fact
+
+    def _replay_damaged(self, part: Part, after: int) -> Iterator[Fact]:
+        """Of a segment as far as it can be read; gaps have the places of what cannot be."""
+        found = self._catalogue.examine(part.info)
+        time_us = part.info.first_time_us
+        lost = {
+            damage.offset: damage for damage in found.damages if damage.last > after and damage.last >= damage.first
+        }
+        for at in sorted({*found.offsets.tolist(), *lost}):
+            damage = lost.get(at)
+            if damage is not None:
+                yield Gap(damage.last, time_us, damage.first, damage.last, damage.why)
+                continue
+            record = decode(found.data, at, content=False, verify=False)
+            if isinstance(record, Decoded) and record.fact.sequence > after:
+                time_us = record.fact.time_us
+                yield record.fact
+
+    def inherited(self) -> Iterator[Fact]:
+        """What is to be known before anything else where there is no checkpoint: the end of messages that ended badly
+        and the newest records that carry one, of those whose own records are gone. In the log they stand behind
+        children of these messages, which would be taken for children of complete ones."""
+        parts, oldest = self._catalogue.parts, self._catalogue.oldest
+        if oldest <= 1:
+            return
+        records = dict(chain.from_iterable(self._catalogue.index(part).carried_records() for part in parts))
+        gone = sorted(sequence for sequence in records if sequence < oldest)
+        opened = [
+            fact
+            for fact in self._records.facts(sorted({oldest, parts[-1].info.base}))
+            if isinstance(fact, SegmentOpened)
+        ]
+        if opened:
+            # How one ended that is carried is told by its rows, which stand behind it.
+            bad = tuple(one for one in opened[-1].bad if one[0] not in records)
+            yield opened[0]._replace(bad=bad)
+        for at in range(0, len(gone), SLICE):  # by their own sequences: parents before children
+            some = sorted(records[sequence] for sequence in gone[at : at + SLICE])
+            carried = {fact.sequence: fact for fact in self._records.facts(some) if isinstance(fact, Carried)}
+            for record in some:
+                damage = self._catalogue.damage_of(record)
+                if record not in carried and damage is not None and isinstance(damage.fact, Carried):
+                    carried[record] = damage.fact
+            yield from sorted(carried.values(), key=lambda fact: fact.message.sequence)
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def stands_in(self, info: SegmentInfo, messages: Sequence[int]) -> bool:
+        """Whether one of these messages (sorted) is read from this segment: its own record stands there, or one that
+        carries it. (One that is carried once more has left the older segment for good.)"""
+        first = bisect_left(messages, info.base)
+        if first < len(messages) and messages[first] <= info.last:
+            return True
+        gone = set(messages[: bisect_left(messages, self._catalogue.oldest)])
+        part = self._catalogue.part_of(info.base) if gone else None
+        return part is not None and any(own in gone for own, _ in self._catalogue.index(part).carried_records())
+
+    def rows_of(self, message: int) -> list[tuple[int, Row]]:
+        """(sequence of the record, row) for every row of a message, oldest first, those for all subscribers too."""
+        places = [
+            place
+            for _, index in self._indexes(self._catalogue.from_segment_of(message))
+            for place in index.rows_of(message)
+        ]
+        records = {
+            fact.sequence: fact.rows
+            for fact in self._records.facts(sorted({record for record, _ in places}))
+            if isinstance(fact, Outcomes)
+        }
+        found = [(record, records[record][position : position + 1]) for record, position in places if record in records]
+        return [(record, row) for record, some in found for row in some if row.message == message]
+
+    def children_of(self, parent: int, limit: int) -> list[int]:
+        """Messages that name ``parent``, lowest first, at most ``limit``. All segments behind it are asked, however few
+        are wanted: one that was carried along stands behind those that came after it."""
+        indexes = self._indexes(self._catalogue.from_segment_of(parent))
+        return sorted({child for _, index in indexes for child in index.children_of(parent)})[:limit]
+
+    def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
+        """Messages of a queue with sequences above ``after``, lowest first, at most ``limit``; carried ones too."""
+        while True:
+            oldest = self._catalogue.oldest
+            found = self._queue_sequences(queue, after, limit, oldest)
+            if oldest == self._catalogue.oldest:
+                return found  # else what stood in a segment that was dropped meanwhile stands elsewhere now
+
+    def _queue_sequences(self, queue: int, after: int, limit: int, oldest: int) -> list[int]:
+        found: list[int] = []
+        if after < oldest - 1:
+            carried = {
+                sequence
+                for _, index in self._indexes(self._catalogue.parts)
+                for sequence in index.carried_sequences(queue, after, limit)
+                if sequence < oldest
+            }
+            found = sorted(carried)[:limit]
+        for _, index in self._indexes(self._catalogue.from_segment_of(after)):
+            if len(found) >= limit:
+                break
+            found += index.queue_sequences(queue, after, limit - len(found))
+        return found
+
+    def with_key(self, key: str, queue: int | None, limit: int, before: int | None = None) -> list[int]:
+        """Messages with this key, newest first, at most ``limit``; with ``before`` only those older than it."""
+        own, carried = (
+            (sequence for sequence in found if before is None or sequence < before)
+            for found in self._candidates(text_hash(key))
+        )
+        return self._newest(chain(own, carried), lambda message: message.key == key, queue, limit)
+
+    def _candidates(self, hashed: int) -> tuple[Iterator[int], Iterator[int]]:
+        """Those whose key may be it, newest first: of each segment its own messages, and those it carries. They are as
+        old as the segments that went before: met in the newest segment, they would come before what is newer."""
+        parts = self._catalogue.parts
+        own = (
+            sequence
+            for part, index in self._indexes(reversed(parts))
+            for sequence in reversed(index.with_key(hashed))
+            if sequence >= part.info.base
+        )
+
+        def carried() -> Iterator[int]:
+            yield from sorted(
+                {
+                    sequence
+                    for part, index in self._indexes(parts)
+                    for sequence in index.with_key(hashed)
+                    if sequence < part.info.base
+                },
+                reverse=True,
+            )
+
+        return own, carried()
+
+    def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
+        """Messages with this idempotency key accepted at ``since_us`` or later, newest first."""
+        hashed = text_hash(key)
+        parts = self._catalogue.parts
+        young = [part for part in reversed(parts) if part.active is not None or part.info.last_time_us >= since_us]
+        candidates = (
+            sequence for _, index in self._indexes(young) for sequence in reversed(index.with_idempotency(hashed))
+        )
+        # What an index says of a message that is damaged is a reason to refuse its key to another one.
+        fits = lambda message: message.idempotency_key in (key, "") and message.time_us >= since_us  # noqa: E731
+        return self._newest(candidates, fits, queue, None)
+
+    def _newest(
+        self, candidates: Iterator[int], fits: Callable[[Published], bool], queue: int | None, limit: int | None
+    ) -> list[int]:
+        """Those of the candidates (their hashes agree) that fit, each once, newest first."""
+        found: dict[int, None] = {}
+        while some := list(islice(candidates, _CANDIDATES)):
+            for sequence, read in zip(some, self.messages(some), strict=True):
+                message = self.lost(sequence) if read is None else read
+                if message is not None and (queue is None or message.queue == queue) and fits(message):
+                    found[message.sequence] = None
+            if limit is not None and len(found) >= limit:
+                break
+        return sorted(found, reverse=True)[:limit]
+
+
+def _own(fact: Fact) -> int:
+    """The sequence of a message, 0 for anything else."""
+    return fact[0] if type(fact) is Published else 0

@@ -1,0 +1,115 @@
+"""The bytes of the last batches, so that what was just published is delivered without being read back. Pure."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from syncbrok.log.format.layout import Stretch
+from syncbrok.log.format.message_decoder import read_messages
+from syncbrok.model.facts import Messages, Published
+
+BYTES_MAX = 16 * 1024 * 1024
+BATCHES_MAX = 65_536
+_UNDECODED_BYTES_MAX = 1024 * 1024
+_FEW = 8
+"""so many neighbours and more are sooner decoded in one pass"""
+
+
+class Batch(NamedTuple):
+    """Encoded records on their way into the log. ``ends[i]`` is where record ``i`` ends in ``data``."""
+
+    number: int
+    first: int
+    last: int
+    time_us: int
+    """of the last record"""
+    data: bytes
+    ends: list[int]
+    stretches: tuple[Stretch, ...] = ()
+    messages: Sequence[Messages] = ()
+    """what of it was handed over as messages: nobody need decode what was encoded a moment ago"""
+
+
+class Recent:
+    """The newest batches, in order and without a gap, up to ``bytes_max``. One thread adds, any thread asks."""
+
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._firsts: list[int] = []
+        self._batches: list[Batch] = []
+        self._bytes = 0
+        self._undecoded: tuple[Sequence[Messages], Sequence[Messages]] = ((), ())
+        """of the last batch and of the one before, which may have been written before they are delivered; of no more
+        and of no large ones, since a message takes three times the memory of its record"""
+        self._lock = Lock()
+
+    def add(self, batch: Batch) -> None:
+        messages = batch.messages if len(batch.data) < _UNDECODED_BYTES_MAX else ()
+        self._undecoded = (messages, self._undecoded[0])
+        with self._lock:
+            self._firsts.append(batch.first)
+            self._batches.append(batch._replace(messages=()))
+            self._bytes += len(batch.data)
+            if self._bytes > self._bytes_max or len(self._batches) > BATCHES_MAX:
+                self._forget()
+
+    def _forget(self) -> None:
+        # An eighth at once, so that the lists are not moved for every batch.
+        until_bytes, until_batches = self._bytes_max * 7 // 8, BATCHES_MAX * 7 // 8
+        gone = 0
+        while self._bytes > until_bytes or len(self._batches) - gone > until_batches:
+            self._bytes -= len(self._batches[gone].data)
+            gone += 1
+        del self._firsts[:gone], self._batches[:gone]
+
+    def message(self, sequence: int) -> Published | None:
+        """A message written lately; None where it is not here (any more), or is none."""
+        return self.messages((sequence,))[0]
+
+    def messages(self, sequences: Sequence[int]) -> list[Published | None]:
+        """As ``message`` for each of these, in ascending order. Those that stand one after the other are decoded in
+        one pass, and children of the same parents then share the tuple of them."""
+        found: list[Published | None] = []
+        while len(found) < len(sequences):
+            sequence, count = sequences[len(found)], _together(sequences, len(found))
+            message = self._as_handed_over(sequence) if count < _FEW else None
+            place = None if message is not None else self.find(sequence)
+            if place is None:
+                found.append(message)
+                continue
+            run: list[Published] = []
+            read_messages(*place, sequence, count, run, verify=False)
+            found += run or (None,)
+        return found
+
+    def _as_handed_over(self, sequence: int) -> Published | None:
+        for batch in self._undecoded:
+            for messages in batch:
+                position = sequence - messages.sequence
+                if 0 <= position < len(messages.contents):
+                    return messages.at(position)
+        return None
+
+    def find(self, sequence: int) -> tuple[bytes, int] | None:
+        """The bytes that hold the record, and where in them it begins; None where it is not here (any more)."""
+        with self._lock:
+            at = bisect_right(self._firsts, sequence) - 1
+            if at < 0:
+                return None
+            batch = self._batches[at]
+        if sequence > batch.last:
+            return None
+        place = sequence - batch.first
+        return batch.data, batch.ends[place - 1] if place else 0
+
+
+def _together(sequences: Sequence[int], at: int) -> int:
+    """How many follow each other without a gap, from place ``at`` on."""
+    first, last = sequences[at], len(sequences) - 1
+    if sequences[last] - first == last - at:
+        return last - at + 1
+    count = 1
+    while sequences[at + count] == first + count:
+        count += 1
+    return count

@@ -1,0 +1,38 @@
+"""What the files beside the segments know of a log: how far it reached on the disk.
+
+A checkpoint and a sidecar are written of what is durable, so they outlive a segment that was lost with the watermark.
+They are a reason to refuse a log of which a piece is missing, never one to believe what it says.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from syncbrok.log.index import sidecar
+from syncbrok.log.segments import checkpoint
+
+
+class Evidence(NamedTuple):
+    """The log ``uuid`` was on the disk through the sequence ``through``, says ``file``."""
+
+    uuid: bytes
+    through: int
+    file: str
+
+
+def gather_evidence(directory: Path, last_base: int) -> list[Evidence]:
+    """From the checkpoints, and from sidecars of segments behind ``last_base``, the last that is there (0: none is):
+    what stands before it is known to be whole without them. What cannot be read says nothing."""
+    names = (checkpoint.NAME, checkpoint.NAME_BEFORE)
+    found = [(name, checkpoint.read_head(directory / name)) for name in names]
+    evidence = [Evidence(head.uuid, head.through, name) for name, head in found if head is not None]
+    for path in directory.glob("*.idx"):
+        if path.stem.isdecimal() and int(path.stem) > last_base:
+            described = sidecar.read_head(path)
+            if described is not None:
+                evidence.append(Evidence(*described, path.name))
+    return evidence
+
+
+def known_through(evidence: list[Evidence], uuid: bytes) -> int:
+    """The last sequence of the log ``uuid`` that is known to have been on the disk; 0 where nothing is known."""
+    return max((one.through for one in evidence if one.uuid == uuid), default=0)

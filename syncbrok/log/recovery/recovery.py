@@ -1,0 +1,387 @@
+"""From a directory as a crash left it to a log that can be written to.
+
+Only the end of the last segment may be mended, and only by taking away what was never acknowledged; whether it may be
+is decided by the table in ``verdict``, from what is seen here. Doing it twice, or being killed in the middle, ends in
+the same log: what is cut was copied and fsynced before.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+
+from syncbrok.log.format import stream
+from syncbrok.log.format.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, read_header, walk_verified
+from syncbrok.log.format.layout import HEADER_BYTES, MAGIC, VERSION
+from syncbrok.log.index import sidecar
+from syncbrok.log.index.segment_index import SegmentIndex
+from syncbrok.log.recovery import rotten_ends
+from syncbrok.log.recovery.evidence import gather_evidence, known_through
+from syncbrok.log.recovery.recovery_table import NO_SEAL, Signs, Verdict, judge
+from syncbrok.log.segments import checkpoint, files, preallocation, segment, watermark
+from syncbrok.log.segments.reserve import Reserve
+from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, corrupt_error
+from syncbrok.log.segments.watermark import Mark
+from syncbrok.model.errors import LogCorrupt, LogFull
+
+_UNFINISHED = (preallocation.NAME, f"{watermark.NAME}.tmp", f"{checkpoint.NAME}.tmp", "*.idx.tmp", "*.broken.tmp")
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+
+
+class Scan(NamedTuple):
+    """What stands in a segment. ``records`` of them, up to ``end``, belong to whole units and are whole themselves;
+    ``last`` is the sequence of the last of them and ``crc`` the CRC of all their bytes. ``bad`` is where the whole
+    records end, ``problem`` what stands there."""
+
+    header: SegmentHeader
+    signs: Signs
+    end: int
+    records: int
+    last: int
+    batch: int
+    crc: int
+    first_time_us: int
+    last_time_us: int
+    bad: int
+    problem: str
+    size: int
+    offsets: npt.NDArray[np.int64]
+    """where the ``records`` begin"""
+
+
+class Active(NamedTuple):
+    """The last segment, not sealed, as ``segment.ActiveSegment`` wants it, and what is where in it."""
+
+    info: SegmentInfo
+    crc: int
+    places: SegmentIndex
+
+
+class RecoveryReport(NamedTuple):
+    """What was found and done at the start. ``clean``: the log was closed in good order. ``cut_bytes`` of a torn tail
+    were saved in ``broken`` and cut, from sequence ``cut_from`` on (0: nothing). ``rewritten_bytes`` were on no
+    watermark and were written again."""
+
+    clean: bool
+    segments: int
+    records: int
+    cut_bytes: int
+    cut_from: int
+    broken: Path | None
+    rewritten_bytes: int
+    seconds: float
+
+
+class Recovered(NamedTuple):
+    """A log that can be written to. ``header`` is that of the last segment, None for an empty log; ``active`` is None
+    where the last segment is sealed; ``durable`` is the last sequence, ``batch`` the number of the last write."""
+
+    header: SegmentHeader | None
+    sealed: tuple[SegmentInfo, ...]
+    leftovers: tuple[Path, ...]
+    active: Active | None
+    durable: int
+    batch: int
+    mark: Mark | None
+    report: RecoveryReport
+
+
+Progress = Callable[[int, int], None]
+
+
+def recover(directory: Path, progress: Progress | None = None) -> Recovered:
+    """Make the log in ``directory`` (whose lock is held) whole. Where the disk is full the reserve is released for it.
+    Raises ``LogCorrupt``, ``LogFull``, ``LogFailed``."""
+    try:
+        return _recover(directory, progress)
+    except LogFull:
+        if not Reserve(directory, 0).release():
+            raise
+        return _recover(directory, progress)
+
+
+def _recover(directory: Path, progress: Progress | None) -> Recovered:
+    started_s = time.monotonic()
+    for name in _UNFINISHED:
+        for leftover in directory.glob(name):
+            with files.if_there_is_room():
+                leftover.unlink()
+    mark = watermark.read(directory)
+    oldest = mark.oldest if mark else 0
+    paths = [segment.segment_path(directory, base) for base in segment.segment_bases(directory)]
+    leftovers = tuple(path for path in paths if int(path.stem) < oldest)
+    paths = [path for path in paths if int(path.stem) >= oldest]
+    if not paths:
+        _check_empty(directory, mark)
+        return Recovered(None, (), leftovers, None, 0, 0, mark, RecoveryReport(True, 0, 0, 0, 0, None, 0, 0.0))
+    if mark is None and int(paths[0].stem) > 1:
+        why = "the watermark is gone, which alone says where the log begins: segments before this one may be missing"
+        raise corrupt_error(paths[0], 0, 1, int(paths[0].stem) - 1, why)
+    last = segment.read_segment_header(paths[-1])
+    sealed = _check_sealed(paths, last, oldest or None, progress)
+    data, scan, index = _scan_last(paths[-1], last, sealed, mark)
+    row = judge(scan.signs)
+    if row.verdict is Verdict.CORRUPT:
+        raise corrupt_error(paths[-1], scan.bad, scan.last + 1, None, f"{row.why} ({scan.problem})")
+    broken = _cut(paths[-1], scan) if scan.end < scan.size and row.verdict is not Verdict.CLEAN else None
+    clean = bool(mark and mark.clean and mark.durable == scan.last and row.verdict is not Verdict.TORN)
+    rewritten = 0 if clean else _write_again(paths[-1], scan, mark)
+    report = RecoveryReport(
+        clean,
+        len(paths),
+        scan.records,
+        broken.stat().st_size if broken else 0,
+        scan.last + 1 if broken else 0,
+        broken,
+        rewritten,
+        time.monotonic() - started_s,
+    )
+    info = SegmentInfo(
+        scan.header.base,
+        scan.last,
+        scan.end,
+        scan.records,
+        scan.first_time_us,
+        scan.last_time_us,
+        row.verdict is Verdict.SEALED,
+        paths[-1],
+    )
+    if row.verdict is Verdict.SEALED:
+        return Recovered(scan.header, (*sealed, info), leftovers, None, scan.last, scan.batch, mark, report)
+    if index is None:
+        index = SegmentIndex.build(data, SEGMENT_HEADER_BYTES, scan.end, scan.header.base, scan.offsets)
+    active = Active(info, scan.crc, index)
+    return Recovered(scan.header, sealed, leftovers, active, scan.last, scan.batch, mark, report)
+
+
+def _check_empty(directory: Path, mark: Mark | None) -> None:
+    """A directory without a segment is an empty log only where nothing beside them says that there was one."""
+    known = [one.file for one in gather_evidence(directory, 0) if one.through]
+    if mark and mark.durable:
+        known.insert(0, f"a {watermark.NAME}")
+    if known:
+        raise LogCorrupt(f"{directory} has {known[0]} but no segment; restore the segments, or remove it all")
+
+
+def _check_sealed(
+    paths: list[Path], last: SegmentHeader, oldest: int | None, progress: Progress | None
+) -> tuple[SegmentInfo, ...]:
+    """The sealed segments, all but the last of ``paths`` (``last`` is its header), each of the same log and where the
+    one before it ends."""
+    found: list[SegmentInfo] = []
+    for number, path in enumerate(paths[:-1]):
+        header = rotten_ends.segment_header(path, last)
+        info = rotten_ends.sealed_info(path, header, int(paths[number + 1].stem))
+        if info is None:
+            raise corrupt_error(path, path.stat().st_size, header.base, None, NO_SEAL.why)
+        if number == 0 and oldest is not None and header.base != oldest:
+            raise corrupt_error(path, 0, oldest, header.base - 1, "segments before this one are missing")
+        if found:
+            _check_follows(path, header, found[-1], last)
+        found.append(info)
+        if progress:
+            progress(number + 1, len(paths))
+    return tuple(found)
+
+
+def _check_follows(path: Path, header: SegmentHeader, before: SegmentInfo, last: SegmentHeader) -> None:
+    expected = before.last + 1
+    if header.base != expected:
+        why = "segments before this one are missing" if header.base > expected else "the segment overlaps another"
+        raise corrupt_error(path, 0, min(expected, header.base), max(expected, header.base) - 1, why)
+    first = rotten_ends.segment_header(before.path, last)
+    if (first.uuid, first.id_key) != (header.uuid, header.id_key):
+        raise corrupt_error(path, 0, header.base, None, "the segment belongs to another log")
+
+
+# -- the last segment -------------------------------------------------------------------------------------------------
+
+
+def _scan_last(
+    path: Path, header: SegmentHeader, sealed: tuple[SegmentInfo, ...], mark: Mark | None
+) -> tuple[bytes, Scan, SegmentIndex | None]:
+    """Its bytes, what stands in them, and the index that was written beside it, where it is as it was closed."""
+    if sealed:
+        _check_follows(path, header, sealed[-1], header)
+    elif mark and mark.oldest and header.base != mark.oldest:
+        raise corrupt_error(path, 0, mark.oldest, header.base - 1, "segments before this one are missing")
+    if mark and mark.uuid != header.uuid:
+        raise corrupt_error(path, 0, header.base, None, "the watermark belongs to another log")
+    data = segment.read_segment(path)
+    if mark and mark.clean and mark.base == header.base:
+        closed = _as_closed(path, data, header, mark)
+        if closed is not None:
+            return data, *closed
+    known = known_through(gather_evidence(path.parent, header.base), header.uuid)
+    return data, scan_segment(data, header, max(known, mark.durable if mark else 0), last=True), None
+
+
+def _as_closed(path: Path, data: bytes, header: SegmentHeader, mark: Mark) -> tuple[Scan, SegmentIndex] | None:
+    """The index that was written when the log was closed, and what looking at every record would say; None where the
+    segment is not byte for byte what it was then: every record is looked at one by one in that case."""
+    end = mark.offset
+    if not SEGMENT_HEADER_BYTES < end <= len(data) or np.frombuffer(data, np.uint8, offset=end).any():
+        return None
+    crc = crc32c(memoryview(data)[SEGMENT_HEADER_BYTES:end])
+    index = sidecar.read(path.parent, sidecar.Sealed(header.uuid, header.base, end, crc))
+    if index is None or (index.last, index.end) != (mark.durable, end):
+        return None
+    offsets = stream.indexed_offsets(data, index.sparse, index.records, SEGMENT_HEADER_BYTES, end)
+    if offsets is None:
+        return None
+    first, last = gather(data, offsets[[0, -1]])
+    scan = Scan(
+        header,
+        Signs(last=True, sealed=False, blank=True, half_unit=False, vouched=False, follows=False, covered=False),
+        end,
+        index.records,
+        index.last,
+        int(last["batch"]),
+        crc,
+        int(first["time_us"]),
+        int(last["time_us"]),
+        end,
+        "",
+        len(data),
+        offsets,
+    )
+    return scan, index
+
+
+def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool) -> Scan:
+    """Look at every record of a segment's bytes. ``durable``: what the watermark, or another file, vouches for."""
+    whole, stopped = walk_verified(data, SEGMENT_HEADER_BYTES, len(data))
+    heads = gather(data, whole)
+    good = _in_order(heads, header.base)
+    at = int(whole[good]) if good < len(whole) else stopped
+    ends = np.flatnonzero(heads["flags"][:good] & UNIT_END)
+    kept = int(ends[-1]) + 1 if len(ends) else 0
+    end = at if kept == good else int(whole[kept])
+    sequence, batch = (int(heads[name][good - 1]) if good else 0 for name in ("sequence", "batch"))
+    kept_sequence, kept_batch, kept_time_us = (
+        int(heads[name][kept - 1]) if kept else missing
+        for name, missing in (("sequence", header.base - 1), ("batch", 0), ("time_us", 0))
+    )
+    blank = data.count(0, at) == len(data) - at
+    synced = None if blank else _synced_behind(data, at, sequence or header.base - 1, batch)
+    signs = Signs(
+        last=last,
+        sealed=bool(good and heads["kind"][good - 1] == Kind.SEGMENT_SEALED),
+        blank=blank,
+        half_unit=kept != good,
+        vouched=kept_sequence < max(durable, header.base),
+        follows=synced is not None,
+        covered=synced is not None and synced > kept_sequence,
+    )
+    return Scan(
+        header,
+        signs,
+        end,
+        kept,
+        kept_sequence,
+        kept_batch,
+        crc32c(memoryview(data)[SEGMENT_HEADER_BYTES:end]),
+        int(heads["time_us"][0]) if good else 0,
+        kept_time_us,
+        at,
+        _problem(data, at),
+        len(data),
+        whole[:kept],
+    )
+
+
+def _in_order(heads: npt.NDArray[np.void], base: int) -> int:
+    """How many of the records, from the first on, are of this version and follow each other: sequences without a gap
+    that no record names, batches that do not go back, and nothing behind a seal."""
+    sequences = heads["sequence"].astype(np.int64)
+    steps = np.diff(sequences, prepend=base - 1)
+    fits = (steps == 1) | ((heads["kind"] == Kind.GAP) & (steps > 1))
+    fits &= (heads["version"] == VERSION) & (heads["meta_bytes"] <= heads["body_bytes"])
+    fits[1:] &= (heads["batch"][1:] >= heads["batch"][:-1]) & (heads["kind"][:-1] != Kind.SEGMENT_SEALED)
+    return len(fits) if fits.all() else int(np.argmin(fits))
+
+
+def _problem(data: bytes, at: int) -> str:
+    """What is wrong with the bytes that end the run of records."""
+    header = read_header(data, at)
+    match header:
+        case Incomplete():
+            return "the file ends"
+        case Corrupt(why=why):
+            return why
+    if at + header.record_bytes > len(data):
+        return "the file ends in the record's body"
+    if crc32c(data[at + HEADER_BYTES : at + header.record_bytes]) != header.body_crc:
+        return "the body's checksum does not fit"
+    return f"a record of sequence {header.sequence} and batch {header.batch}, which cannot follow"
+
+
+def _synced_behind(data: bytes, bad: int, sequence: int, batch: int) -> int | None:
+    """The greatest ``synced_through`` of the valid records of later batches behind the damage at ``bad``; None where
+    there is none. Where the damaged record's own header is whole its body is passed over: a message may contain
+    anything, a piece of a log too."""
+    at = bad + 1
+    own = read_header(data, bad)
+    if isinstance(own, Header) and own.sequence == sequence + 1:
+        at = bad + own.record_bytes
+    greatest: int | None = None
+    while (at := data.find(_MAGIC_BYTES, at)) >= 0:
+        found = read_header(data, at)
+        if (
+            isinstance(found, Header)
+            and found.sequence > sequence
+            and found.batch >= batch
+            and crc32c(data[at + HEADER_BYTES : at + found.record_bytes]) == found.body_crc
+        ):
+            greatest = max(greatest or 0, found.synced_through)
+            at += found.record_bytes
+        else:
+            at += 1
+    return greatest
+
+
+# -- mending ----------------------------------------------------------------------------------------------------------
+
+
+def _cut(path: Path, scan: Scan) -> Path | None:
+    """Save what stands behind the whole units, then cut it off and give the segment its room again. None: only zeros
+    stood there."""
+    tail = segment.read_segment(path, scan.end).rstrip(b"\0")
+    broken = None
+    if tail:
+        broken = path.with_name(f"{path.name}.{scan.end}.broken")
+        number = 1
+        while broken.exists() and broken.read_bytes() != tail:
+            number += 1
+            broken = path.with_name(f"{path.name}.{scan.end}-{number}.broken")
+        files.replace_file(broken, tail)
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.ftruncate(descriptor, scan.end)
+        if not scan.signs.sealed:
+            files.give_room(descriptor, scan.size)
+        os.fsync(descriptor)
+    except OSError as problem:
+        raise files.write_problem(problem, path) from problem
+    finally:
+        os.close(descriptor)
+    return broken
+
+
+def _write_again(path: Path, scan: Scan, mark: Mark | None) -> int:
+    """Write the records again that the watermark does not vouch for: after an error of the disk the cache may hold
+    what the disk does not, and reading it proves nothing. How many bytes that were."""
+    start = mark.offset if mark and mark.base == scan.header.base else SEGMENT_HEADER_BYTES
+    data = segment.read_segment(path, start, scan.end)
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        files.write_at(descriptor, data, start, path)
+        files.sync(descriptor, path)
+    finally:
+        os.close(descriptor)
+    return len(data)

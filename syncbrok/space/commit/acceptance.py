@@ -1,0 +1,441 @@
+"""From a unit of messages to facts, or to a refusal (RULES 1 to 7). Reads no disk and no clock.
+
+What memory does not hold is named (``Wanted``), looked up elsewhere, and the unit is tried again with what was
+``LookupResult``. Old idempotency keys and parents older than the recent ones are the only reasons.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+from syncbrok.model import limits
+from syncbrok.model.errors import Conflict, Malformed, SyncbrokError, TooLarge
+from syncbrok.model.facts import Attributes, Extras, Keyed, Published
+from syncbrok.model.message import Message, Queue
+from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of
+from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
+from syncbrok.space.commit.commit_batch import CommitBatch, First
+from syncbrok.space.commit.refusals import differs, first_is_lost, unknown_parent
+from syncbrok.space.state.idempotency import KeyIndex, alike_fingerprints, fingerprint, key_hash, key_hashes
+from syncbrok.space.state.lineage import GraphPlace, Lineage
+from syncbrok.space.state.registry import Registry
+
+Slowly = Generator[None, None, Any]
+"""work in steps, so that whoever drives it can do others' between two of them; what it returns is the result"""
+
+
+class OldKey(NamedTuple):
+    """An idempotency key to be looked for in the log's own index."""
+
+    queue: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What must be read before the unit can be decided."""
+
+    messages: frozenset[int]
+    keys: frozenset[OldKey]
+    since_us: int
+    """how far back the keys matter"""
+
+
+@dataclass(slots=True)
+class LookupResult:
+    """What was read. A sequence that is in none of ``messages``, ``lost`` and ``dropped`` was looked at and is no
+    message."""
+
+    messages: dict[int, Published] = field(default_factory=dict)
+    dropped: set[int] = field(default_factory=set)
+    """retention has dropped them"""
+    looked: set[int] = field(default_factory=set)
+    older: dict[OldKey, int] = field(default_factory=dict)
+    """the newest message with the key, 0 for none"""
+    lost: dict[int, Published | None] = field(default_factory=dict)
+    """the log is damaged where they stand; what it still tells of each"""
+
+
+_nothing: Final = LookupResult()
+_new: Final[Callable[..., Any]] = tuple.__new__
+"""makes a named tuple from its fields in order, in a third of the time"""
+
+
+class _Fresh:
+    """New messages on their way into the draft, as columns of ``Messages``. ``only``: number of the one subscriber they
+    are for."""
+
+    __slots__ = ("_attributes", "_draft", "_only", "_queue", "_starts", "contents", "extras")
+
+    def __init__(self, queue: Queue, draft: CommitBatch, only: int) -> None:
+        self._queue = queue
+        self._draft = draft
+        self._only = only
+        self._starts: list[int] = []
+        self._attributes: list[Attributes] = []
+        self.contents: list[bytes] = []
+        self.extras: dict[int, Extras] = {}
+
+    def add(
+        self,
+        message: Message,
+        parents: tuple[MessageId, ...] = (),
+        below: GraphPlace | None = None,
+        print_: bytes = b"",
+    ) -> None:
+        """``below``: its place, where it has parents. What the queue says is frozen now (RULES 3)."""
+        content, content_type, _, key, idempotency_key, failure, due_us, delay_us, expires_us, headers = message
+        at, draft, only = len(self.contents), self._draft, self._only
+        if delay_us:  # counted from acceptance (RULES 7), by the wall clock (RULES 25)
+            due_us = max(due_us, draft.now_us + delay_us)
+        if parents or key or idempotency_key or due_us or expires_us or headers or only:
+            root, depth = below or (draft.sequence + at, 0)
+            fields = (root, depth, parents, key, idempotency_key, print_, due_us, expires_us, headers, only)
+            self.extras[at] = _new(Extras, fields)
+        if failure is None:
+            failure = self._queue.settings.parent_failure
+        last = self._attributes[-1] if at else None
+        if last is None or last.content_type != content_type or last.parent_failure is not failure:
+            self._starts.append(at)
+            self._attributes.append(Attributes(self._queue.number, self._queue.settings.scope, failure, content_type))
+        self.contents.append(content)
+
+    def put(self) -> None:
+        """Into the draft, as one unit."""
+        ends = (*self._starts[1:], len(self.contents))
+        self._draft.publish(zip(ends, self._attributes, strict=True), self.contents, self.extras)
+
+
+class _Unit:
+    """One unit while it is being decided: what came of each line so far, and what must be read."""
+
+    __slots__ = ("below", "fresh", "ids", "keys", "known", "known_lines", "messages", "new_ids", "parents",
+                 "wanted_keys", "wanted_messages")  # fmt: skip
+
+    def __init__(self, messages: tuple[Message, ...], new_ids: list[MessageId], fresh: _Fresh) -> None:
+        self.messages = messages
+        self.new_ids = new_ids
+        """of new lines, in their order"""
+        self.fresh = fresh
+        self.ids: list[MessageId] = []
+        self.known_lines: dict[int, int] = {}
+        self.parents: dict[int, tuple[MessageId, ...]] = {}
+        self.known: dict[MessageId, GraphPlace] = {}
+        """places of parents, which lines often have in common"""
+        self.below: tuple[tuple[MessageId, ...], GraphPlace] = ((), GraphPlace(0, 0))
+        """the last line's parents, which the next one often has as well, and the place below them"""
+        self.keys: dict[str, First] = {}
+        self.wanted_messages: set[int] = set()
+        self.wanted_keys: set[OldKey] = set()
+
+
+class Acceptor:
+    """``cached`` gives a recent message without a read. ``closing`` holds queues that are being deleted by force."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        lineage: Lineage,
+        keys: KeyIndex,
+        id_key: bytes,
+        cached: Callable[[int], Published | None],
+        closing: AbstractSet[int],
+        sync: str,
+    ) -> None:
+        self._registry = registry
+        self._lineage = lineage
+        self._keys = keys
+        self._id_key = id_key
+        self._cached = cached
+        self._closing = closing
+        self._sync = sync
+
+    def accept(self, unit: Publish, draft: CommitBatch, found: LookupResult | None, only: int = 0) -> Accepted | Wanted:
+        """Puts what is new into the draft. Raises ``UnknownQueue``, ``UnknownParent``, ``IdempotencyConflict``,
+        ``Malformed``, ``TooLarge`` or ``Conflict``, having changed nothing. ``only``: number of the one subscriber
+        it is for."""
+        queue = self._queue(unit.queue)
+        if not unit.messages:
+            raise Malformed("a batch without a message")
+        for message in unit.messages:
+            if message.parents or message.idempotency_key:
+                break
+        else:
+            first, fresh = draft.sequence, _Fresh(queue, draft, only)  # there is nothing to look at
+            for message in unit.messages:
+                fresh.add(message)
+            fresh.put()
+            return self._accepted(first, len(unit.messages), draft)
+        steps = self.accept_in_steps(unit, draft, found, only)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                accepted: Accepted | Wanted = end.value
+                return accepted
+
+    def accept_in_steps(self, unit: Publish, draft: CommitBatch, found: LookupResult | None, only: int = 0) -> Slowly:
+        """As ``accept``, a step for each line: ten thousand lines with 64 parents each take half a second. Nothing but
+        this may be put into the draft meanwhile."""
+        queue = self._queue(unit.queue)
+        first = draft.sequence
+        ids = draft.ids.take(first, len(unit.messages))
+        work = _Unit(unit.messages, ids, _Fresh(queue, draft, only))
+        for message in unit.messages:
+            self._decide(message, queue, work, draft, found or _nothing)
+            yield
+        if work.wanted_messages or work.wanted_keys:
+            since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
+            return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
+        if work.fresh.contents:
+            for key, owner in work.keys.items():
+                draft.keys[queue.number, key] = owner
+            work.fresh.put()
+        return Accepted(first, b"".join(work.ids), self._sync, work.known_lines, work.parents)
+
+    def _queue(self, name: QueueName) -> Queue:
+        queue = self._registry.queue(name)
+        if queue.number in self._closing:
+            raise Conflict(f"queue {name!r} is being deleted", queue=name)
+        return queue
+
+    def accept_batch(self, item: PublishBatch, draft: CommitBatch) -> Accepted | None:
+        """All of them, where there are no keys, or each key is new and memory knows that it is. None, with nothing
+        changed, where they must be decided one by one."""
+        queue = self._queue(item.queue)
+        first, contents, keys = draft.sequence, item.contents, item.keys
+        if not contents:
+            raise Malformed("a batch without a message")
+        stretches = ((len(contents), _attributes(queue, item.content_type)),)
+        if not keys:
+            draft.publish(stretches, contents)
+            return self._accepted(first, len(contents), draft)
+        hashes = key_hashes(queue.number, keys)
+        if not self._all_new(queue, keys, hashes, draft):
+            return None
+        prints = alike_fingerprints(item.content_type, contents)
+        draft.publish(stretches, contents, keyed=Keyed(keys, prints, hashes))
+        accepted = self._accepted(first, len(contents), draft)
+        made = map(_new, repeat(First), zip(prints, accepted.ids, accepted.sequences, strict=True))
+        draft.keys.update(zip(zip(repeat(queue.number), keys), made, strict=True))
+        return accepted
+
+    def _all_new(self, queue: Queue, keys: Sequence[str], hashes: Sequence[int], draft: CommitBatch) -> bool:
+        since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
+        return (
+            since_us >= self._keys.complete_since_us
+            and len(set(keys)) == len(keys)
+            and (not draft.keys or draft.keys.keys().isdisjoint(zip(repeat(queue.number), keys)))
+            and self._keys.none_of(hashes)
+        )
+
+    def accept_each(self, item: PublishPlain, draft: CommitBatch) -> tuple[Accepted | None, dict[int, SyncbrokError]]:
+        """Messages that are units of their own: what is answered to those that are accepted, and by place why the
+        others cannot be."""
+        stretches: list[tuple[int, Attributes]] = []
+        refused: dict[int, SyncbrokError] = {}
+        last: PlainKind | None = None
+        attributes: Attributes | None = None
+        end = 0
+        for place, kind in enumerate(item.kinds):
+            if kind is not last:
+                try:
+                    queue = self._queue(kind.queue)
+                except SyncbrokError as why:
+                    refused[place] = why
+                    continue
+                if attributes is not None:
+                    stretches.append((end, attributes))
+                attributes, last = _attributes(queue, kind.content_type), kind
+            end += 1
+        if attributes is None:
+            return None, refused
+        stretches.append((end, attributes))
+        contents = item.contents
+        if refused:
+            contents = [content for place, content in enumerate(contents) if place not in refused]
+        first = draft.sequence
+        draft.publish(stretches, contents, one_unit=False)
+        return self._accepted(first, end, draft), refused
+
+    def _accepted(self, first: int, count: int, draft: CommitBatch) -> Accepted:
+        """The receipt of messages of which all are new and none has parents."""
+        return Accepted(first, draft.ids.joined(first, count), self._sync)
+
+    def _decide(
+        self,
+        message: Message,
+        queue: Queue,
+        work: _Unit,
+        draft: CommitBatch,
+        found: LookupResult,
+    ) -> None:
+        """One line: a known message, a new one, or something to be read."""
+        position = len(work.ids)
+        parents: tuple[MessageId, ...] = ()
+        if message.parents:
+            parents = work.parents[position] = self._resolve(message, work, position)
+        print_ = b""
+        if message.idempotency_key:  # before the parents are looked at (RULES 4)
+            first = self._first(message.idempotency_key, queue, work, draft, found, position)
+            print_ = fingerprint(message, _comparable(message, work, position))
+            if first is not None:
+                if first.fingerprint != print_:
+                    raise differs(message.idempotency_key, first, position)
+                work.known_lines[position] = first.sequence
+                work.ids.append(first.id)
+                return
+        new = len(work.fresh.contents)
+        sequence, id_ = draft.sequence + new, work.new_ids[new]
+        place = self._place_below(sequence, parents, work, draft, found, position)
+        work.ids.append(id_)
+        work.fresh.add(message, parents, place, print_)
+        if message.idempotency_key:
+            work.keys[message.idempotency_key] = First(print_, id_, sequence)
+
+    def _resolve(self, message: Message, work: _Unit, position: int) -> tuple[MessageId, ...]:
+        """Ids of the parents, each once; ``#n`` names a line before this one (RULES 5)."""
+        if len(message.parents) > limits.parents_max:
+            raise TooLarge(
+                f"{len(message.parents)} parents; at most {limits.parents_max} are allowed",
+                line=position,
+                limit=limits.parents_max,
+            )
+        resolved: dict[MessageId, None] = {}
+        for parent in message.parents:
+            if not isinstance(parent, int):
+                resolved[parent] = None
+            elif 0 <= parent < position:
+                resolved[work.ids[parent]] = None
+            else:
+                raise Malformed(f"line {position} names line {parent} as its parent; a parent stands before its child",
+                                line=position, parent=f"#{parent}")  # fmt: skip
+        return tuple(resolved)
+
+    def _first(
+        self, key: str, queue: Queue, work: _Unit, draft: CommitBatch, found: LookupResult, position: int
+    ) -> First | None:
+        """The message that has the key already. What must be read to know that is noted in ``work``.
+        Raises ``FirstLost``."""
+        first = work.keys.get(key) or draft.keys.get((queue.number, key))
+        if first is not None:
+            return first
+        since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
+        sequence = self._keys.find(key_hash(queue.number, key))
+        if sequence is None and since_us < self._keys.complete_since_us:
+            old = OldKey(queue.number, key)
+            sequence = found.older.get(old)
+            if sequence is None:
+                work.wanted_keys.add(old)
+        if not sequence:
+            return None
+        message = self._message(sequence, work, found)
+        if sequence in found.lost:
+            lost = found.lost[sequence]
+            if lost is None or (lost.queue == queue.number and lost.time_us >= since_us):
+                raise first_is_lost(key, lost, position)
+        if message is None or message.idempotency_key != key or message.queue != queue.number:
+            return None
+        return First(message.fingerprint, message.id, sequence) if message.time_us >= since_us else None
+
+    def _message(self, sequence: int, work: _Unit, found: LookupResult) -> Published | None:
+        message = found.messages.get(sequence)
+        if message is None and sequence not in found.looked:
+            message = self._cached(sequence)
+            if message is None:
+                work.wanted_messages.add(sequence)
+        return message
+
+    def _place_below(
+        self,
+        sequence: int,
+        parents: tuple[MessageId, ...],
+        work: _Unit,
+        draft: CommitBatch,
+        found: LookupResult,
+        position: int,
+    ) -> GraphPlace:
+        """Root and depth of a message with these parents. Raises ``UnknownParent``."""
+        if not parents:
+            return GraphPlace(sequence, 0)
+        before, below = work.below
+        if parents == before:
+            return below
+        root, depth = sequence, 0
+        for index, parent in enumerate(parents):
+            place = work.known.get(parent)
+            if place is None:
+                place = self._place(parent, work, draft, found, position)
+                if not work.wanted_messages:
+                    work.known[parent] = place
+            if index == 0:
+                root = place.root
+            depth = max(depth, place.depth + 1)
+        below = GraphPlace(root, depth)
+        if not work.wanted_messages:
+            work.below = (parents, below)
+        return below
+
+    def _place(
+        self, parent: MessageId, work: _Unit, draft: CommitBatch, found: LookupResult, position: int
+    ) -> GraphPlace:
+        sequence = sequence_of(parent)
+        place = self._lineage.place(parent, sequence)
+        if place is not None:
+            return place
+        if sequence >= draft.first:  # not durable yet: a line of this unit, or never issued
+            own = sequence - draft.sequence
+            if 0 <= own < len(work.fresh.contents) and work.new_ids[own] == parent:
+                extras = work.fresh.extras.get(own)
+                return GraphPlace(sequence, 0) if extras is None else GraphPlace(extras.root, extras.depth)
+            raise unknown_parent(parent, position)
+        message = self._message(sequence, work, found)
+        if message is not None and message.id == parent:
+            return GraphPlace(message.root, message.depth)
+        if message is None and sequence in work.wanted_messages:
+            return GraphPlace(sequence, 0)  # not decided yet
+        lost = found.lost.get(sequence)
+        if lost is not None and lost.id == parent:
+            return GraphPlace(lost.root, lost.depth)
+        if (sequence in found.dropped or sequence in found.lost) and issued_by(parent, self._id_key):
+            return GraphPlace(
+                sequence, 0
+            )  # complete, or known to have ended badly (RULES 2); what was above it is gone
+        raise unknown_parent(parent, position)
+
+
+def _attributes(queue: Queue, content_type: str) -> Attributes:
+    settings = queue.settings
+    return Attributes(queue.number, settings.scope, settings.parent_failure, content_type)
+
+
+def _comparable(message: Message, work: _Unit, position: int) -> list[MessageId | int]:
+    """Parents as the fingerprint sees them: see ``fingerprint``."""
+    seen: list[MessageId | int] = []
+    for parent in message.parents:
+        if not isinstance(parent, int):
+            seen.append(parent)
+        elif work.messages[parent].idempotency_key:
+            seen.append(work.ids[parent])
+        else:
+            seen.append(position - parent)
+    return seen
+
+
+def merge(found: LookupResult | None, more: LookupResult) -> LookupResult:
+    """What was found in two look-ups for the same unit."""
+    if found is None:
+        return more
+    return LookupResult(
+        found.messages | more.messages,
+        found.dropped | more.dropped,
+        found.looked | more.looked,
+        _joined(found.older, more.older),
+        found.lost | more.lost,
+    )
+
+
+def _joined(old: Mapping[OldKey, int], new: Mapping[OldKey, int]) -> dict[OldKey, int]:
+    return {**old, **new}

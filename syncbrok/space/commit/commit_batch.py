@@ -1,0 +1,264 @@
+"""A batch of facts in the making: what one commit will write, and whom it answers.
+
+Facts are made against what is applied. Two changes of one queue's declarations would not see each other in one batch,
+so the first one ``touch``es the queue, and whatever else concerns it waits for the next batch (``Later``).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from types import GeneratorType
+from typing import Any, Final, NamedTuple, Protocol
+
+from syncbrok.model.errors import BrokerFault, SyncbrokError
+from syncbrok.model.facts import (
+    Attributes,
+    Extras,
+    Fact,
+    FactOrRun,
+    Keyed,
+    Messages,
+    Outcomes,
+    Row,
+    SegmentOpened,
+    last_sequence,
+)
+from syncbrok.model.names import MessageId
+from syncbrok.space.commit.channel import ChannelItem
+from syncbrok.space.commit.message_ids import Identities
+
+_log = logging.getLogger(__name__)
+
+_TOGETHER: Final = 64
+"""so many messages that are looked at one by one are applied without a look at other work"""
+
+
+class Later(Exception):
+    """Not an error: it cannot be worked on in this batch and keeps its place in the line for the next one."""
+
+
+class _Elsewhere:
+    """The receipt is in other hands: a job or a look-up settles it, or puts the item back."""
+
+
+ELSEWHERE: Final = _Elsewhere()
+
+
+class First(NamedTuple):
+    """The message that an idempotency key belongs to (RULES 4)."""
+
+    fingerprint: bytes
+    id: MessageId
+    sequence: int
+
+
+Step = Callable[["CommitBatch", ChannelItem], Any]
+"""Puts the facts of an item into the draft and returns its receipt's result, or ``ELSEWHERE``. Raises ``ClientFault``
+or ``BrokerFault`` having changed nothing, or ``Later``."""
+
+
+def run_step(draft: "CommitBatch", waiting: ChannelItem) -> Any:
+    """The step of an item that is one itself: ``item(draft)``."""
+    return waiting.item(draft)
+
+
+class CommitBatch:
+    """Sequences are given out in order from ``sequence``; all facts of a batch have one time.
+
+    Units of messages that follow each other become one ``Messages``, each still a unit of its own: so many single
+    publishes cost the rest of the way what a batch does.
+    """
+
+    __slots__ = ("_contents", "_extras", "_stretches", "after", "before", "essential", "facts", "first", "ids", "keys",
+                 "later", "now_us", "rows", "sequence", "settled", "size_bytes", "slow", "synced", "time_us", "touched",
+                 "undo", "unit_ends", "urgent")  # fmt: skip
+
+    def __init__(
+        self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1, now_us: int | None = None
+    ) -> None:
+        """``time_us`` is the time of its records, never before that of the newest record; ``now_us`` the wall clock,
+        from which alone anything due is counted (None: the same). ``messages``: how many are expected."""
+        self.first = self.sequence = sequence
+        self.time_us = time_us
+        self.now_us = time_us if now_us is None else now_us
+        self.ids = Identities(time_us // 1_000, id_key, messages)
+        self.facts: list[FactOrRun] = []
+        """in order; messages stand in here once no more follow them, with ``close`` at the latest"""
+        self._contents: list[bytes] = []  # of messages that may be followed by more
+        self._stretches: list[tuple[int, Attributes]] = []
+        self._extras: dict[int, Extras] = {}
+        self.unit_ends: list[int] = []
+        """positions of the records that end a unit"""
+        self.rows = 0
+        """how many outcome rows it takes off the waiting ones, in its first fact"""
+        self.urgent = False
+        """somebody may wait for one of those"""
+        self.size_bytes = 0
+        self.settled: list[tuple[ChannelItem, Any]] = []
+        self.slow: tuple[ChannelItem, Generator[None, None, Any]] | None = None
+        """an item that takes many turns of the loop, and the steps of it that are left; nothing else comes meanwhile"""
+        self.touched: set[str] = set()
+        self.later: list[ChannelItem] = []
+        """items, and parts of items, that go back to the front of the channel being worked off"""
+        self.keys: dict[tuple[int, str], First] = {}
+        """idempotency keys of this batch's messages, by (queue number, key)"""
+        self.before: list[Callable[[], Awaitable[None]]] = []
+        """awaited, one after the other, before the facts are written; also where there are none"""
+        self.after: list[Callable[[], None]] = []
+        """run on the loop when the facts are durable and applied"""
+        self.undo: list[Callable[[], None]] = []
+        """run on the loop when the log had no room"""
+        self.essential = False
+        """may be written from the log's reserve"""
+        self.synced = False
+        """must be on the disk before it is applied, though the policy would let it wait"""
+
+    @property
+    def records(self) -> int:
+        """How many records that will be."""
+        return self.sequence - self.first
+
+    def add(self, *facts: Fact) -> None:
+        """One unit: recovery keeps all of them or none. They bear the sequences from ``sequence`` on."""
+        assert facts[0].sequence == self.sequence
+        self._end_messages(None)
+        self.facts.extend(facts)
+        self.sequence += len(facts)
+        self.unit_ends.append(self.records - 1)
+
+    def publish(
+        self,
+        stretches: Iterable[tuple[int, Attributes]],
+        contents: Sequence[bytes],
+        extras: Mapping[int, Extras] = {},
+        keyed: Keyed | None = None,
+        *,
+        one_unit: bool = True,
+    ) -> None:
+        """Messages, as one unit or each as its own; the columns are those of ``Messages``. They bear the sequences from
+        ``sequence`` on and the ids that ``ids`` gives for those."""
+        if keyed is not None:
+            self._end_messages(None)
+        before, begin, known = self.records, len(self._contents), self._stretches
+        self._contents += contents
+        for end, attributes in stretches:
+            if known and known[-1][1] == attributes:
+                known.pop()
+            known.append((begin + end, attributes))
+        for position, more in extras.items():
+            self._extras[begin + position] = more
+        self.sequence += len(contents)
+        self.size_bytes += sum(map(len, contents))
+        if one_unit:
+            self.unit_ends.append(self.records - 1)
+        else:
+            self.unit_ends.extend(range(before, self.records))
+        if keyed is not None:
+            self._end_messages(keyed)
+
+    def close(self) -> None:
+        """Nothing more comes: ``facts`` has all of it."""
+        self._end_messages(None)
+        assert not self.facts or last_sequence(self.facts[-1]) == self.sequence - 1, "facts stand in order"
+
+    def _end_messages(self, keyed: Keyed | None) -> None:
+        contents = self._contents
+        if not contents:
+            return
+        first = self.sequence - len(contents)
+        ids = self.ids.joined(first, len(contents))
+        messages = Messages(first, self.time_us, ids, self._stretches, contents, self._extras, keyed)
+        if len(self._extras) <= _TOGETHER >= len(self._stretches):
+            self.facts.append(messages)
+        else:
+            self.facts += messages.parts(_TOGETHER)
+        self._contents, self._stretches, self._extras = [], [], {}
+
+    def opens_gates(self) -> bool:
+        """Whether a message may go out for what it says, for which others must be done on the disk before (RULES 6 and
+        13): an end that somebody waits for; a message of which the parents, or the one of its key before it, may have
+        ended a moment ago; anything declared. Messages with neither, and what became of those that nobody waits for,
+        open none."""
+        for fact in self.facts:
+            match fact:
+                case Messages():
+                    opens = any(extras.parents or extras.key for extras in fact.extras.values())
+                case Outcomes() if self.rows and fact.sequence == self.first:
+                    opens = self.urgent
+                case _:
+                    opens = True
+            if opens:
+                return True
+        return False
+
+    def touch(self, queue: str) -> None:
+        """Say that this batch changes declarations of the queue; raises ``Later`` where one did before."""
+        if queue in self.touched:
+            raise Later
+        self.touched.add(queue)
+
+    def answer(self, waiting: ChannelItem, step: Step) -> bool:
+        """Work on one item; False where it must wait for the next batch."""
+        before = self.sequence
+        try:
+            result = step(self, waiting)
+        except Later:
+            return False
+        except SyncbrokError as why:
+            waiting.refuse(why)
+        except Exception:
+            waiting.refuse(BrokerFault("the broker could not do it because of a defect of its own; its log says more"))
+            if self.sequence != before:
+                raise  # half of it may stand in the draft: nothing of it must be written
+            _log.exception("syncbrok.space.step_failed", extra={"item": type(waiting.item).__name__})
+        else:
+            if type(result) is GeneratorType:
+                self.slow = waiting, result
+            elif result is not ELSEWHERE:
+                self.settled.append((waiting, result))
+        return True
+
+    def go_on(self, has_time: Callable[[], bool]) -> bool:
+        """Work on at the ``slow`` item, while there is time; whether it is done."""
+        assert self.slow is not None
+        waiting, steps = self.slow
+        self.slow = None
+
+        def some(*_: object) -> Any:
+            try:
+                while has_time():
+                    next(steps)
+            except StopIteration as end:
+                return end.value
+            return steps
+
+        self.answer(waiting, some)
+        return self.slow is None
+
+    def settle(self) -> None:
+        for waiting, result in self.settled:
+            waiting.settle(result)
+
+    def refuse(self, why: Callable[[], BaseException]) -> None:
+        for waiting, _ in (*self.settled, *([self.slow] if self.slow is not None else ())):
+            waiting.refuse(why())
+
+    def __repr__(self) -> str:
+        return f"<Draft first={self.first} records={self.records} receipts={len(self.settled)}>"
+
+
+class Followers(Protocol):
+    """Who is told of what is durable: ``apply`` with a batch of facts in log order, then ``committed``."""
+
+    def apply(self, facts: Sequence[FactOrRun]) -> None: ...
+
+    def committed(self) -> None:
+        """Also when only the last durable sequence has moved."""
+
+    def rolled(self, opened: SegmentOpened) -> None: ...
+
+    def snapshot(self, sequence: int, time_us: int) -> SegmentOpened: ...
+
+    def suspend(self, suspended: bool) -> None: ...
+
+    def disable(self, row: Row, draft: CommitBatch) -> None:
+        """An endpoint has answered 410; may raise ``Later``."""

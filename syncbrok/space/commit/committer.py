@@ -1,0 +1,490 @@
+"""The commit loop: many producers, one batch, one fsync, everybody answered.
+
+The Space's three channels and the outcomes of deliveries come together here. While a batch is being written the next
+one gathers::
+
+    idle --something waits--> draft --the writer--> durable --> applied, receipts settled --> idle or next draft
+
+A draft is made only when the one before is durable and applied, so whatever a step reads is settled, and sequences
+are given out once. **The log comes first**: registry, scheduler and everybody who waits hear of a fact when it is
+written. A crash between the two loses nothing, since the next start applies it from the log.
+
+Callbacks, not a task: under load a task would see the end of an fsync one turn of the loop later than it must.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
+
+from syncbrok.model import limits
+from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
+from syncbrok.model.facts import FactOrRun, Messages, Outcomes, Reason, Row, SegmentOpened
+from syncbrok.model.journal import Journal
+from syncbrok.space.commit.channel import (
+    BoundedChannel,
+    CommitterStatistics,
+    heard,
+    no_room,
+    settle_all,
+    stopped,
+    stopping,
+    unavailable,
+)
+from syncbrok.space.commit.commit_batch import CommitBatch, Followers, Later, Step, run_step
+from syncbrok.space.commit.full_disk import refuse_others
+from syncbrok.space.commit.named_timers import Timers
+from syncbrok.space.commit.outcome_buffer import Outbox
+from syncbrok.space.commit.writer import Writer
+from syncbrok.space.meters import Meters
+
+_log = logging.getLogger(__name__)
+
+_linger_s: Final = 0.005  # so long may an outcome that nobody waits for wait for company (RULES 24)
+_records_wanted: Final = 2_048
+"""a draft takes no further unit beyond this many: more would not make the fsync cheaper, and holds up the loop"""
+_slice_s: Final = 0.005
+"""after so long with one large unit the loop has its turn"""
+_prepared_at_once: Final = 1_024
+_applied_at_once: Final = 1_024
+"""by weight: a few milliseconds"""
+_mark_s: Final = 1.1 * limits.watermark_every_s  # by then the watermark is due
+_room_every_s: Final = 0.25
+_REASON: Final = itemgetter(Row._fields.index("reason"))
+_slow_s: Final = 0.25
+_declarations_max: Final = 10_000  # waiting in a channel: a bootstrap file may hand in many at once
+
+
+class Committer:
+    """Owns the channels and the writer thread. ``steps`` says what to do with each class of item."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        followers: Followers,
+        meters: Meters,
+        clock_us: Callable[[], int],
+        newest_us: int,
+        sync_every_s: float | None = None,
+    ) -> None:
+        """``newest_us``: time of the newest fact; ``sync_every_s``: under ``interval``, else only the watermark."""
+        self.messages = BoundedChannel(self.wake)
+        self.queues = BoundedChannel(self.wake, records_max=_declarations_max)
+        self.subscribers = BoundedChannel(self.wake, records_max=_declarations_max)
+        self.steps: dict[type, Step] = {}
+        self._inner = BoundedChannel(self.wake)  # steps of jobs that are at work already
+        self._journal = journal
+        self._followers = followers
+        self._meters = meters
+        self._clock_us = clock_us
+        self._last_us = newest_us
+        self._is_lazy = sync_every_s is not None
+        self._sync_every_s = sync_every_s or _mark_s
+        self._rows = Outbox()
+        self._rolls: list[asyncio.Future[None]] = []
+        self._busy = self._scheduled = self._submitting = self._stopping = False
+        self._full = self._suspended = False
+        self._draft_out: CommitBatch | None = None  # made, not yet durable
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writer: Writer | None = None
+        self._preparing: asyncio.Task[None] | None = None  # what a draft needs beside the log
+        self._ended: asyncio.Future[None] | None = None
+        self._timers = Timers(self._guarded)
+
+    # -- in -------------------------------------------------------------------------------------------------------
+
+    def record(self, rows: Sequence[Row], urgent: bool) -> None:
+        """Outcomes of deliveries, to be written soon; at once where children or publishers wait for one."""
+        self._rows.put(rows, urgent)
+        if self._rows.hurry:
+            if not self._busy and not self._scheduled and self._loop is not None:
+                self._guarded(self._begin)  # a child waits: a turn of the loop is a part of its way
+        else:
+            self._timers.start("linger", _linger_s, self._linger_over)
+        if len(self._rows) > limits.outcomes_waiting_max:
+            self._suspend(True)
+
+    def append(self, step: Callable[[CommitBatch], Any]) -> "asyncio.Future[Any]":
+        """For the Space's own jobs: run ``step`` in the next draft; its result when the facts are applied."""
+        return self._inner.put(step)
+
+    async def roll(self) -> None:
+        """Begin a new segment now, with what is applied as its snapshot. Raises ``LogFull``."""
+        done = asyncio.get_running_loop().create_future()
+        self._rolls.append(done)
+        self.wake()
+        await done
+
+    def wake(self) -> None:
+        """Something waits."""
+        if not self._busy and not self._scheduled and self._loop is not None:
+            self._scheduled = True
+            self._loop.call_soon(self._guarded, self._begin)
+
+    # -- the life of it -------------------------------------------------------------------------------------------
+
+    async def run(self, started: Callable[[], None]) -> None:
+        """Until ``stop`` and everything is written. Raises ``LogFailed`` when the log must not be used any more."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._writer = Writer(self._loop)
+        started()
+        self.wake()
+        try:
+            await self._ended
+        finally:
+            self._timers.stop()
+            if self._preparing is not None:
+                await asyncio.wait([self._preparing])
+            self._writer.stop()  # at most one write is under way
+            self._close_and_refuse(stopped)
+
+    def close(self) -> None:
+        """The channels take no more; what is in them is worked off."""
+        for channel in (self.messages, self.queues, self.subscribers):
+            channel.close(stopping)
+
+    def stop(self) -> None:
+        """Nobody records or appends any more: write what waits, then let ``run`` return."""
+        self._stopping = True
+        self.wake()
+
+    def statistics(self) -> CommitterStatistics:
+        return CommitterStatistics(
+            self.messages.statistics(),
+            self.queues.statistics(),
+            self.subscribers.statistics(),
+            len(self._rows),
+            len(self._inner),
+            self._busy,
+            self._full,
+            self._suspended,
+            self._meters.commits.count,
+        )
+
+    def __repr__(self) -> str:
+        commits, rows = self._meters.commits.count, len(self._rows)
+        return f"<Committer commits={commits} waiting={self._waiting()} rows={rows} full={self._full}>"
+
+    # -- one commit -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """The next thing to do, if the one before is done: roll, or write a draft, or rest."""
+        self._scheduled = False
+        if self._busy or self._ended is None or self._ended.done():
+            return
+        if self._rolls or (self._journal.snapshot_due and not self._full):
+            self._roll()
+            return
+        if not self._due():
+            self._rest()
+            return
+        draft = self._draft()
+        if draft.slow is None:
+            self._drafted(draft)
+        else:
+            self._busy = True
+            self._later(self._draft_on, draft)
+
+    def _later(self, work: Callable[..., None], *arguments: Any) -> None:
+        """On the next turn of the loop, when others have had theirs."""
+        assert self._loop is not None
+        self._loop.call_soon(self._guarded, work, *arguments)
+
+    def _draft_on(self, draft: CommitBatch) -> None:
+        """A large unit is drafted in slices; nothing else is written meanwhile, but the loop does all else."""
+        if not draft.go_on(_slice()):
+            self._later(self._draft_on, draft)
+            return
+        self._busy = False
+        self._drafted(draft)
+        if not self._busy and self.messages:
+            self.wake()  # nothing came of it, and it had stopped the look at the others
+
+    def _drafted(self, draft: CommitBatch) -> None:
+        draft.close()
+        if draft.before:
+            assert self._loop is not None
+            self._busy = True
+            self._preparing = self._loop.create_task(_all_of(draft.before), name="syncbrok before a commit")
+            self._preparing.add_done_callback(partial(self._guarded, self._prepared, draft))
+        elif draft.facts:
+            self._submit(draft)
+        else:
+            self._draft_out = None
+            draft.settle()  # nothing new in them; what they repeat is durable
+            self._rest()
+
+    def _prepared(self, draft: CommitBatch, preparing: "asyncio.Task[None]") -> None:
+        """What the facts need beside the log is on the disk."""
+        assert self._ended is not None
+        self._busy, self._preparing = False, None
+        if self._ended.done():
+            return  # something else has failed meanwhile, and who waits for these has been told
+        error = preparing.exception()
+        if isinstance(error, LogFull):
+            self._no_room(draft, error)
+        elif error is not None:
+            raise error
+        elif draft.facts:
+            self._submit(draft)
+        else:
+            self._draft_out = None
+            draft.settle()
+            self._begin()
+
+    def _submit(self, draft: CommitBatch) -> None:
+        assert self._writer is not None
+        self._busy = True
+        written = partial(self._guarded, self._written, draft, time.perf_counter())
+        draft.synced = self._is_lazy and draft.opens_gates()
+        if sum(map(_weight, draft.facts)) > _prepared_at_once:  # its encoding, too, is for the thread
+            self._writer.submit(partial(self._prepare_and_write, draft), written)
+            return
+        batch = self._journal.prepare(draft.facts, draft.unit_ends)
+        work = partial(self._write, draft, batch)
+        if draft.synced:
+            self._writer.submit(work, written)
+            return
+        self._submitting = True
+        self._writer.write(work, written, len(batch.data))
+        self._submitting = False
+
+    def _prepare_and_write(self, draft: CommitBatch) -> None:
+        self._write(draft, self._journal.prepare(draft.facts, draft.unit_ends))
+
+    def _write(self, draft: CommitBatch, batch: Any) -> None:
+        """The writer's work: in its thread, or where it finds that quicker."""
+        self._journal.append(batch, essential=draft.essential)
+        if draft.synced:
+            self._journal.sync()
+
+    def _written(self, draft: CommitBatch, began: float, _: object, error: BaseException | None) -> None:
+        self._busy = False
+        if isinstance(error, LogFull):
+            self._no_room(draft, error)
+            return
+        if error is not None:
+            raise error
+        self._draft_out = None
+        seconds = time.perf_counter() - began
+        if seconds > _slow_s:
+            _log.warning("syncbrok.space.commit_slow", extra={"seconds": seconds, "records": draft.records})
+        self._meters.commit(draft.records, draft.size_bytes, seconds)
+        self._busy = True
+        self._apply(draft, 0)
+
+    def _apply(self, draft: CommitBatch, done: int) -> None:
+        """Its facts from the position ``done`` on, in slices: what is durable takes effect in log order, and what of it
+        has not yet is not acknowledged."""
+        facts = draft.facts
+        has_time = _slice()
+        while done < len(facts):
+            if not has_time():
+                self._later(self._apply, draft, done)
+                return
+            begin, weight = done, 0
+            while done < len(facts) and weight < _applied_at_once:
+                weight += _weight(facts[done])
+                done += 1
+            self._followers.apply(facts[begin:done])
+        self._busy = False
+        self._rows.written(draft.rows, draft.facts, opened=draft.synced)
+        for follow in draft.after:
+            follow()
+        draft.settle()
+        self._timers.start("sync", self._sync_every_s, self._sync)
+        self._followers.committed()
+        if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
+            self._suspend(False)
+        if self._submitting or (self.messages and not self._rows.hurry):
+            if self._due() or self._stopping or self._rolls or self._journal.snapshot_due:
+                self.wake()  # written here, it must not pile up; publishers just answered come back and share it
+        else:
+            self._begin()  # what gathered meanwhile: at once, not a turn of the loop later
+
+    def _due(self) -> int | bool:
+        """Whether something is to be written now; outcomes that may linger wait for company."""
+        return (bool(self._rows) and (self._rows.hurry or self._stopping)) or self._waiting()
+
+    def _rest(self) -> None:
+        """Nothing to write now."""
+        if self._stopping and (self._full or not (self._rows or self._waiting())):
+            assert self._ended is not None
+            self._ended.set_result(None)
+
+    # -- drafts ---------------------------------------------------------------------------------------------------
+
+    def _waiting(self) -> int:
+        return len(self.messages) or len(self._inner) or len(self.queues) or len(self.subscribers)
+
+    def _draft(self) -> CommitBatch:
+        """Outcomes first, since children wait for them; then declarations, then messages."""
+        self._last_us = max(self._last_us, now_us := self._clock_us())
+        expected, journal = min(self.messages.records, _records_wanted), self._journal
+        draft = self._draft_out = CommitBatch(journal.next_sequence, self._last_us, journal.id_key, expected, now_us)
+        draft.essential = self._full
+        stuck = self._full and self._suspended
+        if self._rows and not stuck and (self._rows.hurry or self._stopping or self._waiting()):
+            self._outcomes(draft)
+        if self._inner:
+            self._take(self._inner, draft)
+        for channel in (self.queues, self.subscribers, self.messages):
+            if self._full:
+                refuse_others(channel, self.steps, draft)
+            if channel:
+                self._take(channel, draft)
+        return draft
+
+    def _outcomes(self, draft: CommitBatch) -> None:
+        rows = self._rows.first(_records_wanted)
+        draft.rows, draft.urgent = len(rows), self._rows.urgent
+        draft.add(Outcomes(draft.sequence, draft.time_us, rows))
+        for row in rows if Reason.GONE in map(_REASON, rows) else ():
+            if row.reason is Reason.GONE:
+                try:
+                    self._followers.disable(row, draft)
+                except Later:  # the second one of its queue in this batch
+                    self.append(partial(self._followers.disable, row)).add_done_callback(heard)
+
+    def _take(self, channel: BoundedChannel, draft: CommitBatch) -> None:
+        while draft.records < _records_wanted and draft.size_bytes < limits.commit_bytes_max // 2:
+            waiting = channel.take()
+            if waiting is None:
+                break
+            if not draft.answer(waiting, self.steps.get(type(waiting.item), run_step)):
+                draft.later.append(waiting)
+            if draft.slow is not None:
+                break
+        channel.put_back(draft.later)
+        draft.later.clear()
+
+    # -- what can go wrong ----------------------------------------------------------------------------------------
+
+    def _no_room(self, draft: CommitBatch, error: LogFull) -> None:
+        """Nothing of the draft was kept. Publishers are told; outcomes go to the reserve, and when that is used up no
+        attempt is made whose outcome could not be kept."""
+        self._draft_out = None
+        draft.refuse(partial(no_room, error))
+        for undo in draft.undo:
+            undo()
+        self._set_full(error.detail)
+        if draft.essential:
+            self._suspend(True)
+        self._rows.hurry = True
+        self._begin()
+
+    def _set_full(self, detail: str) -> None:
+        if not self._full:
+            _log.error("syncbrok.space.log_full", extra={"detail": detail})
+        self._full = self._meters.full = True
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        self._timers.start("room", _room_every_s, self._look_for_room)
+
+    def _look_for_room(self) -> None:
+        self._full = self._meters.full = not self._journal.has_room()
+        if self._full:
+            self._wait_for_room()
+        else:
+            _log.info("syncbrok.space.log_has_room", extra={"rows_waiting": len(self._rows)})
+            self._rows.hurry = bool(self._rows)
+            if self._suspended and not self._rows:
+                self._suspend(False)
+        self.wake()
+
+    def _suspend(self, suspended: bool) -> None:
+        if suspended != self._suspended:
+            self._suspended = suspended
+            event = "syncbrok.space.attempts_suspended" if suspended else "syncbrok.space.attempts_resumed"
+            _log.warning(event, extra={"rows_waiting": len(self._rows)})
+            self._followers.suspend(suspended)
+
+    def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Callbacks of the loop have nobody above them: whatever goes wrong in one ends ``run``."""
+        try:
+            work(*arguments)
+        except Exception as problem:  # noqa: BLE001
+            self._fail(problem)
+
+    def _fail(self, problem: Exception) -> None:
+        if isinstance(problem, OSError):  # of the file of secrets: no fact may be written without it
+            problem = LogFailed(f"cannot write beside the log: {problem}; look at the disk, then start again")
+        self._meters.failed = True
+        _log.critical("syncbrok.space.commit_failed", exc_info=problem, extra={"detail": str(problem)})
+        if self._draft_out is not None:
+            self._draft_out.refuse(unavailable)
+        self._close_and_refuse(unavailable)
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(problem)
+
+    def _close_and_refuse(self, why: Callable[[], BrokerFault]) -> None:
+        for channel in (self.messages, self.queues, self.subscribers, self._inner):
+            channel.close(why)
+            channel.refuse_all(why)
+        settle_all(self._rolls, why())
+        self._rolls.clear()
+
+    # -- segments and time ----------------------------------------------------------------------------------------
+
+    def _roll(self) -> None:
+        assert self._writer is not None
+        self._busy = True
+        self._last_us = max(self._last_us, self._clock_us())
+        opened = self._followers.snapshot(self._journal.snapshot_sequence, self._last_us)
+        asked, self._rolls = self._rolls, []
+        rolled = partial(self._guarded, self._rolled, opened, asked)
+        self._writer.submit(partial(self._journal.append_snapshot, opened), rolled)
+
+    def _rolled(
+        self, opened: SegmentOpened, asked: list["asyncio.Future[None]"], _: object, error: BaseException | None
+    ) -> None:
+        self._busy = False
+        if isinstance(error, LogFull):
+            self._set_full(error.detail)
+        elif error is not None:
+            self._rolls = asked  # refused with everything else
+            raise error
+        else:
+            self._followers.apply((opened,))
+            self._followers.rolled(opened)
+        settle_all(asked, error)
+        self._begin()
+
+    def _sync(self) -> None:
+        """Under ``interval`` what was acknowledged becomes durable now; the watermark follows, under either policy."""
+        assert self._writer is not None
+        self._writer.submit(self._journal.sync, partial(self._guarded, self._synced))
+
+    def _synced(self, is_mark_behind: bool, error: BaseException | None) -> None:
+        if error is not None:
+            raise error
+        self._followers.committed()
+        if is_mark_behind and not self._stopping:
+            self._timers.start("mark", _mark_s, self._sync)
+
+    def _linger_over(self) -> None:
+        self._rows.hurry = True
+        self.wake()
+
+
+async def _all_of(works: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    for work in works:
+        await work()
+
+
+def _weight(fact: FactOrRun) -> int:
+    """How much of it is looked at one by one: stretches, or messages with what they have and each parent they name."""
+    if not isinstance(fact, Messages):
+        return 1
+    return len(fact.stretches) + sum([4 + len(extras.parents) for extras in fact.extras.values()])
+
+
+def _slice() -> Callable[[], bool]:
+    """Whether there is time left, from now on."""
+    until_s = time.perf_counter() + _slice_s
+    return lambda: time.perf_counter() < until_s

@@ -1,0 +1,53 @@
+"""What is still done while the disk is full: what ends work or lets it go on, from the log's reserve (RULES 27).
+
+An operator must be able to mend it from here: an endpoint moved or no longer paused lets messages end, a queue that is
+deleted or purged lets retention drop what it held.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from syncbrok.space.channels import (
+    Cancel,
+    ChangeQueue,
+    ChangeSubscriber,
+    DeclareQueue,
+    DeleteQueue,
+    PurgeQueue,
+    Subscribe,
+    Unsubscribe,
+)
+from syncbrok.space.commit.channel import BoundedChannel, ChannelItem, no_room
+from syncbrok.space.commit.commit_batch import CommitBatch, Step
+
+_ENDING: Final = (Cancel, DeleteQueue, PurgeQueue, Unsubscribe)
+_MAY_CHANGE_NOTHING: Final = (ChangeQueue, DeclareQueue, Subscribe)
+
+
+def is_essential(item: Any) -> bool:
+    """Whether it is written though the disk is full. A new secret is not: its file wants room of its own."""
+    return isinstance(item, _ENDING) or (isinstance(item, ChangeSubscriber) and item.secret is None)
+
+
+def refuse_others(channel: BoundedChannel, steps: Mapping[type, Step], draft: CommitBatch) -> None:
+    """Refuse what waits in the channel and is not essential, except what would write nothing: a file of queues that
+    stands as it is applied is no reason not to start."""
+    kept: list[ChannelItem] = []
+    while (waiting := channel.take()) is not None:
+        if is_essential(waiting.item):
+            kept.append(waiting)
+        elif not (isinstance(waiting.item, _MAY_CHANGE_NOTHING) and _changed_nothing(waiting, steps, draft)):
+            waiting.refuse(no_room())
+    channel.put_back(kept)
+
+
+def _changed_nothing(waiting: ChannelItem, steps: Mapping[type, Step], draft: CommitBatch) -> bool:
+    """Whether it was answered without a fact."""
+    trial = CommitBatch(draft.sequence, draft.time_us, now_us=draft.now_us)
+    trial.answer(waiting, steps[type(waiting.item)])
+    if trial.records:
+        for undo in trial.undo:
+            undo()
+        return False
+    trial.settle()
+    return True

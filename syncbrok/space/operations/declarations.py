@@ -1,0 +1,342 @@
+"""Declaring, changing and deleting queues and subscribers: each a step that puts facts into a draft (RULES 14 to 19).
+
+What needs more than one batch (a forced deletion, a purge) stands in ``operations``.
+"""
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, replace
+from typing import Any, Final, TypeVar
+
+from syncbrok.model.errors import BadSetting, Conflict
+from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, SubscriberSet
+from syncbrok.model.file_entry import PAUSED, SECRET, key_hashes
+from syncbrok.model.message import QueueSettings, Subscriber, SubscriberSettings
+from syncbrok.model.names import SEQUENCE_MAX, parse_queue_name, parse_subscriber_id, refuse_reserved
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
+from syncbrok.model.units import parse_endpoint, parse_secret
+from syncbrok.space.channels import (
+    ChangeQueue,
+    ChangeSubscriber,
+    Declared,
+    DeclareQueue,
+    FromFile,
+    RotateSecret,
+    Subscribe,
+    Unsubscribe,
+)
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.state.file_changes import said_otherwise, with_settings
+from syncbrok.space.state.registry import Registry, subscriber_id
+from syncbrok.space.state.secret_store import Vault, make_secret
+from syncbrok.space.state.secrets_file import Kept
+
+S = TypeVar("S", QueueSettings, SubscriberSettings)
+
+_queue_fields: Final = frozenset(field.name for field in fields(QueueSettings))
+_subscriber_fields: Final = frozenset(field.name for field in fields(SubscriberSettings))
+_not_changed: Final = frozenset({"name", "start", "disabled_us", "secret_count"})
+"""fields of a subscriber that its identity, its first fact or the broker itself decides"""
+
+
+class Declarations:
+    """``schemes`` are what comes before the colon of an endpoint that some handler takes besides webhooks.
+    ``owing`` says how many deliveries a subscriber (number) has not ended; ``forget`` is told of one that is gone or
+    goes elsewhere."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        vault: Vault,
+        schemes: AbstractSet[str],
+        owing: Callable[[int], int],
+        forget: Callable[[Subscriber], None],
+    ) -> None:
+        self._registry = registry
+        self._vault = vault
+        self._schemes = schemes
+        self._owing = owing
+        self._forget = forget
+
+    # -- queues ---------------------------------------------------------------------------------------------------
+
+    def declare_queue(self, item: DeclareQueue, draft: CommitBatch) -> Declared:
+        parse_queue_name(item.name)
+        queue = self._registry.find(item.name)
+        if self._is_applied(draft, item.name, item.applied, is_there=queue is not None):
+            return Declared("unchanged", item.name)  # whatever became of it since (RULES 18)
+        settings = item.settings
+        if queue is not None and item.applied is not None:
+            names = said_otherwise(self._registry.last_applied(item.name), item.applied.keys, QUEUE_SETTINGS)
+            settings = with_settings(queue.settings, settings, names, QUEUE_SETTINGS)
+        if queue is not None and queue.settings != settings and item.applied is None:
+            raise Conflict(f"queue {item.name!r} exists with other settings; change it instead", queue=item.name,
+                           differs=_differences(queue.settings, settings))  # fmt: skip
+        if queue is not None and queue.settings == settings and item.applied is None:
+            return Declared("unchanged", item.name)
+        if queue is None:
+            refuse_reserved(item.name, "queue")
+        draft.touch(item.name)
+        what = "unchanged"
+        if queue is None or queue.settings != settings:
+            what = "created" if queue is None else "changed"
+            number = self._next_queue(draft) if queue is None else queue.number
+            draft.add(QueueSet(draft.sequence, draft.time_us, number, item.name, settings))
+        self._applied(draft, item.name, item.applied)
+        return Declared(what, item.name)
+
+    def change_queue(self, item: ChangeQueue, draft: CommitBatch) -> Declared:
+        queue = self._registry.queue(item.name)
+        settings = _changed(queue.settings, item.changes, _queue_fields)
+        if settings == queue.settings:
+            return Declared("unchanged", item.name)
+        draft.touch(item.name)
+        draft.add(QueueSet(draft.sequence, draft.time_us, queue.number, queue.name, settings))
+        return Declared("changed", item.name)
+
+    # -- subscribers ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, item: Subscribe, draft: CommitBatch) -> Declared:
+        id_ = parse_subscriber_id(subscriber_id(item.settings))
+        entry = f"{item.queue}/{id_}"
+        there = self._registry.find(item.queue)
+        is_there = there is not None and self._registry.find_subscriber(there.number, id_) is not None
+        if self._is_applied(draft, entry, item.applied, is_there=is_there):
+            return Declared("unchanged", id_)
+        self._check_endpoint(item.settings.endpoint)
+        if item.secret is not None:
+            parse_secret(item.secret)
+        queue = self._registry.queue(item.queue)
+        known = self._registry.find_subscriber(queue.number, id_)
+        if known is not None:
+            if item.applied is not None and item.applied.hash:
+                return self._apply_again(known, item, item.applied, draft)
+            return self._subscribe_again(known, item)
+        refuse_reserved(id_, "subscriber")
+        start = self._start(item.start)
+        draft.touch(item.queue)
+        number = self._next_subscriber(draft)
+        settings = replace(item.settings, start=start, disabled_us=0, secret_count=0)
+        if item.secret is not None:
+            settings = replace(settings, secret_count=1)
+            self._keep_secret(draft, number, Kept((item.secret,)))
+        sequence = draft.sequence
+        draft.add(SubscriberSet(sequence, draft.time_us, number, queue.number, id_, sequence, settings))
+        self._applied(draft, entry, item.applied)
+        return Declared("created", id_)
+
+    def _subscribe_again(self, known: Subscriber, item: Subscribe) -> Declared:
+        """Where it starts was decided when it was added; paused by hand it stays, unless asked for outright."""
+        old = known.settings
+        paused = item.settings.paused or old.paused
+        new = replace(
+            item.settings, start=old.start, disabled_us=old.disabled_us, secret_count=old.secret_count, paused=paused
+        )
+        other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
+        other_start = item.start is not None and self._start(item.start) != old.start
+        if new == old and not other_secret and not other_start:
+            return Declared("unchanged", known.id)
+        differs = _differences(old, new) + ["secret"] * other_secret
+        mend = "change it instead" if differs else "delete it and subscribe again, or replay what it missed"
+        what = f"subscriber {known.id!r} of queue {item.queue!r} exists with other settings; {mend}"
+        differs += ["start"] * other_start
+        raise Conflict(what, queue=item.queue, subscriber=known.id, differs=differs)
+
+    def _apply_again(self, known: Subscriber, item: Subscribe, applied: FromFile, draft: CommitBatch) -> Declared:
+        """A file's entry has changed: so do the keys that it says otherwise. Where it starts was decided when it was
+        added, and a secret that the file says no more is kept: nobody takes unsigned deliveries for a line less."""
+        entry = f"{item.queue}/{known.id}"
+        names = said_otherwise(self._registry.last_applied(entry), applied.keys, SUBSCRIBER_SETTINGS)
+        new = with_settings(known.settings, item.settings, names, SUBSCRIBER_SETTINGS)
+        secret = item.secret if SECRET in names else None
+        if secret is not None and self._is_kept(known, entry, secret):
+            secret = None
+        draft.touch(item.queue)
+        what = "unchanged"
+        if new != known.settings or secret is not None:
+            self._set(known, new, draft, secret)
+            what = "changed"
+        self._applied(draft, entry, applied)
+        return Declared(what, known.id)
+
+    def change_subscriber(self, item: ChangeSubscriber, draft: CommitBatch) -> Declared:
+        known = self._registry.subscriber(item.queue, item.id)
+        said: FromFile | None = None
+        if item.applied is not None:
+            item, said = self._only_new(known, item, item.applied)
+        changes = dict(item.changes)
+        if "name" in changes and changes["name"] == known.settings.name:
+            del changes["name"]
+        settings = _changed(known.settings, changes, _subscriber_fields - _not_changed)
+        if "endpoint" in changes:
+            self._check_endpoint(settings.endpoint)
+        if changes.get("paused") is False:
+            settings = replace(settings, disabled_us=0)
+        if item.secret is not None:
+            parse_secret(item.secret)
+        other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
+        if item.without_secret:
+            settings = replace(settings, secret_count=0)
+        entry = f"{item.queue}/{known.id}"
+        if settings == known.settings and not other_secret:
+            self._applied(draft, entry, said)
+            return Declared("unchanged", known.id)
+        draft.touch(item.queue)
+        if item.applied is None and (other_secret or item.without_secret):
+            self._had_secret(known, entry, draft)
+        if item.without_secret:
+            # Forgotten after the fact: a crash before it must not leave one that is counted and not there.
+            draft.after.append(lambda: self._vault.forget(known.number))
+        self._set(known, settings, draft, item.secret if other_secret else None)
+        self._applied(draft, entry, said)
+        return Declared("changed", known.id)
+
+    def _only_new(
+        self, known: Subscriber, item: ChangeSubscriber, applied: FromFile
+    ) -> tuple[ChangeSubscriber, FromFile | None]:
+        """``item`` without what its file has said before: an operator may have changed that since (of a subscriber
+        without a secret the file's is taken). And what is to be kept of what the file says, None where it is known."""
+        entry = f"{item.queue}/{known.id}"
+        before = self._registry.last_applied(entry)
+        told = dict(before.keys or ()) if before is not None else {}
+        again = {name for name, hash_ in applied.keys.items() if told.get(name) == hash_}
+        changes = {name: value for name, value in item.changes.items() if name != PAUSED or PAUSED not in again}
+        keep = item.secret is not None and self._is_kept(known, entry, item.secret)
+        keep = keep or (SECRET in again and known.settings.secret_count > 0)
+        said = FromFile("", {**told, **applied.keys}) if len(again) < len(applied.keys) else None
+        return item._replace(changes=changes, secret=None if keep else item.secret), said
+
+    def _is_kept(self, known: Subscriber, entry: str, secret: str) -> bool:
+        """Whether a file's secret changes nothing: it signs with it. Where it is not known which secret the file said
+        before, one that is being rotated out is that, and is not taken back."""
+        before = self._registry.last_applied(entry)
+        told = dict(before.keys or ()) if before is not None else {}
+        return self._vault.holds(known.number, secret) or (
+            SECRET not in told and self._vault.knows(known.number, secret)
+        )
+
+    def _had_secret(self, known: Subscriber, entry: str, draft: CommitBatch) -> None:
+        """Its secret is to be another one, which no file says: a file that says the old one says nothing new."""
+        before = self._registry.last_applied(entry)
+        told = {} if before is None else None if before.keys is None else dict(before.keys)
+        if self._vault.keys(known.number) and told is not None and SECRET not in told:
+            newest = self._vault.newest(known.number).secrets[0]
+            self._applied(draft, entry, FromFile("", {**told, **key_hashes({}, newest)}))
+
+    def rotate_secret(self, item: RotateSecret, draft: CommitBatch) -> str:
+        known = self._registry.subscriber(item.queue, item.id)
+        secret = make_secret() if item.secret is None else parse_secret(item.secret)
+        if self._vault.holds(known.number, secret):
+            raise Conflict("this is the secret it signs with already", queue=item.queue, subscriber=item.id)
+        draft.touch(item.queue)
+        self._had_secret(known, f"{item.queue}/{known.id}", draft)
+        kept = self._vault.rotated(known.number, secret, draft.now_us)
+        self._keep_secret(draft, known.number, kept)
+        self._add(known, replace(known.settings, secret_count=len(kept.secrets)), draft)
+        return secret
+
+    def retire_secret(self, number: int, draft: CommitBatch) -> None:
+        """The old secret has stopped signing: forget it."""
+        known = self._registry.subscriber_numbered(number)
+        if known is None or known.settings.secret_count < 2:
+            return
+        draft.touch(self._registry.queue_name(known.queue))
+        self._keep_secret(draft, number, self._vault.newest(number))
+        self._add(known, replace(known.settings, secret_count=1), draft)
+
+    def disable(self, row: Row, draft: CommitBatch) -> None:
+        """Its endpoint has answered 410 (RULES 14). Raises ``Later``."""
+        known = self._registry.subscriber_numbered(row.subscriber)
+        if known is None or known.settings.disabled_us:
+            return
+        draft.touch(self._registry.queue_name(known.queue))
+        self._add(known, replace(known.settings, disabled_us=max(1, draft.now_us)), draft)
+
+    def unsubscribe(self, item: Unsubscribe, draft: CommitBatch) -> int:
+        known = self._registry.subscriber(item.queue, item.id)
+        draft.touch(item.queue)
+        dropped = self._owing(known.number)
+        draft.add(SubscriberDeleted(draft.sequence, draft.time_us, known.number))
+        draft.after.append(lambda: self.forget(known))
+        return dropped
+
+    def forget(self, subscriber: Subscriber) -> None:
+        """It is deleted, durably."""
+        self._forget(subscriber)
+        self._vault.forget(subscriber.number)
+
+    # -- parts ----------------------------------------------------------------------------------------------------
+
+    def _set(self, known: Subscriber, settings: SubscriberSettings, draft: CommitBatch, secret: str | None) -> None:
+        if settings.endpoint != known.settings.endpoint:
+            settings = replace(settings, disabled_us=0)  # the new endpoint has not said that it wants no more
+            draft.after.append(lambda: self._forget(known))
+        if secret is not None:
+            self._keep_secret(draft, known.number, Kept((secret,)))
+            settings = replace(settings, secret_count=1)
+        self._add(known, settings, draft)
+
+    def _add(self, known: Subscriber, settings: SubscriberSettings, draft: CommitBatch) -> None:
+        draft.add(
+            SubscriberSet(draft.sequence, draft.time_us, known.number, known.queue, known.id, known.since, settings)
+        )
+
+    def _keep_secret(self, draft: CommitBatch, number: int, kept: Kept) -> None:
+        """Fsynced before the fact that counts it, in force once that fact is durable (RULES 19)."""
+        draft.before.append(self._vault.stage(number, kept))
+        draft.after.append(lambda: self._vault.keep(number))
+        draft.undo.append(lambda: self._vault.discard(number))
+
+    def _is_applied(self, draft: CommitBatch, entry: str, applied: FromFile | None, *, is_there: bool) -> bool:
+        """Whether the file says of the entry what it said when it was last applied. Where an older version applied it
+        to what ``is_there`` still, its keys are learned on the way."""
+        before = self._registry.last_applied(entry)
+        if applied is None or before is None or before.hash != applied.hash or not applied.hash:
+            return False
+        if before.keys is None and is_there:
+            self._applied(draft, entry, applied)
+        return True
+
+    def _applied(self, draft: CommitBatch, entry: str, applied: FromFile | None) -> None:
+        if applied is not None:
+            before = self._registry.last_applied(entry)
+            hash_ = applied.hash or ("" if before is None else before.hash)
+            keys = tuple(sorted(applied.keys.items()))
+            draft.add(FileApplied(draft.sequence, draft.time_us, entry, hash_, keys))
+
+    def _next_queue(self, draft: CommitBatch) -> int:
+        given = sum(isinstance(fact, QueueSet) and fact.number > self._registry.last_queue_number
+                    for fact in draft.facts)  # fmt: skip
+        return self._registry.last_queue_number + 1 + given
+
+    def _next_subscriber(self, draft: CommitBatch) -> int:
+        given = sum(isinstance(fact, SubscriberSet) and fact.number > self._registry.last_subscriber_number
+                    for fact in draft.facts)  # fmt: skip
+        return self._registry.last_subscriber_number + 1 + given
+
+    def _check_endpoint(self, endpoint: str) -> None:
+        scheme = endpoint.partition(":")[0]
+        if scheme not in self._schemes:
+            parse_endpoint(endpoint)
+
+    def _start(self, start: str | None) -> int | None:
+        if start is None or start == "now":
+            return None
+        if start == "beginning":
+            return 1
+        if start.isascii() and start.isdigit() and 0 < int(start) <= SEQUENCE_MAX:
+            return int(start)
+        raise BadSetting("start is 'now', 'beginning' or a sequence", setting="start", start=start[:80])
+
+
+def _changed(settings: S, changes: Mapping[str, Any], allowed: AbstractSet[str]) -> S:
+    for name in changes:
+        if name not in allowed:
+            raise BadSetting(f"{name!r} cannot be changed", setting=name)
+    return replace(settings, **changes)
+
+
+def _differences(old: QueueSettings | SubscriberSettings, new: QueueSettings | SubscriberSettings) -> list[str]:
+    """By the names that clients know them by."""
+    settings = QUEUE_SETTINGS if isinstance(old, QueueSettings) else SUBSCRIBER_SETTINGS
+    return [one.name for one in settings if getattr(old, one.field) != getattr(new, one.field)]

@@ -1,0 +1,288 @@
+"""What the Space does beside its work: retention, checkpoints, history for subscribers that start in the past, old
+secrets and old idempotency keys. Each is one coroutine; none is ever in the way of a publish.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from syncbrok.model import limits
+from syncbrok.model.errors import BrokerFault, LogCorrupt, LogFailed, LogFull, LogUnreadable
+from syncbrok.model.facts import Carried, Outcome, Published
+from syncbrok.model.journal import Log, MessageIndex, Section
+from syncbrok.model.names import sequence_of
+from syncbrok.space.blocking import RunBlocking
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.operations.declarations import Declarations
+from syncbrok.space.operations.losses import Losses
+from syncbrok.space.state.secret_store import Vault
+from syncbrok.space.state.state import State
+
+_log = logging.getLogger(__name__)
+
+RETENTION_EVERY_S: Final = 60.0
+CHECKPOINT_EVERY_S: Final = 300.0
+SECRETS_EVERY_S: Final = 60.0
+DAMAGE_EVERY_S: Final = 1.0
+_carried_together: Final = 64
+_history_together: Final = 256
+_history_bytes: Final = 8 * limits.MIB
+_history_every_s: Final = 0.05
+_checkpoint_pause_s: Final = 30.0
+"""at least so long between two: each stops the loop, for 25 ms where 5 million plain messages wait that are all alike,
+and for 0.8 s where there are a million dead letters"""
+_checkpoint_records_min: Final = 10_000
+"""fewer in a segment that goes on are replayed in a moment"""
+
+
+class Upkeep:
+    """``append``, ``roll`` and ``call`` are the committer's; ``patience`` is ``run_blocking`` that waits for the disk.
+    ``wake`` is called when there is something to deliver."""
+
+    def __init__(
+        self,
+        journal: Log,
+        state: State,
+        vault: Vault,
+        declarations: Declarations,
+        append: Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]],
+        roll: Callable[[], Awaitable[None]],
+        run_blocking: RunBlocking,
+        patience: RunBlocking,
+        clock_us: Callable[[], int],
+        retention_s: float,
+    ) -> None:
+        self._journal = journal
+        self._state = state
+        self._vault = vault
+        self._declarations = declarations
+        self._append = append
+        self._roll = roll
+        self._run_blocking = run_blocking
+        self._patience = patience
+        self._clock_us = clock_us
+        self._retention_us = int(retention_s * 1e6)
+        self.wake: Callable[[], None] = lambda: None
+        self.read_ahead: Callable[[Mapping[int, Published]], None] = lambda _: None
+        """told of messages that were read and are delivered next"""
+        self._saved_through = state.through
+        self._generations = (0, 0)
+        """through where the checkpoint and the one before it reach, as far as this process has made them"""
+        self._losses = Losses(
+            journal, state.scheduler, append, run_blocking, lambda: self._clock_us() - 2 * self._retention_us
+        )
+        self.rolled = asyncio.Event()
+        """set when a segment was sealed: a checkpoint is worth its while"""
+        self.history_wanted = asyncio.Event()
+        self.dropped_through = 0
+        """messages up to here live on only in what was carried, and in the list of those that ended badly"""
+        self.held_back = ("", 0)
+        """what the segments that are older than the retention and stay wait for, and how many they are"""
+        self.bad_kept: frozenset[tuple[int, Outcome]] = frozenset()
+        """that list as the active segment's snapshot has it, as far as it is known"""
+
+    # -- retention ------------------------------------------------------------------------------------------------
+
+    async def retain(self) -> None:
+        """For ever: drop what is older than the retention."""
+        while True:
+            await self.drop_expired()
+            await self._sweep()
+            self._state.keys.forget_before(self._clock_us() - self._retention_us)
+            await asyncio.sleep(RETENTION_EVERY_S)
+
+    async def _sweep(self) -> None:
+        try:
+            await self._run_blocking(self._journal.sweep, self._clock_us())
+        except (OSError, LogFailed) as problem:  # of files that are no part of the log any more
+            _log.warning("syncbrok.space.sweep_failed", extra={"detail": str(problem)})
+
+    async def drop_expired(self) -> int:
+        """Drop the expired segments, oldest first: what has not ended is carried along, the end of what ended badly is
+        kept in the snapshot of a new segment, and only then do they go. How many went. A crash anywhere between
+        leaves records twice, which changes nothing."""
+        before_us = self._clock_us() - self._retention_us
+        try:
+            expired = await self._run_blocking(self._journal.expired, before_us)
+            free = await self._free_to_go(expired)
+            if free:
+                free = free[: await self._losses.end_before(free)]
+            if free:
+                return await self._drop(free)
+            newest = self._journal.sections()[-1]
+            opened_us = await self._run_blocking(self._journal.opened_us, newest)
+            if opened_us < before_us + self._retention_us * 7 // 8 and newest.records > 1:
+                await self._roll()  # where little is written a segment would never be full, and so never expire
+        except BrokerFault as fault:  # no room, or the disk reads nothing; it is tried again in a minute
+            _log.error("syncbrok.space.retention_stuck", extra={"detail": fault.detail})
+        except OSError as problem:  # the archive
+            _log.error("syncbrok.space.archive_failed", extra={"detail": str(problem)})
+        return 0
+
+    async def _free_to_go(self, expired: Sequence[Section]) -> list[Section]:
+        """Those before the first that has to stay. Asked before anything is carried along, else the same messages would
+        be written again every minute."""
+        replaying, waits_for = self._state.scheduler.replaying(None), ""
+        free: list[Section] = []
+        for section in expired:
+            waits_for = await self._run_blocking(self._waits_for, section, replaying)
+            if waits_for:
+                break
+            free.append(section)
+        held = expired[len(free) :]
+        if (waits_for, len(held)) != self.held_back:
+            self.held_back = (waits_for, len(held))
+            what = {"segments": len(held), "bytes": sum(section.bytes for section in held)}
+            if held:
+                _log.warning(f"syncbrok.space.retention_waits_for_{waits_for}", extra={**what, "first": held[0].first})
+            else:
+                _log.info("syncbrok.space.retention_waits_no_more")
+        return free
+
+    def _waits_for(self, section: Section, replaying: Sequence[int]) -> str:
+        """What must be before a segment that is old enough may go; nothing: it may. A message that has ended is not
+        carried along, so its segment is what a replay under way reads it from; for as long again as the retention and
+        no longer, else a subscriber that is paused would make the log grow without an end."""
+        if self._journal.held_back(section):
+            return "archive"
+        in_time = self._journal.sealed_us(section) >= self._clock_us() - 2 * self._retention_us
+        return "replay" if in_time and self._journal.stands_in(section, replaying) else ""
+
+    async def _drop(self, expired: Sequence[Section]) -> int:
+        through = expired[-1].last
+        carried, unread = await self._carry(through)
+        if unread:
+            return 0  # it has rotted since it was looked at: it is named now, and ends as a loss in a minute
+        self.dropped_through = through
+        if not self.bad_kept.issuperset(self._state.scheduler.bad_messages(through)):
+            await self._roll()  # else without one, since where there is no room for a segment dropping makes some
+        for _ in expired:
+            await self._run_blocking(self._journal.trim_oldest)
+        _log.info("syncbrok.space.segments_dropped", extra={"segments": len(expired), "through": through,
+                                                            "carried": carried})  # fmt: skip
+        return len(expired)
+
+    async def _carry(self, through: int) -> tuple[int, int]:
+        """Append again what has not ended; how many those were, and how many could not be read. They are known by
+        their own sequences for ever, so the list does not grow under our hands."""
+        carried = unread = after = 0
+        while True:
+            sequences = self._state.scheduler.unended(None, through, _carried_together, after)
+            if not sequences:
+                return carried, unread
+            messages = await self._run_blocking(self._journal.read_many, sequences)
+            found = [message for message in messages if message is not None]
+            await self._append(partial(self._carried, found))
+            carried += len(found)
+            unread += sum(
+                not self._state.scheduler.ended(sequence)
+                for sequence in {*sequences}.difference(message.sequence for message in found)
+            )
+            after = sequences[-1]
+
+    def _carried(self, messages: Sequence[Published], draft: CommitBatch) -> None:
+        for message in messages:
+            if not self._state.scheduler.ended(message.sequence):
+                ended, tried = self._state.scheduler.carry(message.sequence)
+                draft.add(Carried(draft.sequence, draft.time_us, message, ended, tried))
+                draft.size_bytes += len(message.content)
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """For ever: one at every roll, since a segment may hold a million outcomes in a few records, and one every few
+        minutes while there is something new."""
+        while True:
+            await _either(self.rolled, CHECKPOINT_EVERY_S)
+            new = self._state.through - self._saved_through
+            worth = new > 1 if self.rolled.is_set() else new >= _checkpoint_records_min
+            self.rolled.clear()
+            if worth:
+                await self.save()
+                await asyncio.sleep(_checkpoint_pause_s)
+
+    async def save(self) -> bool:
+        """One now; whether it was. The parts are copied on the loop; writing them is a reader's work. Where there is no
+        room for one, or the record it would end with cannot be read, the next start takes longer, and that is all."""
+        through, parts = self._state.through, self._state.save()
+        try:
+            await self._run_blocking(self._journal.save_checkpoint, through, parts)
+        except (OSError, LogFull, LogUnreadable, LogCorrupt) as problem:
+            _log.warning("syncbrok.space.checkpoint_failed", extra={"through": through, "detail": str(problem)})
+            return False
+        self._saved_through = through
+        self._generations = (self._generations[1], through)
+        _log.info("syncbrok.space.checkpoint_saved", extra={"through": through,
+                                                            "bytes": sum(map(len, parts.values()))})  # fmt: skip
+        return True
+
+    async def keep(self) -> None:
+        """For ever: where outcomes or declarations have rotted a start needs a checkpoint that covers them, and the one
+        before it too, should the newest one rot as well. So both are made as soon as that is known."""
+        while True:
+            needed = max(
+                (one.last for some in self._journal.damages.values() for one in some if not one.survived), default=0
+            )
+            if needed > min(self._generations):
+                _log.warning("syncbrok.space.checkpoint_needed", extra={"covers": needed})
+                if not await self.save():
+                    await asyncio.sleep(_checkpoint_pause_s)
+            await asyncio.sleep(DAMAGE_EVERY_S)
+
+    # -- history --------------------------------------------------------------------------------------------------
+
+    async def feed(self) -> None:
+        """For ever: give subscribers that start in the past what came before them (RULES 14)."""
+        scheduler = self._state.scheduler
+        while True:
+            hungry = scheduler.needs_history()
+            if not hungry:
+                # Whoever has enough to do for now is asked again soon; where all have caught up nobody is.
+                behind = scheduler.backfill
+                self.history_wanted.clear()
+                await _either(self.history_wanted, _history_every_s if behind else None)
+                continue
+            for subscriber, queue, after in hungry:
+                messages, finished = await self._patience(_read_history, self._journal, queue, after)
+                self.read_ahead(messages)
+                edges = [(sequence, tuple(map(sequence_of, one.parents))) for sequence, one in messages.items()]
+                scheduler.feed_history(subscriber, edges, finished=finished)
+            self.wake()
+
+    # -- secrets --------------------------------------------------------------------------------------------------
+
+    async def retire_secrets(self) -> None:
+        """For ever: forget secrets that were rotated out, and those of subscribers that are gone."""
+        while True:
+            for number in self._vault.rotated_out(self._clock_us()):
+                try:
+                    await self._append(partial(self._declarations.retire_secret, number))
+                except BrokerFault:
+                    break  # no room: another time
+            if self._vault.untidy:
+                with contextlib.suppress(BrokerFault):
+                    await self._append(lambda draft: draft.before.append(self._vault.tidy))
+            await asyncio.sleep(SECRETS_EVERY_S)
+
+
+async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Until the event is set or the time is over."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+
+
+def _read_history(journal: MessageIndex, queue: int, after: int) -> tuple[dict[int, Published], bool]:
+    """Messages of the queue beyond ``after``, by sequence, and whether those were all; some unless there are none."""
+    while True:
+        sequences = journal.queue_sequences(queue, after, _history_together)
+        read = journal.read_many(sequences, _history_bytes)
+        # A test message was for somebody else.
+        messages = {one.sequence: one for one in read if one is not None and not one.only}
+        finished = len(sequences) < _history_together and len(read) == len(sequences)
+        if messages or finished:
+            return messages, finished
+        after = sequences[len(read) - 1]

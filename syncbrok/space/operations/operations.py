@@ -1,0 +1,270 @@
+"""What operators ask for and what takes more than one batch or a look at the disk: cancel, purge, forced deletion,
+replay; and retry, which looks for a message. Each is worked in slices that a crash can leave half done and a repetition
+finishes; all but cancels and retries one at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.model import limits
+from syncbrok.model.errors import Conflict, SubscriberStopped, TooLarge
+from syncbrok.model.facts import (
+    ALL_SUBSCRIBERS,
+    Outcome,
+    Outcomes,
+    Published,
+    QueueDeleted,
+    RearmedEntry,
+    Reason,
+    Row,
+)
+from syncbrok.model.journal import MessageIndex
+from syncbrok.model.message import Subscriber
+from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
+from syncbrok.space.blocking import RunBlocking
+from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan, RetryMessage, RetrySubscriber
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.operations import replay_writer
+from syncbrok.space.operations.replay import CHILDREN_MAX, MessageHistory, Planner, Wish
+from syncbrok.space.queries.finding import find_message
+from syncbrok.space.state.registry import Registry
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_plan_shown: Final = 1_000
+_replay_max: Final = 1_000_000
+
+
+class Operations:
+    """``append`` runs a step in the next draft; see ``Committer.append``. ``wake`` has attempts made that are due."""
+
+    def __init__(
+        self,
+        journal: MessageIndex,
+        registry: Registry,
+        scheduler: Scheduler,
+        append: Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]],
+        run_blocking: RunBlocking,
+        forget: Callable[[Subscriber], None],
+        closing: set[int],
+        wake: Callable[[], None],
+    ) -> None:
+        self._journal = journal
+        self._registry = registry
+        self._scheduler = scheduler
+        self._append = append
+        self._run_blocking = run_blocking
+        self._forget = forget
+        self._closing = closing
+        self._wake = wake
+        self._one_at_a_time = asyncio.Lock()
+
+    # -- what waits -----------------------------------------------------------------------------------------------
+
+    async def cancel(self, item: Cancel) -> int:
+        """RULES 22. Raises ``UnknownMessage`` and ``Gone``."""
+        await self._find(item.id)
+        sequence = sequence_of(item.id)
+
+        def step(draft: CommitBatch) -> int:
+            pending = len(self._scheduler.pending_deliveries(sequence))
+            if not self._scheduler.ended(sequence):  # one without subscribers may still be waiting
+                self._drop(draft, [sequence], Reason.CANCELLED)
+            return pending
+
+        return int(await self._append(step))
+
+    async def purge(self, item: PurgeQueue) -> int:
+        """Raises ``UnknownQueue``."""
+        number = self._registry.queue(item.name).number
+        if item.dry_run:
+            return self._scheduler.queue_statistics(number).waiting
+        through = self._journal.next_sequence - 1
+        async with self._one_at_a_time:
+            messages, _ = await self._drop_all(number, through, Reason.PURGED)
+        _log.info("syncbrok.space.queue_purged", extra={"queue": item.name, "messages": messages})
+        return messages
+
+    async def delete_queue(self, item: DeleteQueue) -> int:
+        """RULES 16. Raises ``UnknownQueue`` and ``Conflict``."""
+        number = self._registry.queue(item.name).number
+        if not item.force:
+            return int(await self._append(partial(self._delete_unused, number)))
+        async with self._one_at_a_time:
+            self._closing.add(number)
+            try:
+                _, dropped = await self._drop_all(number, None, Reason.QUEUE_DELETED)
+                dropped += int(await self._append(partial(self._delete, number)))
+            finally:
+                self._closing.discard(number)
+        _log.info("syncbrok.space.queue_deleted", extra={"queue": item.name, "deliveries_dropped": dropped})
+        return dropped
+
+    def _delete_unused(self, number: int, draft: CommitBatch) -> int:
+        name = self._registry.queue_name(number)
+        waiting = self._scheduler.waiting_on(number)
+        if waiting:
+            raise Conflict(
+                f"{waiting} messages wait in queue {name!r} or on it; wait, purge it, or delete it with force",
+                queue=name,
+                waiting=waiting,
+            )
+        return self._delete(number, draft)
+
+    def _delete(self, number: int, draft: CommitBatch) -> int:
+        draft.touch(self._registry.queue_name(number))
+        dropped = 0
+        rest = self._scheduler.unended(number, None, limits.commit_records_max)
+        if rest:
+            dropped = self._drop(draft, rest, Reason.QUEUE_DELETED)
+        draft.add(QueueDeleted(draft.sequence, draft.time_us, number))
+        for subscriber in self._registry.subscribers(number):
+            draft.after.append(partial(self._forget, subscriber))
+        return dropped
+
+    async def _drop_all(self, queue: int, through: int | None, reason: Reason) -> tuple[int, int]:
+        """End what waits in the queue: (messages, deliveries)."""
+        messages = deliveries = 0
+        after = 0
+        while True:
+            slice_ = self._scheduler.unended(queue, through, limits.cascade_slice, after)
+            if not slice_:
+                break
+            deliveries += await self._append(partial(self._drop, sequences=slice_, reason=reason))
+            messages += len(slice_)
+            after = slice_[-1]
+        again = self._scheduler.replaying(queue)
+        for at in range(0, len(again), limits.cascade_slice):
+            slice_ = again[at : at + limits.cascade_slice]
+            deliveries += await self._append(partial(self._drop, sequences=slice_, reason=reason))
+            messages += len(slice_)
+        return messages, deliveries
+
+    def _drop(self, draft: CommitBatch, sequences: Sequence[int], reason: Reason) -> int:
+        """One row for each message; what is out at a handler comes back ``LATE``. How many deliveries that ends."""
+        rows = tuple(
+            Row(sequence, ALL_SUBSCRIBERS, 0, Outcome.DROPPED, reason, 0, draft.time_us, 0, 0, 0)
+            for sequence in sequences
+        )
+        draft.add(Outcomes(draft.sequence, draft.time_us, rows))
+        return sum(len(self._scheduler.pending_deliveries(sequence)) for sequence in sequences)
+
+    # -- replay ---------------------------------------------------------------------------------------------------
+
+    async def replay(self, item: Replay) -> ReplayPlan:
+        """RULES 21. Raises ``UnknownMessage``, ``Gone``, ``UnknownQueue``, ``UnknownSubscriber``, ``Conflict`` for a
+        message that has not ended or whose queue is deleted, and ``TooLarge``."""
+        async with self._one_at_a_time:
+            wish = await self._wish(item)
+            planner = Planner(self._scheduler, self._registry, self._histories)
+            entries: list[RearmedEntry] = []
+            shown: list[tuple[MessageId, tuple[SubscriberId, ...]]] = []
+            async for step in planner.steps(wish):
+                entries.append(step.entry)
+                if len(shown) < _plan_shown:
+                    shown.append((step.id, tuple(map(self._registry.subscriber_id, step.entry.subscribers))))
+                if len(entries) > _replay_max:
+                    raise TooLarge(f"more than {_replay_max} messages; narrow the replay to one subscriber or message",
+                                   limit=_replay_max)  # fmt: skip
+            number = 0
+            if entries and not item.dry_run:
+                number = self._scheduler.replay_number + 1
+                await replay_writer.write(number, entries, self._registry, self._append, subscriber=wish.subscriber)
+                _log.info("syncbrok.space.replayed", extra={"replay": number, "messages": len(entries),
+                                                            "skipped": planner.skipped})  # fmt: skip
+            deliveries = sum(len(entry.subscribers) for entry in entries)
+            return ReplayPlan(number, len(entries), deliveries, tuple(shown), planner.skipped, planner.left)
+
+    async def _wish(self, item: Replay) -> Wish:
+        if item.id is not None:
+            sequence = sequence_of(item.id)
+            message = await self._find(item.id)
+            if not self._registry.is_there(message.queue):
+                name = self._registry.queue_name(message.queue)
+                raise Conflict(f"message {id_text(item.id)} cannot be replayed: its queue {name!r} has been deleted, "
+                               "its subscribers too; publish it again", id=id_text(item.id), queue=name)  # fmt: skip
+            only = None
+            if item.subscriber is not None:
+                queue = self._registry.queue_name(message.queue)
+                only = self._registry.subscriber(queue, item.subscriber).number
+            if not self._scheduler.ended(sequence):
+                state = self._scheduler.message_state(sequence)
+                raise Conflict(f"message {id_text(item.id)} is {state}; only what has ended can be replayed: wait, or "
+                               "cancel it first", id=id_text(item.id), state=state)  # fmt: skip
+            return Wish({sequence: None if only is None else frozenset((only,))}, item.descendants, only or 0)
+        assert item.queue is not None
+        queue_ = self._registry.queue(item.queue)
+        subscribers = [subscriber.number for subscriber in self._registry.subscribers(queue_.number)]
+        if item.subscriber is not None:
+            subscribers = [self._registry.subscriber(item.queue, item.subscriber).number]
+        letters: dict[int, frozenset[int] | None] = {}
+        for number in subscribers:
+            for sequence in self._scheduler.dead_letters(number):
+                letters[sequence] = (letters.get(sequence) or frozenset()) | {number}
+        return Wish(letters, item.descendants, subscribers[0] if item.subscriber is not None else 0)
+
+    # -- retry ----------------------------------------------------------------------------------------------------
+
+    async def retry_subscriber(self, item: RetrySubscriber) -> int:
+        """RULES 26. Raises ``UnknownQueue``, ``UnknownSubscriber`` and ``SubscriberStopped``."""
+        subscriber = self._registry.subscriber(item.queue, item.id)
+        if subscriber.stopped:
+            raise _stopped(subscriber, item.queue)
+        return self._retried(self._scheduler.retry_now(subscriber.number), item.queue)
+
+    async def retry_message(self, item: RetryMessage) -> int:
+        """RULES 26. Raises ``UnknownMessage``, ``Gone``, ``UnknownSubscriber`` and ``SubscriberStopped``."""
+        message = await self._find(item.id)
+        sequence, queue = message.sequence, self._registry.queue_name(message.queue)
+        asked = self._registry.subscribers(message.queue)
+        if item.subscriber is not None:
+            asked = (self._registry.subscriber(queue, item.subscriber),)
+        count = sum(self._scheduler.retry_now(one.number, sequence) for one in asked)
+        if not count:
+            for one in asked:
+                if one.stopped and self._scheduler.delivery_tried(sequence, one.number)[0]:
+                    raise _stopped(one, queue)
+        return self._retried(count, queue)
+
+    def _retried(self, count: int, queue: str) -> int:
+        if count:
+            self._wake()
+            _log.info("syncbrok.space.retried", extra={"queue": queue, "deliveries": count})
+        return count
+
+    # -- the disk -------------------------------------------------------------------------------------------------
+
+    async def _find(self, id_: MessageId) -> Published:
+        """Raises what ``find_message`` raises."""
+        return await self._run_blocking(find_message, self._journal, id_)
+
+    async def _histories(self, sequences: list[int]) -> list[MessageHistory | None]:
+        return await self._run_blocking(_read_histories, self._journal, sequences)
+
+
+def _stopped(subscriber: Subscriber, queue: str) -> SubscriberStopped:
+    how = "is paused" if subscriber.settings.paused else "answered 410 and is disabled"
+    return SubscriberStopped(
+        f"subscriber {subscriber.id!r} of queue {queue!r} {how}: nothing is tried there; resume it, and what waits for "
+        "another attempt is due",
+        queue=queue,
+        subscriber=subscriber.id,
+    )
+
+
+def _read_histories(journal: MessageIndex, sequences: list[int]) -> list[MessageHistory | None]:
+    found: list[MessageHistory | None] = []
+    for message in journal.read_many(sequences):
+        if message is None:
+            found.append(None)
+            continue
+        rows = tuple(row for _, row in journal.rows_of(message.sequence))
+        children = tuple(journal.children_of(message.sequence, CHILDREN_MAX))
+        found.append(MessageHistory(message._replace(content=b""), rows, children))
+    return found

@@ -1,0 +1,167 @@
+"""What a replay re-arms, in causal order (RULES 21).
+
+The log order is a causal order, so messages are looked at by rising sequence: when one is reached, each of its parents
+that belongs to the replay has been taken already. Children are found in the log's own index.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple, Protocol
+
+from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT
+from syncbrok.model.facts import Published, RearmedEntry, Reason, Row
+from syncbrok.model.names import MessageId, sequence_of
+from syncbrok.space.state.registry import Registry
+
+SLICE: Final = 64
+"""messages read at once"""
+CHILDREN_MAX: Final = 1_000_000
+"""of one message"""
+_through_parent: Final = OF_A_PARENT | {Reason.HOLD_EXPIRED}
+
+
+class ReplayedState(Protocol):
+    """What the scheduler knows of messages; see ``delivery.standing``."""
+
+    def ended(self, sequence: int) -> bool: ...
+
+    def delivery_state(self, sequence: int, subscriber: int) -> str: ...
+
+    def dead_letter(self, sequence: int, subscriber: int) -> Reason | None: ...
+
+
+class MessageHistory(NamedTuple):
+    """A message and what the log says of it. ``rows`` are all its rows, oldest first."""
+
+    message: Published
+    rows: tuple[Row, ...]
+    children: tuple[int, ...]
+
+
+Read = Callable[[list[int]], Awaitable[list[MessageHistory | None]]]
+"""Histories of at most ``SLICE`` sequences, in that order; None for what retention has dropped."""
+
+
+class Wish(NamedTuple):
+    """What an operator asked for. ``messages`` is where it begins: at whom each goes again; None: whoever has not got
+    it, or everyone where all have. ``subscriber`` (a number, 0 for none) is the only one to whom descendants go."""
+
+    messages: Mapping[int, frozenset[int] | None]
+    descendants: bool
+    subscriber: int = 0
+
+
+class ReplayStep(NamedTuple):
+    entry: RearmedEntry
+    id: MessageId
+
+
+class Planner:
+    """Makes the entries of one replay. ``skipped`` counts the messages asked for that have not ended; ``left`` the dead
+    letters that a replay to everyone would send, and one that is narrowed to a subscriber leaves as they are."""
+
+    def __init__(self, standing: ReplayedState, registry: Registry, read: Read) -> None:
+        self._standing = standing
+        self._registry = registry
+        self._read = read
+        self.skipped = 0
+        self.left = 0
+
+    async def steps(self, wish: Wish) -> AsyncIterator[ReplayStep]:
+        """Parents before children."""
+        taken: set[int] = set()
+        queued = set(wish.messages)
+        heap = list(queued)
+        heapify(heap)
+        while heap:
+            together = [heappop(heap) for _ in range(min(SLICE, len(heap)))]
+            # Looked at before the read: the rows of what ends during it may be missing from what is read.
+            ended = [self._standing.ended(sequence) for sequence in together]
+            for at, history in enumerate(await self._read(together)):
+                if heap and heap[0] < together[at]:  # a child just found comes before the rest of the slice
+                    for sequence in together[at:]:
+                        heappush(heap, sequence)
+                    break
+                if not ended[at]:
+                    self.skipped += together[at] in wish.messages
+                    continue
+                if history is None:
+                    continue
+                entry = self._entry(history, wish, taken)
+                left = self._left(history, wish, () if entry is None else entry.subscribers)
+                self.left += left
+                if entry is not None:
+                    taken.add(entry.message)
+                    yield ReplayStep(entry, history.message.id)
+                for child in history.children if entry is not None or left else ():
+                    if child not in queued:
+                        queued.add(child)
+                        heappush(heap, child)
+
+    def _entry(self, history: MessageHistory, wish: Wish, taken: set[int]) -> RearmedEntry | None:
+        """None where it stays as it is."""
+        message = history.message
+        sequence = message.sequence
+        subscribers = self._subscribers(message, wish, taken)
+        if not subscribers:
+            return None
+        attempts = _attempts(history.rows)
+        return RearmedEntry(
+            sequence,
+            message.queue,
+            subscribers,
+            tuple(
+                parent
+                for parent in map(sequence_of, message.parents)
+                if parent in taken or not self._standing.ended(parent)
+            ),
+            tuple(attempts.get(number, 0) for number in subscribers),
+            message.parent_failure,
+        )
+
+    def _subscribers(self, message: Published, wish: Wish, taken: set[int]) -> tuple[int, ...]:
+        """Numbers of those to whom it goes again."""
+        counted = self._registry.counted(message.queue, message.sequence, message.only)
+        if message.sequence in wish.messages:
+            wanted = wish.messages[message.sequence]
+            if wanted is not None:
+                present = self._registry.subscribers(message.queue)
+                return tuple(subscriber.number for subscriber in present if subscriber.number in wanted)
+            missed = tuple(number for number in counted if not self._went_well(message.sequence, number))
+            return missed or counted
+        if taken.isdisjoint(map(sequence_of, message.parents)):
+            return ()  # looked at for the sake of what is left alone
+        return tuple(
+            number
+            for number in counted
+            if wish.subscriber in (0, number) and (wish.descendants or self._failed_through(message.sequence, number))
+        )
+
+    def _left(self, history: MessageHistory, wish: Wish, subscribers: Collection[int]) -> int:
+        """How many dead letters of the message a replay to everyone would send and this one, to ``subscribers``, does
+        not."""
+        if not wish.subscriber:
+            return 0
+        message, sequence = history.message, history.message.sequence
+        every = sequence in wish.messages or wish.descendants
+        return sum(
+            number not in subscribers
+            and (self._standing.dead_letter(sequence, number) is not None if every
+                 else self._failed_through(sequence, number))
+            for number in self._registry.counted(message.queue, sequence, message.only)
+        )  # fmt: skip
+
+    def _went_well(self, sequence: int, number: int) -> bool:
+        return self._standing.delivery_state(sequence, number) in ("delivered", "skipped")
+
+    def _failed_through(self, sequence: int, number: int) -> bool:
+        """Whether the delivery died because a parent had not become complete."""
+        return self._standing.dead_letter(sequence, number) in _through_parent
+
+
+def _attempts(rows: Iterable[Row]) -> dict[int, int]:
+    """Subscriber -> the highest number an attempt has had."""
+    highest: dict[int, int] = {}
+    for row in rows:
+        highest[row.subscriber] = max(row.attempt, highest.get(row.subscriber, 0))
+    return highest

@@ -1,0 +1,77 @@
+"""How a replay gets into the log (RULES 21): in units, between which the broker goes on."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from syncbrok.model import limits
+from syncbrok.model.errors import Draining, LogFull
+from syncbrok.model.facts import Rearmed, RearmedEntry
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.state.registry import Registry
+
+_ENTRIES_TOGETHER: Final = 1_000
+"""in one record"""
+
+
+async def write(
+    number: int,
+    entries: Sequence[RearmedEntry],
+    registry: Registry,
+    append: Callable[[Callable[[CommitBatch], None]], Awaitable[Any]],
+    together: int = limits.commit_records_max,
+    *,
+    subscriber: int = 0,
+) -> None:
+    """Put them into the log in units of so many, each of which a crash leaves whole or undone. ``subscriber`` (0: none)
+    is the only one the replay is for. Raises what ``append`` raises, and where that kept a part, says so."""
+    gone: set[int] = set()
+    for at in range(0, len(entries), together):
+        try:
+            await append(partial(_rearm, number, subscriber, entries[at : at + together], registry, gone))
+        except (LogFull, Draining) as problem:
+            if not at:
+                raise
+            why = "no room on the disk for the log" if isinstance(problem, LogFull) else "the broker is stopping"
+            raise type(problem)(
+                f"{why}; of this replay {at} of {len(entries)} messages were kept and go again, the rest was not",
+                mend="replay the rest later: once more, when what goes again has ended",
+                replay=number,
+                kept=at,
+            ) from problem
+
+
+def _rearm(
+    number: int,
+    subscriber: int,
+    entries: Sequence[RearmedEntry],
+    registry: Registry,
+    gone: set[int],
+    draft: CommitBatch,
+) -> None:
+    left = list(_those_left(entries, registry, gone))
+    facts = [
+        Rearmed(draft.sequence + at, draft.time_us, number, tuple(left[start : start + _ENTRIES_TOGETHER]), subscriber)
+        for at, start in enumerate(range(0, len(left), _ENTRIES_TOGETHER))
+    ]
+    if facts:
+        draft.add(*facts)
+
+
+def _those_left(entries: Sequence[RearmedEntry], registry: Registry, gone: set[int]) -> Iterator[RearmedEntry]:
+    """The entries as a plan would have them that is made now: subscribers and queues may have been deleted since. A
+    message with nobody left to go to is ``gone``, and holds no child back."""
+    there = {queue: {one.number for one in registry.subscribers(queue)} for queue in {one.queue for one in entries}}
+    for entry in entries:
+        present = there[entry.queue]
+        if not present.issuperset(entry.subscribers):
+            tried = [pair for pair in zip(entry.subscribers, entry.attempts, strict=True) if pair[0] in present]
+            if not tried:
+                gone.add(entry.message)
+                continue
+            entry = entry._replace(
+                subscribers=tuple(one for one, _ in tried), attempts=tuple(attempts for _, attempts in tried)
+            )
+        if not gone.isdisjoint(entry.parents):
+            entry = entry._replace(parents=tuple(parent for parent in entry.parents if parent not in gone))
+        yield entry

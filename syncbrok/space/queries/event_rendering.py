@@ -1,0 +1,192 @@
+"""Facts as events with names: which message, queue and subscriber a number is."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from syncbrok.model.facts import (
+    ALL_SUBSCRIBERS,
+    Fact,
+    Gap,
+    Outcome,
+    Outcomes,
+    Published,
+    QueueDeleted,
+    QueueSet,
+    Rearmed,
+    Row,
+    SubscriberDeleted,
+    SubscriberSet,
+)
+from syncbrok.space.queries.deliveries import reason_text
+from syncbrok.space.queries.reading import MessageHead, Reading
+from syncbrok.space.queries.sources import Sources
+from syncbrok.space.reports import Event
+
+_NOBODY: Final[MessageHead | None] = None
+
+
+class Happened(NamedTuple):
+    """A durable fact, and the messages it has brought to a good end."""
+
+    fact: Fact
+    completed: frozenset[int]
+
+
+def size(fact: Fact) -> int:
+    """How many events it is, completions aside; never 0."""
+    if isinstance(fact, Outcomes):
+        return len(fact.rows) or 1
+    if isinstance(fact, Rearmed):
+        return len(fact.entries) or 1
+    return 1
+
+
+def weight(happened: Happened) -> int:
+    """How many events it is, roughly and never 0: what buffers are measured in."""
+    return size(happened.fact) + len(happened.completed)
+
+
+def first_of(happened: Happened, events: int) -> Happened:
+    """The first so many of its events, completions aside; itself where it has no more."""
+    fact = happened.fact
+    if size(fact) <= events:
+        return happened
+    if isinstance(fact, Outcomes):
+        rows = fact.rows[:events]
+        return Happened(fact._replace(rows=rows), happened.completed & {row.message for row in rows})
+    if isinstance(fact, Rearmed):
+        return Happened(fact._replace(entries=fact.entries[:events]), happened.completed)
+    return happened
+
+
+class Describing:
+    """Describes for one listener; ``queue`` (number) narrows it to one, None takes all."""
+
+    def __init__(self, sources: Sources, reading: Reading, queue: int | None) -> None:
+        self._registry = sources.registry
+        self._reading = reading
+        self._queue = queue
+
+    async def events(self, some: Sequence[Happened]) -> tuple[Event, ...]:
+        """The events of these facts, in their order. Messages whose record is gone have no id."""
+        heads = await self._reading.heads(self._named(some))
+        events: list[Event] = []
+        for happened in some:
+            events += self._describe(happened, heads)
+        return tuple(events)
+
+    def _named(self, some: Sequence[Happened]) -> set[int]:
+        named: set[int] = set()
+        for happened in some:
+            if isinstance(happened.fact, Outcomes):
+                named.update(row.message for row in happened.fact.rows if self._may_tell(row))
+            elif isinstance(happened.fact, Rearmed):
+                named.update(entry.message for entry in happened.fact.entries if self._tells(entry.queue))
+        return named
+
+    def _tells(self, queue: int) -> bool:
+        return self._queue is None or self._queue == queue
+
+    def _may_tell(self, row: Row) -> bool:
+        """Whether the row may be of the queue listened to; one that ends a message everywhere does not say."""
+        if self._queue is None or row.subscriber == ALL_SUBSCRIBERS:
+            return True
+        subscriber = self._registry.subscriber_numbered(row.subscriber)
+        return subscriber is None or subscriber.queue == self._queue
+
+    def _describe(self, happened: Happened, heads: dict[int, MessageHead]) -> list[Event]:
+        fact = happened.fact
+        match fact:
+            case Published():
+                return self._published(fact, happened.completed)
+            case Outcomes():
+                return self._outcomes(fact, happened.completed, heads)
+            case Rearmed():
+                return self._rearmed(fact, heads)
+            case QueueSet() if self._tells(fact.number):
+                return [Event(fact.sequence, "queue", fact.time_us, queue=fact.name)]
+            case QueueDeleted() if self._tells(fact.number):
+                name = self._registry.queue_name(fact.number)
+                return [Event(fact.sequence, "queue_deleted", fact.time_us, queue=name)]
+            case SubscriberSet() if self._tells(fact.queue):
+                name = self._registry.queue_name(fact.queue)
+                return [Event(fact.sequence, "subscriber", fact.time_us, queue=name, subscriber=fact.id)]
+            case SubscriberDeleted():
+                return self._subscriber_deleted(fact)
+            case Gap():
+                text = f"the records from {fact.first} to {fact.last} are lost: {fact.why}"
+                return [Event(fact.sequence, "gap", fact.time_us, text=text)]
+        return []
+
+    def _published(self, fact: Published, completed: frozenset[int]) -> list[Event]:
+        if not self._tells(fact.queue):
+            return []
+        queue = self._registry.queue_name(fact.queue)
+        events = [Event(fact.sequence, "published", fact.time_us, queue=queue, message=fact.id, parents=fact.parents)]
+        if completed:
+            events.append(Event(fact.sequence, "complete", fact.time_us, queue=queue, message=fact.id))
+        return events
+
+    def _outcomes(self, fact: Outcomes, completed: frozenset[int], heads: dict[int, MessageHead]) -> list[Event]:
+        events: list[Event] = []
+        whole: list[Event] = []
+        told: set[int] = set()
+        for row in fact.rows:
+            head = heads.get(row.message, _NOBODY)
+            if row.outcome is Outcome.LATE or not self._may_tell(row) or (head and not self._tells(head.queue)):
+                continue
+            queue = self._queue_of(row, head)
+            events.append(self._row(fact, row, queue, head))
+            if row.message in completed and row.message not in told:
+                told.add(row.message)
+                message = head.id if head else None
+                whole.append(Event(fact.sequence, "complete", row.time_us, queue=queue, message=message))
+        return events + whole
+
+    def _row(self, fact: Outcomes, row: Row, queue: str, head: MessageHead | None) -> Event:
+        everywhere = row.subscriber == ALL_SUBSCRIBERS
+        return Event(
+            id=fact.sequence,
+            kind=row.outcome.name.lower(),
+            time_us=row.time_us + row.latency_us,
+            queue=queue,
+            message=head.id if head else None,
+            subscriber="" if everywhere else self._registry.subscriber_id(row.subscriber),
+            attempt=row.attempt,
+            status=row.status,
+            reason=reason_text(row.reason),
+            latency_us=row.latency_us,
+            due_us=row.due_us,
+        )
+
+    def _queue_of(self, row: Row, head: MessageHead | None) -> str:
+        if head is not None:
+            return self._registry.queue_name(head.queue)
+        subscriber = self._registry.subscriber_numbered(row.subscriber)
+        return "" if subscriber is None else self._registry.queue_name(subscriber.queue)
+
+    def _rearmed(self, fact: Rearmed, heads: dict[int, MessageHead]) -> list[Event]:
+        events = []
+        for entry in fact.entries:
+            if not self._tells(entry.queue):
+                continue
+            head = heads.get(entry.message)
+            events.append(
+                Event(
+                    fact.sequence,
+                    "replayed",
+                    fact.time_us,
+                    queue=self._registry.queue_name(entry.queue),
+                    message=head.id if head else None,
+                    count=len(entry.subscribers),
+                )
+            )
+        return events
+
+    def _subscriber_deleted(self, fact: SubscriberDeleted) -> list[Event]:
+        queue = self._registry.subscriber_queue(fact.number)
+        if not self._tells(queue):
+            return []
+        name = self._registry.subscriber_id(fact.number)
+        queue_name = self._registry.queue_name(queue) if queue else ""
+        return [Event(fact.sequence, "subscriber_deleted", fact.time_us, queue=queue_name, subscriber=name)]

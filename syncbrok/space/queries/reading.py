@@ -1,0 +1,129 @@
+"""Messages by sequence, read off the event loop, and a small memory of which id and queue a sequence is.
+
+Rows and waiting children name messages by sequence; people name them by id. Content is read along and thrown away,
+so whoever wants many messages goes through here: slices keep what is in memory at once to a few MiB.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from syncbrok.model import limits
+from syncbrok.model.facts import Published, Row
+from syncbrok.model.journal import MessageIndex
+from syncbrok.model.names import MessageId
+from syncbrok.space.queries.finding import find_message
+from syncbrok.space.queries.sources import Sources
+
+SLICE = 64
+"""messages per read, some KiB in practice"""
+_FIRST_TOGETHER: Final = 1
+_SMALL_BYTES: Final = 16 * limits.KIB
+"""contents of this size on the average are small"""
+
+
+class MessageHead(NamedTuple):
+    """What a sequence stands for. ``queue`` is a number."""
+
+    id: MessageId
+    queue: int
+
+
+class Stored(NamedTuple):
+    """A message without its content: ``message.content`` is empty, ``content_bytes`` says how long it is."""
+
+    message: Published
+    content_bytes: int
+
+
+class MessageWithRows(NamedTuple):
+    """A message with the rows of its attempts, oldest first."""
+
+    message: Published
+    rows: tuple[Row, ...]
+
+
+def stored(message: Published) -> Stored:
+    return Stored(message._replace(content=b""), len(message.content))
+
+
+class Reading:
+    """Reads messages. Owns nothing but the heads it remembers, at most ``limits.heads_kept_max``."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._heads: dict[int, MessageHead] = {}  # in the order of being learned: the oldest goes first
+
+    def remember(self, message: Published) -> None:
+        """So that naming it later needs no disk."""
+        heads = self._heads
+        if len(heads) >= limits.heads_kept_max:
+            del heads[next(iter(heads))]
+        heads[message.sequence] = MessageHead(message.id, message.queue)
+
+    def known(self, sequence: int) -> MessageId | None:
+        """The id where memory has it."""
+        head = self._heads.get(sequence)
+        if head is not None:
+            return head.id
+        message = self._sources.journal.cached(sequence)
+        return None if message is None else message.id
+
+    async def find(self, id: MessageId, *, rows: bool = True) -> MessageWithRows:  # noqa: A002 (the word of the domain)
+        """Raises what ``find_message`` raises."""
+        message, found_rows = await self._sources.run_blocking(_find, self._sources.journal, id, rows)
+        self.remember(message)
+        return MessageWithRows(message, found_rows)
+
+    async def messages(self, sequences: Sequence[int]) -> list[Stored | None]:
+        """In the order asked; None for what retention has dropped."""
+        found: list[Stored | None] = []
+        for at in range(0, len(sequences), SLICE):
+            found += await self._sources.run_blocking(_stored, self._sources.journal, sequences[at : at + SLICE])
+        for stored in found:
+            if stored is not None:
+                self.remember(stored.message)
+        return found
+
+    async def heads(self, sequences: Iterable[int]) -> dict[int, MessageHead]:
+        """Id and queue of each, also where the rest of a record is damaged; those that retention has dropped, and those
+        whose very header is damaged, are left out."""
+        known: dict[int, MessageHead] = {}
+        missing: list[int] = []
+        for sequence in set(sequences):
+            head = self._heads.get(sequence)
+            if head is None:
+                message = self._sources.journal.cached(sequence)
+                head = None if message is None else MessageHead(message.id, message.queue)
+            if head is None:
+                missing.append(sequence)
+            else:
+                known[sequence] = head
+        missing.sort()  # neighbours are read at once
+        for sequence, stored in zip(missing, await self.messages(missing), strict=True):
+            if stored is not None:
+                known[sequence] = MessageHead(stored.message.id, stored.message.queue)
+            elif (place := await self._sources.run_blocking(self._sources.journal.place_of, sequence)) is not None:
+                known[sequence] = MessageHead(*place)
+        return known
+
+
+def _find(journal: MessageIndex, id_: MessageId, with_rows: bool) -> tuple[Published, tuple[Row, ...]]:
+    message = find_message(journal, id_)
+    return message, tuple(row for _, row in journal.rows_of(message.sequence)) if with_rows else ()
+
+
+def _stored(journal: MessageIndex, sequences: Sequence[int]) -> list[Stored | None]:
+    pieces = read_in_pieces(journal, sequences)
+    return [None if read is None else stored(read) for some in pieces for read in some]
+
+
+def read_in_pieces(journal: MessageIndex, sequences: Sequence[int]) -> Iterator[list[Published | None]]:
+    """These messages, in the order asked, so that few MiB of content are in memory at once: while contents are small
+    many together, since they stand in one block."""
+    at, together = 0, _FIRST_TOGETHER
+    while at < len(sequences):
+        some = journal.read_many(sequences[at : at + together])
+        at += together
+        size = sum([len(message.content) for message in some if message is not None])
+        together = SLICE if size < _SMALL_BYTES * len(some) else _FIRST_TOGETHER
+        yield some

@@ -1,0 +1,325 @@
+"""What can be asked of a Space: frozen reports, read from the scheduler's memory and from the log.
+
+Frontends get this and the channels, nothing else. Memory answers at once; what may need the disk is ``async`` and is
+read in a reader's thread. A report is a picture of one moment: what it shows may have moved on when it is read.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import aclosing
+
+from syncbrok.model import limits
+from syncbrok.model.errors import Malformed, UnknownMessage
+from syncbrok.model.facts import Published
+from syncbrok.model.journal import MessageIndex
+from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
+from syncbrok.space.queries.deliveries import DeliveryReports
+from syncbrok.space.queries.events import Events, EventStream
+from syncbrok.space.queries.overview import Overview
+from syncbrok.space.queries.reading import SLICE, Reading, Stored, read_in_pieces, stored
+from syncbrok.space.queries.sources import Sources
+from syncbrok.space.queries.tree import TreeWalk
+from syncbrok.space.queries.wait_explanation import ENDED, Why
+from syncbrok.space.queries.waiters import Waiters
+from syncbrok.space.reports import (
+    Content,
+    DeadLetter,
+    DeliveryReport,
+    Event,
+    MessageReport,
+    Page,
+    QueueReport,
+    SpaceReport,
+    SubscriberReport,
+    TreeReport,
+)
+
+MESSAGE_STATES = ("scheduled", "waiting", "held", "pending", "complete", "dead", "expired", "dropped")
+_OPEN = frozenset(MESSAGE_STATES) - ENDED
+_SCAN = 2_000
+"""sequences looked at in one step of a filtered page"""
+
+
+class View:
+    """The reading half of a Space. The Space sets ``state`` and calls ``ended`` and ``apply``; all else is asked."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.state = "starting"
+        """``starting``, ``serving``, ``draining`` or ``failed``; set by the Space"""
+        self._sources = sources
+        self._reading = Reading(sources)
+        self._deliveries = DeliveryReports(sources, self._reading)
+        self._overview = Overview(sources, self._reading)
+        self._why = Why(sources, self._reading)
+        self._tree = TreeWalk(sources, self._reading)
+        self._waiters = Waiters(sources.schedule)
+        self._events = Events(sources, self._reading)
+        self.apply, self.apply_all = self._events.apply, self._events.apply_all
+        """``apply(fact)``: called by the Space for every fact that is durable, after the scheduler's"""
+
+    def __repr__(self) -> str:
+        return f"<View {self.state}, {len(self._waiters)} waiting, {len(self._events)} listening>"
+
+    @property
+    def ready(self) -> bool:
+        return self.state == "serving"
+
+    # -- told by the Space --------------------------------------------------------------------------------------------
+
+    def ended(self, sequences: Sequence[int]) -> None:
+        """Watched messages (``scheduler.take_watched``) that have ended, durably."""
+        self._waiters.ended(sequences)
+
+    def release(self) -> None:
+        """The Space begins to drain: answer whoever waits for a message's end. What has not ended by now may not end
+        in this process, and a publisher must get to hear that its message was kept."""
+        self._waiters.close()
+
+    def close(self) -> None:
+        """End all event streams, so that the frontends' connections can close."""
+        self._waiters.close()
+        self._events.close()
+
+    # -- queues and subscribers ---------------------------------------------------------------------------------------
+
+    def queues(self, after: str | None, limit: int) -> tuple[list[QueueReport], str | None]:
+        """Sorted by name, beyond the name ``after``; the second is ``after`` for the next page, None on the last."""
+        registry = self._sources.registry
+        names = registry.names()
+        start = 0 if after is None else bisect_right(names, after)
+        page = names[start : start + limit]
+        more = start + limit < len(names)
+        return list(self._overview.queues(registry.queues[name] for name in page)), page[-1] if page and more else None
+
+    def queue(self, name: str) -> QueueReport:
+        """Raises ``UnknownQueue``."""
+        return self._overview.queues((self._sources.registry.queue(name),))[0]
+
+    def subscribers(self, queue: str, after: str | None, limit: int) -> tuple[list[SubscriberReport], str | None]:
+        """Sorted by id, paged as ``queues``. Raises ``UnknownQueue``."""
+        registry = self._sources.registry
+        beyond = [s for s in registry.subscribers(registry.queue(queue).number) if after is None or s.id > after]
+        beyond.sort(key=lambda subscriber: subscriber.id)
+        page = beyond[:limit]
+        reports = [self._overview.subscriber(subscriber) for subscriber in page]
+        return reports, page[-1].id if page and len(beyond) > limit else None
+
+    def subscriber(self, queue: str, id: str) -> SubscriberReport:  # noqa: A002 (the word of the domain)
+        """Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
+        return self._overview.subscriber(self._sources.registry.subscriber(queue, id))
+
+    def statistics(self) -> SpaceReport:
+        return self._overview.space(self.state, len(self._waiters), len(self._events))
+
+    def statistics_in_steps(self) -> Generator[None, None, SpaceReport]:
+        """As ``statistics``, where there may be thousands of subscribers: each is told as it is when its turn comes."""
+        return self._overview.space_in_steps(self.state, len(self._waiters), len(self._events))
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    async def message(self, id: MessageId) -> MessageReport:  # noqa: A002
+        """With its deliveries and their attempts. Raises ``UnknownMessage`` and ``Gone``."""
+        found = await self._reading.find(id)
+        words = await self._why.explain([found.message])
+        deliveries = self._deliveries.told(found.message, found.rows)
+        return await self._report(stored(found.message), words[found.message.sequence], deliveries)
+
+    def message_state(self, sequence: int) -> str:
+        """The state of a message (RULES 9) by its sequence, from memory: what a publisher is answered."""
+        return self._sources.schedule.message_state(sequence)
+
+    def message_states(self, first: int, count: int) -> list[str]:
+        """The same for ``count`` messages that follow each other."""
+        return self._sources.schedule.message_states(first, count)
+
+    async def content(self, id: MessageId) -> Content:  # noqa: A002
+        """Raises ``UnknownMessage`` and ``Gone``."""
+        message = (await self._reading.find(id, rows=False)).message
+        return Content(message.content, message.content_type)
+
+    async def tree(self, id: MessageId, direction: str, depth: int) -> TreeReport:  # noqa: A002
+        """``direction`` is ``up`` (what it waits for) or ``down`` (what waits for it); ``depth`` in edges. Raises
+        ``UnknownMessage``, ``Gone`` and ``Malformed``."""
+        if direction not in ("up", "down"):
+            raise Malformed(f"direction is up or down, not {direction!r}", direction=direction)
+        message = (await self._reading.find(id, rows=False)).message
+        return await self._tree.walk(message._replace(content=b""), direction, max(depth, 0))
+
+    async def messages(self, queue: str, after: int, limit: int, state: str | None) -> Page[MessageReport]:
+        """A queue in the order accepted, beyond the sequence ``after``; deliveries without attempts. With ``state`` a
+        page may end early, even empty, to keep each look bounded: go on with ``next``. Raises ``UnknownQueue`` and
+        ``Malformed`` for a state that no message can have."""
+        if state is not None and state not in MESSAGE_STATES:
+            raise Malformed(f"no message can be {state!r}: a state is one of {', '.join(MESSAGE_STATES)}", state=state)
+        number = self._sources.registry.queue(queue).number
+        sequences, next_ = await self._sequences(number, after, limit, state)
+        found = [entry for entry in await self._reading.messages(sequences) if entry is not None]
+        return Page(await self._reports(found), next_)
+
+    async def read(self, queue: str, after: int, limit: int, bytes_max: int | None = None) -> list[Published]:
+        """Messages of a queue with their contents, in the order accepted, beyond the sequence ``after``; what is
+        damaged on the disk is left out. With ``bytes_max`` there are fewer: it ends with those by which the contents
+        come to so many bytes. Raises ``UnknownQueue``."""
+        number = self._sources.registry.queue(queue).number
+        if self._sources.schedule.queue_statistics(number).last_sequence <= after:
+            return []  # a thousand who read along ask ten times a second each
+        return await self._sources.run_blocking(_read, self._sources.journal, number, after, limit, bytes_max)
+
+    async def sequence_of(self, queue: str, index: int) -> int | None:
+        """The sequence of the message at ``index`` of those that the log still has of a queue, the oldest being 0; None
+        where there are not so many. Raises ``UnknownQueue``."""
+        number = self._sources.registry.queue(queue).number
+        found = await self._sources.run_blocking(self._sources.journal.queue_sequences, number, 0, index + 1)
+        return found[index] if index < len(found) else None
+
+    async def stuck(self, limit: int) -> tuple[MessageReport, ...]:
+        """The message that waits longest in each queue, and why; the oldest ``limit`` of them, oldest first."""
+        statistics = self._sources.schedule.queue_statistics
+        queues = self._sources.registry.queues.values()
+        oldest = sorted(first for queue in queues if (first := statistics(queue.number).oldest_waiting))
+        found = [entry for entry in await self._reading.messages(oldest[:limit]) if entry is not None]
+        return await self._reports(found)
+
+    async def find(self, key: str | None, idempotency_key: str | None, limit: int) -> tuple[MessageReport, ...]:
+        """Messages with this key, this idempotency key, or both; the newest first."""
+        return (await self.find_page(key, idempotency_key, None, limit)).items
+
+    async def find_page(
+        self, key: str | None, idempotency_key: str | None, before: int | None, limit: int
+    ) -> Page[MessageReport]:
+        """The same, page by page: only those older than the sequence ``before``, which is the ``next`` of the page
+        before. A page may end early, to keep each look bounded."""
+        journal, run_blocking = self._sources.journal, self._sources.run_blocking
+        sequences: list[int] = []
+        looked_at = limits.list_limit_max
+        if idempotency_key is not None:
+            every = await run_blocking(journal.with_idempotency_key, idempotency_key, None, 0)
+            sequences = [sequence for sequence in every if before is None or sequence < before]
+        elif key is not None:
+            looked_at = limit
+            sequences = await run_blocking(journal.with_key, key, None, limit + 1, before)
+        more = len(sequences) > looked_at
+        found = [
+            entry
+            for entry in await self._reading.messages(sequences[:looked_at])
+            # Sidecars know hashes only: what they found may be another key's.
+            if entry is not None
+            and key in (None, entry.message.key)
+            and idempotency_key in (None, entry.message.idempotency_key)
+        ]
+        reports = await self._reports(found[:limit])
+        if len(found) > limit:
+            return Page(reports, reports[-1].sequence)
+        return Page(reports, sequences[looked_at - 1] if more else None)
+
+    async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
+        """Over all subscribers of the queue, in the order of the log, beyond the sequence ``after``. The letters of one
+        message stay together: a page may hold a few more than ``limit``. Raises ``UnknownQueue``."""
+        return await self._deliveries.dead_letters(self._sources.registry.queue(queue).number, after, limit)
+
+    async def wait(self, ids: Sequence[MessageId], timeout_s: float) -> bool:
+        """Whether every delivery of every one of them ends within ``timeout_s``, at most ``limits.wait_s_max``; False
+        as soon as the broker begins to stop. Raises ``UnknownMessage``, and ``Overloaded`` when too many wait."""
+        for id_ in ids:
+            if not issued_by(id_, self._sources.journal.id_key):
+                raise UnknownMessage(f"this broker never issued the id {id_text(id_)}", id=id_text(id_))
+        return await self._waiters.wait([sequence_of(id_) for id_ in ids], min(timeout_s, limits.wait_s_max))
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def listen(self, queue: str | None, after: int | None, rate: int = 0) -> EventStream:
+        """A stream of what happens, in batches; see ``Events.listen``. Raises ``UnknownQueue`` too."""
+        number = None if queue is None else self._sources.registry.queue(queue).number
+        return self._events.listen(number, after, rate)
+
+    def events(self, queue: str | None, after: int | None) -> AsyncIterator[Event]:
+        """What happens, one by one; raises as ``listen`` does, before the first."""
+        return _one_by_one(self.listen(queue, after))
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    async def _sequences(self, queue: int, after: int, limit: int, state: str | None) -> tuple[list[int], int | None]:
+        """Of a page, and where the next one begins."""
+        schedule = self._sources.schedule
+        found: list[int] = []
+        for _ in range(limits.scanned_per_page_max // _SCAN):
+            if state in _OPEN:
+                some = schedule.unended(queue, None, _SCAN, after)
+                await asyncio.sleep(0)
+            else:
+                asked = limit + 1 if state is None else _SCAN
+                some = await self._sources.run_blocking(self._sources.journal.queue_sequences, queue, after, asked)
+            for sequence in some:
+                if state is None or schedule.message_state(sequence) == state:
+                    found.append(sequence)
+                if len(found) > limit:
+                    return found[:limit], found[limit - 1]
+            if not some or state is None:
+                return found, None
+            after = some[-1]
+        return found, after
+
+    async def _reports(self, found: Sequence[Stored]) -> tuple[MessageReport, ...]:
+        """In slices: a thousand reports at once would hold up the event loop for a tenth of a second."""
+        reports: list[MessageReport] = []
+        for at in range(0, len(found), SLICE):
+            some = found[at : at + SLICE]
+            words = await self._why.explain([entry.message for entry in some])
+            for entry in some:
+                message = entry.message
+                reports.append(await self._report(entry, words[message.sequence], self._deliveries.states(message)))
+            await asyncio.sleep(0)
+        return tuple(reports)
+
+    async def _report(self, entry: Stored, waits_for: str, deliveries: tuple[DeliveryReport, ...]) -> MessageReport:
+        message = entry.message
+        return MessageReport(
+            id=message.id,
+            sequence=message.sequence,
+            queue=self._sources.registry.queue_name(message.queue),
+            state=self._sources.schedule.message_state(message.sequence),
+            time_us=message.time_us,
+            parents=message.parents,
+            blocked_by=await self._blocked_by(message),
+            waits_for=waits_for,
+            key=message.key,
+            idempotency_key=message.idempotency_key,
+            scope=message.scope.name.lower(),
+            parent_failure=message.parent_failure.name.lower(),
+            due_us=message.due_us,
+            expires_us=message.expires_us,
+            root=message.root,
+            depth=message.depth,
+            content_type=message.content_type,
+            content_bytes=entry.content_bytes,
+            headers=message.headers,
+            deliveries=deliveries,
+        )
+
+    async def _blocked_by(self, message: Published) -> tuple[MessageId, ...]:
+        blockers = self._why.blockers(message)
+        if not blockers:
+            return ()
+        parents = {sequence_of(parent): parent for parent in message.parents}
+        others = await self._reading.heads(blocker for blocker in blockers if blocker not in parents)
+        named = (parents[at] if at in parents else others[at].id for at in blockers if at in parents or at in others)
+        return tuple(named)
+
+
+async def _one_by_one(listener: EventStream) -> AsyncIterator[Event]:
+    with listener:
+        async with aclosing(listener.batches()) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+
+def _read(journal: MessageIndex, queue: int, after: int, limit: int, bytes_max: int | None) -> list[Published]:
+    sequences = journal.queue_sequences(queue, after, limit)
+    found: list[Published] = []
+    for some in read_in_pieces(journal, sequences):
+        found += [message for message in some if message is not None]
+        if bytes_max is not None and sum([len(message.content) for message in found]) >= bytes_max:
+            break
+    return found

@@ -1,0 +1,197 @@
+"""Why a message is not on its way, in words a person understands.
+
+Only what stands in the way is named: the first thing waited for, and where that waits itself, the thing at the root
+of it. The scheduler answers from memory; ids and queues of what is named are read once for many messages.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from syncbrok.model.facts import Published
+from syncbrok.model.names import id_text, sequence_of
+from syncbrok.space.queries.reading import MessageHead, Reading
+from syncbrok.space.queries.sources import Sources
+
+ENDED = frozenset({"complete", "dead", "expired", "dropped"})
+ENDED_BADLY = ENDED - {"complete"}
+ENDED_DELIVERIES = frozenset({"delivered", "skipped", "dead", "expired", "dropped"})
+
+_steps_max = 1_000
+"""how far up a line of waiting messages the root is looked for"""
+
+
+class Obstacle(NamedTuple):
+    """What a message waits for: ``first`` is the message it names, ``root`` the one at the root of its waiting (the
+    same where ``first`` itself is not blocked), ``others`` how many more there are. All 0 for none."""
+
+    first: int = 0
+    root: int = 0
+    others: int = 0
+
+
+class Why:
+    """Explains waiting messages. ``explain`` takes many, so that a page of them costs one look at the disk."""
+
+    def __init__(self, sources: Sources, reading: Reading) -> None:
+        self._registry = sources.registry
+        self._schedule = sources.schedule
+        self._clock_us = sources.clock_us
+        self._reading = reading
+
+    async def explain(self, messages: Sequence[Published]) -> dict[int, str]:
+        """The words by sequence; ``""`` for what has ended or is on its way."""
+        obstacles = {message.sequence: self._obstacle(message) for message in messages}
+        named = {at for obstacle in obstacles.values() for at in (obstacle.first, obstacle.root) if at}
+        heads = await self._reading.heads(named)
+        return {message.sequence: self._words(message, obstacles[message.sequence], heads) for message in messages}
+
+    def blockers(self, message: Published) -> tuple[int, ...]:
+        """What it waits for: parents and the key's predecessor that have not ended; held: parents that ended badly."""
+        if self._schedule.message_state(message.sequence) == "held":
+            return self._schedule.held_by(message.sequence)
+        return self._open(message.sequence)
+
+    def _open(self, sequence: int) -> tuple[int, ...]:
+        blockers = self._schedule.blocked_by(sequence)
+        return tuple(blocker for blocker in blockers if not self._schedule.ended(blocker))
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def _obstacle(self, message: Published) -> Obstacle:
+        if self._schedule.message_state(message.sequence) in ENDED:
+            return Obstacle()
+        blockers = self.blockers(message)
+        if not blockers:
+            return Obstacle()
+        return Obstacle(blockers[0], self._root(blockers[0]), len(blockers) - 1)
+
+    def _root(self, sequence: int) -> int:
+        """Up the first of each one's blockers to one that nothing blocks."""
+        for _ in range(_steps_max):
+            blockers = self._open(sequence)
+            if not blockers:
+                break
+            sequence = blockers[0]
+        return sequence
+
+    # -- saying -------------------------------------------------------------------------------------------------------
+
+    def _words(self, message: Published, obstacle: Obstacle, heads: dict[int, MessageHead]) -> str:
+        state = self._schedule.message_state(message.sequence)
+        if state in ENDED:
+            return ""
+        parts = []
+        if message.due_us > self._clock_us():
+            parts.append(f"is not due before {self._when(message.due_us)}")
+        if obstacle.first:
+            parts.append(self._waiting(message, obstacle, heads))
+        elif state == "pending":
+            parts.append(self._on_its_way(message.sequence))
+        return "; ".join(part for part in parts if part)
+
+    def _waiting(self, message: Published, obstacle: Obstacle, heads: dict[int, MessageHead]) -> str:
+        parents = set(map(sequence_of, message.parents))
+        what = "parent" if obstacle.first in parents else f"the message before it of key {message.key!r},"
+        held = self._schedule.message_state(message.sequence) == "held"
+        text = f"{'is held for' if held else 'waits for'} {what} {_name(obstacle.first, heads)}"
+        text += f" in queue {self._queue(obstacle.first, heads)}"
+        if obstacle.root == obstacle.first:
+            text += f", {self._stands(obstacle.first, heads, held=held)}"
+        else:
+            text += (
+                f", which waits itself; at the root of it is {_name(obstacle.root, heads)}"
+                f" in queue {self._queue(obstacle.root, heads)}, {self._stands(obstacle.root, heads)}"
+            )
+        if obstacle.others:
+            text += f" (and for {obstacle.others} more)"
+        return text
+
+    def _stands(self, sequence: int, heads: dict[int, MessageHead], *, held: bool = False) -> str:
+        """A clause beginning with "which" about a message that is waited for and that nothing blocks. ``held``: by one
+        on hold for it; what is complete is in its way where it was sent again and failed."""
+        state = self._schedule.message_state(sequence)
+        if state == "scheduled":
+            return "which is not due yet"
+        if state == "held":
+            return "which is held for a parent that ended badly: replay that one, or cancel this"
+        if state in ENDED_BADLY:
+            return f"which ended {state}{self._mend(sequence, heads)}"
+        if state == "complete":
+            again = f"which failed when it was sent again{self._mend(sequence, heads)}"
+            return again if held else "which has just been completed"
+        slow = [text for text in self._deliveries(sequence) if text]
+        return "which " + (slow[0] if slow else "is on its way")
+
+    def _mend(self, sequence: int, heads: dict[int, MessageHead]) -> str:
+        """What to do about one that ended badly, for whoever is on hold for it."""
+        head = heads.get(sequence)
+        if head is None or self._registry.is_there(head.queue):
+            return ": replay it to go on"
+        return " and cannot be replayed, for its queue has been deleted: cancel this message, or wait for its deadline"
+
+    def _on_its_way(self, sequence: int) -> str:
+        """About a message that nothing blocks: the subscribers that have not taken it, at most three by name."""
+        slow = [text for text in self._deliveries(sequence) if text]
+        more = f" (and {len(slow) - 3} more)" if len(slow) > 3 else ""
+        return "; ".join(slow[:3]) + more
+
+    def _deliveries(self, sequence: int) -> list[str]:
+        """One clause for each delivery that is neither ended nor out, the most telling first."""
+        clauses = [self._delivery(sequence, subscriber) for subscriber in self._schedule.pending_deliveries(sequence)]
+        return [text for _, text in sorted(clause for clause in clauses if clause is not None)]
+
+    def _delivery(self, sequence: int, subscriber: int) -> tuple[int, str] | None:
+        state = self._schedule.delivery_state(sequence, subscriber)
+        if state in ENDED_DELIVERIES:
+            return None
+        name = self._registry.subscriber_id(subscriber)
+        if state == "paused":
+            declared = self._registry.subscriber_numbered(subscriber)
+            disabled = declared is not None and declared.settings.disabled_us > 0
+            return 0, f"subscriber {name} does not take: it " + (
+                "answered 410 and is disabled" if disabled else "is paused"
+            )
+        if state == "blocked":
+            return 3, f"subscriber {name} has not been tried: it waits for a parent there"
+        attempts, due_us = self._schedule.delivery_tried(sequence, subscriber)
+        times = "once" if attempts == 1 else f"{attempts} times"
+        consumers = self._schedule.consumers(subscriber)
+        if consumers is not None:
+            rank, text = self._at_consumers(state, due_us, *consumers)
+            before = f"has given back {times}{'; ' if state == 'retrying' else ' and '}" if attempts else ""
+            return rank, f"subscriber {name} {before}{text}"
+        if state == "retrying":
+            return 1, f"subscriber {name} has failed {times}; next attempt {self._when(due_us)}"
+        if state == "in_flight":
+            return (2, f"subscriber {name} has failed {times} and is being tried now") if attempts else None
+        if attempts:
+            return 3, f"subscriber {name} has failed {times}; its next attempt is due and waits for its turn there"
+        return 3, f"subscriber {name} has not been tried: it waits for its turn there"
+
+    def _at_consumers(self, state: str, due_us: int, lent: int, room: int) -> tuple[int, str]:
+        """About a delivery that waits for somebody to come for it, or to acknowledge what was ``lent``."""
+        if state == "retrying":
+            return 1, f"it may be taken again from {self._when(due_us)}"
+        if state == "in_flight":
+            return 2, "has not acknowledged yet: a consumer has it"
+        if room == 0:
+            return 1, "does not take: none of its consumers is there"
+        if room <= lent:
+            return 3, f"does not take yet: its consumers ask for no more than the {lent} they have"
+        return 3, "has not taken yet: it waits for its turn there"
+
+    def _queue(self, sequence: int, heads: dict[int, MessageHead]) -> str:
+        head = heads.get(sequence)
+        return "(gone)" if head is None else self._registry.queue_name(head.queue)
+
+    def _when(self, time_us: int) -> str:
+        """A time of today by the clock alone, another one with its date; UTC."""
+        when = datetime.fromtimestamp(time_us // 1_000_000, UTC)
+        now = datetime.fromtimestamp(self._clock_us() // 1_000_000, UTC)
+        return f"{when:%H:%M:%SZ}" if when.date() == now.date() else f"{when:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _name(sequence: int, heads: dict[int, MessageHead]) -> str:
+    head = heads.get(sequence)
+    return f"at sequence {sequence}" if head is None else id_text(head.id)

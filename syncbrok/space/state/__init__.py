@@ -1,0 +1,1 @@
+"""What follows from the log and is kept in memory, and the secrets beside it."""

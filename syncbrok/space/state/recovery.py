@@ -1,0 +1,73 @@
+"""From a journal to the state it tells of: the last checkpoint and what came after it, or everything."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.model.errors import LogFull
+from syncbrok.model.facts import FactOrRun, Messages
+from syncbrok.model.journal import Log
+from syncbrok.space.state.state import State
+
+_log = logging.getLogger(__name__)
+
+_records_together: Final = 4_096
+"""or one run more"""
+
+
+def recover(journal: Log, make_scheduler: Callable[[], Scheduler]) -> tuple[State, int]:
+    """The state, and how many facts were replayed. A checkpoint that cannot be read costs time and nothing else."""
+    state = _from_checkpoint(journal, make_scheduler)
+    if state is None:
+        state = State(make_scheduler())
+        state.scheduler.inherit(journal.inherited())
+    replayed = 0
+    for records, together in _together(journal.facts_or_runs(state.through)):
+        state.apply(together)
+        replayed += records
+    for section in journal.sections():
+        state.time_us = max(state.time_us, section.last_time_us)
+    return state, replayed
+
+
+def roll_at_start(journal: Log, state: State, now_us: int) -> None:
+    """A broker that was killed on a full disk starts on it: from the reserve, or where that is gone in the segment
+    that is full, which takes what is essential until there is room. Raises ``LogFull`` where there is none to go on
+    with."""
+    opened = state.snapshot(journal.snapshot_sequence, max(state.time_us, now_us), now_us)
+    try:
+        journal.append_snapshot(opened, essential=True)
+    except LogFull as full:
+        sections = journal.sections()
+        if not sections or sections[-1].sealed:
+            raise
+        _log.warning("syncbrok.space.starts_on_a_full_disk", extra={"detail": full.detail})
+    else:
+        state.apply((opened,))
+
+
+def _together(facts: Iterable[FactOrRun]) -> Iterator[tuple[int, list[FactOrRun]]]:
+    """Thousands at a time, and how many records those are: applying them one by one would cost more, keeping all of
+    them a lot of memory."""
+    records, together = 0, []
+    for fact in facts:
+        together.append(fact)
+        records += fact.size if isinstance(fact, Messages) else 1
+        if records >= _records_together:
+            yield records, together
+            records, together = 0, []
+    if together:
+        yield records, together
+
+
+def _from_checkpoint(journal: Log, make_scheduler: Callable[[], Scheduler]) -> State | None:
+    saved = journal.load_checkpoint()
+    if saved is None:
+        return None
+    through, parts = saved
+    try:
+        return State.load(make_scheduler(), through, parts)
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError) as problem:
+        _log.warning("syncbrok.space.checkpoint_unreadable", extra={"through": through, "detail": repr(problem)})
+        return None

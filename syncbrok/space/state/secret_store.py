@@ -1,0 +1,230 @@
+"""The signing secrets of subscribers, in ``secrets.json`` beside the log: mode 0600, never in a fact, an answer or a
+log line (RULES 19).
+
+A change is staged, its file fsynced before the fact that needs it is written, and put in force when that fact is
+durable. A crash between leaves a secret that no fact counts; the next start forgets it.
+"""
+
+import base64
+import logging
+import os
+import secrets
+import stat
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import aiofiles
+from aiofiles.os import wrap
+
+from syncbrok.delivery.webhook.signing import secret_key
+from syncbrok.log.segments.descriptors import naming, open_file, reading
+from syncbrok.log.segments.files import NO_ROOM, unfinished
+from syncbrok.model.errors import BadConfig, LogCorrupt, LogFull
+from syncbrok.model.message import Subscriber
+from syncbrok.model.units import SECRET_BYTES_MIN
+from syncbrok.space.state.secrets_file import Kept, decode, encode
+
+FILE: Final = "secrets.json"
+ROTATION_S: Final = 86_400.0
+"""how long the old secret signs beside the new one"""
+
+_log = logging.getLogger(__name__)
+_secret_bytes: Final = 32
+
+
+def make_secret() -> str:
+    """As Standard Webhooks writes them: ``whsec_`` and base64."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(_secret_bytes)).decode()
+
+
+class Vault:
+    """By number of subscriber. ``stage`` is followed by exactly one of ``keep`` and ``discard``. What writes the file
+    is awaited by one at a time, the committer. ``close`` it."""
+
+    def __init__(self, directory: Path, kept: dict[int, Kept], clock_us: Callable[[], int]) -> None:
+        self._clock_us = clock_us
+        self._path = directory / FILE
+        self._kept = kept
+        self._staged: dict[int, Kept | None] = {}
+        self.untidy = False
+        """the file holds what it should not, or in an older form"""
+        # A thread of its own, begun when the first secret is written: commits wait for it, and those that all share
+        # may be held by a slow name server.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="syncbrok-secrets")
+        self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
+
+    @classmethod
+    def open(cls, directory: Path, clock_us: Callable[[], int]) -> "Vault":
+        """Raises ``BadConfig`` where others may read the file, ``LogCorrupt`` where it is damaged, and ``OSError``. One
+        of an older version, without a checksum, is written again soon (``tidied``)."""
+        path = directory / FILE
+        try:
+            with reading(path) as file:
+                data = file.read()
+            mode = stat.S_IMODE(path.stat().st_mode)
+        except FileNotFoundError:
+            return cls(directory, {}, clock_us)
+        if mode & 0o077:
+            raise BadConfig(f"{path} may be read by others (mode {mode:04o}); set it to 0600")
+        try:
+            kept, has_checksum = decode(data)
+        except ValueError as problem:
+            raise LogCorrupt(
+                f"{path} is damaged: {problem}. Restore it from a backup; or remove it, start, and set each secret "
+                "again: until then its deliveries are not signed",
+                file=FILE,
+            ) from problem
+        vault = cls(directory, kept, clock_us)
+        vault.untidy = not has_checksum
+        return vault
+
+    def keys(self, number: int) -> tuple[bytes, ...]:
+        """Raw bytes to sign with now, the newest first: none, one, or two while one is rotated out. Most subscribers
+        have none, and then nobody looks at the clock."""
+        kept = self._kept.get(number)
+        if kept is None:
+            return ()
+        keys = self._keys.get(number)
+        if keys is None:
+            keys = self._keys[number] = _keys_of(kept)
+        return keys[:1] if kept.until_us and kept.until_us <= self._clock_us() else keys
+
+    def holds(self, number: int, secret: str) -> bool:
+        """Whether this is the subscriber's newest secret."""
+        kept = self._kept.get(number)
+        return kept is not None and secrets.compare_digest(kept.secrets[0], secret)
+
+    def knows(self, number: int, secret: str) -> bool:
+        """Whether the subscriber signs with this secret, be it the one that is rotated out."""
+        kept = self._kept.get(number)
+        return kept is not None and any(secrets.compare_digest(one, secret) for one in kept.secrets)
+
+    def rotated(self, number: int, secret: str, now_us: int) -> Kept:
+        """What to stage so that ``secret`` signs from now on and the present one for a while."""
+        kept = self._kept.get(number)
+        if kept is None:
+            return Kept((secret,))
+        return Kept((secret, kept.secrets[0]), now_us + int(ROTATION_S * 1e6))
+
+    def rotated_out(self, now_us: int) -> list[int]:
+        """Subscribers whose old secret has stopped signing."""
+        return [number for number, kept in self._kept.items() if kept.until_us and kept.until_us <= now_us]
+
+    def newest(self, number: int) -> Kept:
+        return Kept(self._kept[number].secrets[:1])
+
+    def stage(self, number: int, kept: Kept | None) -> Callable[[], Awaitable[None]]:
+        """A change to come; None forgets the subscriber. Returns what must be awaited before the fact is written; it
+        raises ``LogFull`` and ``OSError``."""
+        self._staged[number] = kept
+        return partial(self._write, self._data())
+
+    def keep(self, number: int) -> None:
+        """The fact is durable."""
+        self._keys.pop(number, None)
+        kept = self._staged.pop(number)
+        if kept is None:
+            self._kept.pop(number, None)
+        else:
+            self._kept[number] = kept
+
+    def discard(self, number: int) -> None:
+        """The fact was not written. The file may hold the change until it is written again."""
+        self._staged.pop(number)
+
+    def forget(self, number: int) -> None:
+        """The subscriber is gone. The file follows with ``tidied``."""
+        self._keys.pop(number, None)
+        self.untidy = self._kept.pop(number, None) is not None or self.untidy
+
+    async def tidy(self) -> None:
+        """Write the file without the secrets of those who are gone; another time, where there is no room for it. Raises
+        ``OSError``."""
+        if self.untidy:
+            self.untidy = False
+            try:
+                await self._write(self._data())
+            except LogFull:
+                self.untidy = True
+
+    def close(self) -> None:
+        """End its thread; nothing is being written."""
+        self._thread.shutdown(wait=True)
+
+    def check(self, subscribers: Iterable[Subscriber]) -> None:
+        """At the start: forget what no fact counts, and say where a secret is missing."""
+        counted = {subscriber.number for subscriber in subscribers if subscriber.settings.secret_count}
+        for number in self._kept.keys() - counted:
+            self.forget(number)
+        for number in counted - self._kept.keys():
+            _log.error("syncbrok.space.secret_missing", extra={"subscriber": number, "file": FILE})
+        for number in counted & self._kept.keys():
+            key_bytes = min(map(len, _keys_of(self._kept[number])))
+            if key_bytes < SECRET_BYTES_MIN:
+                short = {"subscriber": number, "bytes": key_bytes, "bytes_min": SECRET_BYTES_MIN}
+                _log.warning("syncbrok.space.secret_short", extra=short)
+
+    def _data(self) -> bytes:
+        kept = {**self._kept, **self._staged}
+        return encode({number: entry for number, entry in kept.items() if entry is not None})
+
+    async def _write(self, data: bytes) -> None:
+        """The whole file or the old one, whatever happens; readable by the owner alone from its first byte on. Raises
+        ``LogFull`` and ``OSError``."""
+        try:
+            with naming(self._path):
+                await self._replace(data)
+        except OSError as problem:
+            if problem.errno in NO_ROOM:
+                raise LogFull("no room on the disk for the file of secrets; nothing was kept") from problem
+            raise
+
+    async def _replace(self, data: bytes) -> None:
+        new = self._path.with_suffix(".new")
+        await _unlink(new, executor=self._thread)
+        with unfinished(new):
+            file = await aiofiles.open(new, "xb", opener=open_file, executor=self._thread)
+            try:
+                await file.write(data)
+                await file.flush()
+                await _fsync(file.fileno(), executor=self._thread)
+            finally:
+                await file.close()
+            await _rename(new, self._path, executor=self._thread)
+        await _fsync_directory(self._path.parent, executor=self._thread)
+
+    def __repr__(self) -> str:
+        return f"<Vault subscribers={len(self._kept)}>"
+
+
+def _keys_of(kept: Kept) -> tuple[bytes, ...]:
+    """Raises ``BadSetting``. Older versions took shorter secrets; whoever verifies with one must go on getting what it
+    signs, or nothing is delivered to it any more. ``Vault.check`` says which they are."""
+    return tuple(secret_key(secret, bytes_min=0) for secret in kept.secrets)
+
+
+@wrap
+def _unlink(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+@wrap
+def _rename(path: Path, to: Path) -> None:
+    path.rename(to)
+
+
+@wrap
+def _fsync(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+@wrap
+def _fsync_directory(directory: Path) -> None:
+    descriptor = open_file(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

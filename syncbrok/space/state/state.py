@@ -1,0 +1,115 @@
+"""Everything in memory that follows from the log, changed in one place: ``apply``, live and on recovery alike."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import orjson
+
+from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.log.format.declaration_bodies import decode_body, encode_body
+from syncbrok.model.facts import (
+    Carried,
+    Fact,
+    FactOrRun,
+    Messages,
+    Outcome,
+    Outcomes,
+    Published,
+    SegmentOpened,
+    SubscriberSet,
+    last_sequence,
+)
+from syncbrok.space.state.idempotency import KeyIndex
+from syncbrok.space.state.lineage import Lineage
+from syncbrok.space.state.registry import Registry
+
+_REGISTRY = "registry"
+_DELETED = "deleted"
+_KEYS = "idempotency"
+_SMALL = "small"
+_small_bytes: Final = 4_096
+
+
+class State:
+    """What the facts up to ``through`` (a sequence) have made. ``time_us`` is the newest fact's."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.registry = Registry()
+        self.lineage = Lineage()
+        self.keys = KeyIndex()
+        self.scheduler = scheduler
+        self.through = 0
+        self.time_us = 0
+        self.behind: Callable[[], None] = lambda: None
+        """called when a subscriber that starts in the past was declared"""
+
+    def apply(self, facts: Sequence[FactOrRun]) -> None:
+        """Facts that are durable, in log order."""
+        for fact in facts:
+            if isinstance(fact, (Messages, Published)):
+                messages = Messages.of(fact) if isinstance(fact, Published) else fact
+                self.lineage.note(messages)
+                if messages.extras or messages.keyed is not None:
+                    self.keys.note(messages)
+            elif not isinstance(fact, Outcomes):
+                self._declared(fact)
+        self.scheduler.apply_all(facts)
+        self.through = last_sequence(facts[-1])
+        self.time_us = max(self.time_us, facts[-1].time_us)
+
+    def _declared(self, fact: Fact) -> None:
+        if type(fact) is Carried:
+            self.keys.note(Messages.of(fact.message))
+            return
+        self.registry.apply(fact)
+        if type(fact) is SubscriberSet and fact.settings.start is not None:
+            self.behind()
+
+    def snapshot(
+        self, sequence: int, time_us: int, now_us: int, bad: tuple[tuple[int, Outcome], ...] = ()
+    ) -> SegmentOpened:
+        """The first record of a segment, begun at ``now_us`` by the wall clock."""
+        return self.registry.snapshot(sequence, time_us, bad)._replace(sealed_us=now_us)
+
+    def save(self) -> dict[str, bytes]:
+        """Parts of a checkpoint."""
+        parts = _packed(self.scheduler.checkpoint())
+        parts[_REGISTRY] = encode_body(self.registry.snapshot(self.through, self.time_us)).body
+        parts[_DELETED] = self.registry.save_deleted()
+        parts[_KEYS] = self.keys.save()
+        return parts
+
+    @classmethod
+    def load(cls, scheduler: Scheduler, through: int, parts: Mapping[str, bytes]) -> "State":
+        """What ``save`` gave, applied through the sequence ``through``; ``scheduler`` is a fresh one. Raises
+        ``ValueError``, ``TypeError``, ``KeyError`` or ``IndexError`` where the parts are not what this version writes:
+        throw it all away then and replay the log."""
+        opened = decode_body(SegmentOpened, through, 0, parts[_REGISTRY])
+        assert isinstance(opened, SegmentOpened)
+        state = cls(scheduler)
+        state.registry.apply(opened)
+        if _DELETED in parts:  # a version before this one did not keep it
+            state.registry.load_deleted(parts[_DELETED])
+        state.keys.load(parts[_KEYS])
+        state.through = through
+        scheduler.restore(_unpacked(parts), (*opened.queues, *opened.subscribers))
+        return state
+
+
+def _packed(parts: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The scheduler's parts, the many small ones (one or more for each queue and subscriber) as one: a checkpoint has
+    room for some ten thousand names. Large ones go as they are, so that they are not copied."""
+    large = {name: part for name, part in parts.items() if len(part) >= _small_bytes}
+    small = {name: part for name, part in parts.items() if len(part) < _small_bytes}
+    lengths = orjson.dumps({name: len(part) for name, part in small.items()})
+    return {**large, _SMALL: b"".join((len(lengths).to_bytes(8, "little"), lengths, *small.values()))}
+
+
+def _unpacked(parts: Mapping[str, bytes]) -> dict[str, bytes]:
+    packed = parts[_SMALL]
+    at = 8 + int.from_bytes(packed[:8], "little")
+    unpacked = {name: part for name, part in parts.items() if name not in (_REGISTRY, _DELETED, _KEYS, _SMALL)}
+    for name, length in orjson.loads(packed[8:at]).items():
+        unpacked[name] = packed[at : at + length]
+        at += length
+    return unpacked
