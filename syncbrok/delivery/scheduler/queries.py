@@ -34,6 +34,8 @@ class QueueStatistics:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberStatistics:
+    """``dead`` are its dead letters now; ``delivered`` and ``failed`` count attempts since the log began."""
+
     cursor: int
     backlog: int
     blocked: int
