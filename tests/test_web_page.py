@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from syncbrok import web
 from syncbrok.delivery.handler import Answer, Delivery
 from syncbrok.frontends.over_http.requests.surface import Token
 from syncbrok.frontends.over_http.resources import events, page
@@ -327,7 +328,7 @@ async def test_the_overview_is_bounded(tmp_path: Path, served: Serve) -> None:
 
 def test_the_files_of_the_page_name_nothing_elsewhere() -> None:
     """No address of another host and no inline script or style: the page works without a network."""
-    folder = Path(page.__file__).parents[2] / "web"
+    folder = Path(web.__file__).parent
     for file in folder.iterdir():
         if file.suffix in (".html", ".js", ".css", ".svg"):
             text = file.read_text().replace("http://www.w3.org/2000/svg", "")
