@@ -1,7 +1,7 @@
 """The scheduler against the rules, over thousands of histories: random publishes, answers, crashes and checkpoints.
 
-The oracle is ``log.order``, which proves the promises from the facts alone and shares no code with the scheduler, and
-a few sentences that can be said about the end of every history.
+The oracle is ``OrderChecker``, which proves the promises from the facts alone and shares no code with the scheduler,
+and a few sentences that can be said about the end of every history.
 """
 
 from itertools import combinations

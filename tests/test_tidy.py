@@ -259,6 +259,31 @@ def test_docstrings_name_what_there_is() -> None:
     assert not unknown, unknown
 
 
+def test_words_lead_to_the_file_that_they_name() -> None:
+    """A module in a docstring, ``room.module``, and a file on a page, `module.py`, stand where they are said to: who
+    moves one looks for its names."""
+    files = {Path(name).with_suffix("") for name in python_files()}
+    modules = {".".join(file.parts) for file in files}
+    packages = {".".join(file.parent.parts) for file in files}
+    rooms = {file.parts[1] for file in files if file.parts[0] == "syncbrok" and file.name != "__init__"}
+    lost = [
+        f"{name}: ``{quoted}``"
+        for name in python_files("syncbrok/", "tests/")
+        for quoted in re.findall(r"``((?:\w+\.)+\w+)``", text(name))
+        if quoted.partition(".")[0] in rooms
+        and f"syncbrok.{quoted}" not in modules | packages
+        and f"syncbrok.{quoted.rpartition('.')[0]}" not in modules
+    ]
+    lost += [
+        f"{name}: `{quoted}`"
+        for name in tracked()
+        if name.endswith(".md")
+        for quoted in re.findall(r"`([\w/]+)\.py`", text(name))
+        if not any(f"/{file}".endswith(f"/{quoted}") for file in files)
+    ]
+    assert not lost, lost
+
+
 def test_pages_name_events_that_there_are() -> None:
     """An event that a page tells an operator to look for is one that the broker writes."""
     known = names_of_the_code()

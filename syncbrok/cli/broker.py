@@ -81,7 +81,7 @@ TCP_FRONTENDS: Final[Mapping[str, Callable[[Doors, Any], Frontend]]] = {
         doors, settings.host, settings.producer_port, settings.consumer_port
     ),
 }
-"""By their names in ``config.FrontendsConfig``; each is made of the doors and its own part of the configuration."""
+"""By their names in ``FrontendsConfig``; each is made of the doors and its own part of the configuration."""
 
 
 class Queues(NamedTuple):

@@ -111,10 +111,10 @@ extras; then, up to the end of the meta, the content type (UTF-8). Content: the 
 **Segment sealed** (11). Meta: records before this one in the segment (8 bytes), CRC of all their bytes, from offset 128
 of the file to this record (4 bytes).
 
-**All others**: JSON, in ``log.declared``; a field that is not there has a default. That of ``SegmentOpened`` has
-``sealed_us``, the wall clock when the segment before was sealed; ``time_us`` of a record is never smaller than the
-record's before, and may be ahead of the clock. And it has ``rules``, by which the records of the segment were made, for
-whoever judges them: 1 where it does not say (``model.facts.RULES``).
+**All others**: JSON, in ``log.format.declaration_bodies``; a field that is not there has a default. That of
+``SegmentOpened`` has ``sealed_us``, the wall clock when the segment before was sealed; ``time_us`` of a record is never
+smaller than the record's before, and may be ahead of the clock. And it has ``rules``, by which the records of the
+segment were made, for whoever judges them: 1 where it does not say (``model.facts.RULES``).
 
 Watermark
 =========
@@ -138,8 +138,8 @@ What recovery makes of damage
 
 A record that cannot be read is a **torn tail** only if it is in the last segment, the segment is not sealed, its
 sequence is above the watermark, and no later valid record has a ``synced_through`` that covers it (the table stands in
-``verdict``). Then, and for the records of a unit whose last record is missing, the tail is saved as ``.broken`` and
-cut. In a sealed segment that another one follows, a record that cannot be read costs itself: see ``damage``, and
+``recovery_table``). Then, and for the records of a unit whose last record is missing, the tail is saved as ``.broken``
+and cut. In a sealed segment that another one follows, a record that cannot be read costs itself: see ``damage``, and
 RULES 28 for what a start makes of it. Everything else is corruption: the broker refuses to start and names file, offset
 and sequences.
 

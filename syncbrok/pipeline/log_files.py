@@ -6,7 +6,7 @@ the next; retention takes segments away at the other end. A reader sees what was
 of the look, and only whole units: up to the watermark, or further where a later valid record says so by its
 ``synced_through`` (the watermark is saved once a second, that is written with every batch). What stands behind is not
 read; it may be a write that is going on, or one that a crash cut short. What is damaged before is corruption, as it is
-for recovery (``log.verdict``).
+for recovery (``log.recovery.recovery_table``).
 """
 
 import os

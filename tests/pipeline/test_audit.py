@@ -1,4 +1,4 @@
-"""The audit against doctored logs, one for each rule, and against ``log.order``, which proves it record by record.
+"""The audit against doctored logs, one for each rule, and against ``OrderChecker``, which proves it record by record.
 
 A Spark job costs a second however little it reads: the stories of all these tests stand one behind the other in one
 log, which is audited once. ``test_audit_steps`` judges many more of them without Spark.
@@ -72,7 +72,7 @@ def test_each_rule_is_shown_to_fail() -> None:
 
 
 def test_the_verdict_is_that_of_the_plain_judge(audited: Audited) -> None:
-    """Over random histories, sound and disturbed: finding for finding what ``log.order`` finds, record by record."""
+    """Over random histories, sound and disturbed: finding for finding what ``OrderChecker`` finds, record by record."""
     assert Counter(audited.found) == Counter(judged(audited.facts))
     assert audited.counts["messages"] > 200
 

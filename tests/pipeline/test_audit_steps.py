@@ -1,4 +1,4 @@
-"""The steps of the audit without Spark, over many logs: its verdict is that of ``log.order``, record by record.
+"""The steps of the audit without Spark, over many logs: its verdict is that of ``OrderChecker``, record by record.
 
 ``test_audit`` shows that Spark brings the same together."""
 

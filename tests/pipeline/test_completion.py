@@ -167,7 +167,7 @@ def _replay_one(log: FactLog, chance: random.Random) -> None:
 
 
 def test_the_judge_agrees_over_a_random_history(spark: SparkSession, tmp_path: Path) -> None:
-    """Counted subscribers, first and latest ends, and completion of every message are what ``log.order`` finds: late
+    """Counted subscribers, first and latest ends, and completion of every message are what ``OrderChecker`` finds: late
     and deleted subscribers, queues without any, cascades, expiries, cancels, both scopes and replays."""
     seed = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
     print(f"SYNCBROK_TEST_SEED={seed}")

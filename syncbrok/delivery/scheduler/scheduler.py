@@ -139,7 +139,7 @@ class Scheduler(SchedulerQueries):
         self._applied()
 
     def inherit(self, facts: Iterable[FactOrRun]) -> None:
-        """What is known of messages whose own records are gone (``log.reader``), before any fact of the log."""
+        """What is known of messages whose own records are gone (``log.reading.reader``), before any fact of the log."""
         for fact in facts:
             self.apply(fact)
             if isinstance(fact, SegmentOpened):

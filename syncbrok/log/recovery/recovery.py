@@ -1,8 +1,8 @@
 """From a directory as a crash left it to a log that can be written to.
 
 Only the end of the last segment may be mended, and only by taking away what was never acknowledged; whether it may be
-is decided by the table in ``verdict``, from what is seen here. Doing it twice, or being killed in the middle, ends in
-the same log: what is cut was copied and fsynced before.
+is decided by the table in ``recovery_table``, from what is seen here. Doing it twice, or being killed in the middle,
+ends in the same log: what is cut was copied and fsynced before.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Queues and subscribers as the facts declare them, over the length of a log, and what its gaps put in doubt. Pure.
 
 Declarations are few even where messages are many: they are brought to one place, in order, and become tables that say
-for any record who was counted then. ``log.order`` keeps the same by going along with every fact; here it is said once
-for whole stretches of sequences, which a join can look up.
+for any record who was counted then. ``OrderChecker`` keeps the same by going along with every fact; here it is said
+once for whole stretches of sequences, which a join can look up.
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,7 @@
     found = audit(messages, deliveries, facts)     # the findings, as a DataFrame
     whole = prove(messages, deliveries, facts)     # the same, with what waits, and how much was looked at
 
-The rules and what they say stand in ``rules``. ``log.order`` judges the same record by record in plain Python and is
+The rules and what they say stand in ``rules``. ``OrderChecker`` judges the same record by record in plain Python and is
 what this is tested against. Here the facts of a message meet by one shuffle (``standing``), a second brings each
 message to its parents (``gates``), a third the little that has not ended to what keeps it back (``waiting``). What
 meets is judged as columns of numpy, with hardly a plan for Spark to make: a small log takes seconds, and a large one

@@ -1,8 +1,8 @@
 """What the audit proves, rule by rule, and what a finding is. Pure: no Spark is needed here.
 
-The rules are those of ``log.order``, which proves them record by record in plain Python, and four that only make sense
-over a whole log at rest: checksums, and that nothing waits without a reason. What ``log.order`` takes for granted is
-taken for granted here as well.
+The rules are those of ``OrderChecker``, which proves them record by record in plain Python, and four that only make
+sense over a whole log at rest: checksums, and that nothing waits without a reason. What ``OrderChecker`` takes for
+granted is taken for granted here as well.
 """
 
 from typing import Final, NamedTuple

@@ -3,7 +3,7 @@
 ``ends``         a row for each (message, subscriber) that the message is for, or that rows are about
 ``completions``  a row for each message
 
-What is taken as an end, and for whom, follows ``log.order`` and RULES 3, 10, 14, 17 and 20: a message counts the
+What is taken as an end, and for whom, follows ``OrderChecker`` and RULES 3, 10, 14, 17 and 20: a message counts the
 subscribers whose first fact stands before it and that were not gone by then (a test message one of them); a row for all
 subscribers ends what is open; who deletes a subscriber or a queue drops what is open there; a replay opens a delivery
 again, and completion never goes back. A moment is given as the **record** that says so (a sequence: what stands behind

@@ -1,7 +1,7 @@
 """How deliveries and messages stand, out of all rows that are about them: Arrow in, numpy, no Spark.
 
-Follows ``log.order`` and RULES 3, 10, 14, 17 and 20; see ``ends``. Whole messages come in: the row of each message and
-every row of its deliveries are in one table, whatever their order.
+Follows ``OrderChecker`` and RULES 3, 10, 14, 17 and 20; see ``ends``. Whole messages come in: the row of each message
+and every row of its deliveries are in one table, whatever their order.
 """
 
 from collections.abc import Callable

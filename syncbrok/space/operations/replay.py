@@ -21,7 +21,7 @@ _through_parent: Final = OF_A_PARENT | {Reason.HOLD_EXPIRED}
 
 
 class ReplayedState(Protocol):
-    """What the scheduler knows of messages; see ``delivery.standing``."""
+    """What the scheduler knows of messages; see ``delivery.scheduler.queries``."""
 
     def ended(self, sequence: int) -> bool: ...
 

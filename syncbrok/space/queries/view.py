@@ -68,7 +68,7 @@ class View:
     # -- told by the Space --------------------------------------------------------------------------------------------
 
     def ended(self, sequences: Sequence[int]) -> None:
-        """Watched messages (``scheduler.take_watched``) that have ended, durably."""
+        """Watched messages (``Scheduler.take_watched``) that have ended, durably."""
         self._waiters.ended(sequences)
 
     def release(self) -> None:

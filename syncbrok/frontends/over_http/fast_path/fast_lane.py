@@ -8,8 +8,8 @@ more than publishing (``Prefer``, ``Expect``, other framing, ...). Such a reques
 so what is read here is read strictly and what is in any doubt is left to aiohttp: the two never disagree about where a
 request ends. Both ways share the reading of headers, the channel and the words of every answer.
 
-The commonest of them ask for nothing but to be published, with a head that was seen before (``heads``). They go into
-the channel without an object or a future each, and all that one commit made durable are answered in one pass.
+The commonest of them ask for nothing but to be published, with a head that was seen before (``request_head``). They go
+into the channel without an object or a future each, and all that one commit made durable are answered in one pass.
 
 Why there are two: aiohttp spends 30 to 45 us on a request before the handler begins, twice what accepting, writing
 and fsyncing the message costs. A protocol on httptools for the whole surface was rejected: it would have to be an HTTP

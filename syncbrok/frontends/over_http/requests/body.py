@@ -49,7 +49,7 @@ def refuse_no_json(request: web.BaseRequest) -> None:
 
 
 class BodySender(Protocol):
-    """The connection of a request (``connection.WebhookConnection``)."""
+    """The connection of a request (``connection.HttpConnection``)."""
 
     async def admit_body(self, amount: int) -> None: ...
 

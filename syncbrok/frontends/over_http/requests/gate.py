@@ -34,7 +34,7 @@ _READABLE = "Location, Retry-After, Syncbrok-Sync, WWW-Authenticate"
 
 
 class Requester(Protocol):
-    """What a request's connection knows of who sends it (``connection.WebhookConnection``)."""
+    """What a request's connection knows of who sends it (``connection.HttpConnection``)."""
 
     def speaks_for(self, token: str | None, forwarded: str) -> None: ...
 
