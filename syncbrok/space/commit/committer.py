@@ -211,30 +211,33 @@ class Committer:
             self._busy = True
             self._preparing = self._loop.create_task(_all_of(draft.before), name="syncbrok before a commit")
             self._preparing.add_done_callback(partial(self._guarded, self._prepared, draft))
-        elif draft.facts:
+        else:
+            self._write_or_settle(draft)
+
+    def _write_or_settle(self, draft: CommitBatch) -> None:
+        """What the draft needs is there: write its facts; without any, nothing in it is new and what it repeats is
+        durable."""
+        if draft.facts:
             self._submit(draft)
         else:
             self._draft_out = None
-            draft.settle()  # nothing new in them; what they repeat is durable
+            draft.settle()
             self._rest()
 
     def _prepared(self, draft: CommitBatch, preparing: "asyncio.Task[None]") -> None:
         """What the facts need beside the log is on the disk."""
         assert self._ended is not None
         self._busy, self._preparing = False, None
+        error = preparing.exception()
         if self._ended.done():
             return  # something else has failed meanwhile, and who waits for these has been told
-        error = preparing.exception()
         if isinstance(error, LogFull):
             self._no_room(draft, error)
         elif error is not None:
             raise error
-        elif draft.facts:
-            self._submit(draft)
         else:
-            self._draft_out = None
-            draft.settle()
-            self._begin()
+            self._write_or_settle(draft)
+            self.wake()  # what came meanwhile found it busy
 
     def _submit(self, draft: CommitBatch) -> None:
         assert self._writer is not None

@@ -206,6 +206,8 @@ def _keys_of(kept: Kept) -> tuple[bytes, ...]:
     return tuple(secret_key(secret, bytes_min=0) for secret in kept.secrets)
 
 
+# Not those of ``aiofiles.os``: they hold what ``os`` had when they were imported, so whoever watches the calls of this
+# process, to lose power between two of them, would miss these.
 @wrap
 def _unlink(path: Path) -> None:
     path.unlink(missing_ok=True)
