@@ -1,8 +1,6 @@
 """What the rows about delivery share: a queue with a paused subscriber, and waiting until all of it is complete."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 from benchmarks.processes import Broker, Failed
@@ -28,17 +26,14 @@ def statistics(broker: Broker, queue: str = QUEUE) -> dict[str, Any]:
 def deliver(broker: Broker) -> float:
     """Un-pause the subscriber; the seconds until everything in the queue is complete."""
     began = time.perf_counter()
-    broker.ask("PATCH", _SUBSCRIBER, {"paused": False})
+    resume(broker)
     wait_until_complete(broker)
     return time.perf_counter() - began
 
 
-@contextmanager
-def deliver_for(broker: Broker) -> Iterator[None]:
-    """The subscriber gets what comes meanwhile; at the end of the block everything in the queue is complete."""
+def resume(broker: Broker) -> None:
+    """The subscriber gets what waits and what comes, until ``pause``."""
     broker.ask("PATCH", _SUBSCRIBER, {"paused": False})
-    yield
-    wait_until_complete(broker)
 
 
 def pause(broker: Broker) -> None:

@@ -11,13 +11,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Final, NamedTuple
 
-from benchmarks.batch import CONNECTIONS, LINES
-from benchmarks.delivery import QUEUE, deliver_for, pause, subscribe
-from benchmarks.load import NDJSON, content, lines, wrk
+from benchmarks.batch import CONNECTIONS as BATCHES_AT_ONCE
+from benchmarks.batch import LINES
+from benchmarks.delivery import QUEUE, pause, resume, subscribe, wait_until_complete
+from benchmarks.load import CONNECTIONS, NDJSON, content, lines, wrk
 from benchmarks.processes import Broker, Failed, Missing, Nginx
 from benchmarks.tree import delivered_backlog
 
@@ -37,7 +39,9 @@ class _Place(NamedTuple):
     folder: Path
 
 
-def _posted(place: _Place, path: str, body: bytes, messages: int, kind: str, connections: int) -> _Turn:
+def _posted(
+    place: _Place, path: str, body: bytes, kind: str, messages: int = 1, connections: int = CONNECTIONS
+) -> _Turn:
     before = place.broker.usage().cpu_s
     url = f"http://127.0.0.1:{place.broker.port}/v1/queues/{_NOBODYS}/{path}"
     seen = wrk(url, body, _LOAD_S, place.folder, connections=connections, kind=kind)
@@ -45,45 +49,28 @@ def _posted(place: _Place, path: str, body: bytes, messages: int, kind: str, con
     return _Turn(messages * seen.per_s, 1e6 * cpu_s / (messages * seen.requests))
 
 
-def _published(place: _Place) -> _Turn:
-    return _posted(place, "messages", content(), 1, "text/plain", 64)
-
-
-def _batches(place: _Place) -> _Turn:
-    return _posted(place, "messages:batch", lines(LINES), LINES, NDJSON, CONNECTIONS)
-
-
-def _batches_of_one(place: _Place) -> _Turn:
-    return _posted(place, "messages:batch", lines(1), 1, NDJSON, 64)
-
-
-def _backlog(place: _Place) -> _Turn:
-    part = delivered_backlog(place.broker, _CHILDREN, parents=False)
-    return _Turn(_CHILDREN / part.seconds, 1e6 * part.cpu_s / _CHILDREN)
-
-
-def _tree(place: _Place) -> _Turn:
-    part = delivered_backlog(place.broker, _CHILDREN, parents=True)
+def _delivered(place: _Place, *, parents: bool) -> _Turn:
+    part = delivered_backlog(place.broker, _CHILDREN, parents=parents)
     return _Turn(_CHILDREN / part.seconds, 1e6 * part.cpu_s / _CHILDREN)
 
 
 def _published_and_delivered(place: _Place) -> _Turn:
     broker, before = place.broker, place.broker.usage().cpu_s
-    with deliver_for(broker):
-        began = time.perf_counter()
-        url = f"http://127.0.0.1:{broker.port}/v1/queues/{QUEUE}/messages"
-        seen = wrk(url, content(), _LOAD_S, place.folder)
+    resume(broker)
+    began = time.perf_counter()
+    seen = wrk(f"http://127.0.0.1:{broker.port}/v1/queues/{QUEUE}/messages", content(), _LOAD_S, place.folder)
+    wait_until_complete(broker)
     seconds = time.perf_counter() - began
     pause(broker)
     return _Turn(seen.requests / seconds, 1e6 * (broker.usage().cpu_s - before) / seen.requests)
 
 
 PARTS: Final[dict[str, Callable[[_Place], _Turn]]] = {
-    "publish": _published,
-    "batch": _batches,
-    "batch-of-one": _batches_of_one,
-    "backlog": _backlog,
-    "tree": _tree,
+    "publish": lambda place: _posted(place, "messages", content(), "text/plain"),
+    "batch": lambda place: _posted(place, "messages:batch", lines(LINES), NDJSON, LINES, BATCHES_AT_ONCE),
+    "batch-of-one": lambda place: _posted(place, "messages:batch", lines(1), NDJSON),
+    "backlog": partial(_delivered, parents=False),
+    "tree": partial(_delivered, parents=True),
     "publish_and_deliver": _published_and_delivered,
 }
 
@@ -128,7 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
                 subscribe(broker, nginx.url, paused=True)
                 broker.ask("POST", "/v1/queues", {"name": _NOBODYS})
                 places.append(_Place(broker, own))
-                _backlog(places[-1])  # the first of a broker's life is slower than all that follow
+                PARTS["backlog"](places[-1])  # the first of a broker's life is slower than all that follow
             for part in given.parts or PARTS:
                 print(measure(*places, part, given.turns), flush=True)
     except (Missing, Failed) as error:
