@@ -21,6 +21,7 @@ OTHERS = (
     *("attacker.example", "attacker.example:10000", "localhost.attacker.example", "127.0.0.1.attacker.example"),
     *("notlocalhost", "broker.example.attacker.example", "xbroker.example", "", ":10000", "user@127.0.0.1", "127.1"),
     *("2130706433", "0x7f000001", "[::1", "127.0.0.1:port", "broker.example/", "a b", "[v1.x]"),
+    *("[::1]attacker.example", "[::1].attacker.example:80", "attacker.example[::1]"),
     f"{'a.' * 200}localhost",
 )
 
@@ -103,6 +104,8 @@ def test_the_page_of_this_broker_may_ask(origin: str, host: str) -> None:
         (f"{SHOP}.attacker.example", "127.0.0.1:10000"),
         (f"{SHOP}@attacker.example", "127.0.0.1:10000"),
         (f"{SHOP}, http://attacker.example", "127.0.0.1:10000"),
+        ("http://attacker.example@127.0.0.1:10000", "127.0.0.1:10000"),
+        ("http://[::1]attacker.example", "[::1]"),
         ("file://", "127.0.0.1:10000"),
         ("chrome-extension://abc", "abc"),
         ("http://127.0.0.1:10000", ""),
@@ -126,6 +129,28 @@ async def test_both_ways_ask_for_the_name(api: Api, space: FakeSpace, more: str)
     assert await publish(api, f"Host: 127.0.0.1:{api.server.port}", more=more) == 201
     assert await publish(api, "Host: 127.0.0.1", "Host: attacker.example", more=more) == 400
     assert await publish(api, version="1.0", more=more, close=False) == 201
+
+
+async def test_the_target_names_the_broker_too(api: Api) -> None:
+    """RFC 9112, 3.2.2: a target may name an authority itself, and then that is whom the request is for. It must be
+    this broker, as Host must."""
+    for authority, expected in [
+        *(("attacker.example", 421), ("user@127.0.0.1", 421), ("127.0.0.1:1", 200), ("[::1]:1", 200)),
+        ("broker.example", 200),
+    ]:
+        request = f"GET http://{authority}/v1/queues HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        assert status(await raw(api, request.encode())) == expected, authority
+    watched = b"GET http://attacker.example/healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert status(await raw(api, watched)) == 200
+
+
+async def test_two_origins_are_none(api: Api, space: FakeSpace) -> None:
+    """DESIGN 1, who may speak: no browser sends two; of two none is believed, whichever comes first."""
+    own = f"http://127.0.0.1:{api.server.port}"
+    for two in ((own, "http://attacker.example"), ("http://attacker.example", own), (own, own)):
+        headers = [f"Host: 127.0.0.1:{api.server.port}", *(f"Origin: {one}" for one in two)]
+        assert await publish(api, *headers, close=False) == 403
+    assert space.put_items == []
 
 
 async def test_a_refusal_says_what_to_do(api: Api) -> None:

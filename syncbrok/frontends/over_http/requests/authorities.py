@@ -11,6 +11,7 @@ no page can forge:
 Where tokens are set and ``hosts`` is not, any ``Host`` is taken: a page of another site does not have the token.
 """
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import ip_address
@@ -24,6 +25,8 @@ _ORIGIN_CHARS_MAX: Final = 300
 _HOST_CHARS_MAX: Final = 300
 """a name of DNS has 253"""
 _HOSTS_KEPT: Final = 256
+_AUTHORITY: Final = re.compile(r"(?:\[[^\[\]@]*\]|[^\[\]@]*)(?::[0-9]*)?")
+"""without user info, and nothing between an address in brackets and the port: ``urlsplit`` would pass it over"""
 
 
 class Misdirected(ClientFault):
@@ -60,8 +63,12 @@ class Authorities:
             return
         if len(hosts) != 1:
             raise Malformed(f"a request has one Host header (RFC 9112, 3.2), this one has {len(hosts)}")
-        if not self.answers_for(hosts[0]):
-            raise Misdirected(f"this broker does not answer by the name {hosts[0][:_ORIGIN_CHARS_MAX]!r}")
+        self.check_name(hosts[0])
+
+    def check_name(self, host: str) -> None:
+        """``host``: a ``Host``, or the authority that the request's target names itself. Raises ``Misdirected``."""
+        if not self.answers_for(host):
+            raise Misdirected(f"this broker does not answer by the name {host[:_ORIGIN_CHARS_MAX]!r}")
 
     def trusts(self, origin: str) -> bool:
         """Whether ``origin`` is one of ``http.origins``: then it may read the answers too (CORS)."""
@@ -89,6 +96,8 @@ def _origin(text: str) -> tuple[str, str, int] | None:
         return None
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or parts.path or parts.query or parts.fragment:
         return None
+    if not _AUTHORITY.fullmatch(parts.netloc):
+        return None
     return parts.scheme, _plain_name(parts.hostname), port or _DEFAULT_PORTS[parts.scheme]
 
 
@@ -99,7 +108,7 @@ def _split_port(host: str, default: int) -> tuple[str, int] | None:
         port = parts.port
     except ValueError:
         return None
-    if not parts.hostname or parts.netloc != host.strip() or "@" in parts.netloc:
+    if not parts.hostname or parts.netloc != host.strip() or not _AUTHORITY.fullmatch(parts.netloc):
         return None
     return _plain_name(parts.hostname), port or default
 

@@ -28,6 +28,8 @@ _STRICT = "/v1/"
 """The routes of ours. The original's never looked at a query, and what asks for the page or the health may add one."""
 _ANY_HOST = ("/healthz", "/readyz", "/metrics")
 """Whatever watches a broker calls it by an address, or a name, of its own."""
+_OWN_TARGETS = ("/", "*")
+"""how a target begins that names no authority (RFC 9112, 3.2)"""
 _PREFLIGHT_S = 600
 _READABLE = "Location, Retry-After, Syncbrok-Sync, WWW-Authenticate"
 """headers of an answer that a page of ``http.origins`` may read"""
@@ -173,9 +175,11 @@ class Gate:
         hosts = request.headers.getall("Host", [])
         if route is None or route.path not in _ANY_HOST:
             self._authorities.check_host(hosts, optional=request.version < (1, 1))
-        origin = request.headers.get("Origin")
-        if origin is not None:
-            self._authorities.check_origin(origin, hosts[0] if hosts else "")
+            if not request.raw_path.startswith(_OWN_TARGETS):  # "http://name/path": the name is whom it is for
+                self._authorities.check_name(request.url.raw_authority)
+        origins = request.headers.getall("Origin", ())
+        if origins:
+            self._authorities.check_origin(", ".join(origins), hosts[0] if hosts else "")
             if route is not None and route.body is not None and [*route.body.media] == [JSON]:
                 refuse_no_json(request)
             return
