@@ -72,6 +72,10 @@ Flags, bit by bit: 0 the record is the last of a client's unit; 1 key, 2 idempot
 headers, 6 only one subscriber: the message has one; 8 scope (1: same); 9 and 10 ``parent_failure`` (0 fail, 1 hold,
 2 deliver). All other bits are zero. Every batch ends with the last record of a unit.
 
+What has come since is a field with a default, or a kind of its own, as long as a program that does not know it does not
+misread the record. One that would be misread gets version 2: who knows only version 1 refuses the log, in words, and
+cuts nothing off. The header keeps its layout in every version.
+
 **Message** (1). Meta: the parents' ids (16 bytes each, ``items`` of them); where one of the flags 1 to 6 is set, the
 extras; then, up to the end of the meta, the content type (UTF-8). Content: the content. Extras::
 
@@ -139,9 +143,9 @@ What recovery makes of damage
 A record that cannot be read is a **torn tail** only if it is in the last segment, the segment is not sealed, its
 sequence is above the watermark, and no later valid record has a ``synced_through`` that covers it (the table stands in
 ``recovery_table``). Then, and for the records of a unit whose last record is missing, the tail is saved as ``.broken``
-and cut. In a sealed segment that another one follows, a record that cannot be read costs itself: see ``damage``, and
-RULES 28 for what a start makes of it. Everything else is corruption: the broker refuses to start and names file, offset
-and sequences.
+and cut. A whole record of another version is never torn. In a sealed segment that another one follows, a record that
+cannot be read costs itself: see ``damage``, and RULES 28 for what a start makes of it. Everything else is corruption:
+the broker refuses to start and names file, offset and sequences.
 
 The limit of this: damage done to the last batches after they were written, before the watermark moved over them (it
 does so about once a second and whenever the log is closed), cannot be told from a write that was cut short.

@@ -39,6 +39,7 @@ from syncbrok.log.format.layout import (
     HEADER,
     HEADER_BYTES,
     ID_BYTES,
+    LATER,
     LENGTH_AT,
     MAGIC,
     ROW,
@@ -279,7 +280,7 @@ def _fact(header: Header, body: bytes, *, content: bool) -> Fact:
     if kind == Kind.SEGMENT_SEALED:
         return SegmentSealed(header.sequence, header.time_us, *SEALED_STRUCT.unpack(body))
     if kind not in _DECLARED:
-        raise ValueError(f"a record of kind {kind} is not known to this program")
+        raise ValueError(f"a record of kind {kind} is not known to this program; {LATER}")
     return decode_body(_DECLARED[kind], header.sequence, header.time_us, body)
 
 

@@ -16,6 +16,8 @@ Buffer = bytes | bytearray | memoryview
 MAGIC = 0x5242_5953
 """``SYBR`` in the file; one byte order only, so it tells also a file turned around"""
 VERSION = 1
+LATER = "a later version of Syncbrok wrote it: go on with that one"
+"""what stands in the reason, and so in the error, where what cannot be read is not damaged"""
 
 
 class Kind(IntEnum):
@@ -194,7 +196,7 @@ def read_header(buffer: Buffer, offset: int = 0, *, verify: bool = True) -> Head
     if verify and crc32c(buffer[offset : offset + HEAD_STRUCT.size]) != header.header_crc:
         return Corrupt(offset, "the header's checksum does not fit")
     if header.version != VERSION:
-        return Corrupt(offset, f"a record of version {header.version}; this program reads version {VERSION}")
+        return Corrupt(offset, f"a record of version {header.version}, this program reads version {VERSION}; {LATER}")
     if header.meta_bytes > header.body_bytes:
         return Corrupt(offset, "the meta is longer than the body")
     return header

@@ -31,6 +31,9 @@ from syncbrok.model.errors import LogCorrupt, LogFull
 
 _UNFINISHED = (preallocation.NAME, f"{watermark.NAME}.tmp", f"{checkpoint.NAME}.tmp", "*.idx.tmp", "*.broken.tmp")
 _MAGIC_BYTES = MAGIC.to_bytes(4, "little")
+_CLOSED = Signs(
+    last=True, sealed=False, blank=True, half_unit=False, vouched=False, follows=False, covered=False, later=False
+)
 
 
 class Scan(NamedTuple):
@@ -237,7 +240,7 @@ def _as_closed(path: Path, data: bytes, header: SegmentHeader, mark: Mark) -> tu
     first, last = gather(data, offsets[[0, -1]])
     scan = Scan(
         header,
-        Signs(last=True, sealed=False, blank=True, half_unit=False, vouched=False, follows=False, covered=False),
+        _CLOSED,
         end,
         index.records,
         index.last,
@@ -277,6 +280,7 @@ def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool
         vouched=kept_sequence < max(durable, header.base),
         follows=synced is not None,
         covered=synced is not None and synced > kept_sequence,
+        later=bool(good < len(whole) and heads["version"][good] != VERSION),
     )
     return Scan(
         header,

@@ -9,6 +9,7 @@
 ``TORN``          Bytes that are no record where the next one should be, and nothing says that it was ever on the disk:
                   a write cut short. A later record says so only by its ``synced_through``, since a disk may write the
                   pages of one moment in any order (etcd #6378).
+``LATER``         A whole record of another version: no write was cut short there, and this program cannot read it.
 ``NEXT_MISSING``  The watermark knows of records behind the seal: the segments with them are gone.
 ``AFTER_SEAL``    Nothing is ever written behind a seal.
 ``NO_SEAL``       A segment is sealed before the next one is made, so only the last one may lack its seal.
@@ -16,8 +17,8 @@
 ``LOST_RECORD``   The watermark vouches for the damaged record: it was whole on the disk once.
 ``BEFORE_VALID``  A later record was written when the damaged one was already on the disk, so it was whole once.
 
-The last six are corruption: cutting there would lose what may be acknowledged and all that follows, so the broker
-refuses to start. (Kafka cuts there, relying on replicas; this log has none.)
+All but the first four are corruption: cutting there would lose what may be acknowledged and all that follows, so the
+broker refuses to start. (Kafka cuts there, relying on replicas; this log has none.)
 """
 
 from enum import Enum, auto
@@ -48,6 +49,8 @@ class Signs(NamedTuple):
     """a later valid record stands behind the damage"""
     covered: bool
     """... and its ``synced_through`` says so"""
+    later: bool
+    """a whole record of a later version stands there"""
 
 
 class VerdictRow(NamedTuple):
@@ -60,35 +63,38 @@ class VerdictRow(NamedTuple):
     why: str = ""
 
 
-NO_SEAL = VerdictRow("NO_SEAL", Verdict.CORRUPT, "--.....", "the segment is not the last one and has no seal")
+NO_SEAL = VerdictRow("NO_SEAL", Verdict.CORRUPT, "--......", "the segment is not the last one and has no seal")
 ROWS = (
-    #                                      last, sealed, blank, half_unit, vouched, follows, covered
-    VerdictRow("SEALED", Verdict.SEALED, "+++----"),
-    VerdictRow("SEALED", Verdict.SEALED, "-++-.--"),
-    VerdictRow("NEXT_MISSING", Verdict.CORRUPT, "+++-+--", "segments after this one are missing"),
-    VerdictRow("AFTER_SEAL", Verdict.CORRUPT, ".+--...", "something stands behind the segment's seal"),
+    #                                      last, sealed, blank, half_unit, vouched, follows, covered, later
+    VerdictRow("SEALED", Verdict.SEALED, "+++-----"),
+    VerdictRow("SEALED", Verdict.SEALED, "-++-.---"),
+    VerdictRow("NEXT_MISSING", Verdict.CORRUPT, "+++-+---", "segments after this one are missing"),
+    VerdictRow("AFTER_SEAL", Verdict.CORRUPT, ".+--....", "something stands behind the segment's seal"),
     NO_SEAL,
-    VerdictRow("CLEAN", Verdict.CLEAN, "+-+----"),
-    VerdictRow("HALF_UNIT", Verdict.TORN, "+-++---", "the last unit was not written to its end"),
-    VerdictRow("LOST_END", Verdict.CORRUPT, "+-+.+--", "the watermark, or a checkpoint, says that records stood here"),
-    VerdictRow("TORN", Verdict.TORN, "+--.-.-", "the last write was cut short"),
+    VerdictRow("CLEAN", Verdict.CLEAN, "+-+-----"),
+    VerdictRow("HALF_UNIT", Verdict.TORN, "+-++----", "the last unit was not written to its end"),
+    VerdictRow("LOST_END", Verdict.CORRUPT, "+-+.+---", "the watermark, or a checkpoint, says that records stood here"),
+    VerdictRow("TORN", Verdict.TORN, "+--.-.--", "the last write was cut short"),
+    VerdictRow("LATER", Verdict.CORRUPT, "+--....+", "records of another version begin here"),
     VerdictRow(
         "LOST_RECORD",
         Verdict.CORRUPT,
-        "+--.+..",
+        "+--.+..-",
         "a record that the watermark, or a checkpoint, vouches for is damaged",
     ),
     VerdictRow(
-        "BEFORE_VALID", Verdict.CORRUPT, "+--.-++", "a record is damaged that was whole when a later one was written"
+        "BEFORE_VALID", Verdict.CORRUPT, "+--.-++-", "a record is damaged that was whole when a later one was written"
     ),
 )
 
 
 def possible(signs: Signs) -> bool:
     """Whether these signs can be seen together: where only zeros follow no record does, only a record that follows can
-    cover, and a seal ends a unit."""
+    cover, a seal ends a unit, and a record is not blank."""
     return not (
-        (signs.blank and signs.follows) or (signs.covered and not signs.follows) or (signs.sealed and signs.half_unit)
+        (signs.blank and (signs.follows or signs.later))
+        or (signs.covered and not signs.follows)
+        or (signs.sealed and signs.half_unit)
     )
 
 

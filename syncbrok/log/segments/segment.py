@@ -20,7 +20,7 @@ from syncbrok.log.format.codec import (
     read_header,
     walk_verified,
 )
-from syncbrok.log.format.layout import HEADER_BYTES, SEALED_STRUCT
+from syncbrok.log.format.layout import HEADER_BYTES, LATER, SEALED_STRUCT
 from syncbrok.log.segments import files
 from syncbrok.log.segments.descriptors import naming, open_file, reading
 from syncbrok.model.errors import LogCorrupt, LogFailed, LogFull
@@ -112,16 +112,16 @@ def unpack_segment_header(data: Buffer) -> SegmentHeader | Corrupt:
     if crc32c(data[: _HEADER.size]) != _CRC.unpack_from(data, _HEADER.size)[0]:
         return Corrupt(0, "the checksum of the segment's header does not fit")
     if (version, length, checksum) != (FORMAT_VERSION, SEGMENT_HEADER_BYTES, _CHECKSUM):
-        return Corrupt(0, f"a log of format {version}; this program reads format {FORMAT_VERSION}")
+        return Corrupt(0, f"a log of format {version}, this program reads format {FORMAT_VERSION}; {LATER}")
     return SegmentHeader(uuid, id_key, base, created_us)
 
 
 def corrupt_error(path: Path, offset: int, first: int, last: int | None, why: str) -> LogCorrupt:
     """The error that names file, offset and sequences; ``last`` None: all from ``first`` on."""
     sequences = f"from sequence {first} on" if last is None else f"sequences {first} to {last}"
+    damaged = "The log is damaged and is left as it is: restore it, or keep what can be read with: syncbrok log salvage"
     return LogCorrupt(
-        f"{path}, offset {offset}, {sequences}: {why}. The log is damaged and is left as it is: restore it, or keep "
-        "what can be read with: syncbrok log salvage",
+        f"{path}, offset {offset}, {sequences}: {why}. {'The log is left as it is.' if LATER in why else damaged}",
         file=path.name,
         offset=offset,
         first=first,
