@@ -37,7 +37,7 @@ MUTATIONS = (
         "syncbrok/space/state/secret_store.py",
         "                await file.flush()\n                await _fsync(file.fileno(), executor=self._thread)\n",
         "                await file.flush()\n",
-        ("tests/test_power_loss_space.py",),
+        ("tests/whole/test_power_loss_space.py",),
     ),
     Mutation(
         "the copy in the archive is not fsynced",
@@ -45,7 +45,7 @@ MUTATIONS = (
         "syncbrok/log/segments/retention.py",
         "            os.fsync(target.fileno())\n",
         "",
-        ("tests/test_power_loss_space.py",),
+        ("tests/whole/test_power_loss_space.py",),
     ),
     Mutation(
         "a write is not fsynced",
@@ -53,7 +53,7 @@ MUTATIONS = (
         "syncbrok/log/segments/segment.py",
         "os.O_RDWR | (os.O_DSYNC if every_write_synced else 0)",
         "os.O_RDWR",
-        ("tests/test_power_loss.py",),
+        ("tests/whole/test_power_loss.py",),
     ),
     Mutation(
         "under interval nothing is fsynced",
@@ -67,7 +67,7 @@ MUTATIONS = (
         os.fstat(descriptor)
     except OSError as problem:
         raise LogFailed(""",
-        ("tests/test_power_loss.py",),
+        ("tests/whole/test_power_loss.py",),
     ),
     Mutation(
         "a directory is not fsynced",
@@ -75,7 +75,7 @@ MUTATIONS = (
         "syncbrok/log/segments/files.py",
         "            os.fsync(descriptor)\n",
         "            os.fstat(descriptor)\n",
-        ("tests/test_power_loss.py",),
+        ("tests/whole/test_power_loss.py",),
     ),
     Mutation(
         "publishers are answered before the write",
@@ -83,7 +83,7 @@ MUTATIONS = (
         "syncbrok/space/commit/committer.py",
         "        batch = self._journal.prepare(draft.facts, draft.unit_ends)\n",
         "        batch = self._journal.prepare(draft.facts, draft.unit_ends)\n        draft.settle()\n",
-        ("tests/test_space_commit.py", "tests/test_crash.py"),
+        ("tests/space/commit/test_committer.py", "tests/whole/test_crash.py"),
     ),
     Mutation(
         "a body's checksum is not looked at",
@@ -91,7 +91,7 @@ MUTATIONS = (
         "syncbrok/log/format/codec.py",
         "    if verify and crc32c(body) != header.body_crc:\n",
         "    if False and crc32c(body) != header.body_crc:\n",
-        ("tests/test_codec.py", "tests/test_damage.py"),
+        ("tests/log/format/test_codec.py", "tests/space/operations/test_damage.py"),
     ),
     Mutation(
         "a sidecar's checksum is not looked at",
@@ -99,7 +99,7 @@ MUTATIONS = (
         "syncbrok/log/index/sidecar.py",
         "    if crc32c(memoryview(buffer)[size + _CRC.size :]) != rest_crc:\n",
         "    if False and crc32c(memoryview(buffer)[size + _CRC.size :]) != rest_crc:\n",
-        ("tests/test_index.py",),
+        ("tests/log/index/test_index.py",),
     ),
     Mutation(
         "what the watermark vouches for may be cut off",
@@ -107,7 +107,7 @@ MUTATIONS = (
         "syncbrok/log/recovery/recovery_table.py",
         '        "LOST_RECORD",\n        Verdict.CORRUPT,\n',
         '        "LOST_RECORD",\n        Verdict.TORN,\n',
-        ("tests/test_damage.py", "tests/test_recovery.py"),
+        ("tests/space/operations/test_damage.py", "tests/log/recovery/test_recovery.py"),
     ),
     Mutation(
         "retention carries nothing along",
@@ -115,7 +115,7 @@ MUTATIONS = (
         "syncbrok/space/operations/maintenance.py",
         "            sequences = self._state.scheduler.unended(None, through, _carried_together, after)\n",
         "            sequences = ()\n",
-        ("tests/test_space_retention.py",),
+        ("tests/space/operations/test_retention.py",),
     ),
     Mutation(
         "a row of a commit is forgotten",
@@ -123,7 +123,11 @@ MUTATIONS = (
         "syncbrok/space/commit/committer.py",
         "        draft.add(Outcomes(draft.sequence, draft.time_us, rows))\n",
         "        draft.add(Outcomes(draft.sequence, draft.time_us, rows[1:] or rows))\n",
-        ("tests/test_space_commit.py", "tests/test_dispatcher_with_scheduler.py", "tests/test_crash.py"),
+        (
+            "tests/space/commit/test_committer.py",
+            "tests/delivery/test_dispatcher_with_scheduler.py",
+            "tests/whole/test_crash.py",
+        ),
     ),
     Mutation(
         "a gate opens before its parents are complete",
@@ -131,7 +135,7 @@ MUTATIONS = (
         "syncbrok/delivery/scheduler/dependencies.py",
         "                if event is MessageEvent.RELEASED:\n                    event = MessageEvent.BLOCKED\n",
         "",
-        ("tests/test_scheduler.py",),
+        ("tests/delivery/scheduler/test_scheduler.py",),
     ),
     Mutation(
         "scope same does not look at the subscriber",
@@ -139,7 +143,7 @@ MUTATIONS = (
         "syncbrok/delivery/scheduler/dependencies.py",
         "        return counted and cursor.finished(parent) and parent not in cursor.dead\n",
         "        return True\n",
-        ("tests/test_scheduler.py",),
+        ("tests/delivery/scheduler/test_scheduler.py",),
     ),
     Mutation(
         "a dead parent's child goes out",
@@ -147,7 +151,7 @@ MUTATIONS = (
         "syncbrok/delivery/scheduler/dependencies.py",
         "                return MessageEvent.ENDED_DEAD, PARENT_REASON[state]\n",
         "                continue\n",
-        ("tests/test_scheduler.py",),
+        ("tests/delivery/scheduler/test_scheduler.py",),
     ),
     Mutation(
         "a key's order is that of neighbours",
@@ -155,7 +159,7 @@ MUTATIONS = (
         "syncbrok/delivery/scheduler/key_chains.py",
         "        while at < end and not self._is_open_at(messages[at], cursor):\n            at += 1\n",
         "        at = max(at, end - 1)\n",
-        ("tests/test_scheduler_keys.py",),
+        ("tests/delivery/scheduler/test_keys.py",),
     ),
     Mutation(
         "a delay is not kept",
@@ -163,7 +167,7 @@ MUTATIONS = (
         "syncbrok/delivery/scheduler/admission.py",
         "        if extras.due_us:  #",
         "        if False:  #",
-        ("tests/test_scheduler.py",),
+        ("tests/delivery/scheduler/test_scheduler.py",),
     ),
     Mutation(
         "a repeated key is accepted again",
@@ -172,7 +176,7 @@ MUTATIONS = (
         "        first = work.keys.get(key) or draft.keys.get((queue.number, key))\n        if first is not None:\n"
         "            return first\n",
         "        if key:\n            return None\n",
-        ("tests/test_space_acceptance.py",),
+        ("tests/space/commit/test_acceptance.py",),
     ),
     Mutation(
         "any address may be dialled",
@@ -180,7 +184,7 @@ MUTATIONS = (
         "syncbrok/delivery/webhook/address_guard.py",
         "    why = _why_not_public(parsed)\n",
         "    why = None\n",
-        ("tests/test_guard.py",),
+        ("tests/delivery/webhook/test_guard.py",),
     ),
     Mutation(
         "a page of another site may ask",
@@ -188,7 +192,7 @@ MUTATIONS = (
         "syncbrok/frontends/over_http/requests/gate.py",
         '            self._authorities.check_origin(origin, hosts[0] if hosts else "")\n',
         "",
-        ("tests/test_http_authorities.py",),
+        ("tests/frontends/over_http/requests/test_authorities.py",),
     ),
     Mutation(
         "one owner may take a whole budget",
@@ -196,7 +200,7 @@ MUTATIONS = (
         "syncbrok/model/budget.py",
         "        if amount > free or (held and held >= free - self.reserve):\n",
         "        if amount > free:\n",
-        ("tests/test_budget.py",),
+        ("tests/model/test_budget.py",),
     ),
 )  # fmt: skip
 

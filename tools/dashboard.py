@@ -1,7 +1,7 @@
 """Writes the Grafana dashboard, config/grafana-dashboard.json: ``python -m tools.dashboard`` (``make docs``).
 
-A dashboard is mostly repetition; here a panel is one line. ``tests/test_deployment.py`` checks that the file is up to
-date and that the broker really shows every metric it names.
+A dashboard is mostly repetition; here a panel is one line. ``tests/whole/test_deployment.py`` checks that the file is
+up to date and that the broker really shows every metric it names.
 """
 
 import json

@@ -3,7 +3,8 @@
 ``family.svg``  what a parent does to its children, on a time line
 ``rooms.svg``   the rooms of the package and what stands in them, read from the import contracts in pyproject.toml
 
-They are drawn by code so that they cannot fall behind it: ``tests/test_pictures.py`` draws them again and compares.
+They are drawn by code so that they cannot fall behind it: ``tests/whole/test_pictures.py`` draws them again and
+compares.
 """
 
 import textwrap

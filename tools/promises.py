@@ -1,7 +1,7 @@
 """Writes docs/promises.md: each promise and each rule beside the tests that guard it (``make docs``).
 
 A test names what it guards in its docstring: ``RULES 12``, ``RULES 3, 14``, ``DESIGN 1, causal``. So the page cannot
-name a test that does not exist. ``tests/test_promises.py`` checks that nothing is without a test.
+name a test that does not exist. ``tests/whole/test_promises.py`` checks that nothing is without a test.
 """
 
 import ast

@@ -4,7 +4,7 @@
     MessageIndex  answers questions about messages and their rows by sequence or key
     Sections      says what may be trimmed, trims it, and looks for damage
 
-``log.journal.FileJournal`` keeps them in segment files. ``tests/test_journal_port.py`` is what each implementation
+``log.journal.FileJournal`` keeps them in segment files. ``tests/log/test_journal_port.py`` is what each implementation
 passes: that one, one in memory, and one whose append is a call over a network and may be answered "unknown".
 
 What holds for all three: sequences number the facts from 1 without gaps, in the order in which they were appended, and

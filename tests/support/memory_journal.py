@@ -1,7 +1,7 @@
 """Journals that keep nothing on a disk: one in memory, and one whose append is a call over a network.
 
-Both pass ``tests/test_journal_port.py``. They are as plain as they can be: every question is answered by looking at all
-facts.
+Both pass ``tests/log/test_journal_port.py``. They are as plain as they can be: every question is answered by looking at
+all facts.
 """
 
 import random

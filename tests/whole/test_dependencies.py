@@ -1,0 +1,77 @@
+"""What pyproject.toml asks people to install is what the code imports, group by group."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Mapping
+from importlib.metadata import packages_distributions
+from typing import Final
+
+import pytest
+
+from tests.whole.test_tidy import ROOT, python_files, tree
+
+OURS: Final = frozenset({"syncbrok", "tests", "benchmarks", "tools", "pyspark_syncbrok"})
+COMES_WITH: Final = {"py4j": "pyspark", "werkzeug": "flask"}
+"""imported, and of a version that only the other one knows"""
+NOT_IMPORTED: Final = {
+    "import-linter": "the command lint-imports",
+    "mypy": "a command",
+    "pandas": "a bound on what pyspark[sql] asks for",
+    "pytest-xdist": "pytest -n",
+    "ruff": "a command",
+    "types-aiofiles": "stubs for mypy",
+    "types-pyyaml": "stubs for mypy",
+}
+
+
+def plain(requirement: str) -> str:
+    """The name of a distribution as indexes compare names."""
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert name is not None, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
+def listed() -> Mapping[str, set[str]]:
+    """Names by group; ``""`` for what everybody gets."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {group: {plain(one) for one in wanted} for group, wanted in groups.items()}
+
+
+def imported(*names: str) -> set[str]:
+    """The distributions that these files import, at their beginning or later."""
+    modules = set()
+    for name in names:
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Import):
+                modules |= {one.name.partition(".")[0] for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                modules.add(node.module.partition(".")[0])
+    found = packages_distributions()
+    others = modules - OURS - set(sys.stdlib_module_names)
+    distributions = {plain(found[one][0]) if one in found else one for one in others}
+    return {COMES_WITH.get(one, one) for one in distributions}
+
+
+def parts() -> Mapping[str, set[str]]:
+    """What is imported, by the group that must list it."""
+    spark = ("syncbrok/pipeline/", "syncbrok/cli/pipeline", "pyspark_syncbrok.py")
+    broker = [name for name in python_files("syncbrok/") if not name.startswith(spark)]
+    base = imported(*broker)
+    with_spark = imported(*python_files(*spark))
+    others = imported(*python_files("tests/", "benchmarks/", "examples/", "tools/"))
+    return {"": base, "spark": with_spark - base, "dev": others - base - with_spark}
+
+
+@pytest.mark.parametrize("group", ["", "spark", "dev"])
+def test_what_is_listed_is_imported(group: str) -> None:
+    """CONTRIBUTING, set up: whoever installs a group gets all that its code imports, and nothing that none of it
+    uses."""
+    assert parts()[group] == listed()[group] - NOT_IMPORTED.keys()
+
+
+def test_what_needs_no_import_is_listed() -> None:
+    """No exception outlives what it excuses."""
+    assert NOT_IMPORTED.keys() <= set().union(*listed().values())

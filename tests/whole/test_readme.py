@@ -1,0 +1,161 @@
+"""The pages do what they say: their shell blocks are run for real, and print what they say they print.
+
+A block marked ``<!-- tour -->`` is run by bash, all blocks of a page in one shell; a ``text`` block behind it shows
+lines that must appear by then, ``…`` standing for anything.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from syncbrok.cli.main import group
+from tests.support.polling import eventually_blocking
+from tests.support.process import BrokerProcess, free_port
+from tests.support.recorder import Recorder
+from tests.whole.test_tidy import ROOT
+
+needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages use curl, which is not installed")
+
+# The script stops at the first command that fails; -f makes curl fail where the broker refuses, with the reason shown.
+PRELUDE = 'set -euo pipefail\ncurl() { command curl --show-error --fail-with-body --max-time 20 "$@"; }\n'
+
+
+class Step(NamedTuple):
+    """A block of commands and the lines that must have been printed after it."""
+
+    commands: str
+    printed: tuple[str, ...]
+
+
+def steps(page: str) -> list[Step]:
+    block = re.compile(r"^<!-- tour -->\n```sh\n(.*?)^```\n(?:(?!<!-- tour -->).)*?", re.MULTILINE | re.DOTALL)
+    text = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    found = list(block.finditer(page))
+    ends = [match.start() for match in found[1:]] + [len(page)]
+    return [
+        Step(match[1], tuple(line for shown in text.findall(page[match.end() : end]) for line in shown.splitlines()))
+        for match, end in zip(found, ends, strict=True)
+    ]
+
+
+def pattern(line: str) -> str:
+    return ".*".join(re.escape(part) for part in line.split("…"))
+
+
+def run_page(page: Path, folder: Path, ports: dict[str, str]) -> None:
+    """Run all steps of ``page`` in ``folder`` with ``ports`` in the place of those it names."""
+    found = steps(page.read_text())
+    assert found, f"{page.name} has no blocks marked <!-- tour -->"
+    script = PRELUDE
+    for number, step in enumerate(found):
+        script += f"{step.commands}\necho; echo '--- step {number} done'\n"
+    for named, used in ports.items():
+        script = script.replace(f":{named}", f":{used}").replace(f"--port {named}", f"--port {used}")
+    output = folder / "output"
+    with output.open("wb") as out:
+        process = subprocess.Popen(
+            ["bash", "-c", script], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            env={**os.environ, "SYNCBROK_PORT": ports["10000"]}, start_new_session=True,
+        )  # fmt: skip
+    try:
+        eventually_blocking(lambda: process.poll() is not None, "the end of the page's commands", 120)
+    finally:
+        with suppress(ProcessLookupError):  # all it started have ended
+            os.killpg(process.pid, signal.SIGKILL)
+    said = output.read_text()
+    assert process.returncode == 0, said
+    check(found, said)
+
+
+def check(found: list[Step], said: str) -> None:
+    """Every line a page shows was printed, in the page's order within a step, by the end of its step."""
+    seen = 0
+    for number, step in enumerate(found):
+        by_then = said.index(f"--- step {number} done")
+        for line in step.printed:
+            match = re.compile(pattern(line)).search(said, seen)
+            assert match, f"step {number} never printed {line!r}:\n{said}"
+            assert match.end() <= by_then, f"step {number} printed {line!r} too late:\n{said}"
+            seen = match.end()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder in which the README's commands find what they name."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shutil.copy(ROOT / "queues.yml", tmp_path)
+    command = tmp_path / ".venv" / "bin" / "syncbrok"
+    command.parent.mkdir(parents=True)
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m syncbrok "$@"\n')
+    command.chmod(0o755)
+    return tmp_path
+
+
+@needs_curl
+def test_the_tour_of_the_readme_runs(checkout: Path) -> None:
+    """A newcomer who types the README's five minutes sees what the README shows."""
+    run_page(ROOT / "README.md", checkout, {"10000": str(free_port()), "20000": str(free_port())})
+
+
+def test_what_a_tour_writes_is_no_change() -> None:
+    """Whoever types what the pages say, where they say it, has nothing left over that git would offer to commit."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    toured = (text for page in pages if "<!-- tour -->" in (text := page.read_text()))
+    tours = "\n".join(step.commands for text in toured for step in steps(text))
+    written = set(re.findall(r"(?:>|\btee) ?([\w-]+\.\w+)", tours))
+    assert {"broker.log", "pulled.json"} <= written
+    ignored = subprocess.run(["git", "check-ignore", *written], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert set(ignored.stdout.split()) == written
+
+
+@needs_curl
+def test_the_guide_to_http_runs(broker: BrokerProcess, tmp_path: Path) -> None:
+    """Every command of the guide is answered without an error."""
+    with Recorder() as recorder:
+        subscriber_port = recorder.url.rstrip("/").rpartition(":")[2]
+        run_page(ROOT / "docs" / "http.md", tmp_path, {"10000": str(broker.port), "20000": subscriber_port})
+
+
+def test_commands_named_in_the_pages_exist() -> None:
+    """Every ``syncbrok COMMAND`` that a page or an alert tells somebody to type is a command."""
+    pages = [ROOT / "README.md", ROOT / "storage" / "README.md", ROOT / "config" / "alerts.yml"]
+    pages += [ROOT / "docs" / name for name in ("operations.md", "http.md", "log-format.md", "performance.md")]
+    typed = re.compile(r"(?:`|^    |\"|bin/)syncbrok ((?:[a-z][a-z-]+ ?)+)", re.MULTILINE)
+    named = {(page.name, command.strip()) for page in pages for command in typed.findall(page.read_text())}
+    assert len(named) > 8
+    unknown = [(page, command) for page, command in sorted(named) if not is_command(command.split())]
+    assert not unknown
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether the words lead to a command, arguments in words aside."""
+    found: click.Command = group
+    context = click.Context(group)
+    for word in words:
+        if not isinstance(found, click.Group):
+            return True
+        inner = found.get_command(context, word)
+        if inner is None:
+            return False
+        found = inner
+    return True
+
+
+def test_a_page_that_lies_is_found_out() -> None:
+    """The checker can fail: a line that is not printed, or printed later, is an error."""
+    page = "<!-- tour -->\n```sh\necho a\n```\n\n```text\na …\n```\n\n<!-- tour -->\n```sh\necho b\n```\n"
+    found = steps(page)
+    assert [step.printed for step in found] == [("a …",), ()]
+    check(found, "a 1\n--- step 0 done\n--- step 1 done\n")
+    for lie in ("b\n--- step 0 done\n--- step 1 done\n", "--- step 0 done\na 1\n--- step 1 done\n"):
+        with pytest.raises(AssertionError):
+            check(found, lie)

@@ -1,0 +1,414 @@
+"""What a reviewer would otherwise have to say again and again, as tests. Each ban names what to do instead."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from syncbrok import client
+
+ROOT = Path(__file__).parents[2]
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 600
+CODE = ("syncbrok/", "tests/", "benchmarks/", "examples/", "tools/")
+
+# Who may start a task: each of these awaits what it starts, or cancels and awaits it.
+TASK_OWNERS = {
+    "syncbrok/delivery/dispatch/dispatcher.py",
+    "syncbrok/delivery/webhook/known_addresses.py",
+    "syncbrok/client/batching.py",
+    "syncbrok/delivery/webhook/subscriber_route.py",
+    "syncbrok/frontends/over_tcp/conversation.py",
+    "syncbrok/space/commit/committer.py",
+    "syncbrok/space/space.py",
+}
+# The only sleeps of the tests: waiting, with a deadline, for something to become true.
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+MAY_SLEEP = {"tests/support/polling.py"}
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """Every file of the project, as paths from its root: what git tracks or would, else (an export) what is there."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    asked = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=False)
+    if asked.returncode == 0:
+        names = asked.stdout.split("\0")
+    else:
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if not path.match("*/.venv/*")]
+    return tuple(sorted({name for name in names if (ROOT / name).is_file()}))
+
+
+def python_files(*folders: str) -> list[str]:
+    return [name for name in tracked() if name.endswith(".py") and name.startswith(folders or CODE)]
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse((ROOT / name).read_text(), name)
+
+
+@cache
+def text(name: str) -> str:
+    """The file as text; empty for what is not text (pictures)."""
+    try:
+        return (ROOT / name).read_text()
+    except UnicodeDecodeError:
+        return ""
+
+
+def functions(name: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree(name)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def dotted(node: ast.expr) -> str:
+    """``asyncio.sleep`` for the expression that says so, ``""`` for what is not a dotted name."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}".lstrip(".")
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def calls(name: str) -> Iterator[tuple[str, int]]:
+    return ((dotted(node.func), node.lineno) for node in ast.walk(tree(name)) if isinstance(node, ast.Call))
+
+
+def test_functions_fit_on_a_screen() -> None:
+    """A function is read at a glance: at most 70 lines. Split it where its paragraphs are."""
+    long = [
+        f"{name}:{function.lineno} {function.name} has {lines} lines"
+        for name in python_files()
+        for function in functions(name)
+        if (lines := (function.end_lineno or 0) - function.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+    assert not long, long
+
+
+def test_modules_say_one_thing() -> None:
+    """A module is about one thing. Over 600 lines it is likely about two: give the second a file, and its place."""
+    long = [f"{name} has {n} lines" for name in python_files() if (n := text(name).count("\n")) > MODULE_LINES_MAX]
+    assert not long, long
+
+
+def test_a_delivery_is_moved_by_its_cursor_alone() -> None:
+    """DESIGN 3: where a delivery stands is its state, so whoever moves it is found in one file: ``Cursor``, by a method
+    for each thing that can happen. Two loops over many answers and rows move what they are about themselves."""
+    sets = {"parked", "ready", "due", "flight", "tried", "ahead", "unconfirmed"}
+    moves = {"add", "clear", "discard", "move", "pop", "pop_first", "pop_some", "remove", "setdefault", "update"}
+    found = {
+        f"{name.rpartition('/')[2]} {function.name}"
+        for name in python_files("syncbrok/delivery/")
+        if "syncbrok.delivery.scheduler.cursor import" in text(name)
+        for function in functions(name)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call | ast.Subscript)
+        and (place := dotted(node.func if isinstance(node, ast.Call) else node.value).split("."))
+        and (
+            (len(place) > 1 and place[-1] in moves and place[-2] in sets)
+            if isinstance(node, ast.Call)
+            else (place[-1] in sets and isinstance(node.ctx, ast.Store | ast.Del))
+        )
+    }
+    snapshot = {"snapshot.py _load_cursor"}  # fills fresh ones
+    assert found - snapshot == {"dispatch_queue.py settle", "outcomes.py apply"}
+
+
+def test_nothing_is_left_for_later() -> None:
+    """What is not finished is an issue, not a comment."""
+    mark = re.compile(r"\b(FIXME|TODO|XXX|HACK)\b")
+    this = "tests/whole/test_tidy.py"
+    found = [f"{n}: {m[0]}" for n in tracked() if n != this and not n.endswith(".svg") and (m := mark.search(text(n)))]
+    assert not found, found
+
+
+def test_modules_are_named_for_what_they_do() -> None:
+    """No drawer for everything: a module is named for its one subject."""
+    drawers = {"utils", "util", "helpers", "helper", "manager", "managers", "misc", "common"}
+    found = [name for name in python_files() if drawers & set(Path(name).with_suffix("").parts)]
+    assert not found, found
+
+
+def test_every_test_states_its_promise() -> None:
+    """The docstring of a test says which promise it guards, for whoever sees it fail."""
+    silent = [
+        f"{name}:{function.lineno} {function.name}"
+        for name in python_files("tests/")
+        for function in functions(name)
+        if function.name.startswith("test_") and not ast.get_docstring(function)
+    ]
+    assert not silent, silent
+
+
+def test_tests_stand_where_their_code_stands() -> None:
+    """Who changes a wing finds its tests by its name: ``tests`` has the rooms of ``syncbrok``, and ``whole``."""
+    lost = [
+        name
+        for name in python_files("tests/")
+        if (file := Path(name)).name.startswith("test_")
+        and file.parts[1] != "whole"
+        and (len(file.parts) < 3 or not (ROOT / "syncbrok" / Path(*file.parts[1:-1])).is_dir())
+    ]
+    assert not lost, lost
+
+
+def test_parts_are_real() -> None:
+    """Tests use real parts, or a fake that keeps the same interface: never a patched-out name."""
+    banned = re.compile(r"\bmock\.|unittest\.mock|import mock|\bmonkeypatch\.setattr\b|\bmocker\b")
+    found = [
+        f"{n}: {m[0]}"
+        for n in python_files("tests/")
+        if n != "tests/whole/test_tidy.py" and (m := banned.search(text(n)))
+    ]
+    assert not found, found
+
+
+def test_nothing_sleeps_for_luck() -> None:
+    """A sleep that hopes something has happened fails on the slowest machine. Wait with ``tests.support.polling``."""
+    found = [
+        f"{name}:{line} {what}"
+        for name in python_files("tests/")
+        if name not in MAY_SLEEP
+        for what, line in calls(name)
+        if what in {"time.sleep", "asyncio.sleep", "sleep"} and "sleep(0)" not in text(name).splitlines()[line - 1]
+    ]
+    assert not found, found
+
+
+def test_every_task_has_an_owner() -> None:
+    """A task nobody awaits loses its exception. Start it in a TaskGroup (named group or tasks), or be an owner."""
+    starters = ("create_task", "ensure_future")
+    in_a_group = re.compile(r"(^|[._])(group|tasks)\.create_task$")
+    found = [
+        f"{name}:{line} {what}"
+        for name in python_files("syncbrok/")
+        for what, line in calls(name)
+        if what.endswith(starters) and not in_a_group.search(what) and name not in TASK_OWNERS
+    ]
+    assert not found, found
+
+
+def test_units_stand_last_in_names() -> None:
+    """A time says its unit and says it last: ``timeout_s``, ``time_us``, ``latency_ms_max``; sizes are ``_bytes``."""
+    unclear = re.compile(
+        r"^(timeout|delay|interval|latency|duration|deadline_(sec|seconds|millis))$"
+        r"|_(secs?|seconds|millis|milliseconds|msecs?|usecs?|micros|microseconds|nanos)$"
+        r"|_(kb|mb|gb)$|^(max|min)_\w+_(s|ms|us|bytes)$"
+    )
+    found = [
+        f"{name}:{node.lineno} {names}"
+        for name in python_files("syncbrok/")
+        for node in ast.walk(tree(name))
+        if (names := [n for n in names_given(node) if unclear.search(n)])
+    ]
+    assert not found, found
+
+
+def names_given(node: ast.AST) -> list[str]:
+    """The names a node gives to arguments and annotated fields, where a unit matters most."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        arguments = node.args
+        return [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    return []
+
+
+def pure_files() -> list[str]:
+    """The files that the import contract about the cores names."""
+    contracts = tomllib.loads(text("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    modules = next(one["source_modules"] for one in contracts if one["name"].startswith("The cores"))
+    paths = tuple(module.replace(".", "/") for module in modules)
+    return [name for name in python_files("syncbrok/") if name.startswith(paths)]
+
+
+def test_the_cores_read_no_clock() -> None:
+    """Time is an argument of the cores. The import contracts keep out the modules; this keeps out ``datetime.now``."""
+    clocks = {"now", "utcnow", "today"}
+    found = [
+        f"{name}:{line} {what}"
+        for name in pure_files()
+        for what, line in calls(name)
+        if what.rpartition(".")[2] in clocks and "date" in what
+    ]
+    assert not found, found
+
+
+def test_it_runs_anywhere() -> None:
+    """Nothing names a machine: no home directories, no hosts of package registries, no addresses of a private net."""
+    machine = re.compile(
+        r"/(?:root|work|home|Users)/\w|/tmp/\w"
+        r"|\bpypi\.org\b|files\.pythonhosted|registry\.npmjs|\bdeb\.debian\b|index-url"
+    )
+    found = [f"{n}: {m[0]}" for n in tracked() if n != "tests/whole/test_tidy.py" and (m := machine.search(text(n)))]
+    assert not found, found
+
+
+def test_citations_lead_to_a_page() -> None:
+    """``RULES 12`` can be looked up: what code and tests cite by number is a page of docs/, and has that section."""
+    pages = {"RULES": "rules.md", "INTERFACES": "interfaces.md", "DESIGN": "architecture.md"}
+    cited = re.compile(r"\b(?!HTTP)([A-Z]{4,})(?: section| finding| habit)? (\d+)\b(?=[.,;:) ])")
+    found = []
+    for name in python_files():
+        for page, number in cited.findall(" ".join(text(name).split())):
+            heading = rf"^(?:## )?{number}\. "
+            if page not in pages or not re.search(heading, text(f"docs/{pages[page]}"), re.MULTILINE):
+                found.append(f"{name}: {page} {number}")
+    assert not found, found
+
+
+def test_docstrings_name_what_there_is() -> None:
+    """A name of the code in a docstring or comment, ``like_this``, is one that the code has: it moves along with it."""
+    known = names_of_the_code()
+    unknown = [
+        f"{name}: ``{quoted}``"
+        for name in python_files("syncbrok/")
+        for quoted in re.findall(r"``([\w.]+)``", text(name))
+        for part in quoted.split(".")
+        if re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", part) and part not in known
+    ]
+    assert not unknown, unknown
+
+
+def test_words_lead_to_the_file_that_they_name() -> None:
+    """A module in a docstring, ``room.module``, and a file on a page, `module.py`, stand where they are said to: who
+    moves one looks for its names."""
+    files = {Path(name).with_suffix("") for name in python_files()}
+    modules = {".".join(file.parts) for file in files}
+    packages = {".".join(file.parent.parts) for file in files}
+    rooms = {file.parts[1] for file in files if file.parts[0] == "syncbrok" and file.name != "__init__"}
+    lost = [
+        f"{name}: ``{quoted}``"
+        for name in python_files("syncbrok/", "tests/")
+        for quoted in re.findall(r"``((?:\w+\.)+\w+)``", text(name))
+        if quoted.partition(".")[0] in rooms
+        and f"syncbrok.{quoted}" not in modules | packages
+        and f"syncbrok.{quoted.rpartition('.')[0]}" not in modules
+    ]
+    lost += [
+        f"{name}: `{quoted}`"
+        for name in tracked()
+        if name.endswith(".md")
+        for quoted in re.findall(r"`([\w/]+)\.py`", text(name))
+        if not any(f"/{file}".endswith(f"/{quoted}") for file in files)
+    ]
+    assert not lost, lost
+
+
+def test_pages_name_events_that_there_are() -> None:
+    """An event that a page tells an operator to look for is one that the broker writes."""
+    known = names_of_the_code()
+    unknown = [
+        f"{name}: {event}"
+        for name in tracked()
+        if name.endswith(".md")
+        for event in re.findall(r"\bsyncbrok\.[a-z]+\.[a-z_]+\b(?!\()", text(name))
+        if event not in known and not (ROOT / event.replace(".", "/")).with_suffix(".py").exists()
+    ]
+    assert not unknown, unknown
+
+
+def test_pages_describe_what_there_is() -> None:
+    """What a page describes can be used: a reader need not find out which parts of it are still to come."""
+    to_come = re.compile(r"\bnot (?:yet )?(?:built|implemented)\b|\bto be implemented\b", re.IGNORECASE)
+    found = [f"{n}: {m[0]}" for n in tracked() if n.endswith(".md") and (m := to_come.search(text(n)))]
+    assert not found, found
+
+
+def test_the_page_of_the_storage_names_every_file() -> None:
+    """Who looks into the directory of a log finds there what each file is, and whether it may be deleted."""
+    listed = text("syncbrok/log/__init__.py").partition("The directory::")[2].partition("Segment\n===")[0]
+    names = re.findall(r"^    (?:\{base:020d\})?(\S+) ", listed, re.MULTILINE)
+    assert {".log", "next.tmp", "lock"} <= set(names)
+    missing = [name for name in (*names, "checkpoint.before", "*.tmp") if name not in text("storage/README.md")]
+    assert not missing, missing
+
+
+@cache
+def names_of_the_code() -> frozenset[str]:
+    """Every name in it, the words of its strings, the strings themselves where they are one word or an event, and the
+    files it is in. Docstrings and comments are not code."""
+    known: set[str] = set()
+    for name in python_files():
+        known |= {Path(name).stem, Path(name).parent.name}
+        said = {id(node.value) for node in ast.walk(tree(name)) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree(name)):
+            known |= {value for value in vars(node).values() if isinstance(value, str)}
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+                known |= set(re.findall(r"\w+", node.value))
+    return frozenset(known)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """Every link of a Markdown page to a file of the project resolves, its #heading included."""
+    link = re.compile(r"\]\((?!\w+:)([^)\s#]*)(#[^)\s]*)?\)")
+    found = []
+    for page in (name for name in tracked() if name.endswith(".md")):
+        for target, heading in link.findall(outside_code(text(page))):
+            file = (ROOT / page).parent / target if target else ROOT / page
+            if not file.exists():
+                found.append(f"{page}: {target}")
+            elif heading and file.suffix == ".md" and heading[1:] not in headings(file.read_text()):
+                found.append(f"{page}: {target}{heading}")
+    assert not found, found
+
+
+def outside_code(page: str) -> str:
+    return re.sub(r"^```.*?^```", "", page, flags=re.DOTALL | re.MULTILINE)
+
+
+def headings(page: str) -> set[str]:
+    """The anchors a page offers, made as forges make them."""
+    lines = re.findall(r"^#+ (.*)$", outside_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).strip().replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "storage/README.md"])
+def test_the_pages_a_newcomer_looks_for_are_there(name: str) -> None:
+    """A newcomer finds what it is, how to help, what changed and under which licence."""
+    assert (ROOT / name).stat().st_size > 200
+
+
+def test_pages_are_wrapped() -> None:
+    """Prose has at most 120 characters a line; tables and code are as wide as they are."""
+    found = []
+    for name in (*PAGES, *(one for one in tracked() if one.startswith("docs/") and one.endswith(".md"))):
+        code = False
+        for number, line in enumerate(text(name).splitlines(), 1):
+            code ^= line.lstrip().startswith("```")
+            if len(line) > 120 and not (code or line.startswith(("|", "    "))):
+                found.append(f"{name}:{number}")
+    assert not found, found
+
+
+def test_a_class_name_is_one_thing() -> None:
+    """Whoever searches for a name finds one class. The words of ``syncbrok.client`` are other people's, and stay."""
+    where: dict[str, list[str]] = {}
+    for name in python_files("syncbrok/"):
+        for node in tree(name).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where.setdefault(node.name, []).append(name)
+    twice = {one: names for one, names in where.items() if len(names) > 1 and one not in client.__all__}
+    assert not twice, twice
+
+
+def test_the_glossary_names_what_there_is() -> None:
+    """docs/glossary.md: each word that is a class leads to it."""
+    rows = re.findall(r"^\|[^|]+\|[^|]+\| `(\w+)` \| `([\w/.]+)` \|$", text("docs/glossary.md"), re.MULTILINE)
+    assert len(rows) > 40
+    missing = [
+        f"{name} in {file}"
+        for name, file in rows
+        if not re.search(rf"^(class {name}\b|{name} = )", text(f"syncbrok/{file}"), re.MULTILINE)
+    ]
+    assert not missing, missing
+
+
+def test_no_merge_is_left_half_done() -> None:
+    """A page once kept both sides of a conflict for days, with the marks between them."""
+    marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    found = [name for name in tracked() if name.endswith((".md", ".py", ".toml", ".yml")) and marks.search(text(name))]
+    assert not found, found
