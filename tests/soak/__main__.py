@@ -53,8 +53,12 @@ def for_as_long_as_asked(one_round: Round, asked: argparse.Namespace) -> int:
     number = 0
     while number == 0 or (time.monotonic() < deadline and asked.seed is None):
         seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(2**32)
-        with tempfile.TemporaryDirectory() as directory:
-            done, wrong = one_round(Path(directory), seed)
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                done, wrong = one_round(Path(directory), seed)
+        except BaseException:
+            print(f"round {number + 1}: seed {seed}, broken off", flush=True)
+            raise
         number += 1
         print(f"round {number}: seed {seed}, {done}", flush=True)
         if wrong:

@@ -339,7 +339,7 @@ def _mend(broker: BrokerProcess, ledger: Ledger) -> None:
     for _ in range(3):
         for queue in SCOPES:
             broker.request("POST", f"/v1/queues/{queue}/dead-letters/replay", {})
-        eventually_blocking(lambda: _settled(broker, ledger), lambda: f"ended: {_waiting(broker, ledger)[:20]}", 90)
+        eventually_blocking(lambda: _settled(broker, ledger), lambda: f"ended: {_stuck(broker, ledger)}", 90)
 
 
 def _settled(broker: BrokerProcess, ledger: Ledger) -> bool:
@@ -358,6 +358,12 @@ def _waiting(broker: BrokerProcess, ledger: Ledger) -> list[tuple[str, str | Non
     """What has not ended, with its state."""
     ends = ((one.id, _end(broker, one.id)) for one in ledger.asked)
     return [(id_, end) for id_, end in ends if end not in ("complete", "dead", "expired", "dropped")]
+
+
+def _stuck(broker: BrokerProcess, ledger: Ledger) -> list[tuple[str, str | None, str]]:
+    """The first of what has not ended, with its state and what the broker says of why."""
+    first = _waiting(broker, ledger)[:20]
+    return [(id_, end, broker.request("GET", f"/v1/messages/{id_}").json().get("waits_for")) for id_, end in first]
 
 
 def _end(broker: BrokerProcess, id_: str) -> str | None:

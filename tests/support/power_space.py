@@ -1,14 +1,14 @@
-"""A Space whose machine loses its power: a life that is recorded, what it promised, and the judge of what is left."""
+"""A Space whose machine loses its power: a life that is recorded, and what is left of it looked at.
+
+``power_judge`` says what is wrong with that. It knows nothing of the broker; what stands here runs it.
+"""
 
 import base64
 import random
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from syncbrok.delivery.handler import Answer, Delivery
-from syncbrok.log.segments import retention
 from syncbrok.model import limits
 from syncbrok.model.errors import Gone, SyncbrokError
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy
@@ -16,7 +16,7 @@ from syncbrok.model.names import MessageId, QueueName, SubscriberId
 from syncbrok.space.channels import Cancel, Publish, Replay, RotateSecret
 from syncbrok.space.queries.finding import find_message
 from syncbrok.space.state.secret_store import make_secret
-from tests.support.power import Event
+from tests.support.power_judge import Life, Sent, Told, archived, wrong_attempt, wrong_message, wrong_secret
 from tests.support.power_tree import TreeRecording, restore_tree, tree_after_power_loss
 from tests.support.spaces import ACKNOWLEDGED, REFUSED, Clock, Consumer, Running, running_space
 
@@ -25,29 +25,6 @@ QUEUE, A = QueueName("q"), SubscriberId("a")
 _FILLER = b"." * 3_000
 _SETTINGS = QueueSettings(parent_failure=ParentFailure.DELIVER, retry=RetryPolicy((), 0.0))
 """one attempt; a child goes however its parents ended"""
-
-
-class Sent:
-    """A message and when (number of events recorded) it was accepted, was asked to be cancelled or replayed, and had
-    its end answered; None: never."""
-
-    def __init__(self, id_: MessageId, sequence: int, message: Message, parents: Sequence["Sent"], at: int) -> None:
-        self.id, self.sequence, self.message, self.parents, self.accepted = id_, sequence, message, parents, at
-        self.cancelling: int | None = None
-        self.ended: tuple[int, str] | None = None
-        self.replaying: int | None = None
-
-
-@dataclass
-class Life:
-    """What was recorded. ``answers`` are (events, content) of each answer of the consumer, ``secrets`` (asked,
-    answered, key), ``clock`` (events, Unix microseconds) of each jump."""
-
-    events: list[Event]
-    sent: dict[bytes, Sent] = field(default_factory=dict)
-    answers: list[tuple[int, bytes]] = field(default_factory=list)
-    secrets: list[tuple[int, int, bytes]] = field(default_factory=list)
-    clock: list[tuple[int, int]] = field(default_factory=list)
 
 
 def opened(root: Path, consumer: Consumer, clock: Clock):
@@ -89,14 +66,14 @@ class _Driver:
         number = len(self.life.sent)
         content = f"{word} {number} ".encode() + _FILLER[: self.dice.choice((0, 600, 3_000))]
         key = f"key {number}" if number % 3 == 0 else ""
-        message = Message(content, parents=tuple(one.id for one in parents), idempotency_key=key)
+        message = Message(content, parents=tuple(MessageId(one.id) for one in parents), idempotency_key=key)
         accepted = await running.put(Publish(QUEUE, (message,)))
-        sent = Sent(accepted.ids[0], accepted.sequences[0], message, parents, self.now)
+        sent = Sent(accepted.ids[0], accepted.sequences[0], content, key, parents, self.now)
         self.life.sent[content] = sent
         return sent
 
     async def ended(self, running: Running, *several: Sent) -> None:
-        await running.ended(*(one.id for one in several))
+        await running.ended(*(MessageId(one.id) for one in several))
         for one in several:
             one.ended = (self.now, running.view.message_state(one.sequence))
 
@@ -112,10 +89,10 @@ class _Driver:
             at = self.now
             if one is bad:
                 bad.replaying = at
-                await running.put(Replay(id=bad.id))
+                await running.put(Replay(id=MessageId(bad.id)))
             else:
                 waits.cancelling = at
-                await running.put(Cancel(waits.id))
+                await running.put(Cancel(MessageId(waits.id)))
                 waits.ended = (self.now, running.view.message_state(waits.sequence))
         await self.publish(running, "child", held)
         return held
@@ -166,7 +143,7 @@ async def judged(life: Life, moment: int, root: Path, *, losses: list[bytes]) ->
         content = delivery.message.content
         sent = life.sent.get(content)
         if sent is not None:
-            wrong.extend(_judge_attempt(sent, moment, answered))
+            wrong.extend(wrong_attempt(sent, moment, answered))
         given = answer(delivery)
         if given is not None:
             answered.add(content)
@@ -177,8 +154,14 @@ async def judged(life: Life, moment: int, root: Path, *, losses: list[bytes]) ->
         async with opened(root, Consumer(attempted), clock) as running:
             for sent in life.sent.values():
                 if sent.accepted <= moment:
-                    wrong += await _judge_message(running, sent, moment, answered, root, young)
-            wrong += _judge_secret(running, life, moment)
+                    # What is younger has an idempotency key that retention has not forgotten.
+                    told = await _told(running, sent, again=sent.accepted >= young)
+                    copied = told.gone and archived(root / "log", root / "cold" / "archive", sent.content)
+                    wrong += wrong_message(sent, moment, answered, told, copied=copied)
+            keys = (
+                running.space.signing_keys(running.space.consumed_by(QUEUE, A)) if life.secrets[0][1] <= moment else ()
+            )
+            wrong += wrong_secret(life, moment, keys)
             # Its retention, which begins with the start, is cut short by the drain in half of the states.
             for _ in range(random.Random(moment).choice((1, 16)) if life.secrets[0][1] <= moment else 0):
                 await running.ended(await running.publish(QUEUE, b"good, after the loss"))
@@ -187,67 +170,23 @@ async def judged(life: Life, moment: int, root: Path, *, losses: list[bytes]) ->
     return wrong
 
 
-def _kept_end(sent: Sent, moment: int) -> bool:
-    """Its end was answered, and nobody had asked for a replay."""
-    replayed = sent.replaying is not None and sent.replaying <= moment
-    return sent.ended is not None and sent.ended[0] <= moment and not replayed
-
-
-def _judge_attempt(sent: Sent, moment: int, answered: set[bytes]) -> Iterator[str]:
-    content = sent.message.content
-    if _kept_end(sent, moment):
-        yield f"attempted again after its end was answered: {content[:12]!r} {sent.ended}"
-    for parent in sent.parents:
-        cancelled = parent.cancelling is not None and parent.cancelling <= moment
-        if parent.message.content not in answered and not cancelled:
-            yield f"{content[:12]!r} went before {parent.message.content[:12]!r}"
-
-
-async def _judge_message(
-    running: Running, sent: Sent, moment: int, answered: set[bytes], root: Path, young: int
-) -> list[str]:
-    """``young``: what was accepted since (in events) has an idempotency key that retention has not forgotten."""
-    content = sent.message.content
-    what = f"{content[:12]!r} (sequence {sent.sequence})"
+async def _told(running: Running, sent: Sent, *, again: bool) -> Told:
+    """What the Space says of a message, and, where it is published ``again``, of its idempotency key."""
     try:
-        found = find_message(running.space._journal, sent.id)
+        found = find_message(running.space._journal, MessageId(sent.id))
     except Gone:
-        cancelled = sent.cancelling is not None and sent.cancelling <= moment
-        if content not in answered and not cancelled:
-            return [f"{what} is gone and had not ended"]
-        return [] if _archived(root, content) else [f"{what} is gone and not in the archive"]
+        return Told(gone=True)
     except SyncbrokError as problem:
-        return [f"{what} was accepted, and is lost: {problem!r}"]
-    if found.content != content or found.parents != tuple(one.id for one in sent.parents):
-        return [f"{what} is not what was accepted"]
+        return Told(problem=repr(problem))
     state = running.view.message_state(sent.sequence)
-    if _kept_end(sent, moment) and sent.ended is not None and state != sent.ended[1]:
-        return [f"{what} had ended as {sent.ended[1]} and is {state}"]
-    if sent.message.idempotency_key and sent.accepted >= young:
-        again = await running.put(Publish(QUEUE, (sent.message,)))
-        if again.new != (False,) or again.ids != (sent.id,):
-            return [f"{what}: its idempotency key is not known any more"]
-    return []
-
-
-def _archived(root: Path, content: bytes) -> bool:
-    """In a copy that is what the marker file says of it."""
-    noted = set(retention.copies(root / "log"))
-    for copy in sorted((root / "cold" / "archive").glob("*.log")):
-        if content in copy.read_bytes():
-            size, crc = copy.stat().st_size, retention.file_crc(copy)
-            return retention.Copy(copy.name, size, crc) in noted
-    return False
-
-
-def _judge_secret(running: Running, life: Life, moment: int) -> list[str]:
-    """The newest that was answered, or one that was asked for later."""
-    answered = max((number for number, one in enumerate(life.secrets) if one[1] <= moment), default=None)
-    if answered is None:
-        return []
-    keys = running.space.signing_keys(running.space.consumed_by(QUEUE, A))
-    allowed = [key for asked, _, key in life.secrets[answered:] if asked <= moment]
-    return [] if keys and keys[0] in allowed else [f"rotation {answered} was answered, and another secret signs"]
+    told = Told(content=found.content, parents=found.parents, state=state, first=sent.id)
+    if again and sent.key:
+        parents = tuple(MessageId(one.id) for one in sent.parents)
+        answered = await running.put(
+            Publish(QUEUE, (Message(sent.content, parents=parents, idempotency_key=sent.key),))
+        )
+        told = told._replace(first=b"" if answered.new != (False,) else answered.ids[0])
+    return told
 
 
 async def loses_power_twice(life: Life, root: Path, dice: random.Random) -> list[str]:

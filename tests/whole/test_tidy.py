@@ -27,6 +27,8 @@ TASK_OWNERS = {
     "syncbrok/space/commit/committer.py",
     "syncbrok/space/space.py",
 }
+# Who judges what a broker did; they know what was asked and answered, and the log's format.
+JUDGES = ("bad_disk", "everything_judge", "overload", "power_judge", "rotting", "small_disk", "traffic")
 # The only sleeps of the tests: waiting, with a deadline, for something to become true.
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 MAY_SLEEP = {"tests/support/polling.py"}
@@ -164,6 +166,31 @@ def test_parts_are_real() -> None:
         if n != "tests/whole/test_tidy.py" and (m := banned.search(text(n)))
     ]
     assert not found, found
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+def test_judges_import_nothing_of_what_they_judge(judge: str) -> None:
+    """docs/reliability.md: a judge that asked the broker would share its mistakes; nor may what it imports."""
+    looked_at, ahead = set[str](), [f"tests/support/{judge}.py"]
+    while ahead:
+        name = ahead.pop()
+        looked_at.add(name)
+        for module in imported(name):
+            assert module.split(".")[0] not in ("syncbrok", "benchmarks"), f"{judge} imports {module}, by {name}"
+            of_module = module.replace(".", "/") + ".py"
+            if module.startswith("tests.") and of_module not in looked_at:
+                ahead.append(of_module)
+
+
+def imported(name: str) -> Iterator[str]:
+    """The modules that a file imports, by their full names."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            whole = (f"{node.module}.{one.name}" for one in node.names)
+            modules = [one for one in whole if (ROOT / f"{one.replace('.', '/')}.py").exists()]
+            yield from modules or (node.module,)
 
 
 def test_nothing_sleeps_for_luck() -> None:
