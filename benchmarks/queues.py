@@ -36,27 +36,32 @@ def traffic(folder: Path, queues: int, seconds: float, subscribers: int = SUBSCR
         Nginx(folder, max(1, subscribers)) as nginx,
         Broker(Path(own)) as broker,
     ):
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda number: _declare(broker, nginx.ports[:subscribers], number), range(queues)))
+        declare(broker, nginx.ports[:subscribers], queues)
         idle = broker.usage()
         received = nginx.received()
         began = time.perf_counter()
         url = f"http://127.0.0.1:{broker.port}/v1/queues/qN/messages"
         seen = wrk(url, content(), seconds, folder, paths=queues)
-        ended = _quiet_since(nginx) if subscribers else time.perf_counter()
+        ended = quiet_since(nginx) if subscribers else time.perf_counter()
         cpu_s = broker.usage().cpu_s - idle.cpu_s
         accepted = _checked(broker, nginx.received() - received, subscribers)
         return Traffic(accepted / (ended - began), seen.per_s, 1e6 * cpu_s / accepted, idle.resident_bytes / 1e6)
 
 
-def _declare(broker: Broker, ports: list[int], number: int) -> None:
-    broker.ask("POST", "/v1/queues", {"name": f"q{number}"})
-    for port in ports:
-        endpoint = {"name": f"at-{port}", "endpoint": f"http://127.0.0.1:{port}/q{number}"}
-        broker.ask("POST", f"/v1/queues/q{number}/subscribers", endpoint)
+def declare(broker: Broker, ports: list[int], queues: int) -> None:
+    """Queues ``q0`` and so on, each with a subscriber at every port. Those that are there already stay."""
+
+    def one(number: int) -> None:
+        broker.ask("POST", "/v1/queues", {"name": f"q{number}"})
+        for port in ports:
+            endpoint = {"name": f"at-{port}", "endpoint": f"http://127.0.0.1:{port}/q{number}"}
+            broker.ask("POST", f"/v1/queues/q{number}/subscribers", endpoint)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, range(queues)))
 
 
-def _quiet_since(nginx: Nginx) -> float:
+def quiet_since(nginx: Nginx) -> float:
     """When nginx received the last delivery. It is nginx that is asked: a broker with 1,000 queues would feel the
     question more than one with a single queue."""
     count, since = nginx.received(), time.perf_counter()

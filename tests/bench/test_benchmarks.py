@@ -80,8 +80,9 @@ def test_a_row_says_figure_ceiling_and_what_it_was_measured_on(
 @needs_both
 def test_two_checkouts_are_measured_in_turns(tmp_path: Path) -> None:
     """Each part is done by this checkout and by the Syncbrok of the other's own interpreter, not by what stands in the
-    working directory; what has no .venv is told what to do."""
-    command = [sys.executable, "-m", "benchmarks.pairs", str(tmp_path), "--turns", "1", "publish", "tree"]
+    working directory; what has no .venv is told what to do. The queues of a part are declared for it alone."""
+    parts = ["publish", "tree", "queues-one", "queues-many"]
+    command = [sys.executable, "-m", "benchmarks.pairs", str(tmp_path), "--turns", "1", "--queues", "5", *parts]
     refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
     assert f"{tmp_path} has no .venv/bin/python: `make lint` there makes it" in refused.stderr
@@ -91,7 +92,7 @@ def test_two_checkouts_are_measured_in_turns(tmp_path: Path) -> None:
     python.chmod(0o755)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["publish", "tree"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == parts
     assert all("of the other" in line for line in done.stdout.splitlines())
     assert (tmp_path / "said").read_text().startswith("-P -m syncbrok serve")
 
