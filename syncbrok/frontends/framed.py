@@ -21,7 +21,6 @@ from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
 from syncbrok.frontends.over_tcp.pieces import FrameReader, text_of
 from syncbrok.frontends.over_tcp.unanswered import Unanswered
 from syncbrok.model import limits
-from syncbrok.model.message import Message
 
 GOODBYE: Final = 1
 PUBLISH: Final = 2
@@ -155,9 +154,7 @@ class _Peer(Conversation):
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, FramedPublish):
-            if command.key:
-                return self._publisher.publish(command.topic, Message(command.contents[0], key=command.key))
-            return self._publisher.publish_plain(command.topic, command.contents)
+            return self._publisher.publish(command.topic, command.contents, command.key)
         if isinstance(command, Consume):
             return None if self._consume_at_once(command.topic) else self._consume(command.topic)
         return self._leave(b"Goodbye" if command is not END else b"")

@@ -143,7 +143,7 @@ class _Producer(Conversation):
     async def _publish(self) -> None:
         message = self._message.message()
         if message is not None:
-            waiting = self._publisher.publish_plain(message[0], [message[1]])
+            waiting = self._publisher.publish(message[0], [message[1]])
             if waiting is not None:
                 await waiting
             await self._publisher.settled()

@@ -319,7 +319,7 @@ class _Peer(Conversation):
         return self._leave()
 
     def _publish(self, command: StreamMessages) -> Awaitable[None] | None:
-        waiting = self._publisher.publish_plain(command.route, command.contents)
+        waiting = self._publisher.publish(command.route, command.contents)
         return None if waiting is None else self._told(waiting, command.stream)
 
     async def _told(self, waiting: Awaitable[None], stream: str) -> None:

@@ -259,7 +259,7 @@ class _Peer(Conversation):
             self._answered(well=command.well)
             return None
         if isinstance(command, TopicMessages):
-            return self._publisher.publish_plain(command.topic, command.contents)
+            return self._publisher.publish(command.topic, command.contents)
         if isinstance(command, TopicSubscribe):
             return self._subscribe(command)
         if command is END:

@@ -4,30 +4,64 @@ Each item carries its receipt: a future that the Space settles once the item is 
 with a ``ClientFault`` or ``BrokerFault``. A refused item has changed nothing. A receipt that nobody waits for any
 more is settled all the same.
 
-Plain messages are so many that a future each is too dear: they are put with ``put_plain``, and whoever put them is
-told of all that became durable together in one call.
+Small publishes may be so many that a future each is too dear: ``put_shared`` takes a listener instead, which is told
+of all that became durable together in one call.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from syncbrok.model.message import Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
+
+_BARE: Final = Message(b"")[2:]
+"""what a bare message has after its content and its type"""
+_new: Final[Callable[..., Any]] = tuple.__new__
+"""makes a named tuple from its fields in order, in a third of the time"""
 
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
 class Publish(NamedTuple):
-    """One unit: all of it is accepted or none (RULES 5)."""
+    """Messages for one queue as one unit: all of them are accepted or none (RULES 5). Receipt: ``Accepted``.
+
+    They are columns, and one message is a unit of one. Most messages are bare: they have content and its type. What
+    few have besides is told by position, so that bare ones cost nothing for it."""
 
     queue: QueueName
-    messages: tuple[Message, ...]
+    content_type: str
+    """of every message that is not in ``extras``"""
+    contents: Sequence[bytes]
+    size_bytes: int
+    """of all contents, or a little more"""
+    extras: Mapping[int, Message] = {}
+    """by position: the whole of a message that has more than its content, or a type of its own"""
+    keys: Sequence[str] = ()
+    """idempotency keys of messages that are bare but for those, one for each, or none at all; then without extras"""
+    only: SubscriberId | None = None
+    """the one subscriber that they are for"""
+
+    @classmethod
+    def of(cls, queue: QueueName, messages: Sequence[Message], only: SubscriberId | None = None) -> "Publish":
+        """These messages as one unit; whatever they have in common is found."""
+        content_type = messages[0].content_type if messages else ""
+        common = (content_type, *_BARE)
+        contents = [message.content for message in messages]
+        extras = {at: message for at, message in enumerate(messages) if message[1:] != common}
+        return cls(queue, content_type, contents, sum(map(len, contents)), extras, (), only)
+
+    @classmethod
+    def one(cls, queue: QueueName, message: Message) -> "Publish":
+        """As ``of`` one message, in a third of the time."""
+        content = message[0]
+        extras = {} if message[2:] == _BARE else {0: message}
+        unit: Publish = _new(cls, (queue, message[1], (content,), len(content), extras, (), None))
+        return unit
 
 
 class Accepted(NamedTuple):
-    """The receipt of whatever publishes: of a unit, or of messages that were put one by one and are durable together.
+    """The receipt of whatever publishes: of a unit, or of units that share it since they are durable together.
     New messages have the sequences from ``first`` on; one whose idempotency key was known has the id and the sequence
     of the first with that key."""
 
@@ -60,41 +94,6 @@ class Accepted(NamedTuple):
     def new(self) -> tuple[bool, ...]:
         """One for each message: whether it was accepted now."""
         return tuple([at not in self.known for at in range(len(self.id_bytes) // 16)])
-
-
-class PlainKind(NamedTuple):
-    """What plain messages may share: they have content and its type, and nothing else."""
-
-    queue: QueueName
-    content_type: str
-
-
-class PublishPlain(NamedTuple):
-    """Plain messages that were put one after the other, each a unit of its own and of its own kind. Receipt:
-    ``Accepted``, of those that were not refused."""
-
-    kinds: list[PlainKind]
-    contents: list[bytes]
-
-
-class PublishBatch(NamedTuple):
-    """Messages with nothing but content, and an idempotency key each or none, as one unit: all of them are accepted or
-    none. Receipt: ``Accepted``."""
-
-    queue: QueueName
-    content_type: str
-    contents: Sequence[bytes]
-    size_bytes: int
-    """of all contents, or a little more"""
-    keys: Sequence[str] = ()
-    """one for each, or none at all"""
-
-    def lines(self) -> Publish:
-        """The same, one by one."""
-        pairs = zip(self.contents, self.keys or repeat(""), strict=bool(self.keys))
-        return Publish(
-            self.queue, tuple([Message(content, self.content_type, idempotency_key=key) for content, key in pairs])
-        )
 
 
 class Cancel(NamedTuple):
@@ -239,14 +238,6 @@ class RotateSecret(NamedTuple):
     secret: str | None = None
 
 
-class SendTest(NamedTuple):
-    """A message to one subscriber alone. Receipt: ``Accepted``."""
-
-    queue: QueueName
-    id: SubscriberId
-    message: Message
-
-
 # -- the channels -----------------------------------------------------------------------------------------------------
 
 
@@ -259,21 +250,22 @@ class Channel(Protocol):
 
 
 class PublishListener(Protocol):
-    """Who is told what became of plain messages: ``whose`` are those it put them with, in the order of the messages,
-    and ``kinds`` what those are. What became durable together is told together where it was put by one listener.
-    Both are called on the event loop, never from within ``put_plain``; what they raise is logged and hurts nobody."""
+    """Who is told what became of units of one message each: ``whose`` are those it put them with, in the order of the
+    ``units``. What became durable together is told together where it was put by one listener. Both are called on the
+    event loop, never from within ``put_shared``; what they raise is logged and hurts nobody."""
 
-    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence[Any], receipt: Accepted) -> None: ...
+    def accepted(self, units: Sequence[Publish], whose: Sequence[Any], receipt: Accepted) -> None:
+        """``receipt`` has one position for each unit."""
 
     def refused(self, whose: Sequence[Any], why: BaseException) -> None:
         """``why`` is what the future of any other item would raise."""
 
 
 class MessageChannel(Channel, Protocol):
-    """The channel of messages: plain ones have an entrance of their own."""
+    """The channel of messages: units of one message may share their receipt."""
 
-    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: PublishListener) -> None:
-        """Hand over one plain message. ``listener`` will be told about ``whose``. Raises what ``put`` raises."""
+    def put_shared(self, unit: Publish, whose: Any, listener: PublishListener) -> None:
+        """Hand over a unit of one message. ``listener`` will be told about ``whose``. Raises what ``put`` raises."""
 
 
 class Channels(NamedTuple):

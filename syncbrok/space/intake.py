@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from types import GeneratorType
 from typing import Any, Final
 
 from syncbrok.model.errors import BrokerFault, Overloaded, SyncbrokError
@@ -18,30 +19,24 @@ from syncbrok.space.channels import (
     DeclareQueue,
     DeleteQueue,
     Publish,
-    PublishBatch,
-    PublishPlain,
     PurgeQueue,
     Replay,
     RetryMessage,
     RetrySubscriber,
     RotateSecret,
-    SendTest,
     Subscribe,
     Unsubscribe,
 )
-from syncbrok.space.commit.acceptance import Acceptor, Slowly, Wanted
-from syncbrok.space.commit.channel import ChannelItem, WaitingPlain, stopped
+from syncbrok.space.commit.acceptance import Acceptor, Slowly, SomeRefused, Wanted
+from syncbrok.space.commit.channel import ChannelItem, SharedItem, stopped
 from syncbrok.space.commit.commit_batch import ELSEWHERE, CommitBatch, Later, Step
 from syncbrok.space.commit.lookups import Lookups
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.operations import Operations
-from syncbrok.space.state.registry import Registry
 
 _log = logging.getLogger(__name__)
 
 _jobs_max: Final = 64
-_AT_ONCE: Final = 64
-"""lines that are decided without a look at the time: at most some milliseconds, with all the parents they may have"""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
@@ -51,22 +46,17 @@ class Intake:
 
     def __init__(
         self,
-        registry: Registry,
         acceptor: Acceptor,
         lookups: Lookups,
         declarations: Declarations,
         operations: Operations,
     ) -> None:
-        self._registry = registry
         self._acceptor = acceptor
         self._lookups = lookups
         self._jobs: set[asyncio.Task[None]] = set()
         self._spawn: Spawn | None = None
         self.steps: dict[type, Step] = {
             Publish: self._publish,
-            PublishPlain: self._publish_plain,
-            PublishBatch: self._publish_batch,
-            SendTest: self._send_test,
             DeclareQueue: _about("name", declarations.declare_queue),
             ChangeQueue: _about("name", declarations.change_queue),
             Subscribe: _about("queue", declarations.subscribe),
@@ -96,51 +86,30 @@ class Intake:
             job.cancel()
 
     def _publish(self, draft: CommitBatch, waiting: ChannelItem) -> Any:
-        unit: Publish = waiting.item
-        if unit.queue in draft.touched:
-            raise Later
-        return self._decide(unit, draft, waiting)
-
-    def _decide(self, unit: Publish, draft: CommitBatch, waiting: ChannelItem, only: int = 0) -> Any:
-        if len(unit.messages) > _AT_ONCE:
-            return self._decide_in_steps(self._acceptor.accept_in_steps(unit, draft, waiting.found, only), waiting)
-        return self._decided(self._acceptor.accept(unit, draft, waiting.found, only), waiting)
-
-    def _decide_in_steps(self, steps: Slowly, waiting: ChannelItem) -> Slowly:
-        return self._decided((yield from steps), waiting)
+        units = waiting.units
+        if draft.touched:
+            later = dict.fromkeys(place for place, unit in enumerate(units) if unit.queue in draft.touched)
+            if len(later) == len(units):
+                raise Later
+            if later:
+                assert isinstance(waiting, SharedItem)
+                draft.later.append(waiting.split_off(later))
+                units = waiting.units
+        try:
+            return self._decided(self._acceptor.accept(units, draft, waiting.found), waiting)
+        except SomeRefused as some:
+            assert isinstance(waiting, SharedItem)
+            waiting.refuse_some(some.why)
+            return self._decided(self._acceptor.accept(waiting.units, draft), waiting) if waiting.units else ELSEWHERE
 
     def _decided(self, result: Any, waiting: ChannelItem) -> Any:
         if type(result) is Wanted:
             self._lookups.ask(waiting, result)
             return ELSEWHERE
-        return result
+        return self._decided_in_steps(result, waiting) if type(result) is GeneratorType else result
 
-    def _publish_batch(self, draft: CommitBatch, waiting: ChannelItem) -> Any:
-        item: PublishBatch = waiting.item
-        if item.queue in draft.touched:
-            raise Later
-        accepted = self._acceptor.accept_batch(item, draft) if waiting.found is None else None
-        return self._decide(item.lines(), draft, waiting) if accepted is None else accepted
-
-    def _publish_plain(self, draft: CommitBatch, waiting: ChannelItem) -> Any:
-        item: PublishPlain = waiting.item
-        assert isinstance(waiting, WaitingPlain)
-        if draft.touched:
-            later = dict.fromkeys(place for place, kind in enumerate(item.kinds) if kind.queue in draft.touched)
-            if later:
-                draft.later.append(waiting.split_off(later))
-        accepted, refused = self._acceptor.accept_each(item, draft)
-        if refused:
-            waiting.refuse_some(refused)
-        return ELSEWHERE if accepted is None else accepted
-
-    def _send_test(self, draft: CommitBatch, waiting: ChannelItem) -> Any:
-        item: SendTest = waiting.item
-        if item.queue in draft.touched:
-            raise Later
-        only = self._registry.subscriber(item.queue, item.id).number
-        unit = Publish(item.queue, (item.message,))
-        return self._decide(unit, draft, waiting, only)
+    def _decided_in_steps(self, steps: Slowly, waiting: ChannelItem) -> Slowly:
+        return self._decided((yield from steps), waiting)
 
     def _job(self, work: Callable[[Any], Awaitable[Any]], draft: CommitBatch, waiting: ChannelItem) -> Any:
         queue = getattr(waiting.item, "name", None)

@@ -120,7 +120,6 @@ class Space:
         self._patience = Patience(self._run_blocking)
         self._lookups = Lookups(self._look_up, self._committer.messages)
         self._intake = Intake(
-            registry,
             Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync),
             self._lookups,
             declarations,

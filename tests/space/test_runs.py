@@ -7,6 +7,7 @@ run.
 
 import os
 import shutil
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.frontends.over_http.publishing.ndjson import at_once
 from syncbrok.log.format import codec
 from syncbrok.log.index.columns import TABLES
 from syncbrok.log.index.segment_index import SegmentIndex
@@ -34,7 +36,7 @@ from syncbrok.model.facts import (
 )
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, make_message_id
-from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
+from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.commit.acceptance import Acceptor
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.state.idempotency import KeyIndex, alike_fingerprints, key_hashes
@@ -223,23 +225,20 @@ class Bench:
         self.expected: list[tuple[bytes, bytes, str, QueueName]] = []
         self.unit_ends: list[int] = []
 
-    def plain(self, contents: list[bytes], *, one_unit: bool, queue: QueueName = Q, content_type: str = "t/p") -> None:
-        kind = PlainKind(queue, content_type)
-        if one_unit:
-            batch = PublishBatch(queue, content_type, contents, sum(map(len, contents)))
-            accepted = self.acceptor.accept_batch(batch, self.draft)
-        else:
-            item = PublishPlain([kind] * len(contents), contents)
-            accepted, refused = self.acceptor.accept_each(item, self.draft)
-            assert not refused
-        assert accepted is not None
+    def bare(self, contents: list[bytes], *, one_unit: bool, queue: QueueName = Q, content_type: str = "t/p") -> None:
+        together = [contents] if one_unit else [[content] for content in contents]
+        units = [Publish(queue, content_type, some, sum(map(len, some))) for some in together]
+        accepted = self.acceptor.accept(units, self.draft)
+        assert isinstance(accepted, Accepted)
         assert accepted.first == 3 + len(self.expected)
         before = len(self.expected)
         self.expected += [(id_, one, content_type, queue) for id_, one in zip(accepted.ids, contents, strict=True)]
         self.unit_ends += [len(self.expected) - 1] if one_unit else range(before, len(self.expected))
 
     def publish(self, *messages: Message, queue: QueueName = Q) -> None:
-        accepted = self.acceptor.accept(Publish(queue, messages), self.draft, None)
+        accepted = self.acceptor.accept([Publish.of(queue, messages)], self.draft)
+        if isinstance(accepted, Generator):
+            accepted = at_once(accepted)
         assert isinstance(accepted, Accepted)
         self.expected += [
             (id_, one.content, one.content_type, queue) for id_, one in zip(accepted.ids, messages, strict=True)
@@ -273,9 +272,9 @@ def many(count: int) -> list[bytes]:
 def test_neighbours_are_drafted_together() -> None:
     """Batches and single publishes share their columns, each still a unit of its own."""
     bench = Bench()
-    bench.plain(many(3), one_unit=False)
-    bench.plain(many(40), one_unit=True)
-    bench.plain(many(1), one_unit=False)
+    bench.bare(many(3), one_unit=False)
+    bench.bare(many(40), one_unit=True)
+    bench.bare(many(1), one_unit=False)
     (run,) = bench.check()
     assert isinstance(run, Messages)
     assert len(run.stretches) == 1
@@ -285,13 +284,13 @@ def test_neighbours_are_drafted_together() -> None:
 def test_what_differs_is_told_by_position() -> None:
     """Stretches hold neighbours of one queue and one content type; extras only those that have any."""
     bench = Bench()
-    bench.plain(many(20), one_unit=True)
-    bench.plain(many(20), one_unit=True, queue=OTHER)
-    bench.plain(many(20), one_unit=False, queue=OTHER, content_type="other/type")
+    bench.bare(many(20), one_unit=True)
+    bench.bare(many(20), one_unit=True, queue=OTHER)
+    bench.bare(many(20), one_unit=False, queue=OTHER, content_type="other/type")
     bench.publish(Message(b"a", "t/p", key="k"), Message(b"b", "t/p", headers=(("x", "y"),)))
-    bench.plain(many(20), one_unit=True)
+    bench.bare(many(20), one_unit=True)
     bench.publish(Message(b"c", "t/p", idempotency_key="once"))
-    bench.plain(many(2), one_unit=False)
+    bench.bare(many(2), one_unit=False)
     (drafted,) = bench.check()
     assert isinstance(drafted, Messages)
     assert [end for end, _ in drafted.stretches] == [20, 40, 60, 85]
@@ -307,7 +306,7 @@ def test_many_with_extras_are_applied_in_pieces() -> None:
     the same messages."""
     bench = Bench()
     bench.publish(*[Message(b"%d" % at, "t/p", key="k" * (at % 2)) for at in range(700)])
-    bench.plain(many(5), one_unit=True, queue=OTHER)
+    bench.bare(many(5), one_unit=True, queue=OTHER)
     pieces = bench.check()
     assert len(pieces) > 2
     assert all(isinstance(one, Messages) and len(one.extras) <= 128 for one in pieces)
@@ -321,9 +320,9 @@ def test_a_draft_holds_what_was_answered(units: list[tuple[int, QueueName, str, 
     bench = Bench()
     for count, queue, content_type, one_unit in units:
         if count == 30:
-            bench.publish(Message(b"not plain", key="k"), queue=queue)
+            bench.publish(Message(b"not bare", key="k"), queue=queue)
         else:
-            bench.plain(many(count), one_unit=one_unit, queue=queue, content_type=content_type)
+            bench.bare(many(count), one_unit=one_unit, queue=queue, content_type=content_type)
     if units:
         bench.check()
 
@@ -391,7 +390,7 @@ async def test_keys_of_a_batch_are_known_by_the_next_process(tmp_path: Path) -> 
     """RULES 4: a batch with keys that came in as one run is recognised line by line, also after a restart, and its
     messages are found by their keys."""
     contents, keys = [b"line %d" % number for number in range(40)], [f"k{number}" for number in range(40)]
-    unit = PublishBatch(Q, "text/x", contents, 400, keys)
+    unit = Publish(Q, "text/x", contents, 400, keys=keys)
     async with running_space(tmp_path) as running:
         await running.queue("q")
         first = await running.put(unit)
@@ -410,7 +409,7 @@ async def test_keys_of_a_batch_are_known_by_the_next_process(tmp_path: Path) -> 
 
 
 async def test_a_batch_goes_through_the_broker(tmp_path: Path) -> None:
-    """From its receipt to its deliveries, over a restart, a batch of plain messages is its messages: each is found by
+    """From its receipt to its deliveries, over a restart, a batch of bare messages is its messages: each is found by
     its id, may be a parent, is told to who listens, and goes out in order."""
     contents = [b"line %d" % number for number in range(40)]
     consumer = Consumer(lambda delivery: ACKNOWLEDGED if delivery.message.content < b"line 3" else None)
@@ -418,7 +417,7 @@ async def test_a_batch_goes_through_the_broker(tmp_path: Path) -> None:
         await running.queue("q", subscribers=["a"])
         heard: list[MessageId | None] = []
         with running.view.listen(None, None) as listener:
-            accepted = await running.put(PublishBatch(Q, "text/x", contents, 400))
+            accepted = await running.put(Publish(Q, "text/x", contents, 400))
             ids = accepted.ids
             async for events in listener.batches():
                 heard += [event.message for event in events if event.kind == "published"]

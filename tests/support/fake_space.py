@@ -26,13 +26,10 @@ from syncbrok.space.channels import (
     Channels,
     Declared,
     DeclareQueue,
-    PlainKind,
     Publish,
-    PublishBatch,
     PublishListener,
     Replay,
     ReplayPlan,
-    SendTest,
     Subscribe,
 )
 from syncbrok.space.reports import (
@@ -55,6 +52,13 @@ from syncbrok.space.reports import (
 
 KEY = bytes(range(16))
 COMMITS = Histogram(((0.001, 3), (0.01, 5)), 6, 0.5, 0.3)
+
+
+def messages_of(unit: Publish) -> list[Message]:
+    """The messages of a unit, one by one."""
+    pairs = zip(unit.contents, unit.keys or [""] * len(unit.contents), strict=True)
+    single = [Message(content, unit.content_type, idempotency_key=key) for content, key in pairs]
+    return [unit.extras.get(at, message) for at, message in enumerate(single)]
 
 
 class FakeSpace:
@@ -95,9 +99,9 @@ class FakeSpace:
             receipt.set_exception(error)
         return receipt
 
-    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: PublishListener) -> None:
+    def put_shared(self, unit: Publish, whose: Any, listener: PublishListener) -> None:
         """As ``put``; the listener hears of each alone."""
-        receipt = self.put(Publish(kind.queue, (Message(content, kind.content_type),)))
+        receipt = self.put(unit)
 
         def tell(settled: "asyncio.Future[Accepted]") -> None:
             if settled.cancelled():
@@ -105,7 +109,7 @@ class FakeSpace:
             elif (why := settled.exception()) is not None:
                 listener.refused([whose], why)
             else:
-                listener.accepted([kind], [whose], settled.result())
+                listener.accepted([unit], [whose], settled.result())
 
         receipt.add_done_callback(tell)
 
@@ -113,10 +117,6 @@ class FakeSpace:
         match item:
             case Publish():
                 return self._publish(item)
-            case PublishBatch():
-                return self._publish(item.lines())
-            case SendTest():
-                return self._publish(Publish(item.queue, (item.message,)))
             case DeclareQueue():
                 known = self.settings.setdefault(item.name, item.settings)
                 if known != item.settings:
@@ -137,7 +137,7 @@ class FakeSpace:
         parents_of: dict[int, tuple[MessageId, ...]] = {}
         begin = len(self.reports) + 1
         fresh: dict[MessageId, tuple[Message, tuple[MessageId, ...]]] = {}
-        for position, message in enumerate(unit.messages):
+        for position, message in enumerate(messages_of(unit)):
             parents = tuple(ids[one] if isinstance(one, int) else one for one in message.parents)
             if parents:
                 parents_of[position] = parents

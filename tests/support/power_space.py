@@ -67,7 +67,7 @@ class _Driver:
         content = f"{word} {number} ".encode() + _FILLER[: self.dice.choice((0, 600, 3_000))]
         key = f"key {number}" if number % 3 == 0 else ""
         message = Message(content, parents=tuple(MessageId(one.id) for one in parents), idempotency_key=key)
-        accepted = await running.put(Publish(QUEUE, (message,)))
+        accepted = await running.put(Publish.of(QUEUE, (message,)))
         sent = Sent(accepted.ids[0], accepted.sequences[0], content, key, parents, self.now)
         self.life.sent[content] = sent
         return sent
@@ -183,7 +183,7 @@ async def _told(running: Running, sent: Sent, *, again: bool) -> Told:
     if again and sent.key:
         parents = tuple(MessageId(one.id) for one in sent.parents)
         answered = await running.put(
-            Publish(QUEUE, (Message(sent.content, parents=parents, idempotency_key=sent.key),))
+            Publish.of(QUEUE, (Message(sent.content, parents=parents, idempotency_key=sent.key),))
         )
         told = told._replace(first=b"" if answered.new != (False,) else answered.ids[0])
     return told

@@ -7,7 +7,7 @@ from syncbrok.delivery.handler import Delivery
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, RetryPolicy, Scope
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
-from syncbrok.space.channels import Cancel, ChangeSubscriber, Publish, PurgeQueue, Replay, SendTest, Unsubscribe
+from syncbrok.space.channels import Cancel, ChangeSubscriber, Publish, PurgeQueue, Replay, Unsubscribe
 from tests.support.spaces import ACKNOWLEDGED, REFUSED, Running
 
 
@@ -40,7 +40,7 @@ class Script:
             key = self.random.choice(["", "", "red", "blue"])
             lines.append(Message(self.random.randbytes(8), parents=tuple(parents), key=key))
         queue = QueueName(f"q{self.random.randrange(3)}")
-        self.ids += (await running.put(Publish(queue, tuple(lines)))).ids
+        self.ids += (await running.put(Publish.of(queue, tuple(lines)))).ids
 
     async def resume(self, running: Running) -> None:
         """Nobody is paused any more."""
@@ -62,7 +62,7 @@ class Script:
                 Replay(id=one, descendants=self.random.random() < 0.5),
                 Replay(id=one, subscriber=a, descendants=self.random.random() < 0.5),
                 ChangeSubscriber(queue, a, {"paused": self.random.random() < 0.3}),
-                SendTest(queue, a, Message(b"test")),
+                Publish.of(queue, (Message(b"test"),), a),
                 PurgeQueue(queue, dry_run=True),
                 Unsubscribe(queue, SubscriberId("c")),
             ]

@@ -136,7 +136,7 @@ class Running:
         channels = self.space.channels
         if "Queue" in kind:
             return await channels.queues.put(item)
-        if "ubscri" in kind or kind in ("RotateSecret", "SendTest"):
+        if "ubscri" in kind or kind == "RotateSecret":
             return await channels.subscribers.put(item)
         return await channels.messages.put(item)
 
@@ -154,7 +154,7 @@ class Running:
         return (await self.publish_all(queue, Message(content, parents=parents, **fields))).ids[0]
 
     async def publish_all(self, queue: str, *messages: Message) -> Accepted:
-        return await self.put(Publish(QueueName(queue), messages))
+        return await self.put(Publish.of(QueueName(queue), messages))
 
     async def states(self, *ids: MessageId) -> list[str]:
         return [(await self.view.message(id_)).state for id_ in ids]

@@ -14,7 +14,7 @@ from syncbrok.model import limits
 from syncbrok.model.errors import Overloaded, UnknownQueue
 from syncbrok.model.message import Message
 from syncbrok.model.names import QueueName
-from syncbrok.space.channels import MessageChannel, Publish, PublishBatch
+from syncbrok.space.channels import MessageChannel, Publish
 
 _PAUSE_S: Final = 0.005
 _MESSAGE_BYTES: Final = 100
@@ -32,16 +32,16 @@ class Unanswered:
         self._room = asyncio.Event()
         self._room.set()
 
-    def publish_plain(self, queue: str, contents: list[bytes]) -> Awaitable[None] | None:
-        """Messages that are content and nothing else. To be awaited, where there is something to wait for, before the
-        next is published."""
+    def publish(self, queue: str, contents: list[bytes], key: str = "") -> Awaitable[None] | None:
+        """Messages as one unit, all with this key where one is given. To be awaited, where there is something to wait
+        for, before the next is published."""
         size_bytes = sum([len(content) for content in contents]) + _MESSAGE_BYTES * len(contents)
-        item = PublishBatch(QueueName(queue), "", contents, size_bytes)
-        return self._publish(queue, item, size_bytes)
-
-    def publish(self, queue: str, message: Message) -> Awaitable[None] | None:
-        """One message of any kind, as ``publish_plain``."""
-        return self._publish(queue, Publish(QueueName(queue), (message,)), len(message.content) + _MESSAGE_BYTES)
+        extras = {at: Message(content, key=key) for at, content in enumerate(contents)} if key else {}
+        unit = Publish(QueueName(queue), "", contents, size_bytes, extras)
+        handed_over = self._queues.known(queue) and self._put(unit)
+        if handed_over and self._room.is_set():
+            return None
+        return self._in_time(unit, handed_over=handed_over)
 
     async def settled(self) -> None:
         """All of it is durable, or was refused."""
@@ -49,37 +49,31 @@ class Unanswered:
             self._room.clear()
             await self._room.wait()
 
-    def _publish(self, queue: str, item: Any, size_bytes: int) -> Awaitable[None] | None:
-        handed_over = self._queues.known(queue) and self._put(item, size_bytes)
-        if handed_over and self._room.is_set():
-            return None
-        return self._in_time(queue, item, size_bytes, handed_over=handed_over)
-
-    async def _in_time(self, queue: str, item: Any, size_bytes: int, *, handed_over: bool) -> None:
+    async def _in_time(self, unit: Publish, *, handed_over: bool) -> None:
         """The queue is to be declared first, or there is no room just now."""
         if not handed_over:
-            await self._queues.queue(queue)
-            while not self._put(item, size_bytes):  # noqa: ASYNC110 - nobody tells when a channel has room again
+            await self._queues.queue(unit.queue)
+            while not self._put(unit):  # noqa: ASYNC110 - nobody tells when a channel has room again
                 await asyncio.sleep(_PAUSE_S)
         await self._room.wait()
 
-    def _put(self, item: Any, size_bytes: int) -> bool:
+    def _put(self, unit: Publish) -> bool:
         try:
-            receipt = self._messages.put(item)
+            receipt = self._messages.put(unit)
         except Overloaded:
             return False
-        self._unsettled_bytes += size_bytes
+        self._unsettled_bytes += unit.size_bytes
         if self._unsettled_bytes > limits.tcp_unsettled_bytes_max:
             self._room.clear()
-        receipt.add_done_callback(partial(self._settled, size_bytes, item))
+        receipt.add_done_callback(partial(self._settled, unit))
         return True
 
-    def _settled(self, size_bytes: int, item: Any, receipt: "asyncio.Future[Any]") -> None:
-        self._unsettled_bytes -= size_bytes
+    def _settled(self, unit: Publish, receipt: "asyncio.Future[Any]") -> None:
+        self._unsettled_bytes -= unit.size_bytes
         if self._unsettled_bytes <= limits.tcp_unsettled_bytes_max // 2:
             self._room.set()
         error = None if receipt.cancelled() else receipt.exception()
         if error is not None:
             if isinstance(error, UnknownQueue):
-                self._queues.forget(item.queue)
+                self._queues.forget(unit.queue)
             self._refused(error)

@@ -1,4 +1,8 @@
-"""From a unit of messages to facts, or to a refusal (RULES 1 to 7). Reads no disk and no clock.
+"""From units of messages to facts, or to a refusal (RULES 1 to 7). Reads no disk and no clock.
+
+There is one way, and it ends early: bare messages are columns and stay columns, however many units they came in; so do
+a unit's messages with an idempotency key each, where memory knows that all are new. Only what remains is decided
+message by message.
 
 What memory does not hold is named (``Wanted``), looked up elsewhere, and the unit is tried again with what was
 ``LookupResult``. Old idempotency keys and parents older than the recent ones are the only reasons.
@@ -13,9 +17,9 @@ from typing import Any, Final, NamedTuple
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed, SyncbrokError, TooLarge
 from syncbrok.model.facts import Attributes, Extras, Keyed, Published
-from syncbrok.model.message import Message, Queue
+from syncbrok.model.message import Message, ParentFailure, Queue
 from syncbrok.model.names import MessageId, QueueName, issued_by, sequence_of
-from syncbrok.space.channels import Accepted, PlainKind, Publish, PublishBatch, PublishPlain
+from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.commit.commit_batch import CommitBatch, First
 from syncbrok.space.commit.refusals import differs, first_is_lost, unknown_parent
 from syncbrok.space.state.idempotency import KeyIndex, alike_fingerprints, fingerprint, key_hash, key_hashes
@@ -58,7 +62,18 @@ class LookupResult:
     """the log is damaged where they stand; what it still tells of each"""
 
 
+class SomeRefused(Exception):
+    """Not an error: of units that came together those at these places (ascending) cannot be accepted, for the reason
+    that stands there. Nothing was changed."""
+
+    def __init__(self, why: Mapping[int, SyncbrokError]) -> None:
+        super().__init__()
+        self.why = why
+
+
 _nothing: Final = LookupResult()
+_AT_ONCE: Final = 64
+"""messages that are decided without a look at the time: some milliseconds at most, whatever parents they have"""
 _new: Final[Callable[..., Any]] = tuple.__new__
 """makes a named tuple from its fields in order, in a third of the time"""
 
@@ -67,16 +82,24 @@ class _Fresh:
     """New messages on their way into the draft, as columns of ``Messages``. ``only``: number of the one subscriber they
     are for."""
 
-    __slots__ = ("_attributes", "_draft", "_only", "_queue", "_starts", "contents", "extras")
+    __slots__ = ("_attributes", "_content_type", "_draft", "_only", "_queue", "_starts", "contents", "extras")
 
-    def __init__(self, queue: Queue, draft: CommitBatch, only: int) -> None:
+    def __init__(self, queue: Queue, content_type: str, draft: CommitBatch, only: int) -> None:
         self._queue = queue
+        self._content_type = content_type
         self._draft = draft
         self._only = only
         self._starts: list[int] = []
         self._attributes: list[Attributes] = []
         self.contents: list[bytes] = []
         self.extras: dict[int, Extras] = {}
+
+    def add_bare(self, content: bytes) -> None:
+        """A message with nothing more than what its unit says of all."""
+        if self._only:
+            at = len(self.contents)
+            self.extras[at] = Extras(self._draft.sequence + at, only=self._only)
+        self._append(content, self._content_type, self._queue.settings.parent_failure)
 
     def add(
         self,
@@ -87,18 +110,20 @@ class _Fresh:
     ) -> None:
         """``below``: its place, where it has parents. What the queue says is frozen now (RULES 3)."""
         content, content_type, _, key, idempotency_key, failure, due_us, delay_us, expires_us, headers = message
-        at, draft, only = len(self.contents), self._draft, self._only
+        draft, only = self._draft, self._only
         if delay_us:  # counted from acceptance (RULES 7), by the wall clock (RULES 25)
             due_us = max(due_us, draft.now_us + delay_us)
         if parents or key or idempotency_key or due_us or expires_us or headers or only:
+            at = len(self.contents)
             root, depth = below or (draft.sequence + at, 0)
             fields = (root, depth, parents, key, idempotency_key, print_, due_us, expires_us, headers, only)
             self.extras[at] = _new(Extras, fields)
-        if failure is None:
-            failure = self._queue.settings.parent_failure
-        last = self._attributes[-1] if at else None
+        self._append(content, content_type, self._queue.settings.parent_failure if failure is None else failure)
+
+    def _append(self, content: bytes, content_type: str, failure: ParentFailure) -> None:
+        last = self._attributes[-1] if self._attributes else None
         if last is None or last.content_type != content_type or last.parent_failure is not failure:
-            self._starts.append(at)
+            self._starts.append(len(self.contents))
             self._attributes.append(Attributes(self._queue.number, self._queue.settings.scope, failure, content_type))
         self.contents.append(content)
 
@@ -108,14 +133,14 @@ class _Fresh:
         self._draft.publish(zip(ends, self._attributes, strict=True), self.contents, self.extras)
 
 
-class _Unit:
-    """One unit while it is being decided: what came of each line so far, and what must be read."""
+class _Work:
+    """One unit while it is being decided: what came of each message so far, and what must be read."""
 
-    __slots__ = ("below", "fresh", "ids", "keys", "known", "known_lines", "messages", "new_ids", "parents",
-                 "wanted_keys", "wanted_messages")  # fmt: skip
+    __slots__ = ("below", "fresh", "ids", "keys", "known", "known_lines", "new_ids", "parents", "unit", "wanted_keys",
+                 "wanted_messages")  # fmt: skip
 
-    def __init__(self, messages: tuple[Message, ...], new_ids: list[MessageId], fresh: _Fresh) -> None:
-        self.messages = messages
+    def __init__(self, unit: Publish, new_ids: list[MessageId], fresh: _Fresh) -> None:
+        self.unit = unit
         self.new_ids = new_ids
         """of new lines, in their order"""
         self.fresh = fresh
@@ -152,48 +177,48 @@ class Acceptor:
         self._closing = closing
         self._sync = sync
 
-    def accept(self, unit: Publish, draft: CommitBatch, found: LookupResult | None, only: int = 0) -> Accepted | Wanted:
-        """Puts what is new into the draft. Raises ``UnknownQueue``, ``UnknownParent``, ``IdempotencyConflict``,
-        ``Malformed``, ``TooLarge`` or ``Conflict``, having changed nothing. ``only``: number of the one subscriber
-        it is for."""
-        queue = self._queue(unit.queue)
-        if not unit.messages:
-            raise Malformed("a batch without a message")
-        for message in unit.messages:
-            if message.parents or message.idempotency_key:
-                break
-        else:
-            first, fresh = draft.sequence, _Fresh(queue, draft, only)  # there is nothing to look at
-            for message in unit.messages:
-                fresh.add(message)
-            fresh.put()
-            return self._accepted(first, len(unit.messages), draft)
-        steps = self.accept_in_steps(unit, draft, found, only)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                accepted: Accepted | Wanted = end.value
-                return accepted
-
-    def accept_in_steps(self, unit: Publish, draft: CommitBatch, found: LookupResult | None, only: int = 0) -> Slowly:
-        """As ``accept``, a step for each line: ten thousand lines with 64 parents each take half a second. Nothing but
-        this may be put into the draft meanwhile."""
-        queue = self._queue(unit.queue)
+    def accept(
+        self, units: Sequence[Publish], draft: CommitBatch, found: LookupResult | None = None
+    ) -> Accepted | Wanted | Slowly:
+        """Puts what is new of one unit into the draft, or bare messages that are units of their own; a large unit is
+        decided in steps, and nothing else may be put into the draft meanwhile. Raises ``UnknownQueue``,
+        ``UnknownSubscriber``, ``UnknownParent``, ``IdempotencyConflict``, ``Malformed``, ``TooLarge`` or ``Conflict``,
+        and where there are several units ``SomeRefused`` instead, having changed nothing."""
+        unit = units[0]
+        if unit.extras or unit.keys or unit.only:
+            return self._accept_with_extras(unit, draft, found)
+        stretches, contents = self._bare(units)
         first = draft.sequence
-        ids = draft.ids.take(first, len(unit.messages))
-        work = _Unit(unit.messages, ids, _Fresh(queue, draft, only))
-        for message in unit.messages:
-            self._decide(message, queue, work, draft, found or _nothing)
-            yield
-        if work.wanted_messages or work.wanted_keys:
-            since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
-            return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
-        if work.fresh.contents:
-            for key, owner in work.keys.items():
-                draft.keys[queue.number, key] = owner
-            work.fresh.put()
-        return Accepted(first, b"".join(work.ids), self._sync, work.known_lines, work.parents)
+        draft.publish(stretches, contents, one_unit=len(units) == 1)
+        return Accepted(first, draft.ids.joined(first, len(contents)), self._sync)
+
+    def _bare(self, units: Sequence[Publish]) -> tuple[list[tuple[int, Attributes]], Sequence[bytes]]:
+        """Stretches and contents of units in which all messages are bare."""
+        if len(units) == 1:
+            queue, contents = self._queue(units[0].queue), units[0].contents
+            if not contents:
+                raise Malformed("a batch without a message")
+            return [(len(contents), _attributes(queue, units[0].content_type))], contents
+        stretches: list[tuple[int, Attributes]] = []
+        together: list[bytes] = []
+        refused: dict[int, SyncbrokError] = {}
+        last_name = last_type = attributes = None
+        for place, (name, content_type, contents, *_) in enumerate(units):
+            if name != last_name or content_type != last_type:
+                try:
+                    queue = self._queue(name)
+                except SyncbrokError as why:
+                    refused[place] = why
+                    continue
+                if attributes is not None:
+                    stretches.append((len(together), attributes))
+                attributes, last_name, last_type = _attributes(queue, content_type), name, content_type
+            together += contents
+        if refused:
+            raise SomeRefused(refused)
+        assert attributes is not None
+        stretches.append((len(together), attributes))
+        return stretches, together
 
     def _queue(self, name: QueueName) -> Queue:
         queue = self._registry.queue(name)
@@ -201,23 +226,46 @@ class Acceptor:
             raise Conflict(f"queue {name!r} is being deleted", queue=name)
         return queue
 
-    def accept_batch(self, item: PublishBatch, draft: CommitBatch) -> Accepted | None:
-        """All of them, where there are no keys, or each key is new and memory knows that it is. None, with nothing
-        changed, where they must be decided one by one."""
-        queue = self._queue(item.queue)
-        first, contents, keys = draft.sequence, item.contents, item.keys
-        if not contents:
+    def _accept_with_extras(
+        self, unit: Publish, draft: CommitBatch, found: LookupResult | None
+    ) -> Accepted | Wanted | Slowly:
+        only = self._registry.subscriber(unit.queue, unit.only).number if unit.only else 0
+        queue = self._queue(unit.queue)
+        if not unit.contents:
             raise Malformed("a batch without a message")
-        stretches = ((len(contents), _attributes(queue, item.content_type)),)
-        if not keys:
-            draft.publish(stretches, contents)
-            return self._accepted(first, len(contents), draft)
+        if unit.keys and found is None and not only:
+            accepted = self._accept_new_keys(unit, queue, draft)
+            if accepted is not None:
+                return accepted
+        fresh = _Fresh(queue, unit.content_type, draft, only)
+        if len(unit.contents) > _AT_ONCE:
+            return self._decide_all(unit, queue, fresh, draft, found or _nothing)
+        if not (unit.keys or any(message.parents or message.idempotency_key for message in unit.extras.values())):
+            first, count = draft.sequence, len(unit.contents)  # there is nothing to look at
+            for position, content in enumerate(unit.contents):
+                message = unit.extras.get(position)
+                fresh.add_bare(content) if message is None else fresh.add(message)
+            fresh.put()
+            return Accepted(first, draft.ids.joined(first, count), self._sync)
+        steps = self._decide_all(unit, queue, fresh, draft, found or _nothing)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: Accepted | Wanted = end.value
+                return result
+
+    def _accept_new_keys(self, unit: Publish, queue: Queue, draft: CommitBatch) -> Accepted | None:
+        """All of them, where each key is new and memory knows that it is. None, with nothing changed, where they must
+        be decided one by one."""
+        first, contents, keys = draft.sequence, unit.contents, unit.keys
         hashes = key_hashes(queue.number, keys)
         if not self._all_new(queue, keys, hashes, draft):
             return None
-        prints = alike_fingerprints(item.content_type, contents)
+        prints = alike_fingerprints(unit.content_type, contents)
+        stretches = ((len(contents), _attributes(queue, unit.content_type)),)
         draft.publish(stretches, contents, keyed=Keyed(keys, prints, hashes))
-        accepted = self._accepted(first, len(contents), draft)
+        accepted = Accepted(first, draft.ids.joined(first, len(contents)), self._sync)
         made = map(_new, repeat(First), zip(prints, accepted.ids, accepted.sequences, strict=True))
         draft.keys.update(zip(zip(repeat(queue.number), keys), made, strict=True))
         return accepted
@@ -231,44 +279,37 @@ class Acceptor:
             and self._keys.none_of(hashes)
         )
 
-    def accept_each(self, item: PublishPlain, draft: CommitBatch) -> tuple[Accepted | None, dict[int, SyncbrokError]]:
-        """Messages that are units of their own: what is answered to those that are accepted, and by place why the
-        others cannot be."""
-        stretches: list[tuple[int, Attributes]] = []
-        refused: dict[int, SyncbrokError] = {}
-        last: PlainKind | None = None
-        attributes: Attributes | None = None
-        end = 0
-        for place, kind in enumerate(item.kinds):
-            if kind is not last:
-                try:
-                    queue = self._queue(kind.queue)
-                except SyncbrokError as why:
-                    refused[place] = why
-                    continue
-                if attributes is not None:
-                    stretches.append((end, attributes))
-                attributes, last = _attributes(queue, kind.content_type), kind
-            end += 1
-        if attributes is None:
-            return None, refused
-        stretches.append((end, attributes))
-        contents = item.contents
-        if refused:
-            contents = [content for place, content in enumerate(contents) if place not in refused]
+    def _decide_all(
+        self, unit: Publish, queue: Queue, fresh: _Fresh, draft: CommitBatch, found: LookupResult
+    ) -> Slowly:
+        """One by one, a step for each message: ten thousand with 64 parents each take half a second."""
         first = draft.sequence
-        draft.publish(stretches, contents, one_unit=False)
-        return self._accepted(first, end, draft), refused
-
-    def _accepted(self, first: int, count: int, draft: CommitBatch) -> Accepted:
-        """The receipt of messages of which all are new and none has parents."""
-        return Accepted(first, draft.ids.joined(first, count), self._sync)
+        work = _Work(unit, draft.ids.take(first, len(unit.contents)), fresh)
+        extras, keys, content_type = unit.extras, unit.keys, unit.content_type
+        for position, content in enumerate(unit.contents):
+            message = extras.get(position)
+            if message is None and keys:
+                message = Message(content, content_type, idempotency_key=keys[position])
+            if message is None:
+                work.ids.append(work.new_ids[len(fresh.contents)])
+                fresh.add_bare(content)
+            else:
+                self._decide(message, queue, work, draft, found)
+            yield
+        if work.wanted_messages or work.wanted_keys:
+            since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
+            return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
+        if fresh.contents:
+            for key, owner in work.keys.items():
+                draft.keys[queue.number, key] = owner
+            fresh.put()
+        return Accepted(first, b"".join(work.ids), self._sync, work.known_lines, work.parents)
 
     def _decide(
         self,
         message: Message,
         queue: Queue,
-        work: _Unit,
+        work: _Work,
         draft: CommitBatch,
         found: LookupResult,
     ) -> None:
@@ -295,7 +336,7 @@ class Acceptor:
         if message.idempotency_key:
             work.keys[message.idempotency_key] = First(print_, id_, sequence)
 
-    def _resolve(self, message: Message, work: _Unit, position: int) -> tuple[MessageId, ...]:
+    def _resolve(self, message: Message, work: _Work, position: int) -> tuple[MessageId, ...]:
         """Ids of the parents, each once; ``#n`` names a line before this one (RULES 5)."""
         if len(message.parents) > limits.parents_max:
             raise TooLarge(
@@ -315,7 +356,7 @@ class Acceptor:
         return tuple(resolved)
 
     def _first(
-        self, key: str, queue: Queue, work: _Unit, draft: CommitBatch, found: LookupResult, position: int
+        self, key: str, queue: Queue, work: _Work, draft: CommitBatch, found: LookupResult, position: int
     ) -> First | None:
         """The message that has the key already. What must be read to know that is noted in ``work``.
         Raises ``FirstLost``."""
@@ -340,7 +381,7 @@ class Acceptor:
             return None
         return First(message.fingerprint, message.id, sequence) if message.time_us >= since_us else None
 
-    def _message(self, sequence: int, work: _Unit, found: LookupResult) -> Published | None:
+    def _message(self, sequence: int, work: _Work, found: LookupResult) -> Published | None:
         message = found.messages.get(sequence)
         if message is None and sequence not in found.looked:
             message = self._cached(sequence)
@@ -352,7 +393,7 @@ class Acceptor:
         self,
         sequence: int,
         parents: tuple[MessageId, ...],
-        work: _Unit,
+        work: _Work,
         draft: CommitBatch,
         found: LookupResult,
         position: int,
@@ -379,7 +420,7 @@ class Acceptor:
         return below
 
     def _place(
-        self, parent: MessageId, work: _Unit, draft: CommitBatch, found: LookupResult, position: int
+        self, parent: MessageId, work: _Work, draft: CommitBatch, found: LookupResult, position: int
     ) -> GraphPlace:
         sequence = sequence_of(parent)
         place = self._lineage.place(parent, sequence)
@@ -411,13 +452,13 @@ def _attributes(queue: Queue, content_type: str) -> Attributes:
     return Attributes(queue.number, settings.scope, settings.parent_failure, content_type)
 
 
-def _comparable(message: Message, work: _Unit, position: int) -> list[MessageId | int]:
+def _comparable(message: Message, work: _Work, position: int) -> list[MessageId | int]:
     """Parents as the fingerprint sees them: see ``fingerprint``."""
     seen: list[MessageId | int] = []
     for parent in message.parents:
         if not isinstance(parent, int):
             seen.append(parent)
-        elif work.messages[parent].idempotency_key:
+        elif (line := work.unit.extras.get(parent)) is not None and line.idempotency_key:
             seen.append(work.ids[parent])
         else:
             seen.append(position - parent)

@@ -7,7 +7,7 @@ worked on yet (its queue is being changed by the same batch, or the disk must be
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from syncbrok.model import limits
@@ -20,15 +20,15 @@ from syncbrok.model.errors import (
     Overloaded,
     SyncbrokError,
 )
-from syncbrok.space.channels import PlainKind, Publish, PublishBatch, PublishListener, PublishPlain
+from syncbrok.space.channels import Publish, PublishListener
 
 _log = logging.getLogger(__name__)
 
 _command_bytes: Final = 1_000
 """what a command is taken to weigh: it holds names and settings"""
-_plain_records_max: Final = 1_024
-_plain_bytes_max: Final = limits.MIB
-"""plain messages that are worked on together, so that a commit stays within its own bounds"""
+_shared_records_max: Final = 1_024
+_shared_bytes_max: Final = limits.MIB
+"""of units that are worked on together, so that a commit stays within its own bounds"""
 
 
 class ChannelItem:
@@ -43,6 +43,11 @@ class ChannelItem:
         self.size_bytes = size_bytes
         self.found: Any = None
 
+    @property
+    def units(self) -> Sequence[Publish]:
+        """Of an item that publishes: what is to be accepted."""
+        return (self.item,)
+
     def settle(self, result: object) -> None:
         if not self.receipt.done():  # whoever waited may have gone
             self.receipt.set_result(result)
@@ -52,18 +57,17 @@ class ChannelItem:
             self.receipt.set_exception(why)
 
 
-class WaitingPlain(ChannelItem):
-    """Plain messages that came one after the other, with one ``listener`` for all of them: 0.5 us each, where an item
-    and a future each take 3."""
+class SharedItem(ChannelItem):
+    """Units of one message that came one after the other, with one ``listener`` for all of them: 0.5 us each, where an
+    item and a future each take 3. Only bare messages come together; ``item`` is the first."""
 
-    __slots__ = ("contents", "kinds", "listener", "whose")
+    __slots__ = ("listener", "units", "whose")
 
-    def __init__(self, listener: PublishListener) -> None:
-        self.kinds: list[PlainKind] = []
-        self.contents: list[bytes] = []
+    def __init__(self, first: Publish, listener: PublishListener) -> None:
+        self.item = first
+        self.units: list[Publish] = []
         self.whose: list[Any] = []
         self.listener = listener
-        self.item = PublishPlain(self.kinds, self.contents)
         self.records = 0
         self.size_bytes = 0
         self.found = None
@@ -74,7 +78,7 @@ class WaitingPlain(ChannelItem):
         if not whose:
             return
         try:
-            self.listener.accepted(self.kinds, whose, result)
+            self.listener.accepted(self.units, whose, result)
         except Exception:  # noqa: BLE001 (a frontend's mistakes are not the committer's)
             _log.exception("syncbrok.space.listener_failed", extra={"messages": len(whose)})
 
@@ -89,15 +93,16 @@ class WaitingPlain(ChannelItem):
         for one, why in zip(self.split_off(refused).whose, refused.values(), strict=True):
             loop.call_soon(self.listener.refused, [one], why)
 
-    def split_off(self, places: Mapping[int, object]) -> "WaitingPlain":
-        """Those at these places (ascending), as an item of their own."""
-        other = WaitingPlain(self.listener)
-        columns = (self.kinds, other.kinds), (self.contents, other.contents), (self.whose, other.whose)
-        for mine, others in columns:
-            others += [mine[place] for place in places]
-            mine[:] = [one for place, one in enumerate(mine) if place not in places]
-        other.records = len(places)
-        other.size_bytes = sum(map(len, other.contents))
+    def split_off(self, places: Mapping[int, object]) -> "SharedItem":
+        """Those at these places (ascending, at least one), as an item of their own."""
+        units = [self.units[place] for place in places]
+        other = SharedItem(units[0], self.listener)
+        other.units = units
+        other.whose = [self.whose[place] for place in places]
+        other.records = len(units)
+        other.size_bytes = sum([unit.size_bytes for unit in units])
+        self.units = [one for place, one in enumerate(self.units) if place not in places]
+        self.whose = [one for place, one in enumerate(self.whose) if place not in places]
         return other
 
 
@@ -123,6 +128,8 @@ class BoundedChannel:
         self._records_max = records_max
         self._size_bytes_max = size_bytes_max
         self._line: deque[ChannelItem] = deque()
+        self._joinable: SharedItem | None = None
+        """the last in the line, where neighbours may still come into it"""
         self.records = 0
         """that wait"""
         self._size_bytes = 0
@@ -134,39 +141,37 @@ class BoundedChannel:
         if self._closed is not None:
             raise self._closed()
         if type(item) is Publish:
-            records = len(item.messages)
-            size_bytes = 0
-            for message in item.messages:
-                size_bytes += len(message.content)
-        elif type(item) is PublishBatch:
             records, size_bytes = len(item.contents), item.size_bytes
         else:
             records, size_bytes = 1, _command_bytes
         self._check_room(records, size_bytes)
         receipt: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._line.append(ChannelItem(item, receipt, records, size_bytes))
+        self._joinable = None
         self.records += records
         self._size_bytes += size_bytes
         self._wake()
         return receipt
 
-    def put_plain(self, kind: PlainKind, content: bytes, whose: Any, listener: PublishListener) -> None:
-        """See ``channels.MessageChannel``. Neighbours with one listener become one item while they wait."""
+    def put_shared(self, unit: Publish, whose: Any, listener: PublishListener) -> None:
+        """See ``channels.MessageChannel``. Bare neighbours with one listener become one item while they wait."""
         if self._closed is not None:
             raise self._closed()
-        size_bytes = len(content)
+        _, _, _, size_bytes, extras, keys, only = unit
         self._check_room(1, size_bytes)
-        last = self._line[-1] if self._line else None
+        is_bare = not (extras or keys or only)
+        last = self._joinable
         if not (
-            type(last) is WaitingPlain
+            last is not None
+            and is_bare
             and last.listener is listener
-            and last.records < _plain_records_max
-            and last.size_bytes + size_bytes <= _plain_bytes_max
+            and last.records < _shared_records_max
+            and last.size_bytes + size_bytes <= _shared_bytes_max
         ):
-            last = WaitingPlain(listener)
+            last = SharedItem(unit, listener)
             self._line.append(last)
-        last.kinds.append(kind)
-        last.contents.append(content)
+            self._joinable = last if is_bare else None
+        last.units.append(unit)
         last.whose.append(whose)
         last.records += 1
         last.size_bytes += size_bytes
@@ -187,6 +192,8 @@ class BoundedChannel:
         if not self._line:
             return None
         waiting = self._line.popleft()
+        if waiting is self._joinable:
+            self._joinable = None
         self.records -= waiting.records
         self._size_bytes -= waiting.size_bytes
         return waiting

@@ -1,21 +1,31 @@
 """From a unit of messages to facts or a refusal, without disk, loop or clock (RULES 1 to 7)."""
 
-import pytest
+from collections.abc import Generator
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncbrok.frontends.over_http.publishing.ndjson import at_once
 from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooLarge, UnknownParent, UnknownQueue
 from syncbrok.model.facts import Messages, Published, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope
 from syncbrok.model.names import MessageId, QueueName, make_message_id
-from syncbrok.space.channels import Accepted, Publish, PublishBatch
+from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.commit.acceptance import Acceptor, LookupResult, OldKey, Wanted, merge
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.commit.message_ids import make_message_ids
 from syncbrok.space.state.idempotency import KeyIndex
 from syncbrok.space.state.lineage import Lineage
 from syncbrok.space.state.registry import Registry
+from tests.support.fake_space import messages_of
 
 KEY = bytes(range(16))
 NOW_US = 1_700_000_000_000_000
+LINES = [
+    *(Message(b"bare"), Message(b""), Message(b"typed", "t/p")),
+    *(Message(b"keyed", key="k"), Message(b"delayed", delay_us=5)),
+]
 
 
 def drafted(draft: CommitBatch) -> list[Published]:
@@ -55,19 +65,21 @@ class Bench:
 
     def publish(self, *messages: Message, queue: str = "q", found: LookupResult | None = None) -> Accepted:
         draft = self.draft()
-        result = self.acceptor.accept(Publish(QueueName(queue), messages), draft, found)
+        result = self.accept(Publish.of(QueueName(queue), messages), draft, found)
         assert isinstance(result, Accepted)
         self.commit(draft)
         return result
 
-    def keyed(self, *pairs: tuple[bytes, str], queue: str = "q") -> Accepted | None:
-        """Content and key of each line; None where it is not for one look to decide."""
+    def accept(self, unit: Publish, draft: CommitBatch, found: LookupResult | None = None) -> Accepted | Wanted:
+        """One unit, to the end of its steps where it takes any."""
+        result = self.acceptor.accept([unit], draft, found)
+        return at_once(result) if isinstance(result, Generator) else result
+
+    def keyed(self, *pairs: tuple[bytes, str], queue: str = "q") -> Accepted | Wanted:
+        """Content and key of each message."""
         contents, keys = zip(*pairs, strict=True)
         draft = self.draft()
-        item = PublishBatch(QueueName(queue), "t/p", contents, 10, keys)
-        accepted = self.acceptor.accept_batch(item, draft)
-        if accepted is None:
-            assert (drafted(draft), draft.sequence, draft.keys) == ([], self.sequence, {})
+        accepted = self.accept(Publish(QueueName(queue), "t/p", contents, 10, keys=keys), draft)
         self.commit(draft)
         return accepted
 
@@ -75,7 +87,7 @@ class Bench:
         """Accepting these raises, and nothing of it stays."""
         draft = self.draft()
         with pytest.raises(error) as caught:
-            self.acceptor.accept(Publish(QueueName(queue), messages), draft, None)
+            self.accept(Publish.of(QueueName(queue), messages), draft, None)
         assert (drafted(draft), draft.sequence, draft.keys) == ([], self.sequence, {})
         return caught.value
 
@@ -92,8 +104,8 @@ def test_a_message_takes_what_its_queue_says_at_acceptance():
     """RULES 3: scope and policy are frozen when the message is accepted; its own word goes before the queue's."""
     bench = Bench(QueueSettings(scope=Scope.SAME, parent_failure=ParentFailure.HOLD))
     draft = bench.draft()
-    unit = Publish(QueueName("q"), (Message(b"a"), Message(b"b", parent_failure=ParentFailure.DELIVER)))
-    bench.acceptor.accept(unit, draft, None)
+    unit = Publish.of(QueueName("q"), (Message(b"a"), Message(b"b", parent_failure=ParentFailure.DELIVER)))
+    bench.accept(unit, draft, None)
     first, second = drafted(draft)
     assert (first.scope, first.parent_failure) == (Scope.SAME, ParentFailure.HOLD)
     assert second.parent_failure is ParentFailure.DELIVER
@@ -104,7 +116,7 @@ def test_a_delay_counts_from_acceptance():
     bench = Bench()
     draft = bench.draft()
     messages = (Message(b"a", delay_us=5), Message(b"b", delay_us=5, due_us=NOW_US + 9), Message(b"c"))
-    bench.acceptor.accept(Publish(QueueName("q"), messages), draft, None)
+    bench.accept(Publish.of(QueueName("q"), messages), draft, None)
     assert [fact.due_us for fact in drafted(draft)] == [NOW_US + 5, NOW_US + 9, 0]
 
 
@@ -115,11 +127,11 @@ def test_root_and_depth_follow_the_parents():
     b = bench.publish(Message(b"b", parents=(a,))).ids[0]
     lone = bench.publish(Message(b"lone"))
     draft = bench.draft()
-    unit = Publish(
+    unit = Publish.of(
         QueueName("other"),
         (Message(b"c", parents=(lone.ids[0], b)), Message(b"d", parents=(0,)), Message(b"e", parents=(1, a))),
     )
-    accepted = bench.acceptor.accept(unit, draft, None)
+    accepted = bench.accept(unit, draft, None)
     assert [(fact.root, fact.depth) for fact in drafted(draft)] == [
         (lone.sequences[0], 2),
         (lone.sequences[0], 3),
@@ -139,9 +151,9 @@ def test_a_parent_that_was_never_accepted_is_named():
     ):
         draft = bench.draft()
         found = LookupResult(looked={3})
-        unit = Publish(QueueName("q"), (Message(b"x"), Message(b"b", parents=(never,))))
+        unit = Publish.of(QueueName("q"), (Message(b"x"), Message(b"b", parents=(never,))))
         with pytest.raises(UnknownParent) as caught:
-            bench.acceptor.accept(unit, draft, found)
+            bench.accept(unit, draft, found)
         assert caught.value.members["line"] == 1
         assert draft.records == 0
 
@@ -155,16 +167,16 @@ def test_an_old_parent_is_read_and_a_dropped_one_is_complete():
     sequence = parent.sequences[0]
     record = bench.cached.pop(sequence)
     draft = bench.draft()
-    unit = Publish(QueueName("q"), (Message(b"b", parents=parent.ids),))
-    wanted = bench.acceptor.accept(unit, draft, None)
+    unit = Publish.of(QueueName("q"), (Message(b"b", parents=parent.ids),))
+    wanted = bench.accept(unit, draft, None)
     assert isinstance(wanted, Wanted)
     assert wanted.messages == {sequence}
     assert draft.records == 0
-    bench.acceptor.accept(unit, draft, LookupResult(messages={sequence: record}, looked={sequence}))
+    bench.accept(unit, draft, LookupResult(messages={sequence: record}, looked={sequence}))
     (child,) = drafted(draft)
     assert (child.root, child.depth) == (old.sequences[0], 2)
     draft = bench.draft()
-    bench.acceptor.accept(unit, draft, LookupResult(dropped={sequence}, looked={sequence}))
+    bench.accept(unit, draft, LookupResult(dropped={sequence}, looked={sequence}))
     (child,) = drafted(draft)
     assert (child.root, child.depth) == (sequence, 1)
 
@@ -243,32 +255,64 @@ def test_new_keys_are_accepted_in_one_look_as_one_by_one(count: int):
         bench.refused(IdempotencyConflict, Message(b"content 0", "t/other", idempotency_key="key 0"))
 
 
-def test_what_may_be_known_is_decided_line_by_line():
-    """RULES 4: one key that is known, twice in the batch, or no longer in the index is enough."""
+def test_of_keyed_messages_only_the_new_ones_are_written():
+    """RULES 4: one key that is known, or twice in the batch, has its first message, in whichever part of the index its
+    key stands; and where the index does not reach back far enough nothing is decided before the log was asked."""
     bench = Bench()
-    assert bench.keyed((b"a", "1"), (b"b", "2")) is not None
-    for known in ("1", "2"):
-        assert bench.keyed((b"c", "3"), (b"a", known)) is None
-    assert bench.keyed((b"c", "3"), (b"c", "3")) is None
-    assert bench.keyed((b"c", "1"), queue="other") is not None
-    assert bench.keyed((b"c", "3")) is not None
+    first = bench.keyed((b"a", "1"), (b"b", "2"))
+    assert first.new == (True, True)
+    for at, (content, known) in enumerate(((b"a", "1"), (b"b", "2"))):
+        again = bench.keyed((b"c", f"c{at}"), (content, known))
+        assert (again.new, again.ids[1]) == ((True, False), first.ids[at])
+    twice = bench.keyed((b"c", "3"), (b"c", "3"))
+    assert (twice.new, twice.ids[0]) == ((True, False), twice.ids[1])
+    assert bench.keyed((b"a", "1"), queue="other").new == (True,)
     bench.keys.save()  # folds what is recent into columns
-    assert bench.keyed((b"c", "4"), (b"c", "3")) is None
+    again = bench.keyed((b"c", "4"), (b"c", "3"))
+    assert (again.new, again.ids[1]) == ((True, False), twice.ids[0])
     bench.keys.complete_since_us = NOW_US
-    assert bench.keyed((b"c", "5")) is None
+    before = bench.sequence
+    asked = bench.keyed((b"c", "5"), (b"c", "6"))
+    assert isinstance(asked, Wanted)
+    assert (asked.keys, bench.sequence) == ({OldKey(1, "5"), OldKey(1, "6")}, before)
 
 
 def test_keys_of_one_draft_are_known_to_the_next_unit_of_it():
-    """RULES 4: a duplicate of one that is not durable yet is recognised whichever way both came."""
+    """RULES 4: a duplicate of one that is not durable yet is recognised whichever form both came in."""
     bench = Bench()
     draft = bench.draft()
-    keyed = PublishBatch(QueueName("q"), "t/p", [b"a", b"b"], 2, ["1", "2"])
-    first = bench.acceptor.accept_batch(keyed, draft)
-    assert first is not None
-    assert bench.acceptor.accept_batch(keyed, draft) is None
-    again = bench.acceptor.accept(keyed.lines(), draft, None)
-    assert isinstance(again, Accepted)
-    assert (again.ids, again.new) == (first.ids, (False, False))
+    keyed = Publish(QueueName("q"), "t/p", [b"a", b"b"], 2, keys=["1", "2"])
+    first = bench.accept(keyed, draft)
+    assert first.new == (True, True)
+    lines = [Message(b"a", "t/p", idempotency_key="1"), Message(b"b", "t/p", idempotency_key="2")]
+    for unit in (keyed, Publish.of(QueueName("q"), lines)):
+        again = bench.accept(unit, draft)
+        assert (again.ids, again.new) == (first.ids, (False, False))
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=90), st.integers(0, 89))
+def test_bare_messages_among_others_are_accepted_as_those(lines: list[Message], at: int) -> None:
+    """RULES 3 to 5: whether a message is told of by position or stands in the columns alone, and whatever stands
+    beside it, it is kept as it was published."""
+    bench = Bench()
+    unit = Publish.of(QueueName("q"), lines)
+    assert messages_of(unit) == lines
+    if not lines:
+        bench.refused(Malformed)
+        return
+    named = min(at, len(lines) - 1)
+    child = Message(b"child", parents=(named,))
+    draft = bench.draft()
+    accepted = bench.accept(Publish.of(QueueName("q"), (*lines, child)), draft)
+    kept = drafted(draft)
+    assert [(one.content, one.content_type, one.key) for one in kept] == [
+        (one.content, one.content_type, one.key) for one in (*lines, child)
+    ]
+    assert [one.due_us for one in kept] == [NOW_US + one.delay_us if one.delay_us else 0 for one in (*lines, child)]
+    assert tuple(one.id for one in kept) == accepted.ids
+    assert all((one.root, one.depth, one.parents) == (one.sequence, 0, ()) for one in kept[:-1])
+    assert (kept[-1].root, kept[-1].depth, kept[-1].parents) == (3 + named, 1, (accepted.ids[named],))
+    assert draft.unit_ends == [len(lines)]
 
 
 def test_known_lines_of_a_batch_return_their_first_ids():
@@ -305,9 +349,9 @@ def test_two_units_of_one_batch_know_each_others_keys():
     """RULES 4: a duplicate of one in flight gets its id; both receipts are settled by the same fsync."""
     bench = Bench()
     draft = bench.draft()
-    unit = Publish(QueueName("q"), (Message(b"a", idempotency_key="k"),))
-    first = bench.acceptor.accept(unit, draft, None)
-    again = bench.acceptor.accept(unit, draft, None)
+    unit = Publish.of(QueueName("q"), (Message(b"a", idempotency_key="k"),))
+    first = bench.accept(unit, draft, None)
+    again = bench.accept(unit, draft, None)
     assert again.ids == first.ids
     assert draft.records == 1
 
@@ -333,17 +377,17 @@ def test_what_the_index_has_let_go_is_looked_up_in_the_log():
     bench.publish(*[Message(b"m", idempotency_key=f"k{n}") for n in range(10, 12)])
     bench.now_us += 1
     assert bench.keys.complete_since_us > 0
-    unit = Publish(QueueName("q"), (Message(b"m", idempotency_key="k0"),))
+    unit = Publish.of(QueueName("q"), (Message(b"m", idempotency_key="k0"),))
     draft = bench.draft()
-    wanted = bench.acceptor.accept(unit, draft, None)
+    wanted = bench.accept(unit, draft, None)
     assert isinstance(wanted, Wanted)
     assert wanted.keys == {OldKey(1, "k0")}
     record = bench.cached[first.sequences[0]]
     found = merge(
         None, LookupResult({record.sequence: record}, set(), {record.sequence}, {OldKey(1, "k0"): record.sequence})
     )
-    assert bench.acceptor.accept(unit, draft, found).ids == first.ids[:1]
-    assert bench.acceptor.accept(unit, draft, LookupResult(older={OldKey(1, "k0"): 0})).new == (True,)
+    assert bench.accept(unit, draft, found).ids == first.ids[:1]
+    assert bench.accept(unit, draft, LookupResult(older={OldKey(1, "k0"): 0})).new == (True,)
 
 
 def test_the_key_index_finds_every_key_through_folds_and_a_checkpoint():

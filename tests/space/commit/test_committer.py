@@ -298,14 +298,14 @@ async def test_a_failed_log_refuses_everybody_and_stops(tmp_path: Path):
     serving = asyncio.create_task(space.run())
     await space.channels.queues.put(DeclareQueue(Q, NEVER_AGAIN))
     space._journal.broken = True
-    waiting = [space.channels.messages.put(Publish(Q, (Message(b"m"),))) for _ in range(10)]
+    waiting = [space.channels.messages.put(Publish.of(Q, (Message(b"m"),))) for _ in range(10)]
     with pytest.raises(LogFailed) as failed:
         await serving
     assert failed.value.exit_code == 74
     results = await asyncio.gather(*waiting, return_exceptions=True)
     assert all(isinstance(result, LogUnavailable) for result in results), results
     with pytest.raises(Draining):
-        space.channels.messages.put(Publish(Q, (Message(b"m"),)))
+        space.channels.messages.put(Publish.of(Q, (Message(b"m"),)))
     assert space.view.state == "failed"
     reopened = Space.open(tmp_path)  # the lock is free
     assert reopened.view.queue("q").accepted == 0
@@ -315,15 +315,15 @@ async def test_a_failed_log_refuses_everybody_and_stops(tmp_path: Path):
 async def test_a_full_channel_says_so(tmp_path: Path):
     """Bounded: a channel that is full refuses with ``Overloaded`` and a time to come back; a large unit fits alone."""
     channel = BoundedChannel(lambda: None, records_max=3, size_bytes_max=100)
-    channel.put(Publish(Q, (Message(b"x" * 1_000),)))
+    channel.put(Publish.of(Q, (Message(b"x" * 1_000),)))
     with pytest.raises(Overloaded) as caught:
-        channel.put(Publish(Q, (Message(b""),)))
+        channel.put(Publish.of(Q, (Message(b""),)))
     assert caught.value.members["retry_after_s"] == 1
     channel.take()
     for _ in range(3):
-        channel.put(Publish(Q, (Message(b""),)))
+        channel.put(Publish.of(Q, (Message(b""),)))
     with pytest.raises(Overloaded):
-        channel.put(Publish(Q, (Message(b""),)))
+        channel.put(Publish.of(Q, (Message(b""),)))
     assert channel.statistics() == (3, 0, 3, 100, 2)
 
 
@@ -335,7 +335,7 @@ async def test_draining_refuses_what_comes_and_finishes_what_came(tmp_path: Path
         await running.queue("q", subscribers=["a"])
         out = await running.publish("q", b"out")
         await eventually(lambda: consumer.held, "it is out")
-        let_in = running.space.channels.messages.put(Publish(Q, (Message(b"let in"),)))
+        let_in = running.space.channels.messages.put(Publish.of(Q, (Message(b"let in"),)))
         await running.space.drain()
         await eventually(lambda: running.view.state == "draining", "it drains")
         with pytest.raises(Draining):

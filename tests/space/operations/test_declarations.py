@@ -27,7 +27,6 @@ from syncbrok.space.channels import (
     FromFile,
     Publish,
     RotateSecret,
-    SendTest,
     Subscribe,
     Unsubscribe,
 )
@@ -62,7 +61,7 @@ async def test_a_thousand_declarations_share_a_few_commits(tmp_path: Path):
         for n in range(300):
             settings = SubscriberSettings(f"test:{n}")
             receipts.append(channels.subscribers.put(Subscribe(QueueName(f"q{n}"), settings)))
-        publish = channels.messages.put(Publish(QueueName("q299"), (Message(b"m"),)))
+        publish = channels.messages.put(Publish.of(QueueName("q299"), (Message(b"m"),)))
         assert {one.what for one in await asyncio.gather(*receipts)} == {"created"}
         await running.ended(*(await publish).ids)
         assert running.consumer.contents == [b"m"]
@@ -245,14 +244,15 @@ async def test_a_queue_in_use_is_not_deleted(tmp_path: Path):
 
 
 async def test_a_test_message_goes_to_one_subscriber_alone(tmp_path: Path):
-    """``SendTest`` reaches the subscriber it names and nobody else, and is an ordinary message otherwise."""
+    """A message for one subscriber alone (``Publish.only``) reaches that and nobody else, and is an ordinary one
+    otherwise."""
     async with running_space(tmp_path) as running:
         await running.queue("q", subscribers=["a", "b"])
-        accepted = await running.put(SendTest(Q, SubscriberId("b"), Message(b"test")))
+        accepted = await running.put(Publish.of(Q, (Message(b"test"),), SubscriberId("b")))
         await running.ended(*accepted.ids)
         assert running.consumer.seen == [(b"test", "b")]
         with pytest.raises(UnknownSubscriber):
-            await running.put(SendTest(Q, SubscriberId("c"), Message(b"test")))
+            await running.put(Publish.of(Q, (Message(b"test"),), SubscriberId("c")))
 
 
 def files(directory: Path) -> list[Path]:
@@ -263,7 +263,7 @@ async def test_catching_up_goes_past_test_messages(tmp_path: Path) -> None:
     """RULES 14: what was for others is passed by, however much of it there is, and the rest is delivered."""
     async with running_space(tmp_path) as running:
         await running.queue("q", subscribers=("a",))
-        await asyncio.gather(*(running.put(SendTest(Q, SubscriberId("a"), Message(b"test"))) for _ in range(600)))
+        await asyncio.gather(*(running.put(Publish.of(Q, (Message(b"test"),), SubscriberId("a"))) for _ in range(600)))
         await running.publish("q", b"real")
         await running.subscribe("q", "late", start="beginning")
         await eventually(lambda: (b"real", "late") in running.consumer.seen, "what was not a test arrives")

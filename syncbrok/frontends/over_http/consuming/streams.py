@@ -182,7 +182,7 @@ class _Socket:
             gate = self._request.app[GATE]
             gate.check(self._request.headers.get("Authorization", ""), PUBLISH)
             self._may_publish = True
-        receipt = self._surface.channels.messages.put(Publish(self._queue, (frame.message,)))
+        receipt = self._surface.channels.messages.put(Publish.one(self._queue, frame.message))
         self._outstanding += 1
         receipt.add_done_callback(partial(self._published, ref))
 

@@ -8,8 +8,8 @@ more than publishing (``Prefer``, ``Expect``, other framing, ...). Such a reques
 so what is read here is read strictly and what is in any doubt is left to aiohttp: the two never disagree about where a
 request ends. Both ways share the reading of headers, the channel and the words of every answer.
 
-The commonest of them ask for nothing but to be published, with a head that was seen before (``request_head``). They go
-into the channel without an object or a future each, and all that one commit made durable are answered in one pass.
+They go into the channel without a future each, and all that one commit made durable together are answered in one pass.
+The commonest ask for nothing but to publish a bare message, with a head that was seen before (``request_head``).
 
 Why there are two: aiohttp spends 30 to 45 us on a request before the handler begins, twice what accepting, writing
 and fsyncing the message costs. A protocol on httptools for the whole surface was rejected: it would have to be an HTTP
@@ -19,8 +19,6 @@ server, with all the ways there are to be wrong about HTTP.
 import asyncio
 from typing import Final, cast
 
-import orjson
-
 from syncbrok.frontends.bounds import HIGH_WATER_BYTES
 from syncbrok.frontends.over_http.fast_path.lanes import STATUS, Lanes
 from syncbrok.frontends.over_http.fast_path.request_head import BEGIN, RequestHead
@@ -28,13 +26,11 @@ from syncbrok.frontends.over_http.publishing import publish
 from syncbrok.frontends.over_http.publishing.headers import parse_publish
 from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.gate import SERVER
-from syncbrok.frontends.over_http.requests.routes import JSON
 from syncbrok.frontends.over_http.requests.surface import PUBLISH, SYNC
 from syncbrok.frontends.over_http.requests.turned_away import TurnedAway, no_room, too_much
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
-from syncbrok.model.names import QueueName
-from syncbrok.space.channels import Accepted, Publish
+from syncbrok.space.channels import Publish
 
 HEAD_BYTES_MAX: Final = 8 * limits.KIB
 
@@ -43,7 +39,7 @@ class FastLane(asyncio.Protocol):
     """One connection, until it is handed over. Answers one request at a time; what comes meanwhile is held."""
 
     __slots__ = (
-        *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_queue", "_since", "_transport"),
+        *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_since", "_transport"),
         *("_counted", "_turn", "_unread", "address", "ended", "owner", "payer"),
     )
 
@@ -68,8 +64,6 @@ class FastLane(asyncio.Protocol):
         """the client does not read what it is answered"""
         self.ended = False
         """the client sends no more, and waits for answers"""
-        self._queue = QueueName("")
-        """of the request being answered"""
         self._fresh = True
         """no request has come yet"""
         self._since = 0.0
@@ -292,36 +286,17 @@ class FastLane(asyncio.Protocol):
         surface = lanes.surface
         try:
             lanes.gate.check(head.authorization, PUBLISH)
-            if head.plain is not None:
-                surface.channels.messages.put_plain(head.plain, content, self, lanes)
-                self._answering = True
-                return
-            asked = parse_publish(head.headers, content, surface.options.parents_max, publish.now_us())
-            receipt = surface.channels.messages.put(Publish(head.queue, (asked.message,)))
+            if head.content_type is not None:
+                unit = Publish(head.queue, head.content_type, (content,), len(content))
+            else:
+                asked = parse_publish(head.headers, content, surface.options.parents_max, publish.now_us())
+                unit = Publish.one(head.queue, asked.message)
+            surface.channels.messages.put_shared(unit, self, lanes)
         except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
             self._since = self._loop.time()
             self._refuse(transport, error)
             return
         self._answering = True
-        self._queue = head.queue
-        receipt.add_done_callback(self._answer)
-
-    def _answer(self, receipt: "asyncio.Future[Accepted]") -> None:
-        """The receipt is there; the client may have gone."""
-        failed = asyncio.CancelledError() if receipt.cancelled() else receipt.exception()
-        if failed is not None:
-            self.refuse(failed)
-            return
-        self._answering = False
-        self._since = self._loop.time()
-        transport = self._transport
-        if transport is None:
-            return
-        accepted = receipt.result()
-        status, location, answer = publish.told(self._lanes.surface, self._queue, accepted)
-        more = f"Location: {location}\r\n{SYNC}: {accepted.sync}\r\n"
-        transport.write(self._answered(status, JSON, more, orjson.dumps(answer)))
-        self._go_on(transport)
 
     def _go_on(self, transport: asyncio.Transport) -> None:
         """To what came meanwhile."""

@@ -6,14 +6,14 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from syncbrok.frontends.over_http.fast_path.plain_answer import answers, status_of
 from syncbrok.frontends.over_http.fast_path.request_head import Heads
+from syncbrok.frontends.over_http.fast_path.shared_answers import answers, status_of
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.gate import Gate
 from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.requests.turned_away import TurnedAway
 from syncbrok.model import limits
-from syncbrok.space.channels import Accepted, PlainKind
+from syncbrok.space.channels import Accepted, Publish
 
 BODY_BYTES_MAX: Final = 64 * limits.KIB
 """longer ones arrive in many pieces, and what they cost is not the handling of the request"""
@@ -78,14 +78,18 @@ class Lanes:
         for lane in list(self.open):
             lane.abort()
 
-    def accepted(self, kinds: Sequence[PlainKind], whose: Sequence["Lane"], receipt: Accepted) -> None:
+    def accepted(self, units: Sequence[Publish], whose: Sequence["Lane"], receipt: Accepted) -> None:
         """Answer everybody whose message became durable in one commit; see ``channels.PublishListener``. All answers
         are made before the first is written: with Python between two writes the clients fall asleep, and waking them is
         dear."""
-        states = self.surface.view.message_states(receipt.first, len(whose))
+        view = self.surface.view
+        if receipt.known:
+            states = [view.message_state(sequence) for sequence in receipt.sequences]
+        else:
+            states = view.message_states(receipt.first, len(whose))
         status = status_of(receipt)
         self.gate.answers[status] += len(whose)
-        told = answers(STATUS[status], kinds, receipt, states, self.date)
+        told = answers(STATUS[status], units, receipt, states, self.date)
         now = asyncio.get_running_loop().time()
         for lane, answer in zip(whose, told, strict=True):
             try:

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from syncbrok.frontends.over_http.publishing.cloud_events import STRUCTURED
-from syncbrok.frontends.over_http.publishing.headers import plain_type
+from syncbrok.frontends.over_http.publishing.headers import bare_type
 from syncbrok.frontends.over_http.requests.paths import decoded
 from syncbrok.model.errors import BadName, ClientFault, Malformed
 from syncbrok.model.names import QueueName, parse_queue_name
-from syncbrok.space.channels import PlainKind
 
 BEGIN: Final = b"POST /v1/queues/"
 _END: Final = "/messages HTTP/1.1"
@@ -42,8 +41,8 @@ class RequestHead(NamedTuple):
     authorization: str
     headers: list[tuple[str, str]]
     """names in lower case"""
-    plain: PlainKind | None = None
-    """what there is to know where no header asks for more than publishing"""
+    content_type: str | None = None
+    """where no header asks for more than publishing a bare message; else it is still to be read"""
 
 
 def parse_head(head: bytes) -> RequestHead | None:
@@ -106,12 +105,12 @@ class Heads:
         if head is None or head.content_bytes > self._content_bytes_max or not self._answers_for(head.host):
             return None
         try:
-            content_type = plain_type(head.headers)
+            content_type = bare_type(head.headers)
         except ClientFault:
             return head  # whoever parses it will say what is wrong
         if content_type is None:
             return head
-        head = head._replace(plain=PlainKind(head.queue, content_type))
+        head = head._replace(content_type=content_type)
         if len(text) <= _KEPT_BYTES_MAX:
             if len(self._kept) >= _KEPT_MAX:
                 self._kept.clear()

@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 from syncbrok.frontends.over_http.publishing import cloud_events, publish
 from syncbrok.frontends.over_http.publishing.cloud_events import Cause
 from syncbrok.frontends.over_http.publishing.headers import check_headers_size, check_parents_count
-from syncbrok.frontends.over_http.publishing.ndjson import Plain, lines_in_steps, plain_in_steps, refused
+from syncbrok.frontends.over_http.publishing.ndjson import refused, unit_in_steps
 from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.exact_json import without_mark
 from syncbrok.frontends.over_http.requests.paths import queue_of
@@ -19,8 +19,8 @@ from syncbrok.frontends.over_http.requests.slices import in_slices
 from syncbrok.frontends.over_http.requests.surface import SYNC, Surface
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
-from syncbrok.model.names import MessageId, QueueName
-from syncbrok.space.channels import Accepted, Publish, PublishBatch
+from syncbrok.model.names import MessageId
+from syncbrok.space.channels import Accepted, Publish
 
 NDJSON: Final = "application/x-ndjson"
 CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
@@ -28,7 +28,6 @@ CLOUD_EVENTS: Final = "application/cloudevents-batch+json"
 _ID_LINE: Final = b'"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx",'
 _ID_PARTS: Final = ((1, 0, 8), (10, 8, 4), (15, 12, 4), (20, 16, 4), (25, 20, 12))
 """(place in the line, place among the digits, how many)"""
-_NOTHING_MORE: Final = Message(b"")[2:]
 _PER_MESSAGE: Final = "idempotency-key"
 _PER_MESSAGE_PREFIXES: Final = ("syncbrok-", "ce-")
 
@@ -45,28 +44,15 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
             expected=[NDJSON, CLOUD_EVENTS],
         )
     body = without_mark(await read_body(request, options.batch_bytes_max, options.body_timeout_s))
-    size_bytes = len(body)
     if media == NDJSON:
-        plain = await in_slices(request, plain_in_steps(body, options.batch_lines_max, options.content_bytes_max))
-        if plain is not None:
-            return await _put_plain(surface, queue, plain, size_bytes)
-        lines = lines_in_steps(body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
-        messages = await in_slices(request, lines)
-        del body, lines  # what is made of them for the log takes as much again
-        content_type = messages[0].content_type
-        if all(message[1:] == (content_type, *_NOTHING_MORE) for message in messages):
-            plain = Plain(content_type, [message.content for message in messages])
-            return await _put_plain(surface, queue, plain, size_bytes)
-    else:
-        messages = await _events(body, surface)
-        if not messages:  # of CloudEvents an empty batch is one (JSON format 4); nothing is new
-            surface.view.queue(queue)
-            return _told(200, b"", options.sync)
-    return await _put(surface, Publish(queue, messages))
-
-
-async def _put_plain(surface: Surface, queue: QueueName, plain: Plain, size_bytes: int) -> web.Response:
-    return await _put(surface, PublishBatch(queue, plain.content_type, plain.contents, size_bytes, plain.keys))
+        steps = unit_in_steps(queue, body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
+        del body  # what is made of it for the log takes as much again
+        return await _put(surface, await in_slices(request, steps))
+    messages = await _events(body, surface)
+    if not messages:  # of CloudEvents an empty batch is one (JSON format 4); nothing is new
+        surface.view.queue(queue)
+        return _told(200, b"", options.sync)
+    return await _put(surface, Publish.of(queue, messages))
 
 
 def _told(status: int, ids: bytes, sync: str) -> web.Response:
@@ -96,7 +82,7 @@ def _refuse_headers(request: web.Request) -> None:
             raise Malformed(f"{name[:80]} is for one message; in a batch each line says it", header=name[:80])
 
 
-async def _put(surface: Surface, unit: Publish | PublishBatch) -> web.Response:
+async def _put(surface: Surface, unit: Publish) -> web.Response:
     """Publish and answer; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
     try:
         accepted: Accepted = await surface.channels.messages.put(unit)

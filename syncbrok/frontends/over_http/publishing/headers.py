@@ -72,8 +72,8 @@ def parse_event(headers: Iterable[tuple[str, str]], body: bytes, parents_max: in
     return Asked(told, asked.wait_s, identity.cause)
 
 
-def plain_type(headers: Iterable[tuple[str, str]]) -> str | None:
-    """The content type where no header asks for more than publishing, else None. Raises ``Malformed``."""
+def bare_type(headers: Iterable[tuple[str, str]]) -> str | None:
+    """The content type where the headers ask for nothing but a bare message, else None. Raises ``Malformed``."""
     content_type, special = _sorted(headers)
     return None if special else content_type
 
@@ -162,7 +162,7 @@ def check_headers_size(headers: Iterable[tuple[str, str]]) -> None:
         )
 
 
-def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: int, now_us: int) -> Asked:
+def _with_special(bare: Message, special: list[tuple[str, str]], parents_max: int, now_us: int) -> Asked:
     given: dict[str, Any] = {}
     parents: dict[MessageId, None] = {}
     forwarded: list[tuple[str, str]] = []
@@ -195,7 +195,7 @@ def _with_special(plain: Message, special: list[tuple[str, str]], parents_max: i
         given.setdefault("idempotency_key", identity.key)
     check_parents_count(len(parents) + (cause is not None), parents_max)
     check_headers_size(forwarded)
-    return Asked(plain._replace(parents=tuple(parents), headers=tuple(forwarded), **given), wait_s, cause)
+    return Asked(bare._replace(parents=tuple(parents), headers=tuple(forwarded), **given), wait_s, cause)
 
 
 def _said_by_publisher(special: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -1,4 +1,5 @@
-"""NDJSON lines -> messages. One line is one message; the lines of a batch count from 1, as ``#n`` and errors do.
+"""NDJSON lines -> the unit of messages that they are. One line is one message; lines count from 1, as ``#n`` and errors
+do.
 
 Every mistake is found before anything is refused, and each names its line. An empty line is a mistake too (only the
 newline after the last line may be there or not): passed over, it would shift what ``#n`` means.
@@ -7,7 +8,7 @@ newline after the last line may be there or not): passed over, it would shift wh
 import base64
 import binascii
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import orjson
@@ -26,8 +27,9 @@ from syncbrok.frontends.over_http.requests import exact_json
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
 from syncbrok.model.message import HOPS, Message
-from syncbrok.model.names import MessageId, parse_message_id
+from syncbrok.model.names import MessageId, QueueName, parse_message_id
 from syncbrok.model.units import parse_header_value
+from syncbrok.space.channels import Publish
 
 TEXT: Final = "text/plain; charset=utf-8"
 BYTES: Final = "application/octet-stream"
@@ -37,42 +39,46 @@ _mistakes_max: Final = 100
 _TOGETHER: Final = 256
 _TOGETHER_BYTES: Final = 256 * limits.KIB
 _CONTENTS: Final = ("content", "content_base64", "data")
-_PLAIN_OPENINGS: Final = (b'{"content":"', b'{"content": "')
-_PLAIN_ENDING: Final = b'"}\n'
+_OPENINGS: Final = (b'{"content":"', b'{"content": "')
+_ENDING: Final = b'"}\n'
 _KEY_OPENINGS: Final = (b'","idempotency_key":"', b'", "idempotency_key": "')
 _QUOTE: Final = ord('"')
 _NEWLINE: Final = ord("\n")
 _FIRST_PRINTABLE: Final = 0x20
 
-
 T = TypeVar("T")
 
 
-class Plain(NamedTuple):
-    """Messages that have nothing but their contents, or nothing more than an idempotency key each."""
-
-    content_type: str
-    contents: list[bytes]
-    keys: Sequence[str] = ()
-    """one for each message, or none at all"""
+_Columns = tuple[str, list[bytes], Sequence[str]]
+"""of messages that are bare, or have an idempotency key each: their type, their contents, their keys or none"""
 
 
-def parse_plain(body: bytes, lines_max: int, content_bytes_max: int) -> Plain | None:
+def unit_in_steps(
+    queue: QueueName, body: bytes, lines_max: int, content_bytes_max: int, parents_max: int
+) -> Generator[None, None, Publish]:
+    """The unit that a batch is, in steps of some milliseconds. Raises as ``parse_lines``."""
+    unit = yield from columns_in_steps(queue, body, lines_max, content_bytes_max)
+    if unit is None:
+        unit = Publish.of(queue, (yield from lines_in_steps(body, lines_max, content_bytes_max, parents_max)))
+    return unit
+
+
+def columns_in_steps(
+    queue: QueueName, body: bytes, lines_max: int, content_bytes_max: int
+) -> Generator[None, None, Publish | None]:
     """A batch whose lines all have ``content``, all ``content_base64`` or all ``data``, and nothing else but an
     ``idempotency_key`` where all have one, with no object for each line. None for any other body, right or wrong:
-    ``parse_lines`` has the word on it."""
-    return at_once(plain_in_steps(body, lines_max, content_bytes_max))
-
-
-def plain_in_steps(body: bytes, lines_max: int, content_bytes_max: int) -> Generator[None, None, Plain | None]:
-    """As ``parse_plain``, in steps of some milliseconds."""
-    plain = _cut(body)
+    ``lines_in_steps`` has the word on it."""
+    columns = _cut(body)
     yield
-    if plain is None:
-        plain = yield from _loaded(body, lines_max)
-    if plain is None or len(plain.contents) > lines_max or max(map(len, plain.contents)) > content_bytes_max:
+    if columns is None:
+        columns = yield from _loaded(body, lines_max)
+    if columns is None:
         return None
-    return plain if not plain.keys or _are_keys(plain.keys) else None
+    content_type, contents, keys = columns
+    if len(contents) > lines_max or max(map(len, contents)) > content_bytes_max or (keys and not _are_keys(keys)):
+        return None
+    return Publish(queue, content_type, contents, len(body), keys=keys)
 
 
 def _are_keys(keys: Sequence[str]) -> bool:
@@ -80,23 +86,23 @@ def _are_keys(keys: Sequence[str]) -> bool:
     return all(keys) and "".join(keys).isprintable() and max(map(len, keys)) * 4 <= limits.key_bytes_max
 
 
-def _cut(body: bytes) -> Plain | None:
+def _cut(body: bytes) -> _Columns | None:
     """Without a JSON parser, in a tenth of the time: 0.2 us a line, with keys 0.5.
 
     Why it reads what a parser would: the lines begin and end with the same characters and are cut apart at a newline,
     which no string of JSON may hold. No quote is left over for a string to end at, no backslash for an escape, no
     control character but the newlines, and all of it is UTF-8. So each line is one object with one string, or with
     two where what stands between two stands in each line once, and the strings are what stands there."""
-    opening = next((one for one in _PLAIN_OPENINGS if body.startswith(one)), None)
+    opening = next((one for one in _OPENINGS if body.startswith(one)), None)
     if opening is None or b"\\" in body:
         return None
-    ending = _PLAIN_ENDING if body.endswith(_PLAIN_ENDING) else _PLAIN_ENDING[:-1]
+    ending = _ENDING if body.endswith(_ENDING) else _ENDING[:-1]
     if not body.endswith(ending):
         return None
-    inner, border = body[len(opening) : -len(ending)], _PLAIN_ENDING + opening
+    inner, border = body[len(opening) : -len(ending)], _ENDING + opening
     count = inner.count(border) + 1
     characters = np.frombuffer(body, np.uint8)
-    newlines = count if ending is _PLAIN_ENDING else count - 1
+    newlines = count if ending is _ENDING else count - 1
     quotes = np.count_nonzero(characters == _QUOTE)
     if quotes not in (4 * count, 8 * count) or np.count_nonzero(characters < _FIRST_PRINTABLE) != newlines:
         return None
@@ -104,10 +110,10 @@ def _cut(body: bytes) -> Plain | None:
         body.decode()
     except UnicodeDecodeError:
         return None
-    return Plain(TEXT, inner.split(border)) if quotes == 4 * count else _cut_keys(inner, border, count)
+    return (TEXT, inner.split(border), ()) if quotes == 4 * count else _cut_keys(inner, border, count)
 
 
-def _cut_keys(inner: bytes, border: bytes, count: int) -> Plain | None:
+def _cut_keys(inner: bytes, border: bytes, count: int) -> _Columns | None:
     """Of ``count`` lines with four quotes each, if all four stand between content and key. Both kinds of border become
     a character that cannot be there, and those must take turns."""
     between = next((one for one in _KEY_OPENINGS if one in inner), None)
@@ -119,10 +125,10 @@ def _cut_keys(inner: bytes, border: bytes, count: int) -> Plain | None:
     if len(marks) != 2 * count - 1 or (marks[0::2] != 1).any() or (marks[1::2] != 2).any():
         return None
     strings = marked.replace(b"\2", b"\1").split(b"\1")
-    return Plain(TEXT, strings[0::2], b"\n".join(strings[1::2]).decode().split("\n"))
+    return TEXT, strings[0::2], b"\n".join(strings[1::2]).decode().split("\n")
 
 
-def _loaded(body: bytes, lines_max: int) -> Generator[None, None, Plain | None]:
+def _loaded(body: bytes, lines_max: int) -> Generator[None, None, _Columns | None]:
     """The same where there are escapes or other spaces, bytes or data: 0.8 us a line."""
     count = yield from _count(body)
     if not 0 < count <= lines_max:
@@ -141,7 +147,7 @@ def _loaded(body: bytes, lines_max: int) -> Generator[None, None, Plain | None]:
                 keys += [given["idempotency_key"] for given in found]
             contents += _CONTENT_OF[kind](found)
             yield
-        return None if set(map(type, keys)) - {str} else Plain(media, contents, keys if keyed else ())
+        return None if set(map(type, keys)) - {str} else (media, contents, keys)
     except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, or not that object, or not that string
         return None
 

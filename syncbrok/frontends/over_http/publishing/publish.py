@@ -38,7 +38,7 @@ async def publish(surface: Surface, request: web.Request) -> web.StreamResponse:
 async def accept(surface: Surface, queue: QueueName, message: Message) -> Accepted:
     """Publish one message."""
     try:
-        accepted: Accepted = await surface.channels.messages.put(Publish(queue, (message,)))
+        accepted: Accepted = await surface.channels.messages.put(Publish.one(queue, message))
     except SyncbrokError as error:
         raise alone(error) from None
     return accepted

@@ -22,9 +22,9 @@ from syncbrok.space.channels import (
     ChangeSubscriber,
     Declared,
     FromFile,
+    Publish,
     RetrySubscriber,
     RotateSecret,
-    SendTest,
     Subscribe,
     Unsubscribe,
 )
@@ -104,8 +104,9 @@ async def test(surface: Surface, request: web.Request) -> web.StreamResponse:
     asked = await publish.with_cause(asked, surface)
     if not content:
         asked = asked._replace(message=asked.message._replace(content=TEST_CONTENT, content_type=JSON))
+    unit = Publish.of(queue, (asked.message,), subscriber)
     try:
-        accepted = await surface.channels.subscribers.put(SendTest(queue, subscriber, asked.message))
+        accepted = await surface.channels.messages.put(unit)
     except SyncbrokError as error:
         raise publish.alone(error) from None
     return await publish.receipt(surface, queue, asked, accepted)

@@ -10,11 +10,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncbrok.frontends.over_http.publishing.batch import ids_document
-from syncbrok.frontends.over_http.publishing.ndjson import BYTES, JSON, TEXT, Plain, parse_lines, parse_plain
+from syncbrok.frontends.over_http.publishing.ndjson import (
+    BYTES,
+    JSON,
+    TEXT,
+    at_once,
+    columns_in_steps,
+    parse_lines,
+    unit_in_steps,
+)
 from syncbrok.model import limits
 from syncbrok.model.errors import TooLarge
-from syncbrok.model.message import Message
-from syncbrok.model.names import MessageId, id_text
+from syncbrok.model.names import MessageId, QueueName, id_text
+from syncbrok.space.channels import Publish
+from tests.support.fake_space import messages_of
+
+Q = QueueName("q")
 
 _pieces = st.sampled_from(
     [b'{"content":"', b'{"content": "', b'{"data":', b'"}\n', b'"}', b"\n", b'"', b"\\", b"}", b"{", b",", b"a", b" ",
@@ -22,7 +33,7 @@ _pieces = st.sampled_from(
      b"\xc0\x80", b"]", b"[", b"\r", b":", b"content", b"\1", b"\2",
      b'","idempotency_key":"', b'", "idempotency_key": "', b'","key":"']
 )  # fmt: skip
-_plain_bodies = st.tuples(
+_bare_bodies = st.tuples(
     st.lists(st.lists(_pieces, max_size=4).map(b"".join), max_size=5),
     st.sampled_from([b'{"content":"', b'{"content": "']),
 ).map(lambda told: b"".join(told[1] + content + b'"}\n' for content in told[0]))
@@ -37,8 +48,19 @@ _keyed_bodies = st.lists(
 ).map(b"".join)
 
 
+def columns(body: bytes, lines_max: int, content_bytes_max: int) -> Publish | None:
+    return at_once(columns_in_steps(Q, body, lines_max, content_bytes_max))
+
+
+def told(body: bytes, lines_max: int, content_bytes_max: int) -> tuple[str, list[bytes], list[str]]:
+    """Type, contents and keys of a body that is read as columns."""
+    unit = columns(body, lines_max, content_bytes_max)
+    assert unit is not None
+    return unit.content_type, list(unit.contents), list(unit.keys)
+
+
 @settings(max_examples=500)
-@given(st.lists(_pieces, max_size=12).map(b"".join) | _plain_bodies | _keyed_bodies, st.booleans())
+@given(st.lists(_pieces, max_size=12).map(b"".join) | _bare_bodies | _keyed_bodies, st.booleans())
 @example(b'{"content":"}', False)
 @example(b'{"content":"a","idempotency_key":"k","idempotency_key":"l"}\n{"content":"b"}\n', False)
 @example(b'{"content":"","idempotency_key":""}\n', False)
@@ -64,14 +86,23 @@ def test_the_short_way_reads_what_the_parser_does(body: bytes, cut: bool) -> Non
     """A batch that is read without a JSON parser is one that it reads just so; any other body is left to it."""
     if cut:
         body = body.removesuffix(b"\n")
-    plain = parse_plain(body, 4, 40)
-    if plain is not None:
-        keys = plain.keys or [""] * len(plain.contents)
-        expected = [
-            Message(content, plain.content_type, idempotency_key=key)
-            for content, key in zip(plain.contents, keys, strict=True)
-        ]
-        assert parse_lines(body, 4, 40, 1) == tuple(expected)
+    unit = columns(body, 4, 40)
+    if unit is not None:
+        assert (unit.queue, unit.extras) == (Q, {})
+        assert unit.size_bytes >= sum(map(len, unit.contents))
+        assert parse_lines(body, 4, 40, 1) == tuple(messages_of(unit))
+
+
+@given(st.lists(st.sampled_from([b'"content":"a"', b'"content_base64":"YQ=="', b'"data":"a"']), min_size=1, max_size=5),
+       st.sets(st.integers(0, 4)))  # fmt: skip
+def test_a_unit_has_the_messages_of_its_lines(contents: list[bytes], keyed: set[int]) -> None:
+    """Whichever way a body is read, the unit has the messages of its lines, in their order."""
+    body = b"\n".join(
+        b"{%s%s}" % (content, b',"key":"k"' if at in keyed else b"") for at, content in enumerate(contents)
+    )
+    unit = at_once(unit_in_steps(Q, body, 5, 9, 1))
+    assert tuple(messages_of(unit)) == parse_lines(body, 5, 9, 1)
+    assert {at for at, message in unit.extras.items() if message.key} == {at for at in keyed if at < len(contents)}
 
 
 @settings(max_examples=60, deadline=None)
@@ -94,11 +125,11 @@ def test_the_short_way_is_taken() -> None:
     for line in (b'{"content":"%s"}', b'{"content": "%s"}'):
         for end in (b"", b"\n"):
             body = b"\n".join(line % content for content in (b"one", b"", "zw\u00f6lf".encode())) + end
-            assert parse_plain(body, 3, 6) == Plain(TEXT, [b"one", b"", "zw\u00f6lf".encode()])
-            assert parse_plain(body, 2, 6) is parse_plain(body, 3, 4) is None
+            assert told(body, 3, 6) == (TEXT, [b"one", b"", "zw\u00f6lf".encode()], [])
+            assert columns(body, 2, 6) is columns(body, 3, 4) is None
     escaped = b'{ "content" : "\\"\\u00e9" }\n{"content":"\\\\"}'
-    assert parse_plain(escaped, 2, 3) == Plain(TEXT, ['"\u00e9'.encode(), b"\\"])
-    assert parse_plain(b'{"data": {"a": 1}}\n{"data":null}\n', 2, 7) == Plain(JSON, [b'{"a":1}', b"null"])
+    assert told(escaped, 2, 3) == (TEXT, ['"\u00e9'.encode(), b"\\"], [])
+    assert told(b'{"data": {"a": 1}}\n{"data":null}\n', 2, 7) == (JSON, [b'{"a":1}', b"null"], [])
 
 
 def test_keys_go_the_short_way_too() -> None:
@@ -106,14 +137,14 @@ def test_keys_go_the_short_way_too() -> None:
     for line in (b'{"content":"%s","idempotency_key":"%s"}', b'{"content": "%s", "idempotency_key": "%s"}'):
         for end in (b"", b"\n"):
             body = b"\n".join(line % pair for pair in ((b"one", b"k-1"), (b"", "\u00e9".encode()))) + end
-            assert parse_plain(body, 2, 3) == Plain(TEXT, [b"one", b""], ["k-1", "\u00e9"])
-            assert parse_plain(body, 1, 3) is parse_plain(body, 2, 2) is None
+            assert told(body, 2, 3) == (TEXT, [b"one", b""], ["k-1", "\u00e9"])
+            assert columns(body, 1, 3) is columns(body, 2, 2) is None
     data = b'{"data":{"a":1},"idempotency_key":"x"}\n{"idempotency_key": "y", "data": "\\n"}'
-    assert parse_plain(data, 2, 9) == Plain(JSON, [b'{"a":1}', b'"\\n"'], ["x", "y"])
+    assert told(data, 2, 9) == (JSON, [b'{"a":1}', b'"\\n"'], ["x", "y"])
     written = b'{"content_base64":"/w==","idempotency_key":"x"}\n{"content_base64":"","idempotency_key":"y"}\n'
-    assert parse_plain(written, 2, 9) == Plain(BYTES, [b"\xff", b""], ["x", "y"])
+    assert told(written, 2, 9) == (BYTES, [b"\xff", b""], ["x", "y"])
     for wrong in (b"", b"\x7f", b"k" * (limits.key_bytes_max + 1)):
-        assert parse_plain(b'{"content":"a","idempotency_key":"%s"}' % wrong, 2, 9) is None
+        assert columns(b'{"content":"a","idempotency_key":"%s"}' % wrong, 2, 9) is None
 
 
 @pytest.mark.parametrize(
@@ -126,9 +157,9 @@ def test_keys_go_the_short_way_too() -> None:
 def test_what_is_more_or_less_than_content_goes_the_long_way(line: bytes) -> None:
     """One such line is enough."""
     for body in (line, b'{"content":"a"}\n' + line + b'\n{"content":"b"}', line + b"\n" + b'{"content":"a"}\n'):
-        assert parse_plain(body, 9, 9) is None
+        assert columns(body, 9, 9) is None
     for other in (b"", b'{"data":1}'):
-        assert parse_plain(b'{"content":"a"}\n' + other + b'\n{"content":"b"}', 9, 9) is None
+        assert columns(b'{"content":"a"}\n' + other + b'\n{"content":"b"}', 9, 9) is None
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16).map(MessageId)))

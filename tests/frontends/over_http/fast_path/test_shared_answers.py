@@ -6,13 +6,13 @@ import re
 import pytest
 
 from syncbrok.frontends.over_http.fast_path import request_head
-from syncbrok.frontends.over_http.fast_path.plain_answer import answers, status_of
 from syncbrok.frontends.over_http.fast_path.request_head import Heads, RequestHead
+from syncbrok.frontends.over_http.fast_path.shared_answers import answers, status_of
 from syncbrok.frontends.over_http.requests.auth import Tokens
 from syncbrok.model import errors
-from syncbrok.model.message import QueueSettings
+from syncbrok.model.message import Message, QueueSettings
 from syncbrok.model.names import QueueName, id_text, make_message_id
-from syncbrok.space.channels import Accepted, PlainKind
+from syncbrok.space.channels import Accepted, Publish
 from tests.frontends.over_http.fast_path.test_fast_lane import LONG_WAY, ORDERS, Connect, api, connect, publish, space
 from tests.frontends.over_http.requests.test_auth import token
 from tests.support.fake_space import KEY, FakeSpace
@@ -49,25 +49,24 @@ def test_a_name_is_decoded_before_its_head_is_kept() -> None:
         for _ in range(2):
             found = seen.read(head(queue=queue))
             assert found is not None
-            assert found.plain is not None
-            assert found.queue == found.plain.queue == "topic a"
+            assert (found.queue, found.content_type) == ("topic a", "")
     assert len(seen) == 2
 
 
 def test_what_the_same_bytes_meant_they_mean_again() -> None:
     """A head that was seen before is the same request, and only a head that says all there is to know is kept."""
     seen = Heads(1_000, lambda host: host == "x")
-    plain = head("Content-Type: text/plain", "Authorization: Bearer t", length=7)
-    first = seen.read(plain)
+    bare = head("Content-Type: text/plain", "Authorization: Bearer t", length=7)
+    first = seen.read(bare)
     assert first is not None
     assert (first.queue, first.content_bytes, first.authorization) == (ORDERS, 7, "Bearer t")
-    assert first.plain == PlainKind(ORDERS, "text/plain")
-    assert seen.kept(plain) is seen.read(plain) is first
+    assert first.content_type == "text/plain"
+    assert seen.kept(bare) is seen.read(bare) is first
     for special in ("Idempotency-Key: k", "Syncbrok-Delay: 5s", "ce-id: 1", "traceparent: 00", "Syncbrok-Parnet: x"):
         text = head(special)
         found = seen.read(text)
         assert found is not None
-        assert found.plain is None, special
+        assert found.content_type is None, special
         assert seen.kept(text) is None, special
     wrong = head("Content-Type: " + "x" * 300)
     assert isinstance(seen.read(wrong), RequestHead)
@@ -172,12 +171,17 @@ async def test_both_ways_answer_with_the_same_bytes(sync: str, served: Serve) ->
     space = FakeSpace(sync)
     async with served(space.channels, space) as api:
         space.settings[ORDERS] = QueueSettings()
+        first = (await space.put(Publish.of(ORDERS, [Message(b"first")] * 10))).ids[:2]
         told = []
         for more in ((), (LONG_WAY,)):
             ending = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
             sent = publish(b"x", "Content-Type: text/plain", *more)
-            answer, mark, _ = (await raw(api, sent, sent, ending)).rpartition(b"HTTP/1.1 ")
-            assert answer.count(mark) == 2
+            keyed = publish(b"x", f"Idempotency-Key: {len(more)}", *more)
+            parents = ", ".join(id_text(id_) for id_ in first)
+            child = publish(b"x", f"Syncbrok-Parent: {parents}", *more)
+            answer, mark, _ = (await raw(api, sent, sent, keyed, keyed, child, ending)).rpartition(b"HTTP/1.1 ")
+            assert answer.count(mark) == 5
+            assert (answer.count(b"HTTP/1.1 200 OK"), answer.count(parents[:36].encode())) == (1, 1)
             for pattern in VARIABLE:
                 answer = pattern.sub(b"-", answer)
             told.append(answer)
@@ -190,7 +194,7 @@ def test_each_answer_names_its_own_message() -> None:
     ids = [make_message_id(1_700_000_000_000, sequence, KEY) for sequence in range(98, 103)]
     receipt = Accepted(98, b"".join(ids), "always")
     states = ["pending", "complete", "waiting", "pending", "dead"]
-    told = list(answers("201 Created", [PlainKind(QueueName("q"), "")] * 5, receipt, states, "now"))
+    told = list(answers("201 Created", [Publish.one(QueueName("q"), Message(b""))] * 5, receipt, states, "now"))
     assert (len(told), status_of(receipt)) == (5, 201)
     for sequence, (one, id_, state) in enumerate(zip(told, ids, states, strict=True), 98):
         lines, body = one.decode().split("\r\n\r\n")
@@ -206,9 +210,9 @@ async def test_one_answer_that_fails_takes_nobody_with_it(connect: Connect, api:
     for wire in wires:
         assert (await wire.ask(publish(b"x")))[0] == 201
     lanes = api.server._lanes
-    kind = PlainKind(ORDERS, "")
+    unit = Publish.one(ORDERS, Message(b"y"))
     put_with: list[object] = []
-    space.put_plain = lambda kind, content, whose, listener: put_with.append(whose)  # type: ignore[method-assign]
+    space.put_shared = lambda unit, whose, listener: put_with.append(whose)  # type: ignore[method-assign]
     for at, wire in enumerate(wires):
         wire.writer.write(publish(b"y"))
         await eventually(lambda many=at + 1: len(put_with) == many, "put")
@@ -223,6 +227,6 @@ async def test_one_answer_that_fails_takes_nobody_with_it(connect: Connect, api:
 
     transport, second._transport = second._transport, Broken()  # type: ignore[attr-defined]
     known = next(iter(space.reports.values()))
-    lanes.accepted([kind] * 3, [first, second, third], Accepted(known.sequence, known.id * 3, "always"))
+    lanes.accepted([unit] * 3, [first, second, third], Accepted(known.sequence, known.id * 3, "always"))
     assert [(await wires[at].answer())[2]["sequence"] for at in (0, 2)] == [1, 3]
     assert await wires[1].reader.read() == b""
