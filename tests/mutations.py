@@ -190,7 +190,7 @@ MUTATIONS = (
         "a page of another site may ask",
         "who may speak",
         "syncbrok/frontends/over_http/requests/gate.py",
-        '            self._authorities.check_origin(origin, hosts[0] if hosts else "")\n',
+        '            self._authorities.check_origin(", ".join(origins), hosts[0] if hosts else "")\n',
         "",
         ("tests/frontends/over_http/requests/test_authorities.py",),
     ),
