@@ -337,20 +337,28 @@ def _mend(broker: BrokerProcess, ledger: Ledger) -> None:
     resume(broker)
     ledger.healed = True
     for _ in range(3):
-        for queue in SCOPES:
-            broker.request("POST", f"/v1/queues/{queue}/dead-letters/replay", {})
+        _replay_all(broker)
         eventually_blocking(lambda: _settled(broker, ledger), lambda: f"ended: {_stuck(broker, ledger)}", 90)
+
+
+def _replay_all(broker: BrokerProcess) -> None:
+    for queue in SCOPES:
+        broker.request("POST", f"/v1/queues/{queue}/dead-letters/replay", {})
 
 
 def _settled(broker: BrokerProcess, ledger: Ledger) -> bool:
     """Whether nothing waits. What is on hold for a parent that was cancelled or has expired is cancelled too: no replay
-    mends that, and what depends on it would wait as well."""
+    mends that, and what depends on it would wait as well. What is on hold for one that died after the last replay, as
+    one may whose leases ran out on a busy machine, is mended by the next."""
     if waiting(broker) == 0:
         return True
     bad = spoilt(ledger.asked, ledger.cancelled)
-    for id_, end in _waiting(broker, ledger):
-        if end == "held" and id_ in bad:
+    held = [id_ for id_, end in _waiting(broker, ledger) if end == "held"]
+    for id_ in held:
+        if id_ in bad:
             broker.request("DELETE", f"/v1/messages/{id_}")
+    if not bad.issuperset(held):
+        _replay_all(broker)
     return False
 
 
