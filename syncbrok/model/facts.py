@@ -375,7 +375,8 @@ before had ended there, whatever became of those before that; 2: when all before
 class SegmentOpened(NamedTuple):
     """The first record of every segment: all queues and subscribers as they stood, so that a segment can be read
     alone and retention may drop those before it. ``bad`` are the messages that ended badly and whose records are
-    gone: (sequence, outcome). ``sealed_us``: the wall clock when the segment before was sealed and this one opened,
+    gone: (sequence, outcome); ``lost`` the dead letters among those that are gone whose content was lost: (sequence,
+    number of the subscriber). ``sealed_us``: the wall clock when the segment before was sealed and this one opened,
     which is behind ``time_us`` where an older record was written while the clock was ahead; 0 where a version wrote it
     that did not say. ``rules`` are those by which the records that follow it were made (``RULES``)."""
 
@@ -387,6 +388,7 @@ class SegmentOpened(NamedTuple):
     bad: tuple[tuple[int, Outcome], ...]
     sealed_us: int = 0
     rules: int = 1
+    lost: tuple[tuple[int, int], ...] = ()
 
 
 class SegmentSealed(NamedTuple):

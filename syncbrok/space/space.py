@@ -321,12 +321,13 @@ class Space:
         self.dispatcher.wake()
 
     def rolled(self, opened: SegmentOpened) -> None:
-        self._upkeep.bad_kept = frozenset(opened.bad)
+        self._upkeep.bad_kept, self._upkeep.lost_kept = frozenset(opened.bad), frozenset(opened.lost)
         self._upkeep.rolled.set()
 
     def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:
-        bad = self._state.scheduler.bad_messages(self._upkeep.dropped_through)
-        return self._state.snapshot(sequence, time_us, self._clock_us(), bad)
+        scheduler, through = self._state.scheduler, self._upkeep.dropped_through
+        opened = self._state.snapshot(sequence, time_us, self._clock_us(), scheduler.bad_messages(through))
+        return opened._replace(lost=scheduler.lost_letters(through))
 
     def suspend(self, suspended: bool) -> None:
         self._state.scheduler.suspended = suspended

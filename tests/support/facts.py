@@ -145,6 +145,7 @@ STRATEGIES: dict[type, st.SearchStrategy] = {
         tuples_of(st.tuples(sequences, st.sampled_from(Outcome))),
         times,
         numbers,
+        tuples_of(st.tuples(sequences, numbers)),
     ),
     SegmentSealed: st.builds(SegmentSealed, sequences, times, sequences, numbers),
     Gap: st.builds(Gap, sequences, times, sequences, sequences, names),

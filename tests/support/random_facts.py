@@ -62,7 +62,15 @@ class RandomFacts:
         members = [self.subscriber(sequence, time_us) for _ in range(4)]
         bad = ((self.chance.randrange(99), Outcome.DEAD),)
         return SegmentOpened(
-            sequence, time_us, tuple(known), tuple(members), (), bad, self.chance.choice((0, time_us - 9)), 2
+            sequence,
+            time_us,
+            tuple(known),
+            tuple(members),
+            (),
+            bad,
+            self.chance.choice((0, time_us - 9)),
+            2,
+            self.chance.choice(((), ((bad[0][0], 3), (7, 3)))),
         )
 
     def message(self, sequence: int, time_us: int) -> Published:

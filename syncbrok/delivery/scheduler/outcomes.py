@@ -144,8 +144,9 @@ class OutcomeApplier:
         elif not cursor.finished(row.message) or not cursor.counts(row.message):
             self._state.confirm(cursor, row.message)
             self._ended_at(row, cursor)
-        elif row.outcome is Outcome.DEAD and row.message in cursor.dead:
-            cursor.dead[row.message] = row.reason  # known from the record that carries it, which does not say why
+        elif row.outcome is Outcome.DEAD and (row.message in cursor.dead or row.reason is Reason.CONTENT_LOST):
+            # Known from the record that carries it, which does not say why; or lost, and its own record is gone too.
+            cursor.dead[row.message] = row.reason
 
     def _failed(self, row: Row, cursor: Cursor) -> None:
         tried = cursor.tried.get(row.message)

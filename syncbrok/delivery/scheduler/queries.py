@@ -10,7 +10,7 @@ from itertools import compress, islice
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.lifecycle import BAD_STATE, DeliveryState, MessageState
 from syncbrok.delivery.scheduler.message_table import HAS_DEAD, KEY_EDGE, ONLY, PER_SUBSCRIBER
-from syncbrok.delivery.scheduler.state import SchedulerState
+from syncbrok.delivery.scheduler.state import SchedulerState, is_at
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Reason, Tried
 
 _OUTCOMES = {state: outcome for outcome, state in BAD_STATE.items()}
@@ -226,6 +226,36 @@ class SchedulerQueries:
             died, at = self.state.queues[cursor.subscriber.queue].cascaded.get(sequence, (None, ()))
             reason = died if at is None or subscriber in at else None
         return reason
+
+    def is_lost(self, sequence: int) -> bool:
+        """Whether a dead letter says of this message that its content was lost."""
+        for queue_state in self.state.queues.values():
+            died = queue_state.cascaded.get(sequence)
+            for cursor in queue_state.cursors:
+                if died is not None and died[0] is Reason.CONTENT_LOST and is_at(cursor, sequence, died):
+                    return True
+                if cursor.dead.get(sequence) is Reason.CONTENT_LOST:
+                    return True
+        return False
+
+    def lost_letters(self, through: int) -> tuple[tuple[int, int], ...]:
+        """(sequence, number of the subscriber) of the dead letters up to ``through`` whose content was lost."""
+        found = [
+            (sequence, cursor.number)
+            for queue_state in self.state.queues.values()
+            for cursor in queue_state.cursors
+            for sequence, reason in cursor.dead.items()
+            if reason is Reason.CONTENT_LOST and sequence <= through
+        ]
+        found += [
+            (sequence, cursor.number)
+            for queue_state in self.state.queues.values()
+            for sequence, died in queue_state.cascaded.items()
+            if died[0] is Reason.CONTENT_LOST and sequence <= through
+            for cursor in queue_state.cursors
+            if is_at(cursor, sequence, died)
+        ]
+        return tuple(sorted(found))
 
     def queue_statistics(self, number: int) -> QueueStatistics:
         queue_state = self.state.queues[number]

@@ -260,6 +260,10 @@ class Scheduler(SchedulerQueries):
         for sequence, outcome in fact.bad:
             if sequence > self._inherited_through and not table.knows(sequence):
                 table.restore_bad(sequence, Bad(BAD_STATE[outcome], Reason.NONE, 0))
+        for sequence, number in fact.lost:
+            cursor = self.state.cursors.get(number)
+            if cursor is not None and self.dead_letter(sequence, number) is None:
+                cursor.dead[sequence] = Reason.CONTENT_LOST
 
     def _ended_before(self, sequence: int) -> None:
         """A message up to there that the log does not tell of has ended: nobody waits for it."""

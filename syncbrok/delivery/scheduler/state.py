@@ -53,12 +53,12 @@ class Cascaded(dict[int, Died]):
 
     def _count(self, sequence: int, died: Died, change: int) -> None:
         for cursor in self._cursors:
-            if cursor.cascaded >= 0 and _is_at(cursor, sequence, died):
+            if cursor.cascaded >= 0 and is_at(cursor, sequence, died):
                 cursor.cascaded += change
 
     def at(self, cursor: Cursor) -> Iterator[bool]:
         """For each message, whether it died at this subscriber."""
-        return (_is_at(cursor, sequence, died) for sequence, died in self.items())
+        return (is_at(cursor, sequence, died) for sequence, died in self.items())
 
     def count_at(self, cursor: Cursor) -> int:
         if cursor.cascaded < 0:
@@ -66,7 +66,8 @@ class Cascaded(dict[int, Died]):
         return cursor.cascaded
 
 
-def _is_at(cursor: Cursor, sequence: int, died: Died) -> bool:
+def is_at(cursor: Cursor, sequence: int, died: Died) -> bool:
+    """Whether a message that died so died at this subscriber of its queue."""
     return cursor.counts(sequence) and (died[1] is None or cursor.number in died[1])
 
 

@@ -160,6 +160,7 @@ def _opened_out(fact: SegmentOpened) -> dict[str, Any]:
         "applied": [[one.sequence, one.time_us, *_applied_out(one)] for one in fact.applied],
         "bad": [[sequence, int(outcome)] for sequence, outcome in fact.bad],
         "rules": fact.rules,
+        **({"lost": fact.lost} if fact.lost else {}),
     }
 
 
@@ -173,6 +174,7 @@ def _opened_in(sequence: int, time_us: int, value: dict[str, Any]) -> SegmentOpe
         tuple((int(number), Outcome(outcome)) for number, outcome in value["bad"]),
         sealed_us=int(value.get("sealed_us", 0)),
         rules=int(value.get("rules", 1)),
+        lost=tuple((int(message), int(subscriber)) for message, subscriber in value.get("lost", ())),
     )
 
 

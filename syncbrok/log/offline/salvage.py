@@ -112,6 +112,7 @@ class _Declared:
         self._subscribers: dict[int, SubscriberSet] = {}
         self._applied: dict[tuple[str, bool], FileApplied] = {}
         self._bad: tuple[tuple[int, Outcome], ...] = ()
+        self._lost: tuple[tuple[int, int], ...] = ()
         self._rules = 1
 
     def apply(self, fact: Fact) -> None:
@@ -132,7 +133,7 @@ class _Declared:
                 self._queues = {one.number: one for one in fact.queues}
                 self._subscribers = {one.number: one for one in fact.subscribers}
                 self._applied = {_place_of(one): one for one in fact.applied}
-                self._bad, self._rules = fact.bad, fact.rules
+                self._bad, self._lost, self._rules = fact.bad, fact.lost, fact.rules
             case _:
                 pass
 
@@ -145,6 +146,7 @@ class _Declared:
             tuple(self._applied.values()),
             self._bad,
             rules=self._rules,
+            lost=self._lost,
         )
 
 

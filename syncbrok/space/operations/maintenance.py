@@ -83,6 +83,8 @@ class Upkeep:
         """what the segments that are older than the retention and stay wait for, and how many they are"""
         self.bad_kept: frozenset[tuple[int, Outcome]] = frozenset()
         """that list as the active segment's snapshot has it, as far as it is known"""
+        self.lost_kept: frozenset[tuple[int, int]] = frozenset()
+        """the same of those whose content was lost"""
 
     # -- retention ------------------------------------------------------------------------------------------------
 
@@ -157,7 +159,9 @@ class Upkeep:
         if unread:
             return 0  # it has rotted since it was looked at: it is named now, and ends as a loss in a minute
         self.dropped_through = through
-        if not self.bad_kept.issuperset(self._state.scheduler.bad_messages(through)):
+        scheduler = self._state.scheduler
+        bad, lost = scheduler.bad_messages(through), scheduler.lost_letters(through)
+        if not (self.bad_kept.issuperset(bad) and self.lost_kept.issuperset(lost)):
             await self._roll()  # else without one, since where there is no room for a segment dropping makes some
         for _ in expired:
             await self._run_blocking(self._journal.trim_oldest)

@@ -30,7 +30,7 @@ from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, Rep
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
 from syncbrok.space.operations.replay import CHILDREN_MAX, MessageHistory, Planner, Wish
-from syncbrok.space.queries.finding import find_message
+from syncbrok.space.queries.finding import find_message, found
 from syncbrok.space.state.registry import Registry
 
 T = TypeVar("T")
@@ -241,8 +241,8 @@ class Operations:
     # -- the disk -------------------------------------------------------------------------------------------------
 
     async def _find(self, id_: MessageId) -> Published:
-        """Raises what ``find_message`` raises."""
-        return await self._run_blocking(find_message, self._journal, id_)
+        """Raises what ``found`` raises."""
+        return await found(self._run_blocking(find_message, self._journal, id_), id_, self._scheduler.is_lost)
 
     async def _histories(self, sequences: list[int]) -> list[MessageHistory | None]:
         return await self._run_blocking(_read_histories, self._journal, sequences)

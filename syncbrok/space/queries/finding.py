@@ -1,10 +1,28 @@
 """From an id to its message, or to what there is to say against it. One place, so that reading, cancelling and
 replaying say the same of the same id."""
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from syncbrok.model.errors import Gone, Lost, UnknownMessage
 from syncbrok.model.facts import Published
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId, id_text, issued_by, sequence_of
+
+T = TypeVar("T")
+
+
+async def found(reading: Awaitable[T], id_: MessageId, is_lost: Callable[[int], bool]) -> T:
+    """What ``reading``, which asks ``find_message`` for this id in a reader's thread, comes to. Raises what that
+    raises; but ``Lost`` of a message that went with its segment, as long as a dead letter says so
+    (``Scheduler.is_lost``): that it was too old is not why nobody got it."""
+    try:
+        return await reading
+    except Gone as gone:
+        if type(gone) is not Gone or not is_lost(sequence_of(id_)):
+            raise
+    text = id_text(id_)
+    raise Lost(f"message {text} is lost: the log was damaged there, and it is older than the log is kept", id=text)
 
 
 def find_message(journal: MessageIndex, id_: MessageId) -> Published:

@@ -11,7 +11,7 @@ from syncbrok.model import limits
 from syncbrok.model.facts import Published, Row
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.names import MessageId
-from syncbrok.space.queries.finding import find_message
+from syncbrok.space.queries.finding import find_message, found
 from syncbrok.space.queries.sources import Sources
 
 SLICE = 64
@@ -69,8 +69,9 @@ class Reading:
         return None if message is None else message.id
 
     async def find(self, id: MessageId, *, rows: bool = True) -> MessageWithRows:  # noqa: A002 (the word of the domain)
-        """Raises what ``find_message`` raises."""
-        message, found_rows = await self._sources.run_blocking(_find, self._sources.journal, id, rows)
+        """Raises what ``found`` raises."""
+        reading = self._sources.run_blocking(_find, self._sources.journal, id, rows)
+        message, found_rows = await found(reading, id, self._sources.schedule.is_lost)
         self.remember(message)
         return MessageWithRows(message, found_rows)
 
