@@ -17,6 +17,7 @@ from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
 _BARE: Final = Message(b"")[2:]
 """what a bare message has after its content and its type"""
+_NOTHING: Final[Mapping[int, Message]] = {}
 _new: Final[Callable[..., Any]] = tuple.__new__
 """makes a named tuple from its fields in order, in a third of the time"""
 
@@ -55,8 +56,14 @@ class Publish(NamedTuple):
     def one(cls, queue: QueueName, message: Message) -> "Publish":
         """As ``of`` one message, in a third of the time."""
         content = message[0]
-        extras = {} if message[2:] == _BARE else {0: message}
+        extras = _NOTHING if message[2:] == _BARE else {0: message}
         unit: Publish = _new(cls, (queue, message[1], (content,), len(content), extras, (), None))
+        return unit
+
+    @classmethod
+    def bare(cls, queue: QueueName, content_type: str, content: bytes) -> "Publish":
+        """One bare message, in half the time of ``one``."""
+        unit: Publish = _new(cls, (queue, content_type, (content,), len(content), _NOTHING, (), None))
         return unit
 
 

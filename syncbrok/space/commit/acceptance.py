@@ -203,7 +203,7 @@ class Acceptor:
         together: list[bytes] = []
         refused: dict[int, SyncbrokError] = {}
         last_name = last_type = attributes = None
-        for place, (name, content_type, contents, *_) in enumerate(units):
+        for place, (name, content_type, contents, _, _, _, _) in enumerate(units):
             if name != last_name or content_type != last_type:
                 try:
                     queue = self._queue(name)
@@ -240,8 +240,8 @@ class Acceptor:
         fresh = _Fresh(queue, unit.content_type, draft, only)
         if len(unit.contents) > _AT_ONCE:
             return self._decide_all(unit, queue, fresh, draft, found or _nothing)
-        if not (unit.keys or any(message.parents or message.idempotency_key for message in unit.extras.values())):
-            first, count = draft.sequence, len(unit.contents)  # there is nothing to look at
+        if not unit.keys and _stand_alone(unit.extras):
+            first, count = draft.sequence, len(unit.contents)
             for position, content in enumerate(unit.contents):
                 message = unit.extras.get(position)
                 fresh.add_bare(content) if message is None else fresh.add(message)
@@ -445,6 +445,14 @@ class Acceptor:
                 sequence, 0
             )  # complete, or known to have ended badly (RULES 2); what was above it is gone
         raise unknown_parent(parent, position)
+
+
+def _stand_alone(extras: Mapping[int, Message]) -> bool:
+    """Whether none of these messages refers to another, and so there is nothing to look for."""
+    for message in extras.values():  # noqa: SIM110 (a generator costs as much as all the rest)
+        if message.parents or message.idempotency_key:
+            return False
+    return True
 
 
 def _attributes(queue: Queue, content_type: str) -> Attributes:

@@ -159,25 +159,26 @@ class BoundedChannel:
             raise self._closed()
         _, _, _, size_bytes, extras, keys, only = unit
         self._check_room(1, size_bytes)
-        is_bare = not (extras or keys or only)
         last = self._joinable
-        if not (
-            last is not None
-            and is_bare
-            and last.listener is listener
-            and last.records < _shared_records_max
-            and last.size_bytes + size_bytes <= _shared_bytes_max
+        if (
+            last is None
+            or last.listener is not listener
+            or extras
+            or keys
+            or only
+            or last.records >= _shared_records_max
+            or last.size_bytes + size_bytes > _shared_bytes_max
         ):
             last = SharedItem(unit, listener)
             self._line.append(last)
-            self._joinable = last if is_bare else None
+            self._joinable = None if extras or keys or only else last
+            self._wake()  # for whoever joins it too
         last.units.append(unit)
         last.whose.append(whose)
         last.records += 1
         last.size_bytes += size_bytes
         self.records += 1
         self._size_bytes += size_bytes
-        self._wake()
 
     def _check_room(self, records: int, size_bytes: int) -> None:
         """Raises ``Overloaded``. What comes to an empty channel is always let in."""

@@ -32,7 +32,7 @@ _history_together: Final = 256
 _history_bytes: Final = 8 * limits.MIB
 _history_every_s: Final = 0.05
 _checkpoint_pause_s: Final = 30.0
-"""at least so long between two: each stops the loop, for 25 ms where 5 million plain messages wait that are all alike,
+"""at least so long between two: each stops the loop, for 25 ms where 5 million bare messages wait that are all alike,
 and for 0.8 s where there are a million dead letters"""
 _checkpoint_records_min: Final = 10_000
 """fewer in a segment that goes on are replayed in a moment"""

@@ -1,1 +1,1 @@
-"""The short way of a publish that has nothing but a body: no task, no timer."""
+"""The short way of a simple publish: no task, no timer."""

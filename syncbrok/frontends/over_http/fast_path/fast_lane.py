@@ -1,9 +1,9 @@
-"""The short way of a plain publish. Every connection begins here: one object, no task, no timer of its own.
+"""The short way of a simple publish. Every connection begins here: one object, no task, no timer of its own.
 
-    bytes -> a whole plain publish -> channel -> receipt -> answer        (here, over and over)
+    bytes -> a whole simple publish -> channel -> receipt -> answer        (here, over and over)
     anything else -> the connection goes to aiohttp, with every byte not yet worked on, and stays there
 
-A plain publish is ``POST /v1/queues/{queue}/messages`` with a short body of stated length and no header that asks for
+A simple publish is ``POST /v1/queues/{queue}/messages`` with a short body of stated length and no header that asks for
 more than publishing (``Prefer``, ``Expect``, other framing, ...). Such a request means the same to every HTTP server,
 so what is read here is read strictly and what is in any doubt is left to aiohttp: the two never disagree about where a
 request ends. Both ways share the reading of headers, the channel and the words of every answer.
@@ -222,7 +222,7 @@ class FastLane(asyncio.Protocol):
             self._transport.abort()
 
     def tell(self, answer: bytes, now: float) -> None:
-        """The answer to the plain message that was put last; the client may have gone. ``now`` is the loop's time."""
+        """The answer to the message that was put last; the client may have gone. ``now`` is the loop's time."""
         self._answering = False
         self._since = now
         transport = self._transport
@@ -242,7 +242,7 @@ class FastLane(asyncio.Protocol):
 
     def give_up(self, error: Exception) -> None:
         """What nobody foresaw: the client is to see that it has no answer."""
-        problems.unforeseen("POST", "a plain publish", error)
+        problems.unforeseen("POST", "a simple publish", error)
         self.abort()
 
     # -- requests -------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class FastLane(asyncio.Protocol):
             self._publish(transport, head, content)
 
     def _read_head(self, transport: asyncio.Transport) -> bool:
-        """Whether the head of a plain publish is there, in ``_head``. What is none goes to aiohttp."""
+        """Whether the head of a simple publish is there, in ``_head``. What is none goes to aiohttp."""
         held = self._held
         if not held.startswith(BEGIN[: len(held)]):
             self._leave(transport)
@@ -287,7 +287,7 @@ class FastLane(asyncio.Protocol):
         try:
             lanes.gate.check(head.authorization, PUBLISH)
             if head.content_type is not None:
-                unit = Publish(head.queue, head.content_type, (content,), len(content))
+                unit = Publish.bare(head.queue, head.content_type, content)
             else:
                 asked = parse_publish(head.headers, content, surface.options.parents_max, publish.now_us())
                 unit = Publish.one(head.queue, asked.message)
@@ -323,7 +323,7 @@ class FastLane(asyncio.Protocol):
         if isinstance(error, SyncbrokError):
             publish.alone(error)
         else:
-            error = problems.unforeseen("POST", "a plain publish", error)
+            error = problems.unforeseen("POST", "a simple publish", error)
         status, body = problems.document(error)
         headers = {SYNC: self._lanes.surface.options.sync, **problems.headers_of(status, error)}
         more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

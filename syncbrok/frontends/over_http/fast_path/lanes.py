@@ -22,7 +22,7 @@ STATUS: Final = {status.value: f"{status.value} {status.phrase}" for status in H
 
 
 class Lane(Protocol):
-    """A connection that has seen plain publishes only (``fast_lane.FastLane``)."""
+    """A connection that has seen simple publishes only (``fast_lane.FastLane``)."""
 
     def check(self, now: float) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The head of a plain publish, read strictly: whatever is in any doubt is not one.
+"""The head of a simple publish, read strictly: whatever is in any doubt is not one.
 
 Publishers repeat themselves: all that changes in their heads, if anything, is the length. What the same bytes meant
 before they mean again, so a head that was seen before costs one look into a dictionary, where reading takes 15 us.
@@ -33,7 +33,7 @@ _KEPT_BYTES_MAX: Final = 1_024
 
 
 class RequestHead(NamedTuple):
-    """What stands before the content of a plain publish."""
+    """What stands before the content of a simple publish."""
 
     queue: QueueName
     content_bytes: int
@@ -46,7 +46,7 @@ class RequestHead(NamedTuple):
 
 
 def parse_head(head: bytes) -> RequestHead | None:
-    """Request line and headers, without the empty line after them; None for whatever is not, word for word, a plain
+    """Request line and headers, without the empty line after them; None for whatever is not, word for word, a simple
     publish."""
     try:
         lines = head.decode("ascii").split("\r\n")
