@@ -94,7 +94,7 @@ class YamlEntry:
     def is_mapping(self) -> bool:
         return isinstance(self._node, MappingNode)
 
-    def plain(self) -> Any:
+    def as_python(self) -> Any:
         """As text, numbers, booleans, None, dictionaries and lists. Raises ``BadConfig`` for a variable that is not
         set and for tags."""
         if isinstance(self._node, ScalarNode):
@@ -102,13 +102,13 @@ class YamlEntry:
         if self._node.tag not in _CONTAINER_TAGS:
             raise self.wrong(f"tags are not read here, found {self._node.tag}")
         if isinstance(self._node, MappingNode):
-            return {name: entry.plain() for name, entry in self.mapping().items()}
-        return [entry.plain() for entry in self.items()]
+            return {name: entry.as_python() for name, entry in self.mapping().items()}
+        return [entry.as_python() for entry in self.items()]
 
     def read(self, parse: Callable[[Any], T]) -> T:
         """What ``parse`` makes of it; a ``ClientFault`` of it becomes a ``BadConfig`` with file, line and key. What a
         variable held is never repeated: it may be a secret."""
-        value = self.plain()
+        value = self.as_python()
         try:
             return parse(value)
         except ClientFault as wrong:
@@ -129,9 +129,11 @@ class YamlEntry:
         if isinstance(self._node, ScalarNode) or _refusal(parse, {} if self.is_mapping else []) is not None:
             return self
         if self.is_mapping:
-            alone: list[tuple[YamlEntry, Any]] = [(item, {name: item.plain()}) for name, item in self.mapping().items()]
+            alone: list[tuple[YamlEntry, Any]] = [
+                (item, {name: item.as_python()}) for name, item in self.mapping().items()
+            ]
         else:
-            alone = [(item, [item.plain()]) for item in self.items()]
+            alone = [(item, [item.as_python()]) for item in self.items()]
         return next((item for item, value in alone if _refusal(parse, value) == detail), self)
 
     def _scalar(self, node: ScalarNode) -> Any:

@@ -123,7 +123,7 @@ def encode_message(topic: str, key: str, content: bytes, timestamp_ns: int, kind
     return b"".join((head, bytes((len(name),)), name, bytes((len(mark),)), mark, content))
 
 
-def encode_plain(kind: int, payload: bytes, timestamp_ns: int) -> bytes:
+def encode_notice(kind: int, payload: bytes, timestamp_ns: int) -> bytes:
     """A goodbye or consume-empty frame."""
     return _HEAD.pack(_AFTER_LENGTH + len(payload), kind, timestamp_ns) + payload
 
@@ -173,7 +173,7 @@ class _Peer(Conversation):
         desk = await self._desks.of(topic)
         delivery = await desk.next()
         if delivery is None:
-            self.write(encode_plain(CONSUME_EMPTY, b"", time.time_ns()))
+            self.write(encode_notice(CONSUME_EMPTY, b"", time.time_ns()))
         elif self.over or self.all_sent:  # nobody can tell from one who has gone; it would be lost
             desk.give_back(delivery)
         else:
@@ -188,8 +188,8 @@ class _Peer(Conversation):
         """All that was published is durable when the connection closes."""
         await self._publisher.settled()
         if words:
-            self.write(encode_plain(GOODBYE, words, time.time_ns()))
+            self.write(encode_notice(GOODBYE, words, time.time_ns()))
         self.close()
 
     def farewell(self, words: str) -> bytes:
-        return encode_plain(GOODBYE, words.encode(), time.time_ns())
+        return encode_notice(GOODBYE, words.encode(), time.time_ns())

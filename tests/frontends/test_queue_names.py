@@ -52,8 +52,8 @@ class Stage:
             answer = b"".join(iter(lambda: connection.recv(65_536), b""))
         return int(answer.split(b" ", 2)[1]), answer.partition(b"\r\n\r\n")[2]
 
-    def plain(self, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """A plain publish on a connection that stays open, so that the fast lane answers it, and the next request
+    def simple(self, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """A simple publish on a connection that stays open, so that the fast lane answers it, and the next request
         behind it: its length has to be right to the byte."""
         asked = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
         with socket.create_connection(("127.0.0.1", self.broker.port), timeout=10) as connection:
@@ -101,7 +101,7 @@ def test_a_name_is_the_same_in_every_route(stage: Stage, name: str) -> None:
     assert stage.broker.request("GET", declared.headers["Location"]).json()["name"] == name
 
     for path in (url(name), every_byte(name)):
-        status, headers, body = stage.plain(f"{path}/messages", b"plain")
+        status, headers, body = stage.simple(f"{path}/messages", b"plain")
         assert (status, json.loads(body)["queue"]) == (201, name)
         assert headers["location"] == f"/v1/messages/{json.loads(body)['id']}"
         waited = stage.broker.request("POST", f"{path}/messages", b"waited", {"Prefer": "wait=5"})
@@ -171,7 +171,7 @@ def test_a_plus_in_a_path_is_a_plus(stage: Stage) -> None:
     """INTERFACES 5: only a query writes a blank as a plus."""
     stage.declare("one+one")
     for path in ("one+one", "one%2Bone"):
-        assert stage.plain(f"/v1/queues/{path}/messages", b"x")[0] == 201
+        assert stage.simple(f"/v1/queues/{path}/messages", b"x")[0] == 201
         assert stage.broker.request("GET", f"/v1/queues/{path}").json()["name"] == "one+one"
     assert stage.broker.request("GET", "/v1/queues/one%20one").status == 404
 
@@ -196,7 +196,7 @@ def test_a_subscriber_reads_the_name_it_was_sent(stage: Stage, kind: str) -> Non
             stage.declare(name)
             endpoint = {"endpoint": recorder.url, "format": kind, "name": kind}
             assert stage.broker.request("POST", f"{url(name)}/subscribers", endpoint).status == 201
-            assert stage.plain(f"{url(name)}/messages", b"x")[0] == 201
+            assert stage.simple(f"{url(name)}/messages", b"x")[0] == 201
             eventually_blocking(lambda: len(recorder.requests) == 2, "both are delivered")
             for request in recorder.requests:
                 if kind != "original":

@@ -273,8 +273,8 @@ async def test_old_parents_and_keys_are_looked_up_without_stopping_others(tmp_pa
     async with running_space(tmp_path) as running:
         publishes = [running.publish("q", b"c%d" % n, ids[n]) for n in range(300)]
         again = [running.publish("q", b"%d" % n, idempotency_key=f"k{n}") for n in range(300)]
-        plain = [running.publish("q", b"plain") for _ in range(10)]
-        made = await asyncio.gather(*publishes, *again, *plain)
+        bare = [running.publish("q", b"bare") for _ in range(10)]
+        made = await asyncio.gather(*publishes, *again, *bare)
         assert tuple(made[300:600]) == ids
         report = await running.view.message(made[7])
         assert (report.depth, report.root) == (1, (await running.view.message(ids[7])).sequence)

@@ -125,7 +125,7 @@ def message_id(sequence: int) -> MessageId:
 
 
 def message(sequence: int = 7, content: bytes = b"hello", **fields: object) -> Published:
-    plain = Published(
+    bare = Published(
         sequence=sequence,
         time_us=TIME_US,
         id=message_id(sequence),
@@ -144,7 +144,7 @@ def message(sequence: int = 7, content: bytes = b"hello", **fields: object) -> P
         headers=(),
         content=content,
     )
-    return plain._replace(**fields)  # type: ignore[arg-type]
+    return bare._replace(**fields)  # type: ignore[arg-type]
 
 
 def delivery(

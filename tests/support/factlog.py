@@ -128,7 +128,7 @@ class FactLog:
         return self.add(make)
 
     def publish_run(self, queue: int, count: int) -> None:
-        """Plain messages that the scheduler gets as one run."""
+        """Bare messages that the scheduler gets as one run."""
         first = len(self.facts) + 1
         for sequence in range(first, first + count):
             self.ids[sequence] = make_message_id(self.now_us // 1000, sequence, KEY)

@@ -44,7 +44,7 @@ def roll(journal: FileJournal) -> None:
 
 def message(journal_key: bytes, sequence: int, **changes: Any) -> Published:
     """The message of a sequence; its content names it."""
-    plain = Published(
+    bare = Published(
         sequence,
         START_US + sequence,
         make_message_id(START_US // 1_000, sequence, journal_key),
@@ -63,7 +63,7 @@ def message(journal_key: bytes, sequence: int, **changes: Any) -> Published:
         (),
         b"message %d" % sequence,
     )
-    return plain._replace(**changes)
+    return bare._replace(**changes)
 
 
 def publish(

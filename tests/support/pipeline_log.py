@@ -209,7 +209,7 @@ def batch(broker: BrokerProcess, queue: str, lines: list[dict[str, Any]]) -> lis
 
 
 def families(broker: BrokerProcess) -> list[str]:
-    """Batches: a chain, a wide tree with a second level, one that dies from its root on, plain messages that nobody
+    """Batches: a chain, a wide tree with a second level, one that dies from its root on, bare messages that nobody
     subscribed to. Ids of the four first messages."""
     chain: list[dict[str, Any]] = [{"content": "link 1"}]
     chain += [{"content": f"link {n}", "parents": [f"#{n - 1}"]} for n in range(2, CHAIN + 1)]

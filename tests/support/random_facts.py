@@ -75,7 +75,7 @@ class RandomFacts:
 
     def message(self, sequence: int, time_us: int) -> Published:
         pick = self.chance.choice
-        plain = self.chance.random() < 0.5
+        bare = self.chance.random() < 0.5
         return Published(
             sequence,
             time_us,
@@ -86,15 +86,15 @@ class RandomFacts:
             pick(tuple(Scope)),
             pick(tuple(ParentFailure)),
             tuple(self._id() for _ in range(pick((0, 0, 1, 2, 7)))),
-            "" if plain else pick(_TEXTS),
-            "" if plain else pick(_TEXTS),
-            b"" if plain else pick((b"", bytes(range(16)))),
-            0 if plain else pick((0, time_us + 5)),
-            0 if plain else pick((0, time_us + 9)),
+            "" if bare else pick(_TEXTS),
+            "" if bare else pick(_TEXTS),
+            b"" if bare else pick((b"", bytes(range(16)))),
+            0 if bare else pick((0, time_us + 5)),
+            0 if bare else pick((0, time_us + 9)),
             pick(_TYPES),
-            () if plain else tuple((pick("abc"), pick(_TEXTS)) for _ in range(pick((0, 1, 3)))),
+            () if bare else tuple((pick("abc"), pick(_TEXTS)) for _ in range(pick((0, 1, 3)))),
             self.chance.randbytes(pick((0, 1, 30, 3_000))),
-            0 if plain else pick((0, 0, 3)),
+            0 if bare else pick((0, 0, 3)),
         )
 
     def _id(self) -> MessageId:

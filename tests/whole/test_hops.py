@@ -24,7 +24,7 @@ from tests.support.polling import eventually_blocking
 from tests.support.process import BrokerProcess, free_port
 
 LONG_WAY = {"TE": "trailers"}
-"""a request that has it is not a plain publish; both ways must say the same"""
+"""a request that has it is not a simple publish; both ways must say the same"""
 
 
 @pytest.fixture

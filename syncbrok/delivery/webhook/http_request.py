@@ -51,7 +51,7 @@ _RESERVED = frozenset(
         "upgrade",
     ]
 )
-_PLAIN_BYTES_MAX = 16 * limits.KIB
+_SHARED_BYTES_MAX = 16 * limits.KIB
 """of larger contents every copy counts, and nothing of them is kept"""
 _id_pieces = Struct("8s4s4s4s12s").unpack
 """the digits of an id as they stand between its dashes"""
@@ -80,9 +80,10 @@ def parse_target(endpoint: str) -> EndpointTarget:
     return EndpointTarget(tls, parts.hostname, parts.port or (443 if tls else 80), parts.netloc, path)
 
 
-class PlainTails:
-    """What follows the subscriber's own lines in the request of a plain message: the same for whoever gets the
-    message, so it is made once for those who get it one after the other. Shared by all forms of a handler."""
+class SharedTails:
+    """What follows the subscriber's own lines in the request of a message that has nothing of its own but id, sequence,
+    parents and content: the same for whoever gets the message, so it is made once for those who get it one after the
+    other. Shared by all forms of a handler."""
 
     __slots__ = ("_message", "_of", "_parents", "_parents_of", "_tail", "_template")
 
@@ -101,7 +102,7 @@ class PlainTails:
         """From ``webhook-id`` to the end of the content; ``number`` of the attempt."""
         of = (message.content_type, timestamp_s, number)
         if of != self._of:
-            self._template = _plain_template(message.content_type, timestamp_s, number)
+            self._template = _shared_template(message.content_type, timestamp_s, number)
             self._of, self._message = of, None
         elif message is self._message:
             return self._tail
@@ -124,8 +125,8 @@ class PlainTails:
         return self._tail
 
 
-def _plain_template(content_type: str, timestamp_s: str, number: int) -> bytes:
-    """What the requests of plain messages have in common, to put id, sequence, parents, length and content into."""
+def _shared_template(content_type: str, timestamp_s: str, number: int) -> bytes:
+    """What the requests of such messages have in common, to put id, sequence, parents, length and content into."""
     time = f"\r\nwebhook-timestamp: {timestamp_s}\r\nsyncbrok-sequence: "
     tried = f"\r\nsyncbrok-attempt: {number}\r\n"
     rest = f"Content-Type: {_media(content_type)}\r\nContent-Length: "
@@ -136,12 +137,12 @@ def _plain_template(content_type: str, timestamp_s: str, number: int) -> bytes:
 class RequestForm:
     """Makes the requests to one subscriber. Made anew when its settings or its queue's name change."""
 
-    __slots__ = ("_fixed", "_kind", "_plain_prefix", "_prefix", "_raw", "_ready", "_tails", "queue", "subscriber",
+    __slots__ = ("_fixed", "_kind", "_prefix", "_raw", "_ready", "_shared_prefix", "_tails", "queue", "subscriber",
                  "target")  # fmt: skip
 
-    def __init__(self, subscriber: Subscriber, queue: str, tails: PlainTails | None = None) -> None:
+    def __init__(self, subscriber: Subscriber, queue: str, tails: SharedTails | None = None) -> None:
         """Raises ``BadSetting`` where the endpoint is not one."""
-        self._tails = tails or PlainTails()
+        self._tails = tails or SharedTails()
         self.subscriber = subscriber
         self.queue = queue
         self.target = target = parse_target(subscriber.settings.endpoint)
@@ -155,7 +156,7 @@ class RequestForm:
         self._prefix = (
             f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n{agent}{header_lines(own)}{queue_line}"
         )
-        self._plain_prefix = f"{self._prefix}Syncbrok-Hops: 1\r\n".encode("utf-8", "surrogateescape")
+        self._shared_prefix = f"{self._prefix}Syncbrok-Hops: 1\r\n".encode("utf-8", "surrogateescape")
         self._ready: tuple[tuple[int, int, int, str], Sequence[Signer], bytes] | None = None
         """a request made ahead, and what it was made of"""
 
@@ -163,16 +164,16 @@ class RequestForm:
         """The whole request. ``timestamp_s``: Unix seconds of the attempt; ``signers``: one for each secret.
 
         Most messages have nothing of their own but id, sequence, parents and content: those are put into what their
-        neighbours have in common, in half the time of ``in_full``, and byte for byte the same (``PlainTails``)."""
+        neighbours have in common, in half the time of ``in_full``, and byte for byte the same (``SharedTails``)."""
         attempt, message, _ = delivery
         if self._ready is not None:
             of_ready, signed_by, request = self._ready
             if of_ready == _identity(attempt, timestamp_s) and signed_by is signers:
                 self._ready = None
                 return request
-        if signers or not self._raw or message.headers or attempt.replay or len(message.content) > _PLAIN_BYTES_MAX:
+        if signers or not self._raw or message.headers or attempt.replay or len(message.content) > _SHARED_BYTES_MAX:
             return self.in_full(delivery, timestamp_s, signers)
-        return self._plain_prefix + self._tails.tail(message, timestamp_s, attempt.number)
+        return self._shared_prefix + self._tails.tail(message, timestamp_s, attempt.number)
 
     def make_ready(self, delivery: Delivery, timestamp_s: str, signers: Sequence[Signer]) -> None:
         """Make the request now that ``render`` will probably be asked for; another one takes its place."""

@@ -17,7 +17,7 @@ from syncbrok.delivery.webhook.connection import Exchange, WebhookConnection
 from syncbrok.delivery.webhook.connection_pool import IDLE_MAX_S, Pool
 from syncbrok.delivery.webhook.connector import Connector
 from syncbrok.delivery.webhook.dial_room import DialRoom
-from syncbrok.delivery.webhook.http_request import PlainTails, RequestForm
+from syncbrok.delivery.webhook.http_request import RequestForm, SharedTails
 from syncbrok.delivery.webhook.http_response import kept
 from syncbrok.delivery.webhook.resolver import DnsResolver, Resolver
 from syncbrok.delivery.webhook.subscriber_route import SubscriberRoute
@@ -64,7 +64,7 @@ class Webhook:
         self._connector = Connector(guard, resolver or DnsResolver(), tls)
         self._routes: dict[int, SubscriberRoute] = {}
         self._pools: dict[tuple[bool, str, int], Pool] = {}
-        self._tails = PlainTails()
+        self._tails = SharedTails()
         descriptors = descriptors or Budget("descriptors", limits.descriptors_max)
         self._room = DialRoom(descriptors, lambda: self._pools.values())  # noqa: PLW0108 (a sweep replaces it)
         self._timer: asyncio.TimerHandle | None = None

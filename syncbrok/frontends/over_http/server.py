@@ -99,7 +99,7 @@ class HttpServer:
 
     @property
     def fast_lanes(self) -> int:
-        """How many of them have seen plain publishes only."""
+        """How many of them have seen simple publishes only."""
         return len(self._lanes.open)
 
     async def start(self) -> None:
@@ -143,7 +143,7 @@ class HttpServer:
         self._sweeping = loop.call_later(self._sweep_s, self._sweep)
 
     def _hand_over(self, lane: FastLane, transport: asyncio.Transport, held: bytes, since: float) -> None:
-        """A connection that asks for more than plain publishes goes to aiohttp."""
+        """A connection that asks for more than simple publishes goes to aiohttp."""
         server, options = self._runner.server, self._options
         assert server is not None
         connection = HttpConnection(

@@ -163,7 +163,7 @@ class Header(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Plain messages of one queue that stand one after the other among records: the position of the first and its
+    """Bare messages of one queue that stand one after the other among records: the position of the first and its
     sequence, how many, and the queue's number. What is known of them need not be read out of their bytes."""
 
     position: int

@@ -101,8 +101,8 @@ def extract(buffer: Buffer, offsets: npt.NDArray[np.int64], base: int) -> Column
     )
 
 
-def plain(stretches: Sequence[Stretch], base: int) -> Columns:
-    """The columns of plain messages, in order: what ``extract`` would read out of their records."""
+def bare(stretches: Sequence[Stretch], base: int) -> Columns:
+    """The columns of bare messages, in order: what ``extract`` would read out of their records."""
     sizes = [stretch.size for stretch in stretches]
     queues = np.repeat(np.array([stretch.queue for stretch in stretches], dtype="<u4"), sizes)
     first, last = stretches[0].sequence - base, stretches[-1].sequence + stretches[-1].size - base

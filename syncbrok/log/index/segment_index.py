@@ -114,8 +114,8 @@ class SegmentIndex:
     ) -> None:
         """Records were appended: ``buffer`` holds them whole and is never changed again, ``first_offset`` is its place
         in the file. ``starts``: where each begins in ``buffer``, where that is known; ``stretches``: those of them
-        that are plain messages. One thread only; takes about a microsecond, but for each 256 KiB that nobody asked
-        about: then 0.1 ms where all are plain messages, else 1 ms."""
+        that are bare messages. One thread only; takes about a microsecond, but for each 256 KiB that nobody asked
+        about: then 0.1 ms where all are bare messages, else 1 ms."""
         self._pending.append(_Pending(buffer, first_offset, starts, stretches))
         self._pending_bytes += len(buffer)
         if self._pending_bytes >= _PENDING_BYTES_MAX:
@@ -324,13 +324,13 @@ def _columns(buffer: Buffer, offsets: npt.NDArray[np.int64], base: int, stretche
     """Of the records at ``offsets``, where those of the ``stretches`` need not be looked at."""
     if not stretches:
         return columns.extract(buffer, offsets, base)
-    plain = columns.plain(stretches, base)
-    if plain.records == len(offsets):
-        return plain
+    bare = columns.bare(stretches, base)
+    if bare.records == len(offsets):
+        return bare
     others = np.ones(len(offsets), dtype=np.bool_)
     for stretch in stretches:
         others[stretch.position : stretch.position + stretch.size] = False
-    return columns.interleaved(columns.extract(buffer, offsets[others], base), plain)
+    return columns.interleaved(columns.extract(buffer, offsets[others], base), bare)
 
 
 def _grown(

@@ -51,9 +51,9 @@ class AuditMessages:
         self.queue, self.queue_gone = known.queue[self.audience], known.queue_gone[self.audience]
         self.size, self.has_gone = known.size[self.audience], known.has_gone[self.audience]
         claimed, is_there = places(self.message, np.fromiter(claims, np.int64, len(claims)))
-        self.is_plain = self.own & (self.only == 0) & (self.doubt == NEVER)
-        self.is_plain &= known.newest[self.audience] < self.message
-        self.is_plain[claimed[is_there]] = False
+        self.is_ordinary = self.own & (self.only == 0) & (self.doubt == NEVER)
+        self.is_ordinary &= known.newest[self.audience] < self.message
+        self.is_ordinary[claimed[is_there]] = False
 
     def key_of(self) -> tuple[Flags, list[str | None]]:
         keys = self.table.column("key").combine_chunks()
@@ -83,24 +83,24 @@ class AuditRows:
         audience = np.where(is_known, messages.audience[at] if len(messages.message) else NOBODY, NOBODY)
         self.is_counted, self.gone = known.member(audience, self.s)
 
-    def plain(self, messages: AuditMessages) -> Flags:
+    def ordinary(self, messages: AuditMessages) -> Flags:
         """Which messages went the usual way."""
-        plain: Flags = messages.is_plain.copy()
+        ordinary: Flags = messages.is_ordinary.copy()
         before = np.append(0, self.attempt[:-1])
         is_rising = np.where(self.is_first, self.attempt >= 0, (self.attempt > before) | (self.attempt == 0))
         is_usual = self.is_counted & (self.outcome != LATE) & (self.seq < self.gone) & is_rising
         is_usual &= (self.ends == self.is_last) | (self.is_last & (self.outcome == FAILED))
         is_usual &= (self.attempt > 0) | self.ends
-        is_usual &= (self.of >= 0) & (self.seq > messages.record[self.of]) if len(plain) else False
-        plain[self.of[~is_usual & (self.of >= 0)]] = False
-        self.closed = np.bincount(self.of[self.ends & (self.of >= 0)], minlength=len(plain))
-        self.closed_badly = np.bincount(self.of[self.ends & ~self.good & (self.of >= 0)], minlength=len(plain))
-        self.closed_by = self.most(self.seq, self.ends & (self.of >= 0), len(plain))
+        is_usual &= (self.of >= 0) & (self.seq > messages.record[self.of]) if len(ordinary) else False
+        ordinary[self.of[~is_usual & (self.of >= 0)]] = False
+        self.closed = np.bincount(self.of[self.ends & (self.of >= 0)], minlength=len(ordinary))
+        self.closed_badly = np.bincount(self.of[self.ends & ~self.good & (self.of >= 0)], minlength=len(ordinary))
+        self.closed_by = self.most(self.seq, self.ends & (self.of >= 0), len(ordinary))
         is_over = (self.closed == messages.size) & (messages.size > 0)
         has_gone = messages.has_gone
-        plain &= ~has_gone | (is_over & (self.closed_badly == 0))
-        plain &= (messages.queue_gone == NEVER) | (is_over & (self.closed_by < messages.queue_gone))
-        return plain
+        ordinary &= ~has_gone | (is_over & (self.closed_badly == 0))
+        ordinary &= (messages.queue_gone == NEVER) | (is_over & (self.closed_by < messages.queue_gone))
+        return ordinary
 
     def first_after(self) -> Longs:
         """At each row the lowest ``after`` of the attempts of its delivery; ``NEVER`` for none."""

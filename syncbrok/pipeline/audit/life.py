@@ -1,7 +1,7 @@
 """What became of one message, event by event: for those to whom something out of the ordinary happened. Pure.
 
-Replays, late answers, cancels, deleted subscribers and queues, carried messages, gaps. ``plain`` judges all others by
-the million, and comes to the same where both can judge.
+Replays, late answers, cancels, deleted subscribers and queues, carried messages, gaps. ``ordinary`` judges all others
+by the million, and comes to the same where both can judge.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What became of the plain messages, all at once: nearly all messages of a log are."""
+"""What became of the ordinary messages, all at once: nearly all messages of a log are."""
 
 from collections.abc import Iterator
 
@@ -29,14 +29,14 @@ from syncbrok.pipeline.audit.tables import (
 )
 
 
-class _Plain:
-    """What became of the plain messages, by columns; ``at`` are their places among all."""
+class _Ordinary:
+    """What became of the ordinary messages, by columns; ``at`` are their places among all."""
 
-    def __init__(self, messages: AuditMessages, rows: AuditRows, plain: Flags, known: Audiences) -> None:
-        size = len(plain)
+    def __init__(self, messages: AuditMessages, rows: AuditRows, ordinary: Flags, known: Audiences) -> None:
+        size = len(ordinary)
         self._messages, self._rows, self._known = messages, rows, known
-        self.at = np.flatnonzero(plain)
-        self.mine = (rows.of >= 0) & plain[rows.of] if size else np.zeros(len(rows.of), bool)
+        self.at = np.flatnonzero(ordinary)
+        self.mine = (rows.of >= 0) & ordinary[rows.of] if size else np.zeros(len(rows.of), bool)
         tried = self.mine & (rows.attempt > 0)
         nobody, orphan = messages.size == 0, messages.parent_counts == 0
         is_over = ~nobody & (rows.closed == messages.size)
@@ -61,7 +61,7 @@ class _Plain:
         return numbers_packed(self._pairs(self.at)[1], self._messages.size[self.at])
 
     def edges(self) -> tuple[Longs, Longs]:
-        """The place among the plain ones, and the parent."""
+        """The place among the ordinary ones, and the parent."""
         counts = self._messages.parent_counts
         begins, widths = (np.cumsum(counts) - counts)[self.at], counts[self.at]
         return np.repeat(np.arange(len(self.at)), widths), self._messages.parents[ranges(begins, widths)]
@@ -95,8 +95,10 @@ def _codes(which: Longs, s: Longs) -> Longs:
     return which << 32 | s
 
 
-def plain_rows(messages: AuditMessages, rows: AuditRows, plain: Flags, known: Audiences) -> Iterator[pa.RecordBatch]:
-    kept = _Plain(messages, rows, plain, known)
+def ordinary_rows(
+    messages: AuditMessages, rows: AuditRows, ordinary: Flags, known: Audiences
+) -> Iterator[pa.RecordBatch]:
+    kept = _Ordinary(messages, rows, ordinary, known)
     yield from found(TOLD, _misnamed(messages))
     if not len(kept.at):
         return
@@ -120,7 +122,7 @@ def plain_rows(messages: AuditMessages, rows: AuditRows, plain: Flags, known: Au
     )])  # fmt: skip
 
 
-def _edges(messages: AuditMessages, kept: _Plain) -> Iterator[pa.RecordBatch]:
+def _edges(messages: AuditMessages, kept: _Ordinary) -> Iterator[pa.RecordBatch]:
     at, parents = kept.edges()
     if not len(at):
         return
@@ -135,7 +137,7 @@ def _edges(messages: AuditMessages, kept: _Plain) -> Iterator[pa.RecordBatch]:
     })  # fmt: skip
 
 
-def _open(messages: AuditMessages, rows: AuditRows, kept: _Plain) -> Iterator[pa.RecordBatch]:
+def _open(messages: AuditMessages, rows: AuditRows, kept: _Ordinary) -> Iterator[pa.RecordBatch]:
     which, s, _, last = kept.deliveries(kept.at[kept.is_open])
     is_open = (last < 0) | ~rows.ends[last] if len(rows.ends) else np.ones(len(which), bool)
     follows = kept.at[kept.follows]
@@ -157,7 +159,7 @@ def _open(messages: AuditMessages, rows: AuditRows, kept: _Plain) -> Iterator[pa
 
 
 def _lines(
-    messages: AuditMessages, rows: AuditRows, kept: _Plain, at: Longs, keys: list[str | None]
+    messages: AuditMessages, rows: AuditRows, kept: _Ordinary, at: Longs, keys: list[str | None]
 ) -> Iterator[pa.RecordBatch]:
     which, s, first, last = kept.deliveries(at)
     if not len(which):

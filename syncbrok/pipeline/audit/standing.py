@@ -1,6 +1,6 @@
 """What became of each message, and what is wrong with the rows about it by themselves: over the events of a partition.
 
-Nearly all messages of a log are plain: accepted in their own record, then at each subscriber they count some failed
+Nearly all messages of a log are ordinary: accepted in their own record, then at each subscriber they count some failed
 attempts, perhaps, and one end. Those are judged as columns, all at once; the others one by one.
 """
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.columns import AuditMessages, AuditRows, claims_of
+from syncbrok.pipeline.audit.ordinary import ordinary_rows
 from syncbrok.pipeline.audit.others import others
-from syncbrok.pipeline.audit.plain import plain_rows
 from syncbrok.pipeline.audit.shapes import EVENTS, TOLD
 from syncbrok.pipeline.audit.tables import DELIVERED, NEVER, gathered, longs, packed_rows
 
@@ -23,9 +23,9 @@ def told(batches: Iterable[pa.RecordBatch], known: Audiences) -> Iterator[pa.Rec
     claims = claims_of(tables["claim"])
     messages = AuditMessages(tables["accepted"], claims, known)
     rows = AuditRows(tables["row"], messages, known)
-    plain = rows.plain(messages)
-    yield from plain_rows(messages, rows, plain, known)
-    yield from others(messages, rows, np.flatnonzero(~plain), claims, known)
+    ordinary = rows.ordinary(messages)
+    yield from ordinary_rows(messages, rows, ordinary, known)
+    yield from others(messages, rows, np.flatnonzero(~ordinary), claims, known)
     yield from _ended_badly(tables["bad"], rows)
 
 

@@ -1,4 +1,4 @@
-"""Messages and rows by the hundred: the short way of the plain ones ends where the long way does."""
+"""Messages and rows by the hundred: the short way of the bare ones ends where the long way does."""
 
 import random
 
@@ -12,7 +12,7 @@ from tests.support.factlog import BROKEN, NO_RETRIES, OK, TWO_RETRIES, FactLog, 
 
 
 def busy_log(messages: int, subscribers: int, retry: RetryPolicy, seed: int) -> FactLog:
-    """Mostly plain messages, some with parents or a key, some for one subscriber alone, some watched."""
+    """Mostly bare messages, some with parents or a key, some for one subscriber alone, some watched."""
     chance = random.Random(seed)
     log = log_with(*range(1, subscribers + 1), retry=retry)
     known: list[int] = []
@@ -100,14 +100,14 @@ def test_every_end_is_told_to_whoever_watches_it() -> None:
 def test_a_run_stops_at_the_window_and_at_what_must_wait() -> None:
     """A run of neighbours goes out as far as the window allows, and past a child whose parent is among them."""
     log = log_with(1, window=10)
-    plain = [log.publish(1) for _ in range(4)]
-    child = log.publish(1, plain[0])
-    plain += [log.publish(1) for _ in range(20)]
-    assert [attempt.message for attempt in log.take()] == plain[:10]
+    bare = [log.publish(1) for _ in range(4)]
+    child = log.publish(1, bare[0])
+    bare += [log.publish(1) for _ in range(20)]
+    assert [attempt.message for attempt in log.take()] == bare[:10]
     for attempt in list(log.out):
         log.answer(attempt)
     log.commit()
-    assert [attempt.message for attempt in log.take()] == [child, *plain[10:19]]
+    assert [attempt.message for attempt in log.take()] == [child, *bare[10:19]]
 
 
 def test_answers_of_many_subscribers_are_counted_each_where_it_belongs() -> None:

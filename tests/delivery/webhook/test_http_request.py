@@ -11,7 +11,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from syncbrok import __version__
 from syncbrok.delivery.handler import Delivery
-from syncbrok.delivery.webhook.http_request import PlainTails, RequestForm, parse_target
+from syncbrok.delivery.webhook.http_request import RequestForm, SharedTails, parse_target
 from syncbrok.delivery.webhook.signing import Signer
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.message import Format
@@ -234,7 +234,7 @@ def test_the_short_way_makes_the_same_request(
 def test_subscribers_that_share_what_follows_their_own_lines() -> None:
     """The part made once for all who get a message is made anew for another message, second, attempt or type, also
     after one that could not be made; and nobody's own lines get into another's request."""
-    tails = PlainTails()
+    tails = SharedTails()
     forms = [
         RequestForm(subscriber(f"http://h/{number}", headers=(("X-Who", str(number)),)), f"queue{number}", tails)
         for number in range(3)

@@ -14,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncbrok.frontends import framed
-from syncbrok.frontends.framed import Consume, Framed, FramedCodec, FramedPublish, Goodbye, encode_message, encode_plain
+from syncbrok.frontends.framed import (
+    Consume,
+    Framed,
+    FramedCodec,
+    FramedPublish,
+    Goodbye,
+    encode_message,
+    encode_notice,
+)
 from syncbrok.frontends.over_tcp.conversation import PeerFault
 from syncbrok.model import limits
 from tests.support.polling import eventually
@@ -90,7 +98,7 @@ def test_frames_are_the_same_in_any_split(commands: list[object], seed: int) -> 
         if isinstance(command, Consume):
             data += asks(command.topic)
         elif isinstance(command, Goodbye):
-            data += encode_plain(framed.GOODBYE, command.words.encode(), 1)
+            data += encode_notice(framed.GOODBYE, command.words.encode(), 1)
         else:
             topic, key, content = command
             data += publishes(topic, content, key)
@@ -180,7 +188,7 @@ async def test_all_who_ask_share_one_position(tmp_path: Path) -> None:
             await client.send(asks("shop"))
             assert (await one_frame(client))[-1:] == expected
         await client.send(asks("shop"))
-        assert await one_frame(client) == encode_plain(framed.CONSUME_EMPTY, b"", 0)
+        assert await one_frame(client) == encode_notice(framed.CONSUME_EMPTY, b"", 0)
         (members,) = broker.doors.consumers._members.values()
         assert [member.window for member in members] == [0]  # nobody asks: nothing is handed out
         await client.close()
@@ -196,9 +204,9 @@ async def test_a_child_is_not_handed_out_before_its_parent(tmp_path: Path) -> No
         child = await broker.running.publish("shop", b"child", parent)
         client = await Client.connect(broker.port)
         await client.send(asks("shop"))
-        assert await one_frame(client) == encode_plain(framed.CONSUME_EMPTY, b"", 0)
+        assert await one_frame(client) == encode_notice(framed.CONSUME_EMPTY, b"", 0)
         await client.send(asks("shop"))
-        assert await one_frame(client) == encode_plain(framed.CONSUME_EMPTY, b"", 0)
+        assert await one_frame(client) == encode_notice(framed.CONSUME_EMPTY, b"", 0)
         await broker.running.put(unpause("other", "s"))
         await broker.running.ended(parent)
         assert (await next_message(client, "shop"))[-5:] == b"child"

@@ -31,8 +31,8 @@ KEY = bytes(range(16))
 
 
 def message(sequence: int, **changes: object) -> Published:
-    """A plain message."""
-    plain = Published(
+    """A bare message."""
+    bare = Published(
         sequence=sequence,
         time_us=1_700_000_000_000_000 + sequence,
         id=make_message_id(1_700_000_000_000, sequence, KEY),
@@ -51,7 +51,7 @@ def message(sequence: int, **changes: object) -> Published:
         headers=(),
         content=b"content %d" % sequence,
     )
-    return plain._replace(**changes)
+    return bare._replace(**changes)
 
 
 EVERYTHING = message(

@@ -77,7 +77,7 @@ def declare(journal: FileJournal) -> None:
 
 
 def some_traffic(journal: FileJournal, dice: random.Random, batches: int) -> None:
-    """Bursts of plain messages in two queues, and everything that may stand between them."""
+    """Bursts of bare messages in two queues, and everything that may stand between them."""
     known: list[Published] = []
     for _ in range(batches):
         first = journal.next_sequence

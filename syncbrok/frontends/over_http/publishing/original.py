@@ -1,4 +1,4 @@
-"""The first broker's three routes, wire-compatible for ever: what is asked is in headers, the answer is plain.
+"""The first broker's three routes, wire-compatible for ever: what is asked is in headers, the answer is text.
 
 Its clients declare their queue and subscription each time they start, so what is there already is no error.
 """

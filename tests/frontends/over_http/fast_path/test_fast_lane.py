@@ -1,4 +1,4 @@
-"""The short way of a plain publish answers as the long way does, and takes nothing that could be read differently."""
+"""The short way of a simple publish answers as the long way does, and takes nothing that could be read differently."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -91,7 +91,7 @@ async def connect() -> AsyncIterator[Connect]:
 # -- the two ways -----------------------------------------------------------------------------------------------------
 
 LONG_WAY = "Sec-Fetch-Site: none"
-"""a header that means nothing and is not of a plain publish"""
+"""a header that means nothing and is not of a simple publish"""
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ async def test_a_body_that_stops_is_its_tokens_and_not_its_addresss(
 
 
 async def test_a_conversation_may_be_cut_anywhere(connect: Connect, api: Api, space: FakeSpace) -> None:
-    """Wherever packets end, requests are the same; after anything else than a plain publish aiohttp goes on."""
+    """Wherever packets end, requests are the same; after anything else than a simple publish aiohttp goes on."""
     requests = [
         publish(b"1"),
         publish(b"22", "Syncbrok-Key: k"),
@@ -311,7 +311,7 @@ def head(*headers: str, request: str = REQUEST) -> bytes:
     return "\r\n".join([request, *headers]).encode("latin-1")
 
 
-def test_a_plain_publish_is_read() -> None:
+def test_a_simple_publish_is_read() -> None:
     """Header names in lower case, values without the blanks around them."""
     found = parse_head(head("Host: x", "CONTENT-LENGTH:  7 ", "Connection: Keep-Alive", "X-A:b:c", "Authorization: t"))
     given = [("content-length", "7"), ("connection", "Keep-Alive"), ("x-a", "b:c"), ("authorization", "t")]
@@ -417,7 +417,7 @@ def test_whatever_is_taken_aiohttp_would_read_the_same(more: str) -> None:
 
 
 async def test_heads_without_end_are_left_to_aiohttp(connect: Connect, api: Api) -> None:
-    """What could be the begin of a plain publish is held up to a bound, then aiohttp refuses it in its own way."""
+    """What could be the begin of a simple publish is held up to a bound, then aiohttp refuses it in its own way."""
     wire = await connect(api)
     status, _, body = await wire.ask(publish(b"", "X-A: " + "x" * HEAD_BYTES_MAX))
     assert (status, body["type"]) == (431, "urn:syncbrok:problem:headers-too-large")

@@ -46,7 +46,7 @@ def mistake(*texts: Any) -> list[tuple[int, str]]:
 # -- headers ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_plain_publish_is_content_and_its_type() -> None:
+def test_a_bare_message_is_content_and_its_type() -> None:
     """INTERFACES 3: the body is the content; of headers that mean nothing here nothing is kept."""
     found = asked(("Host", "x"), ("Content-Type", "text/plain"), ("User-Agent", "curl"), content=b"\x00\xff")
     assert found == Asked(Message(b"\x00\xff", "text/plain"))
