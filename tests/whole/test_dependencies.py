@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 from typing import Final
 
@@ -40,6 +41,12 @@ def listed() -> Mapping[str, set[str]]:
     return {group: {plain(one) for one in wanted} for group, wanted in groups.items()}
 
 
+@cache
+def distributions_by_module() -> Mapping[str, list[str]]:
+    """Of what is installed; the look at each takes a second together."""
+    return packages_distributions()
+
+
 def imported(*names: str) -> set[str]:
     """The distributions that these files import, at their beginning or later."""
     modules = set()
@@ -49,12 +56,13 @@ def imported(*names: str) -> set[str]:
                 modules |= {one.name.partition(".")[0] for one in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 modules.add(node.module.partition(".")[0])
-    found = packages_distributions()
+    found = distributions_by_module()
     others = modules - OURS - set(sys.stdlib_module_names)
     distributions = {plain(found[one][0]) if one in found else one for one in others}
     return {COMES_WITH.get(one, one) for one in distributions}
 
 
+@cache
 def parts() -> Mapping[str, set[str]]:
     """What is imported, by the group that must list it."""
     spark = ("syncbrok/pipeline/", "syncbrok/cli/pipeline", "pyspark_syncbrok.py")

@@ -1,5 +1,6 @@
 """The index of a segment answers what a look at every record would; its sidecar is never trusted."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -247,11 +248,14 @@ def test_the_beginning_of_a_sidecar_is_not_trusted_either(tmp_path: Path) -> Non
         assert sidecar.rows(tmp_path, other, "rows") is None
     path = sidecar.path_of(tmp_path, BASE)
     good = path.read_bytes()
+    with path.open("r+b", buffering=0) as file:  # a file written anew for each bit takes the disk half a minute
+        for place in range(min(len(good), 2_048)):
+            for bit in range(8):
+                os.pwrite(file.fileno(), bytes([good[place] ^ 1 << bit]), place)
+                found = {table: sidecar.rows(tmp_path, SEALED, table) for table in right}
+                assert found == right or set(found.values()) == {None}, (place, bit)
+            os.pwrite(file.fileno(), good[place : place + 1], place)
     for place in range(min(len(good), 2_048)):
-        for bit in range(8):
-            path.write_bytes(good[:place] + bytes([good[place] ^ 1 << bit]) + good[place + 1 :])
-            found = {table: sidecar.rows(tmp_path, SEALED, table) for table in right}
-            assert found == right or set(found.values()) == {None}, (place, bit)
         path.write_bytes(good[:place])
         assert sidecar.rows(tmp_path, SEALED, "carried") in (None, 0)
 
