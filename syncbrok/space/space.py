@@ -114,6 +114,19 @@ class Space:
         self.view = View(Sources(registry, journal, scheduler, self._run_blocking, clock_us, meters, sync))
         self._committer = Committer(journal, self, meters, clock_us, state.time_us, every_s)
         self.channels = Channels(self._committer.messages, self._committer.queues, self._committer.subscribers)
+        self.dispatcher = Dispatcher(
+            scheduler,
+            self._handler,
+            self._read,
+            journal.cached_many,
+            journal.in_memory,
+            self._committer.record,
+            registry.destination,
+            lambda: journal.durable_sequence,
+            clock_us,
+            lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
+            self.budgets.shares,
+        )
         closing: set[int] = set()
         append = self._committer.append
         declarations = Declarations(registry, vault, self._handlers.keys(), self._owing, self._forget)
@@ -124,7 +137,14 @@ class Space:
             self._lookups,
             declarations,
             Operations(
-                journal, registry, scheduler, append, self._run_blocking, declarations.forget, closing, self._wake
+                journal,
+                registry,
+                scheduler,
+                append,
+                self._run_blocking,
+                declarations.forget,
+                closing,
+                self.dispatcher.wake,
             ),
         )
         self._committer.steps.update(self._intake.steps)
@@ -141,19 +161,6 @@ class Space:
             options.journal.retention_s,
         )
         self._upkeep.dropped_through = journal.first_sequence - 1
-        self.dispatcher = Dispatcher(
-            scheduler,
-            self._handler,
-            self._read,
-            journal.cached_many,
-            journal.in_memory,
-            self._committer.record,
-            registry.destination,
-            lambda: journal.durable_sequence,
-            clock_us,
-            lambda: random.uniform(-1.0, 1.0),  # noqa: S311 (it spreads retries; nobody is kept from guessing it)
-            self.budgets.shares,
-        )
         self._upkeep.wake, self._upkeep.read_ahead = self.dispatcher.wake, self.dispatcher.keep
         state.behind = self._upkeep.history_wanted.set
         self._disable = declarations.disable
@@ -340,9 +347,6 @@ class Space:
 
     def _handler(self, subscriber: Subscriber) -> Handler:
         return self._handlers.get(endpoint_scheme(subscriber.settings.endpoint), self._nobody)
-
-    def _wake(self) -> None:
-        self.dispatcher.wake()
 
     def _forget(self, subscriber: Subscriber) -> None:
         self._handler(subscriber).forget(subscriber.number)
