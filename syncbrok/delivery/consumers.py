@@ -25,8 +25,8 @@ from syncbrok.model.facts import Reason
 TICK_S: Final = 0.05
 """one coarse timer for all deadlines: a lease that is over is noticed at most this much late"""
 TOGETHER_S: Final = 0.004
-"""acknowledgements may wait so long for others to be settled with them, where whoever gave them has more to do
-meanwhile and nobody waits for their rows, which would linger as long (RULES 24)"""
+"""longest delay of an acknowledgement, so that several are settled together; used only while the consumer has further
+messages and nothing waits for the row, which is committed lazily anyway (RULES 24)"""
 TOGETHER_MAX: Final = 256
 _NOT_BEGUN: Final = 0.0
 _SUBSCRIBER: Final[Callable[[Delivery], int]] = attrgetter("attempt.subscriber")

@@ -257,9 +257,10 @@ class Channel(Protocol):
 
 
 class PublishListener(Protocol):
-    """Who is told what became of units of one message each: ``whose`` are those it put them with, in the order of the
-    ``units``. What became durable together is told together where it was put by one listener. Both are called on the
-    event loop, never from within ``put_shared``; what they raise is logged and hurts nobody."""
+    """Completion callbacks for ``put_shared``. ``whose[i]`` is the token that was passed with ``units[i]``.
+
+    One call tells of all units of this listener that one commit made durable. Calls come on the event loop, never from
+    within ``put_shared``. Exceptions are logged and go no further."""
 
     def accepted(self, units: Sequence[Publish], whose: Sequence[Any], receipt: Accepted) -> None:
         """``receipt`` has one position for each unit."""

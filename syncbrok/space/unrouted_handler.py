@@ -1,4 +1,7 @@
-"""The handler of endpoints that no handler takes: a frontend that is switched off, an endpoint of another time."""
+"""Fallback for endpoint schemes without a handler: fails every attempt with ``Reason.CONNECT``.
+
+Such endpoints are left from a frontend that is switched off, or from another version.
+"""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -9,7 +12,7 @@ from syncbrok.model.units import endpoint_scheme
 
 
 class UnroutedHandler:
-    """Answers every attempt as if the connection had been refused; the retry schedule does the rest."""
+    """Answers every attempt as if the connection had been refused. The retry schedule does the rest."""
 
     def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
         loop = asyncio.get_running_loop()

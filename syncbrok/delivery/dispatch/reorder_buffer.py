@@ -1,8 +1,9 @@
-"""Consumers get messages in the order in which they were taken, though some are in memory and others are read, by two
-readers at once. Pure.
+"""Gives consumers their messages in the order in which they were taken from the queue, though some are in memory and
+two readers at once fetch the others. Pure.
 
-The order of parents and children does not depend on it: a child is taken when its parent is complete. But whoever reads
-a queue from its beginning expects it as it was written. Endpoints that are called many at once could not tell.
+Parents and children do not need it: a child is taken once its parent is complete. A consumer that reads a queue from
+its beginning does: it expects the order in which the queue was written. Webhooks do without: their attempts run
+concurrently, so no order between them can be observed.
 """
 
 from collections import deque

@@ -38,8 +38,10 @@ class Backfill:
             self._dependencies.release((sequence,), (cursor,))
 
     def _leader(self, cursor: Cursor, sequence: int, parents: tuple[int, ...]) -> int:
-        """Whose end a message waits for at this subscriber, 0 for nobody's: that of a parent there; its own, while it
-        could go to nobody; and where it has ended before its parents, since all that it counted are gone, theirs."""
+        """The message that must end before ``sequence`` may go to this subscriber; 0 when it may go now.
+
+        Normally that is an unfinished parent. It is the message itself while its own gate is shut. It is a parent again
+        when the message has ended before its parents, because all subscribers that it counted are deleted."""
         table = self._state.table
         waits_here = [parent for parent in parents if not cursor.finished(parent)]
         if waits_here:

@@ -1,7 +1,7 @@
-"""How far neighbours in the table are alike: thousands of rows in one look, where it is to be expected. Pure.
+"""Vectorised scans: how many consecutive rows of the table are alike. Pure.
 
-A look costs what forty rows cost one by one. So whoever walks along rows asks only when ``WORTH_IT`` of them in a row
-were of the kind, as they are in a wide tree, and nobody loses where they are not.
+One scan costs as much as some forty single checks. So callers try it only after ``WORTH_IT`` matching rows in a row, as
+a wide tree has them; other rows are checked one by one.
 """
 
 from typing import Any, Final

@@ -279,8 +279,8 @@ class Cursor:
         return len(waiting)
 
     def taken_over(self) -> None:
-        """Another endpoint takes over: the waits were for the old one. What is out counts as tried and is due as well;
-        its answer, should one come, is late."""
+        """Make all retries due now, and count attempts in flight as failed and due: the endpoint has changed, and the
+        waits were for the old one. An answer from the old one is recorded as late."""
         for sequence, number in self.flight.items():
             tried = self.tried.get(sequence)
             self.tried[sequence] = TriedState(number, 0, tried.before if tried else number - 1)

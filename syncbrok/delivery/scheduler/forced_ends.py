@@ -1,9 +1,8 @@
-"""Ends without an attempt: what the clock brings, and the rows that a rule demands.
+"""Ends without an attempt: those that the clock brings, and those that a rule demands.
 
-A message is doomed first (``dependencies.doom``): nothing of it goes out any more. Its row is asked for when no attempt
-of it is out; that one may still succeed, and its outcome comes first. Until then the end stands aside
-(``SchedulerState.still_out``), however long a consumer keeps what it was given: nothing is looked at again before the
-attempt is back.
+Two steps. ``dependencies.doom`` marks the message, so that no new attempt of it starts. Its end record is asked for
+once no attempt of it is out, because an attempt that is out may still succeed, and then its outcome wins. Until then
+the end waits in ``SchedulerState.still_out``, however long a consumer keeps the message.
 """
 
 from syncbrok.delivery.handler import Attempt

@@ -41,11 +41,11 @@ class OutcomeApplier:
         self._backfill = backfill
 
     def apply(self, rows: Iterable[Row]) -> None:
-        """The rows of one fact, in log order.
+        """Apply the rows of one fact, in log order.
 
-        Most say that a delivery has ended well, and that concerns nobody but its message and the children: it was out
-        in this process, or at a restart the cursor has yet to come to it. Neighbours of that kind are gone through
-        together; all others go one by one."""
+        Fast path: an acknowledgement that changes only its own message and that message's children. Consecutive rows
+        of this kind are applied together, all others one by one. Its delivery was out in this process or, at a
+        restart, the cursor has not reached it yet."""
         state, cursors, chunks = self._state, self._state.cursors, self._state.table.chunks
         others = state.others
         # A message with parents of its own queue may wait at each subscriber; its end does not, but for its key's sake.

@@ -93,9 +93,12 @@ class QueueState:
 
 @dataclass(slots=True)
 class ReplayEntry:
-    """A message being delivered again: at whom it is still to end, how many attempts each of those it goes to had
-    before, which parents in the replay come first, and at whom it has failed. ``held``: those of the parents that
-    failed themselves, and at whom they must go well before it goes on; at most until ``hold_over_us`` (RULES 12)."""
+    """Progress of one replayed message.
+
+    ``left``: subscribers where it has not ended yet. ``attempts``: by subscriber, the attempts before the replay.
+    ``waiting``: parents in this replay that have not ended. ``failed``: subscribers where it failed. ``held``: by
+    failed parent, the subscribers where that parent must succeed first; the hold ends at ``hold_over_us`` (RULES 12).
+    """
 
     number: int
     queue: int
@@ -198,8 +201,8 @@ class SchedulerState:
         )
 
     def concerns_others(self, message: int) -> bool:
-        """Whether the message's end is more than the end of its row: somebody watches it or has asked for it, or
-        it is the first of its key, or another follows it in a replay or where somebody catches up."""
+        """True if anything besides the message table depends on this message's end: a watcher, somebody who asked
+        about it, its successor of the same key, a replay, or a subscriber that catches up."""
         return (
             message in self.keys.numbered
             or message in self.watched

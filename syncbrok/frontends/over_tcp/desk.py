@@ -112,8 +112,8 @@ class Desk:
                 self._hand.put(None, (delivery,))
 
     def lapsed(self, messages: Sequence[int]) -> None:
-        """See ``Consumer``. Those that nobody has asked for are for whoever asks next; who was to get another is being
-        told so by its connection."""
+        """See ``Consumer``. Messages in hand, which no connection has asked for yet, go out again later. For one that
+        a connection was given, that connection handles the lapse."""
         self._hand.stayed(messages)
         self._ask()
 

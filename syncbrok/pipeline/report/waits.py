@@ -87,8 +87,9 @@ def met(rows: pa.Table, now_us: int) -> pa.Table:
 
 
 def gates(rows: pa.Table, period: Period) -> tuple[pa.Table, pa.Table]:
-    """Of each waiter, all of whose edges are there, the parent that was done last: those that waited for it; and
-    counted by queue and hour how long all had waited whose parents are done."""
+    """Two tables: for each waiting message the parent that finished last, if the message waited for it; and by queue
+    and hour the total wait, in microseconds, of the messages whose parents have all finished. ``rows`` has all edges of
+    each waiter it has."""
     key, subscriber, done = longs(rows["key"]), longs(rows["subscriber"]), longs(rows["done"])
     order = np.lexsort((done, subscriber, key))
     starts = np.flatnonzero(

@@ -174,10 +174,11 @@ class CommitBatch:
         self._contents, self._stretches, self._extras = [], [], {}
 
     def opens_gates(self) -> bool:
-        """Whether a message may go out for what it says, for which others must be done on the disk before (RULES 6 and
-        13): an end that somebody waits for; a message of which the parents, or the one of its key before it, may have
-        ended a moment ago; anything declared. Messages with neither, and what became of those that nobody waits for,
-        open none."""
+        """True if applying this batch could let a dependent message go out. Such a batch must be fsynced first,
+        whatever the sync policy (RULES 6 and 13).
+
+        True for an end that somebody waits for, for a message with parents or a key (those before it may have ended a
+        moment ago), and for declarations. False for messages without either, and for outcomes nobody waits for."""
         for fact in self.facts:
             match fact:
                 case Messages():

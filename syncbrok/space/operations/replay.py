@@ -43,8 +43,11 @@ Read = Callable[[list[int]], Awaitable[list[MessageHistory | None]]]
 
 
 class Wish(NamedTuple):
-    """What an operator asked for. ``messages`` is where it begins: at whom each goes again; None: whoever has not got
-    it, or everyone where all have. ``subscriber`` (a number, 0 for none) is the only one to whom descendants go."""
+    """A replay as an operator asked for it.
+
+    ``messages``: the messages it begins with, each with the numbers of the subscribers to redeliver to. None means
+    those that have not received it, or all of them if each has. ``descendants``: whether descendants that had been
+    delivered go out too. ``subscriber``: the number of the only one that descendants go to, 0 for no such limit."""
 
     messages: Mapping[int, frozenset[int] | None]
     descendants: bool

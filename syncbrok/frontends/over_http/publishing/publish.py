@@ -113,8 +113,8 @@ async def with_cause(asked: Asked, surface: Surface) -> Asked:
 
 
 async def _ended(surface: Surface, message_id: MessageId, wait_s: float) -> MessageReport | None:
-    """The message once it has ended; None when the time is over first, or nobody can wait now: the message is accepted
-    by then, and whatever waiting meets, its publisher must not be told otherwise."""
+    """The report of the message once it has ended; None when ``wait_s`` is over first, or waiting fails. Errors are not
+    raised: the message is durable by now, so a failed wait must not look like a failed publish."""
     try:
         if await surface.view.wait((message_id,), wait_s):
             return await surface.view.message(message_id)
