@@ -1,4 +1,4 @@
-"""What the broker's answers say that are no success, and when to ask again."""
+"""The broker's answers other than success, and when to ask again."""
 
 import random
 import time
@@ -21,7 +21,8 @@ def problem_of(written: bytes) -> dict[str, Any]:
 
 
 def retry_after_s(header: str | None) -> float:
-    """Of a Retry-After. A date in it is taken for no word: the pause grows by itself."""
+    """Seconds to wait that a ``Retry-After`` header asks for. A date counts as no wish: the client's own pause grows by
+    itself."""
     text = (header or "").strip()
     return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0.0
 

@@ -20,16 +20,16 @@ from syncbrok.client.transport import Transport
 _NDJSON: Final = "application/x-ndjson"
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _TURN: Final = 256
-"""so many messages are put without a pause: the loop that runs whoever puts them also writes the batch before to the
-socket, and the broker is to read it meanwhile"""
+"""messages put without a pause. The loop also writes the batch before to the socket, and the broker should be reading
+it meanwhile"""
 _NOT_OF_A_LINE: Final = (401, 403, 404)
 """statuses that refuse a batch whatever is in it: no token for it, no such queue"""
 
 
 class Batching:
-    """Of all queues. ``lines_max`` messages to a batch, one batch of a queue at a time (two would overtake each other),
-    ``waiting_max`` messages in memory: then ``room`` is waited for. ``idempotent``: every message has a key, so that a
-    repeat after silence publishes nothing twice."""
+    """Gathers messages of all queues into batches. A batch has at most ``lines_max`` messages; a queue has one batch
+    under way, since two would overtake each other. At most ``waiting_max`` messages are in memory; ``room`` waits for
+    more. ``idempotent``: every message has a key, so that a repeat after silence publishes nothing twice."""
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ class Batching:
             del self._senders[queue]
 
     def _take(self, line: deque[Pending]) -> list[Pending]:
-        """The next batch. It ends before a message whose parent is on its way elsewhere: that may wait, but not hold up
-        those before it, which others may wait for in their turn."""
+        """The next batch of the queue. It ends before a message whose parent is under way in another batch: that
+        message may wait, but those before it must not wait with it, since others may depend on them."""
         taken: dict[Pending, None] = {}
         size_bytes = 0
         while line and len(taken) < self._lines_max and size_bytes < _BATCH_BYTES:

@@ -124,8 +124,8 @@ class Client:
         wait_s: float = 20.0,
         lease_s: float = 30.0,
     ) -> list[Received]:
-        """What there is, at most ``most``, each lent for ``lease_s``; nothing where nothing came within ``wait_s``.
-        ``start`` is where a group begins that is not there yet: ``beginning``, ``now`` or a sequence."""
+        """Up to ``most`` messages, each lent for ``lease_s``; an empty list when none came within ``wait_s``. ``start``
+        is where a new group begins: ``beginning``, ``now`` or a sequence."""
         return await consuming.pull(
             self._transport, queue, group, start=start, most=most, wait_s=wait_s, lease_s=lease_s
         )

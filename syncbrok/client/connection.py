@@ -80,8 +80,8 @@ class Connection:
         return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
 
     def lines(self, path: str) -> Iterator[bytes]:
-        """The lines of an answer that goes on, without their ends, until the broker ends it. Where it is not 200,
-        nothing but that answer is raised, as ``NoStream``; else what ``Broken`` names."""
+        """Yield the lines of a streamed answer, without line ends, until the broker ends it. Raises ``NoStream`` with
+        the answer where its status is not 200, and what ``Broken`` names."""
         try:
             response = self._ask("GET", path, None, None, self._timeout_s)
             if response.status != 200:

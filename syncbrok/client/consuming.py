@@ -24,7 +24,7 @@ _MOST: Final = 1_000
 
 
 class Consumption(NamedTuple):
-    """What a consumer takes and how: ``concurrency`` handlers at once, each message lent for ``lease_s``."""
+    """Settings of a consumer: ``concurrency`` handlers at once, each message lent for ``lease_s``."""
 
     queue: str
     group: str
@@ -44,7 +44,7 @@ async def pull(
     wait_s: float = _WAIT_S,
     lease_s: float = 30.0,
 ) -> list[Received]:
-    """What there is, at most ``most``; nothing where nothing came within ``wait_s``."""
+    """Up to ``most`` messages; an empty list when none came within ``wait_s``."""
     asked = {"group": group, "start": start, "max": most, "wait": wait_s, "lease": lease_s}
     answer = await transport.request("POST", f"{queue_path(queue)}/pull", orjson.dumps(asked))
     return [received(shown) for shown in answer["messages"]]

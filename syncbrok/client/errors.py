@@ -1,4 +1,4 @@
-"""What the client raises."""
+"""The exceptions that the client raises."""
 
 from collections.abc import Mapping
 from typing import Any

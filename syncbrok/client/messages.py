@@ -1,4 +1,4 @@
-"""What is published, and what is known of it afterwards."""
+"""A message before it is published, and the answer to its publish."""
 
 import asyncio
 import base64

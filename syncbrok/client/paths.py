@@ -1,4 +1,4 @@
-"""Where the broker is, and where on it a thing is found."""
+"""The broker's address, and the paths of its routes."""
 
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
@@ -14,7 +14,7 @@ class BrokerAddress(NamedTuple):
 
 
 def broker_address(url: str) -> BrokerAddress:
-    """Where the broker of ``url`` listens. Raises ``ValueError`` for what is no URL of http or https."""
+    """The parts of ``url``, the broker's address. Raises ``ValueError`` unless it is an http or https URL."""
     parts = urlsplit(url)
     plain = url.isascii() and url.isprintable() and " " not in url
     if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
@@ -23,11 +23,11 @@ def broker_address(url: str) -> BrokerAddress:
 
 
 def segment(name: str) -> str:
-    """A name, an id or a lease as one segment of a path, percent-encoded. Dots alone would be a step up to whoever
-    stands between. Raises ``UnicodeEncodeError``."""
+    """A name, an id or a lease as one percent-encoded segment of a path. The names ``.`` and ``..`` are encoded too,
+    because a proxy would take them for steps in the path. Raises ``UnicodeEncodeError``."""
     return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
 
 
 def queue_path(queue: str) -> str:
-    """Where a queue is found."""
+    """The path of a queue."""
     return f"/v1/queues/{segment(queue)}"

@@ -1,4 +1,4 @@
-"""What a consumer receives, and what it says where it does not take it."""
+"""A message as a consumer receives it, and how the consumer refuses it."""
 
 import base64
 import logging

@@ -24,7 +24,7 @@ _PAUSE_S: Final = 1.0
 
 
 class Subscription(NamedTuple):
-    """What a consumer takes and how: ``window`` messages handled at once."""
+    """Settings of a consumer: ``window`` messages handled at once."""
 
     queue: str
     group: str | None
@@ -68,7 +68,8 @@ class _Conversation:
 
     @property
     def resume(self) -> str | int:
-        """Where the next connection begins, if there is no group whose place the broker keeps."""
+        """The ``start`` of the next connection, for a consumer without a group. (For a group the broker keeps the
+        place.)"""
         if self._owed:
             return min(self._owed)
         if self._last:

@@ -38,7 +38,7 @@ class Transport:
         return self._session
 
     def address(self, path: str) -> URL:
-        """Of ``path`` as it stands: nothing in it is decoded, encoded again, or taken for a step up."""
+        """The URL of ``path``, byte for byte: nothing in it is decoded, encoded again, or taken for a step up."""
         return URL(str(URL(self.url)).rstrip("/") + path, encoded=True)
 
     async def request(

@@ -32,7 +32,8 @@ def refuse_exposed(config: Config) -> None:
 
 
 def beside_tokens(config: Config) -> list[str]:
-    """The TCP frontends that let whoever is on this machine pass by the tokens, which are set for HTTP only."""
+    """The TCP frontends that let anybody on this machine in without a token, although tokens are set. (Tokens guard
+    HTTP only.)"""
     return [name for name, _ in _tcp_listeners(config)] if config.http.tokens else []
 
 

@@ -1,4 +1,4 @@
-"""What ``syncbrok serve`` is told, as one frozen object with a part for each section of ``config/broker.yml``."""
+"""The settings of ``syncbrok serve``: one frozen object with a part for each section of ``config/broker.yml``."""
 
 from dataclasses import dataclass, field, fields
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -50,7 +50,7 @@ class HttpConfig:
     insecure: str = "no"
     """``no``, ``plaintext`` or ``open``: how far a listener may be open to other machines"""
     proxies: tuple[IPv4Network | IPv6Network, ...] = ()
-    """whose ``X-Forwarded-For`` names the client"""
+    """networks of proxies whose ``X-Forwarded-For`` is believed"""
     content_bytes_max: int = limits.content_bytes_max
     batch_lines_max: int = limits.batch_lines_max
     batch_bytes_max: int = limits.batch_bytes_max
@@ -70,8 +70,8 @@ class GuardConfig:
 
 @dataclass(frozen=True, slots=True)
 class ResolverConfig:
-    """Who is asked for the addresses of names: ``servers``, else ``getaddrinfo`` where ``system``, else the system's
-    name servers."""
+    """Where addresses of names are looked up: at ``servers`` if set, else by ``getaddrinfo`` if ``system``, else at the
+    system's name servers."""
 
     system: bool = False
     servers: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class Config:
 
     @property
     def loopback_only(self) -> bool:
-        """Whether nobody outside this machine can connect: then endpoints on it may be dialled too."""
+        """True if only this machine can connect. Then endpoints on it may be dialled too."""
         tcp = (getattr(self.frontends, one.name) for one in fields(self.frontends))
         return all(is_loopback(one.host) for one in (self.http, *tcp) if one is not None)
 

@@ -1,6 +1,6 @@
-"""How a value of ``config/broker.yml`` is read: text, number or list in, the setting out.
+"""Parsers of the values in ``config/broker.yml``: text, number or list in, the setting out.
 
-Each parser raises ``BadSetting`` with what was expected; who calls it adds file, line and key.
+Each raises ``BadSetting`` with what was expected; its caller adds file, line and key.
 """
 
 import hashlib
@@ -110,7 +110,8 @@ def networks_and_ports(value: Any) -> tuple[Allowed, ...]:
 
 
 def _each(value: Any, read: Callable[[str], T], what: str) -> Iterator[T]:
-    """Of a list, or of text with commas between; ``read`` raises ``ValueError`` for what is not ``what``."""
+    """Each element of a list, or of comma-separated text, read by ``read``. Raises ``BadSetting`` naming ``what`` where
+    ``read`` raises ``ValueError``."""
     texts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not isinstance(texts, list):
         raise expected("a list of networks such as [10.0.0.0/8, fd00::/8]", value)

@@ -52,7 +52,7 @@ class Budget:
         return self._held.get(owner, 0)
 
     def room(self, owner: Hashable) -> int:
-        """How many single units ``owner`` may take now, one after the other, if nobody else takes any."""
+        """How many single units ``owner`` could take now, one after the other, if no other owner takes any."""
         return self.room_beside(self._held.get(owner, 0))
 
     def room_beside(self, held: int, others: int = 0) -> int:
@@ -76,8 +76,8 @@ class Budget:
         return True
 
     def take(self, owner: Hashable, amount: int = 1) -> None:
-        """Count what ``owner`` holds already and cannot be refused any more (an accepted socket, an answer that is
-        made). May pass ``total``: then nobody takes until as much has been given back."""
+        """Count units that ``owner`` holds already and that cannot be refused any more (an accepted socket, an answer
+        that is made). The sum may pass ``total``; then all are refused until it is below again."""
         self.used += amount
         self._held[owner] = self._held.get(owner, 0) + amount
 
@@ -100,6 +100,6 @@ class Budget:
         self._freed.append(told)
 
     def when_short(self, told: Callable[[], None]) -> None:
-        """Call ``told`` when one is refused and hardly anything is left but the reserve: whoever holds what it can do
-        without should give it back. It must not take or give back from inside the call."""
+        """Call ``told`` when a request is refused and little more than the reserve is left. ``told`` should make owners
+        give back what they can do without; it must not take or give back inside the call."""
         self._short.append(told)

@@ -99,8 +99,8 @@ class SubscriberStopped(Conflict):
 
 
 class FirstLost(Conflict):
-    """The idempotency key was used before, by a message that the disk has damaged: whether this is that one again
-    nobody can tell (RULES 4)."""
+    """The idempotency key was used before, by a message that the disk has damaged. So the broker cannot tell whether
+    this message is that one again (RULES 4)."""
 
     slug = "first-lost"
 

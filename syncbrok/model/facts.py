@@ -21,7 +21,7 @@ DELETED_SUBSCRIBER = 0
 
 
 class Outcome(IntEnum):
-    """What a row says became of a delivery. All but ``FAILED`` and ``LATE`` end it."""
+    """The result that a row records for a delivery. All but ``FAILED`` and ``LATE`` end it."""
 
     DELIVERED = 1
     FAILED = 2
@@ -105,8 +105,8 @@ class SubscriberDeleted(NamedTuple):
 
 
 class FileApplied(NamedTuple):
-    """An entry of a bootstrap file was applied; it is applied again only when its hash changes, and then of its keys
-    those whose own hash has changed (RULES 18)."""
+    """An entry of a bootstrap file was applied. It is applied again only when its hash changes, and then only those of
+    its keys whose own hash has changed (RULES 18)."""
 
     sequence: int
     time_us: int
@@ -149,7 +149,7 @@ class Published(NamedTuple):
 
 
 class Attributes(NamedTuple):
-    """What messages that stand together have in common. ``content_type`` is ``""`` where it was not read."""
+    """The attributes that consecutive messages share. ``content_type`` is ``""`` where it was not read."""
 
     queue: int
     scope: Scope
@@ -158,7 +158,7 @@ class Attributes(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """What few messages have; the fields are those of ``Published``."""
+    """The attributes that few messages have. The fields are those of ``Published``."""
 
     root: int
     depth: int = 0
@@ -178,7 +178,7 @@ class Keyed(NamedTuple):
     keys: Sequence[str]
     fingerprints: Sequence[bytes]
     hashes: Sequence[int]
-    """of queue and key, as whoever looks for them later wants them: made once, at acceptance"""
+    """hashes of queue and key, as the message index looks for them; made once, at acceptance"""
 
 
 class Messages(NamedTuple):
@@ -205,7 +205,7 @@ class Messages(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return len(self.ids) // 16
 
     @property
@@ -214,7 +214,7 @@ class Messages(NamedTuple):
         return self.sequence + len(self.ids) // 16 - 1
 
     def extras_at(self, position: int) -> Extras:
-        """What the message there has besides its attributes."""
+        """The extras of the message at ``position``."""
         extras = self.extras.get(position)
         if extras is None:
             extras = Extras(self.sequence + position)
@@ -224,7 +224,7 @@ class Messages(NamedTuple):
         return extras
 
     def attributes_at(self, position: int) -> Attributes:
-        """Of the message there."""
+        """The attributes of the message at ``position``."""
         return self.stretches[bisect_right(self.stretches, position, key=_END)][1]
 
     def at(self, position: int) -> Published:
@@ -368,17 +368,20 @@ class Carried(NamedTuple):
 
 
 RULES: Final = 2
-"""what this program keeps of RULES, for whoever judges a log. 1: of one key the next went to a subscriber when the one
-before had ended there, whatever became of those before that; 2: when all before it have (RULES 6)"""
+"""version of RULES that this program keeps, for the order checker. 1: the next message of a key goes to a subscriber
+once the one before has ended there, whatever became of earlier ones. 2: once all before it have (RULES 6)"""
 
 
 class SegmentOpened(NamedTuple):
-    """The first record of every segment: all queues and subscribers as they stood, so that a segment can be read
-    alone and retention may drop those before it. ``bad`` are the messages that ended badly and whose records are
-    gone: (sequence, outcome); ``lost`` the dead letters among those that are gone whose content was lost: (sequence,
-    number of the subscriber). ``sealed_us``: the wall clock when the segment before was sealed and this one opened,
-    which is behind ``time_us`` where an older record was written while the clock was ahead; 0 where a version wrote it
-    that did not say. ``rules`` are those by which the records that follow it were made (``RULES``)."""
+    """The first record of every segment: a snapshot of all queues and subscribers. With it a segment can be read alone,
+    and retention may drop those before it.
+
+    ``bad``: messages that ended badly and whose records are gone, as (sequence, outcome). ``lost``: dead letters among
+    the messages that are gone whose content was lost, as (sequence, number of the subscriber). ``sealed_us``: the wall
+    clock when the segment before was sealed and this one opened; it is smaller than ``time_us`` where an older record
+    was written while the clock was ahead, and 0 where an older version wrote the record. ``rules``: the version of
+    RULES by which the following records were made (``RULES``).
+    """
 
     sequence: int
     time_us: int
@@ -426,9 +429,9 @@ Fact = (
 )
 
 FactOrRun = Fact | Messages
-"""What is drafted, written and applied."""
+"""The unit of drafting, writing and applying."""
 
 
 def last_sequence(fact: FactOrRun) -> int:
-    """Of the fact, or of the last of the messages."""
+    """The sequence of the fact, or of the last of the messages."""
     return fact.last if isinstance(fact, Messages) else fact.sequence

@@ -14,7 +14,7 @@ PAUSED: Final = "paused"
 
 
 def entry_hash(given: Mapping[str, Any], secret: str | None = None) -> str:
-    """Of an entry: all settings that the file names, under their external names, and the secret."""
+    """The hash of an entry: of all settings that the file names, under their external names, and of the secret."""
     return _hash(_with_mark(given, secret))[:32]
 
 

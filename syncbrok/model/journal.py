@@ -23,8 +23,8 @@ KindName = Literal["message", "other", "dropped", "lost", "unknown"]
 
 
 class PreparedBatch(Protocol):
-    """Facts encoded for one append. ``data`` are the bytes as they will stand in the log: whoever sends them elsewhere
-    first sends these."""
+    """Facts encoded for one append. ``data`` are the bytes as they will stand in the log. A replicated journal sends
+    them to its peers before the append."""
 
     @property
     def first(self) -> int: ...
@@ -35,8 +35,8 @@ class PreparedBatch(Protocol):
 
 
 class OpeningReport(Protocol):
-    """What was found at the opening. ``clean``: it had been closed; ``cut_bytes``: of writes that were never answered,
-    which were taken away."""
+    """The result of opening a log. ``clean``: it had been closed in good order. ``cut_bytes``: length of the torn tail
+    that was cut off; nothing in it was answered."""
 
     @property
     def clean(self) -> bool: ...
@@ -60,7 +60,7 @@ class Journal(Protocol):
 
     @property
     def first_sequence(self) -> int:
-        """Of the oldest fact that is kept; 1 in an empty log."""
+        """The sequence of the oldest fact that is kept; 1 in an empty log."""
         ...
 
     @property
@@ -130,8 +130,8 @@ class Journal(Protocol):
         ...
 
     def inherited(self) -> Iterator[Fact]:
-        """What is to be known before ``facts_or_runs`` where there is no checkpoint: how messages ended whose own
-        records were trimmed, and what of them was carried along."""
+        """Facts that a reader must know before ``facts_or_runs`` when there is no checkpoint: the ends of messages
+        whose own records were trimmed, and the carried copies of others."""
         ...
 
     # -- checkpoints
@@ -181,14 +181,15 @@ class MessageIndex(Protocol):
         ...
 
     def read_many(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
-        """These messages with their content, in the same order; None: trimmed and not carried, no message, or damaged.
-        With ``bytes_max`` the list may end where the contents came to about so many bytes."""
+        """Read these messages with their content, in the given order. An element is None for a message that was trimmed
+        and not carried, for a record of another kind, and for a damaged one. With ``bytes_max`` the list may end once
+        the contents come to about that many bytes."""
         ...
 
     def kind_of(self, sequence: int) -> KindName: ...
 
     def lost(self, sequence: int) -> Published | None:
-        """What is still known of a message that is damaged, without its content."""
+        """A damaged message as far as it is still known, without its content."""
         ...
 
     def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
@@ -258,7 +259,7 @@ class Damage(Protocol):
 
 @runtime_checkable
 class Sections(Protocol):
-    """From any thread. Who trims is one at a time."""
+    """Trims and checks sections. Callable from any thread, but only one caller at a time may trim."""
 
     def sections(self) -> Sequence[Section]:
         """Oldest first; the one that is appended to is the last."""
@@ -273,11 +274,11 @@ class Sections(Protocol):
         ...
 
     def expired(self, before_us: int) -> Sequence[Section]:
-        """Those that may go by their age, oldest first: sealed before ``before_us``."""
+        """The sections that are old enough to go, oldest first: sealed before ``before_us``."""
         ...
 
     def held_back(self, section: Section) -> bool:
-        """Whether it must stay, however old, because it has not been archived. Raises ``OSError``."""
+        """True if the section must stay, however old, because it has not been archived. Raises ``OSError``."""
         ...
 
     def stands_in(self, section: Section, messages: Sequence[int]) -> bool:
@@ -285,9 +286,9 @@ class Sections(Protocol):
         ...
 
     def trim_oldest(self) -> None:
-        """Take the oldest section out of the log; it must be sealed. What it still owes was carried along before. Where
-        an archive is configured it is copied there first. Raises ``LogFailed``, and where it stays ``LogFull``,
-        ``LogUnreadable`` or ``OSError``."""
+        """Remove the oldest section, which must be sealed, from the log. Its unfinished messages must have been carried
+        before. Copies it first where an archive is configured. Raises ``LogFailed``; and, with the section left in
+        place, ``LogFull``, ``LogUnreadable`` or ``OSError``."""
         ...
 
     def sweep(self, now_us: int) -> None:

@@ -104,7 +104,7 @@ look_up_threads_max = 64
 """the same where the system is asked, which takes a thread for each"""
 names_kept_max = 10_000
 addresses_good_max_s = 3_600.0
-"""how long the last addresses of a name are used while nobody can be asked for new ones"""
+"""how long the last good addresses of a name are used while no name server answers"""
 hops_max = 8
 """brokers that a message may have been delivered by before; a publish that says more is a loop"""
 retry_delay_max_s = 30 * 86_400.0

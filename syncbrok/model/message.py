@@ -8,7 +8,7 @@ from syncbrok.model import limits
 from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
 CONSUMER_SCHEME = "consumer"
-"""of the endpoint of a subscriber whose consumers connect to the broker: ``consumer:NAME``"""
+"""scheme of the endpoint of a subscriber whose consumers connect to the broker: ``consumer:NAME``"""
 HOPS = "syncbrok-hops"
 """a header: how many deliveries brought a message here. Kept among those of the message where it is not 0, sent with
 every delivery as one more"""
@@ -24,7 +24,7 @@ class Scope(IntEnum):
 
 
 class ParentFailure(IntEnum):
-    """What becomes of a child when a parent ends badly (RULES 12)."""
+    """The policy for a child whose parent ends badly (RULES 12)."""
 
     FAIL = 0
     HOLD = 1
@@ -32,7 +32,7 @@ class ParentFailure(IntEnum):
 
 
 class Format(IntEnum):
-    """What a delivery looks like on the wire (INTERFACES sections 2 and 3)."""
+    """The form of a delivery on the wire (INTERFACES sections 2 and 3)."""
 
     RAW = 0
     ORIGINAL = 1
@@ -50,7 +50,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """What can be set on a queue. ``None`` nowhere: each has a default."""
+    """The settings of a queue. None of them is ``None``: each has a default."""
 
     scope: Scope = Scope.ALL
     parent_failure: ParentFailure = ParentFailure.FAIL
@@ -62,11 +62,11 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberSettings:
-    """What can be set on a subscriber. ``None`` means: as the queue says.
+    """The settings of a subscriber. ``None`` means that the queue's setting holds.
 
-    ``secret_count`` is how many secrets of it the vault holds (0, 1, or 2 while one is rotated out); the secrets
-    themselves are never in a fact (RULES 19). ``start`` is a sequence: deliver from there on, uncounted before the
-    subscriber's own fact; ``None`` is now. ``disabled_us`` is when a 410 disabled it (Unix microseconds), else 0.
+    ``secret_count``: how many of its secrets the vault holds (0, 1, or 2 during a rotation); the secrets themselves are
+    never in a fact (RULES 19). ``start``: the sequence to deliver from, ``None`` for now; messages before the
+    subscriber's own fact do not count it. ``disabled_us``: when a 410 disabled it (Unix microseconds), else 0.
     """
 
     endpoint: str

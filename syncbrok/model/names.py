@@ -30,7 +30,7 @@ SEQUENCE_MAX = (1 << 42) - 1
 NO_ID = MessageId(bytes(16))
 
 RESERVED_PREFIX = "syncbrok."
-"""what the broker names itself; nobody else declares a queue or subscriber that begins with it"""
+"""prefix of the broker's own queues and subscribers; others are refused"""
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}")
 _ID_TEXT_LENGTH = 36
@@ -43,7 +43,7 @@ _UNNAMEABLE = {
     "Zl": "a line separator",
     "Zp": "a paragraph separator",
 }
-"""by Unicode category: what a queue name does not hold. Nobody could tell it from another name, or type it."""
+"""Unicode categories that a queue name must not contain: such characters cannot be typed, or told from others"""
 
 
 def parse_queue_name(text: str) -> QueueName:

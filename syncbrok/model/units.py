@@ -202,7 +202,7 @@ def parse_endpoint(value: Any) -> str:
 
 
 def endpoint_scheme(endpoint: str) -> str:
-    """What comes before the colon, in lower case: a scheme has none of its own (RFC 3986, 3.1)."""
+    """The part before the colon, in lower case: schemes do not depend on case (RFC 3986, 3.1)."""
     return endpoint.partition(":")[0].lower()
 
 
