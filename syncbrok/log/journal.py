@@ -162,8 +162,8 @@ class FileJournal:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def prepare(self, facts: Sequence[FactOrRun], unit_ends: Collection[int] | None = None) -> Batch:
-        """Encode one write, whose facts' sequences follow each other: 2 us of CPU a message, 0.5 us in a run.
-        ``unit_ends``: positions of the records that end a client's unit, None for all of them; the last always does."""
+        """Encode one write. The sequences of ``facts`` must follow each other. ``unit_ends``: positions of the records
+        that end a client's unit, None for all of them; the last record always ends one."""
         self._prepared += 1
         first, last = facts[0].sequence, last_sequence(facts[-1])
         # With ``always`` all before it are on the disk when it is written, so it says so of them.
@@ -204,7 +204,7 @@ class FileJournal:
             active.append(batch.data, len(batch.ends), batch.time_us)
 
     def _count(self, batch: Batch, at: int) -> None:
-        """What was written is now part of the log."""
+        """Add the written batch to what readers of the log see."""
         assert self._index is not None
         self._index.extend(batch.data, at, [0, *batch.ends[:-1]], batch.stretches)
         self._recent.add(batch)
@@ -219,10 +219,12 @@ class FileJournal:
         self.durable_sequence = self.next_sequence - 1
 
     def sync(self) -> bool:
-        """With ``interval``: everything written is on the disk when this returns. With either policy: saves the
-        watermark if a second has passed since it was saved last. Whether it still is behind what is durable: then call
-        it again a second later, or who reads beside a broker at rest never sees the last records. Raises
-        ``LogFailed``."""
+        """Make what was written durable and save the watermark; returns True if it must be called again in a second.
+
+        With policy ``interval`` everything written is on the disk on return. With either policy the watermark is saved
+        if a second has passed since the last time. True means that the watermark is still behind what is durable:
+        without another call, readers beside an idle broker would never see the last records. Raises ``LogFailed``.
+        """
         with self._writing:
             self._sync()
             self._mark_if_due()
@@ -237,8 +239,11 @@ class FileJournal:
 
     def append_snapshot(self, opened: SegmentOpened, *, essential: bool = False) -> None:
         """Seal the active segment, if there is one, and begin the next with ``opened``, whose sequence must be
-        ``snapshot_sequence``. Raises ``LogFull``: there is no room for another segment, the active one stays; or, where
-        it was sealed already, there is none. Raises ``LogFailed``. ``essential``: as for ``append``."""
+        ``snapshot_sequence``.
+
+        Raises ``LogFull`` when there is no room for another segment: the active one stays active, or, if it was sealed
+        already, there is none. Raises ``LogFailed``. ``essential``: as for ``append``.
+        """
         with self._writing:
             assert opened.sequence == self.snapshot_sequence, f"{opened.sequence}, not {self.snapshot_sequence}"
             self._written = self._prepared = self._prepared + 2  # one for the seal, one for the snapshot
@@ -298,7 +303,7 @@ class FileJournal:
         return retention.expired(self.sections(), before_us, self._ages.sealed_us)
 
     def held_back(self, section: Section) -> bool:
-        """Where the pipeline archives the log, until it has archived it."""
+        """True while the pipeline archives the log and has not archived this section yet."""
         path = segment.segment_path(self._directory, section.first)
         return self._options.archive == PIPELINE and not retention.may_drop(path, PIPELINE)
 
@@ -322,9 +327,10 @@ class FileJournal:
         return section
 
     def trim_oldest(self) -> None:
-        """Take the oldest segment out of the log (what it still owes was carried along before). Where an archive is
-        configured it is copied there first. Its file is unlinked by a later ``sweep``. Raises ``LogFailed``, and where
-        it stays: ``LogFull``, ``LogUnreadable``, ``OSError`` from the archive or where it is ``held_back``."""
+        """Remove the oldest segment from the log; what it still owes must have been carried before. Copies it first
+        where an archive is configured. A later ``sweep`` unlinks its file. Raises ``LogFailed``; and, with the segment
+        left in place, ``LogFull``, ``LogUnreadable``, or ``OSError`` from the archive or because it is
+        ``held_back``."""
         parts = self._catalogue.parts
         assert len(parts) > 1, "the last segment stays"
         info = parts[0].info

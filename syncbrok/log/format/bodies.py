@@ -81,7 +81,8 @@ def _headers_in(data: bytes) -> tuple[tuple[str, str], ...]:
 
 
 def extras_in(meta: bytes, flags: int, items: int, root: int, depth: int) -> tuple[Extras, int]:
-    """What ``extra_meta`` wrote, and where it ends; the numbers are those of the header."""
+    """The extras in ``meta``, as ``extra_meta`` wrote them, and the offset where they end. ``items``, ``root`` and
+    ``depth`` are the header's."""
     at = items * layout.ID_BYTES
     if at > len(meta):
         raise ValueError("parents longer than the meta")

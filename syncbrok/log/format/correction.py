@@ -37,7 +37,7 @@ def corrected_whole(data: bytes, crc: int) -> bytes | None:
 
 
 def _changes_of_last(behind: int) -> npt.NDArray[np.uint32]:
-    """What each change of a byte does to the checksum, where so many bytes stand behind it."""
+    """The change of the checksum for each change of a byte, with ``behind`` bytes after that byte."""
     zeros = bytes(behind)
     same = crc32c(bytes(behind + 1))
     changes = np.zeros(256, np.uint32)
@@ -48,5 +48,5 @@ def _changes_of_last(behind: int) -> npt.NDArray[np.uint32]:
 
 @cache
 def _steps() -> npt.NDArray[np.uint32]:
-    """What one more byte behind it does, by the lowest byte of the change."""
+    """The change of the checksum when one more byte follows, by the lowest byte of the change so far."""
     return _changes_of_last(0)

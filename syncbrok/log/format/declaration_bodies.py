@@ -27,7 +27,7 @@ from syncbrok.model.names import QueueName, SubscriberId
 
 
 class DeclarationBody(NamedTuple):
-    """What a declared fact puts into its record: the header's ``queue`` and ``items``, and the body."""
+    """The parts of a declaration's record: ``queue`` and ``items`` of the header, and the body."""
 
     queue: int
     items: int

@@ -21,7 +21,7 @@ LATER = "a later version of Syncbrok wrote it: go on with that one"
 
 
 class Kind(IntEnum):
-    """What a record is. A number is never given twice."""
+    """The kind of a record. A number is never given twice."""
 
     MESSAGE = 1
     OUTCOMES = 2
@@ -163,8 +163,8 @@ class Header(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Bare messages of one queue that stand one after the other among records: the position of the first and its
-    sequence, how many, and the queue's number. What is known of them need not be read out of their bytes."""
+    """Consecutive records that are bare messages of one queue: position and sequence of the first, their count, the
+    number of the queue. The index is built from this, without reading their bytes."""
 
     position: int
     sequence: int
@@ -180,7 +180,7 @@ class Incomplete(NamedTuple):
 
 
 class Corrupt(NamedTuple):
-    """What stands at ``offset`` is not a record."""
+    """The bytes at ``offset`` are not a record."""
 
     offset: int
     why: str

@@ -152,7 +152,7 @@ def _as_columns(
 
 
 class _Metas(NamedTuple):
-    """What stands between header and content of each, and the flags that say so."""
+    """The meta of each message (the bytes between header and content), and the flags that describe it."""
 
     data: list[bytes]
     flags: "npt.NDArray[np.uint16] | int"

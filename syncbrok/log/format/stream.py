@@ -63,10 +63,10 @@ def facts(data: bytes, start: int) -> Iterator[Fact | Corrupt]:
 def facts_or_runs(
     data: Buffer, offsets: npt.NDArray[np.int64], after: int, together: int = _GATHER_MAX
 ) -> Iterator[FactOrRun | Corrupt]:
-    """The facts with sequences above ``after`` of the verified records at ``offsets``, without content, for whoever
-    applies them; so many headers are looked at ``together``. Messages that follow each other come together, without
-    their content types, and their time is that of the last, which is that of those with idempotency keys. A
-    ``Corrupt`` ends it where no record stands."""
+    """Yield the facts with sequences above ``after`` among the verified records at ``offsets``, without content;
+    ``together`` headers are looked at in one pass. Consecutive messages come as one ``Messages``, without content
+    types; its time is that of the last message, which is exact for those with idempotency keys. Where no record stands,
+    a ``Corrupt`` is the last element."""
     for start in range(0, len(offsets), together):
         places = offsets[start : start + together]
         heads = gather(data, places)
@@ -81,7 +81,7 @@ def facts_or_runs(
 def _gathered(
     data: Buffer, places: npt.NDArray[np.int64], heads: npt.NDArray[np.void]
 ) -> Iterator[FactOrRun | Corrupt]:
-    """What the records with these ``heads``, at these ``places``, say."""
+    """Yield the facts of the records with these ``heads`` at these ``places``."""
     count, sequences, flags = len(heads), heads["sequence"], heads["flags"]
     messages = (heads["magic"] == MAGIC) & (heads["version"] == VERSION) & (heads["kind"] == _MESSAGE)
     has_extras = (flags & EXTRAS != 0) | (heads["items"] != 0) | (heads["root"] != sequences) | (heads["depth"] != 0)
@@ -136,7 +136,7 @@ def _attributes(mark: int) -> Attributes:
 
 
 def _extras(data: Buffer, metas: npt.NDArray[np.int64], heads: npt.NDArray[np.void]) -> Iterator[Extras | Corrupt]:
-    """Of the messages with these ``heads``; what they have stands in the log from ``metas`` on."""
+    """The extras of the messages with these ``heads``, whose metas begin at ``metas`` in ``data``."""
     numbers = [heads[name].tolist() for name in ("meta_bytes", "flags", "items", "root", "depth")]
     for at, meta_bytes, *header in zip(metas.tolist(), *numbers, strict=True):
         try:
@@ -146,7 +146,7 @@ def _extras(data: Buffer, metas: npt.NDArray[np.int64], heads: npt.NDArray[np.vo
 
 
 def _fact(data: bytes, at: int, place: int) -> Fact | Corrupt:
-    """What the record at ``at`` says, which stands at ``place`` in the log."""
+    """The fact in the record at ``at`` in ``data``, whose offset in the log is ``place``."""
     found = decode(data, at, content=False, verify=False)
     if isinstance(found, Decoded):
         return found.fact

@@ -1,1 +1,1 @@
-"""Where a record stands: the index of each segment, its sidecar, and the list of segments."""
+"""Finds records: the index of each segment, its sidecar, and the list of segments."""

@@ -1,7 +1,7 @@
-"""How old segments are by the wall clock, which the times of their records may run ahead of.
+"""The age of segments by the wall clock. The times of their records may be ahead of it.
 
-Records never go back in time: after one that was written while the clock was ahead, all have its time until the clock
-has caught up. So a segment's age is counted from when it was sealed, which the first record of the next one says.
+Times of records never go back: after a record that was written while the clock was ahead, all have its time until the
+clock has caught up. So a segment's age counts from its sealing, which the first record of the next segment tells.
 """
 
 from syncbrok.log.format.codec import Decoded

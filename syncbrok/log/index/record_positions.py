@@ -1,8 +1,8 @@
-"""What a reader of a whole segment wants to know beforehand: where each record stands and when it was written, and
-checksums of parts, so that a part can be read and verified alone. Pure.
+"""For readers of a whole segment: where each record stands, when it was written, and checksums of parts, so that a part
+can be read and verified alone. Pure.
 
-It grows with the segment. An array that grows has room behind it, which belongs to the newest of its kind: copying all
-for each batch would cost more the more there is.
+The arrays grow with the segment. A growing array has spare room behind it, which belongs to the newest array of its
+kind. Copying all of it for each batch would cost more the longer the segment gets.
 """
 
 from typing import NamedTuple, TypeVar
@@ -18,8 +18,8 @@ _Number = TypeVar("_Number", bound=np.unsignedinteger)
 
 
 class RecordPositions(NamedTuple):
-    """Of each record its offset in the file and its time (Unix microseconds); the CRC-32C of all records before each
-    that is a multiple of ``every``, beginning with that of none, 0; and ``crc``, that of all."""
+    """For each record its offset in the file and its time (Unix microseconds). The CRC-32C of all records before record
+    0, ``every``, 2 * ``every`` and so on; that before record 0 is 0. ``crc``: the CRC-32C of all records."""
 
     offsets: npt.NDArray[np.uint32]
     times_us: npt.NDArray[np.uint64]

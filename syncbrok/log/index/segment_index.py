@@ -1,9 +1,9 @@
-"""Finds things in one segment of the log. Pure: bytes and arrays in, numbers out.
+"""Finds records in one segment of the log. Pure: bytes and arrays in, numbers out.
 
-The index of a sealed segment is built once, or read from its sidecar. That of the active one grows while it is asked:
-the writer thread calls ``extend`` (which only puts the bytes aside), any other thread asks, and whoever asks first
-turns what was put aside into columns. What is asked is always one immutable ``_Snapshot``, swapped as a whole; the
-lock is for those who make the next one, so the writer never waits for a reader.
+The index of a sealed segment is built once, or read from its sidecar. The index of the active segment grows while
+readers ask. The writer thread calls ``extend``, which only puts the bytes aside. The first reader after that turns them
+into columns. Readers look at one immutable ``_Snapshot``, which is swapped as a whole. The lock is only for those who
+make the next snapshot, so the writer never waits for a reader.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ class _Snapshot(NamedTuple):
 
 
 class SegmentIndex:
-    """What is where in the segment whose first sequence is ``base``. Offsets are from the start of its file."""
+    """The index of the segment whose first sequence is ``base``. Offsets count from the start of its file."""
 
     def __init__(self, base: int, *, checksums_every: int = limits.checksums_every) -> None:
         self.base = base
@@ -73,8 +73,8 @@ class SegmentIndex:
         *,
         checksums_every: int = limits.checksums_every,
     ) -> "SegmentIndex":
-        """Of the verified records from ``start`` to ``end`` of a segment's bytes (``buffer`` begins with the file).
-        ``offsets``: where they begin, where that is known."""
+        """The index of the verified records from ``start`` to ``end`` in ``buffer``, which begins with the file.
+        ``offsets``: where the records begin, if the caller knows."""
         index = cls(base, checksums_every=checksums_every)
         if offsets is None:
             offsets, _ = walk(buffer, start, end)
@@ -112,10 +112,10 @@ class SegmentIndex:
         starts: Sequence[int] | None = None,
         stretches: Sequence[Stretch] = (),
     ) -> None:
-        """Records were appended: ``buffer`` holds them whole and is never changed again, ``first_offset`` is its place
-        in the file. ``starts``: where each begins in ``buffer``, where that is known; ``stretches``: those of them
-        that are bare messages. One thread only; takes about a microsecond, but for each 256 KiB that nobody asked
-        about: then 0.1 ms where all are bare messages, else 1 ms."""
+        """Add appended records. ``buffer`` holds them whole and must never change again; ``first_offset`` is its place
+        in the file. ``starts``: where each record begins in ``buffer``, if the caller knows; ``stretches``: which of
+        them are bare messages. For one thread only. Cheap, except that every 256 KiB that no reader has asked about are
+        indexed at once."""
         self._pending.append(_Pending(buffer, first_offset, starts, stretches))
         self._pending_bytes += len(buffer)
         if self._pending_bytes >= _PENDING_BYTES_MAX:
@@ -216,7 +216,7 @@ class SegmentIndex:
         return int(now.sparse[step]), walked
 
     def extent(self, sequence: int) -> tuple[int, int] | None:
-        """Where the record of ``sequence`` begins and where the next one does, without a walk; None as above."""
+        """Offsets of the record of ``sequence`` and of its end, found without walking over records; None as above."""
         now = self._current()
         position = self._position(now, sequence)
         if position is None:
@@ -254,7 +254,7 @@ class SegmentIndex:
         return found
 
     def queue_count(self, queue: int) -> int:
-        """How many messages were accepted into ``queue`` here."""
+        """The number of messages accepted into ``queue`` in this segment."""
         return sum(len(_equal(part.queues, queue)[0]) for part in self._current().parts)
 
     def carried_sequences(self, queue: int, after: int, limit: int) -> list[int]:
@@ -294,7 +294,8 @@ class SegmentIndex:
             yield from zip(own.tolist(), (places.astype(np.int64) + self.base).tolist(), strict=True)
 
     def with_key(self, hashed: int) -> list[int]:
-        """Messages whose key may be the one that ``text_hash`` made ``hashed`` of, oldest record first."""
+        """Sequences of messages whose key may be the one behind the hash ``hashed`` (``text_hash``), oldest record
+        first."""
         return [sequence for (found,) in self._equals("keys", hashed) for sequence in found.tolist()]
 
     def with_idempotency(self, hashed: int) -> list[int]:
@@ -311,7 +312,7 @@ class SegmentIndex:
 
 
 def _equal(table: Table, value: int) -> Table:
-    """The other columns of the lines whose first is ``value``."""
+    """The rows of the table whose first column is ``value``, without that column."""
     key = table[0]
     # A Python int beside an array of another type would turn the whole array into that of both.
     wanted = key.dtype.type(value)
@@ -321,7 +322,7 @@ def _equal(table: Table, value: int) -> Table:
 
 
 def _columns(buffer: Buffer, offsets: npt.NDArray[np.int64], base: int, stretches: Sequence[Stretch]) -> Columns:
-    """Of the records at ``offsets``, where those of the ``stretches`` need not be looked at."""
+    """The columns of the records at ``offsets``. Those in ``stretches`` are known without reading them."""
     if not stretches:
         return columns.extract(buffer, offsets, base)
     bare = columns.bare(stretches, base)

@@ -32,8 +32,8 @@ class Part(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """An index in use. ``stamp`` is when the sidecar whose pages it is was written (ns), 0 where it is in memory;
-    ``verified_s`` when its checksum was looked at last."""
+    """An index in use. ``stamp``: when the sidecar that it maps was written (ns), 0 for an index in memory.
+    ``verified_s``: when its checksum was last checked."""
 
     known: SegmentIndex
     stamp: int
@@ -137,7 +137,7 @@ class Catalogue:
             log.critical("syncbrok.log.more_records_damaged", extra={"file": info.path.name, "records": more})
 
     def damage_of(self, sequence: int) -> DamagedRecords | None:
-        """What is known to have hit the record of this sequence."""
+        """The known damage at the record of this sequence; None where there is none."""
         part = self.part_of(sequence) if self.damages else None
         damages = self.damages.get(part.info.base, ()) if part is not None else ()
         at = bisect_left(damages, sequence, key=lambda damage: damage.last)
@@ -190,8 +190,8 @@ class Catalogue:
             return index
 
     def _stands(self, info: SegmentInfo, kept: _Kept) -> bool:
-        """Whether an index may be asked as it is. What is mapped from a sidecar was right when it was opened; a page
-        that came in again later may not be."""
+        """True if the index may be used as it is. A mapped sidecar was correct when it was opened, but a page that is
+        read in again later may not be."""
         if not kept.stamp:
             return True
         young = time.monotonic() - kept.verified_s < limits.sidecar_verified_every_s

@@ -63,7 +63,7 @@ assert _ENTRY.size == 40
 
 
 class Sealed(NamedTuple):
-    """What a sidecar is valid for: the segment as sealed."""
+    """The segment as sealed; a sidecar is valid only for exactly this one."""
 
     uuid: bytes
     base: int
@@ -238,8 +238,8 @@ def read(directory: Path, sealed: Sealed) -> SegmentIndex | None:
 
 
 def rows(directory: Path, sealed: Sealed, table: str) -> int | None:
-    """How many rows a table of ``columns.TABLES`` has, from the first KiB of the file; None where there is no sidecar
-    to be trusted, or its beginning is not."""
+    """The number of rows in a table of ``columns.TABLES``, read from the first KiB of the sidecar. None where there is
+    no sidecar to trust, or its beginning is damaged."""
     try:
         with reading(path_of(directory, sealed.base)) as file:
             return _rows(file.read(_BEGINNING_BYTES), sealed, table)

@@ -67,7 +67,7 @@ class LostSequences(NamedTuple):
 
 @dataclass(slots=True)
 class SalvageReport:
-    """What became of it. ``notes`` are in words: what had to be made anew."""
+    """The result of a salvage. ``notes`` say in words which parts had to be made anew."""
 
     segments: int = 0
     records: int = 0

@@ -56,8 +56,8 @@ class Finding(NamedTuple):
 
 
 def verify(directory: Path, fact: Callable[[Fact], None] | None = None) -> Iterator[Progress | Finding]:
-    """Findings as they are met, and how far it has come about every 4 MiB. ``fact`` is called with every fact that
-    can be read, in order and without content, for whoever judges the order too (``order``). Raises ``OSError``."""
+    """Yield findings as they are met, and the progress about every 4 MiB. ``fact`` is called with every fact that can
+    be read, in order and without content (``order`` judges by them). Raises ``OSError``."""
     evidence = gather_evidence(directory, max(segment_bases(directory), default=0))
     try:
         mark = watermark.read(directory)
@@ -88,7 +88,7 @@ def verify(directory: Path, fact: Callable[[Fact], None] | None = None) -> Itera
 
 @dataclass(slots=True)
 class _Passed:
-    """How far the look at one segment has come; ``whole`` while nothing of it was unreadable."""
+    """Progress of the check of one segment. ``whole``: nothing of it was unreadable so far."""
 
     end: int = SEGMENT_HEADER_BYTES
     records: int = 0
@@ -185,7 +185,7 @@ class _Walk:
             yield from self._closing(name, base, view, below, passed)
 
     def _closing(self, name: str, base: int, view: memoryview, below: int, passed: "_Passed") -> Iterator[Finding]:
-        """What must be true of a segment that another follows, or that is sealed."""
+        """Check the end of a segment that is sealed or that another segment follows."""
         end, seal = passed.end, passed.seal
         if not self._ends_unit:
             yield Finding(name, end, self._last, "the unit that this record belongs to has no end")

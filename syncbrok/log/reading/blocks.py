@@ -47,8 +47,8 @@ def together(blocks: Sequence[Block]) -> Iterator[list[Block]]:
 
 
 def walk_block(data: bytes, shift: int, part: Part, block: Block, facts: list[Fact]) -> None:
-    """Put the wanted records of a block whose bytes are in ``data``, which stands at ``shift`` in the file, into
-    ``facts``."""
+    """Append the wanted records of ``block`` to ``facts``. ``data`` holds the bytes of the block and begins at offset
+    ``shift`` of the file."""
     at, walked = block.start - shift, 0
     for steps, first, count in block.wanted:
         at = _skip(data, at, steps - walked, shift, part, first)

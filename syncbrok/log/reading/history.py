@@ -1,4 +1,4 @@
-"""Reads the log from a sequence on for whoever builds state from it: messages that follow each other together.
+"""Reads the log from a sequence on, to build state from it. Consecutive messages come together.
 
 A start may have millions of messages to take in. Every segment goes through one buffer (fresh memory for each would
 cost more than the reading) and is verified as a whole; its records are found from the sparse offsets of its index.
@@ -39,9 +39,9 @@ def read_facts(catalogue: Catalogue, after: int = 0) -> Iterator[FactOrRun]:
 def _whole(
     catalogue: Catalogue, part: Part, index: SegmentIndex, buffer: bytearray, end: int, after: int
 ) -> tuple[Buffer, npt.NDArray[np.int64]]:
-    """The bytes of a segment and the offsets of its records. A sealed one is verified (recovery has looked at the
-    other, record by record). Where a message is damaged what is known of it stands there, so that it ends as a loss;
-    where anything else is, from ``after`` on, nobody can tell how things stood."""
+    """The bytes of a segment and the offsets of its records. A sealed segment is verified here; recovery has checked
+    the active one record by record. A damaged message is replaced by what is known of it, so that it ends as lost.
+    Damage to any other record from ``after`` on is an error: nobody could tell how things stood."""
     data = memoryview(buffer)[:end]
     with reading(part.info.path) as file:
         try:

@@ -1,6 +1,6 @@
-"""What is asked of a log that stands on the disk: records by sequence, and what the indexes know. From any thread.
+"""Answers questions about a log on disk: records by sequence, and look-ups in the indexes. Callable from any thread.
 
-How a record is found and verified is the business of ``records``.
+``records`` finds and verifies the single record.
 """
 
 from bisect import bisect_left
@@ -86,7 +86,8 @@ class Reader:
             yield part, index
 
     def kind_of(self, sequence: int) -> KindName:
-        """What the record of this sequence is; of one that retention dropped: a message if it was carried along."""
+        """The kind of the record of this sequence. Of records that retention dropped only carried messages are
+        known."""
         if not 0 < sequence < self._next_sequence():
             return "unknown"
         if sequence < self._catalogue.oldest:
@@ -105,7 +106,7 @@ class Reader:
         return "message" if self._catalogue.damage_of(sequence) is None else "lost"
 
     def lost(self, sequence: int) -> Published | None:
-        """What the log still tells of a message (its own sequence) that is known to be damaged, without content."""
+        """A damaged message (its own sequence) as far as the log still tells, without content; None for others."""
         record = sequence if sequence >= self._catalogue.oldest else next(self._carried_in((sequence,)), 0)
         damage = self._catalogue.damage_of(record)
         return damage.message if damage is not None else None
@@ -138,7 +139,7 @@ class Reader:
                     yield fact
 
     def _replay_damaged(self, part: Part, after: int) -> Iterator[Fact]:
-        """Of a segment as far as it can be read; gaps have the places of what cannot be."""
+        """Yield the facts of a damaged segment, with gaps in place of what cannot be read."""
         found = self._catalogue.examine(part.info)
         time_us = part.info.first_time_us
         lost = {
@@ -155,9 +156,9 @@ class Reader:
                 yield record.fact
 
     def inherited(self) -> Iterator[Fact]:
-        """What is to be known before anything else where there is no checkpoint: the end of messages that ended badly
-        and the newest records that carry one, of those whose own records are gone. In the log they stand behind
-        children of these messages, which would be taken for children of complete ones."""
+        """Yield the facts that a reader must know before anything else when there is no checkpoint: the ends of
+        messages that ended badly, and the newest carried record of messages whose own records are gone. In the log
+        these come after children of the messages, so in log order the parents would count as complete."""
         parts, oldest = self._catalogue.parts, self._catalogue.oldest
         if oldest <= 1:
             return
@@ -247,8 +248,9 @@ class Reader:
         return self._newest(chain(own, carried), lambda message: message.key == key, queue, limit)
 
     def _candidates(self, hashed: int) -> tuple[Iterator[int], Iterator[int]]:
-        """Those whose key may be it, newest first: of each segment its own messages, and those it carries. They are as
-        old as the segments that went before: met in the newest segment, they would come before what is newer."""
+        """Two streams of sequences whose key may be the one of this hash, newest first: messages of each segment, and
+        messages carried into it. They are separate because carried ones are older than every segment that is left; in
+        one stream they would come before newer messages."""
         parts = self._catalogue.parts
         own = (
             sequence
@@ -285,7 +287,7 @@ class Reader:
     def _newest(
         self, candidates: Iterator[int], fits: Callable[[Published], bool], queue: int | None, limit: int | None
     ) -> list[int]:
-        """Those of the candidates (their hashes agree) that fit, each once, newest first."""
+        """The newest ``limit`` candidates that fit, each once, newest first. The hashes of all candidates agree."""
         found: dict[int, None] = {}
         while some := list(islice(candidates, _CANDIDATES)):
             for sequence, read in zip(some, self.messages(some), strict=True):

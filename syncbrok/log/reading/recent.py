@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     ends: list[int]
     stretches: tuple[Stretch, ...] = ()
     messages: Sequence[Messages] = ()
-    """what of it was handed over as messages: nobody need decode what was encoded a moment ago"""
+    """the part of it that was appended as messages; a reader takes these instead of decoding their records"""
 
 
 class Recent:
@@ -68,8 +68,8 @@ class Recent:
         return self.messages((sequence,))[0]
 
     def messages(self, sequences: Sequence[int]) -> list[Published | None]:
-        """As ``message`` for each of these, in ascending order. Those that stand one after the other are decoded in
-        one pass, and children of the same parents then share the tuple of them."""
+        """``message`` for each of these, in ascending order. Consecutive ones are decoded in one pass, and children of
+        the same parents then share one tuple of parents."""
         found: list[Published | None] = []
         while len(found) < len(sequences):
             sequence, count = sequences[len(found)], _together(sequences, len(found))
@@ -105,7 +105,7 @@ class Recent:
 
 
 def _together(sequences: Sequence[int], at: int) -> int:
-    """How many follow each other without a gap, from place ``at`` on."""
+    """The number of consecutive sequences from position ``at`` on."""
     first, last = sequences[at], len(sequences) - 1
     if sequences[last] - first == last - at:
         return last - at + 1

@@ -49,9 +49,9 @@ class RecordReader:
         return facts
 
     def _undamaged(self, part: Part, records: Sequence[int], facts: list[Fact]) -> None:
-        """Those of a segment that can be read, each from its own place: nothing is walked over that may have rotted.
-        Where one cannot be, the segment is looked at as a whole, and they are looked for once more: it may have been
-        the index that was wrong."""
+        """Append the readable ones of these records of a damaged segment to ``facts``. Each is read from its own
+        offset, so that the reader never walks over rotten bytes. Where one cannot be read, the whole segment is
+        examined and the records are looked for once more, because the index may have been wrong."""
         unread = self._each_of(part, records, facts)
         unread = [record for record in unread if self._catalogue.damage_of(record) is None]
         if not unread:
@@ -70,7 +70,7 @@ class RecordReader:
             facts[:] = sorted(facts, key=lambda fact: fact.sequence)
 
     def _name_unread(self, part: Part, records: Sequence[int]) -> None:
-        """Of the segment that is written to. One that has been sealed is looked at as a whole instead."""
+        """Name unreadable records of the active segment as damaged. A sealed segment is examined as a whole instead."""
         index = self._catalogue.index(part)
         for record in records:
             place = index.extent(record)
@@ -142,8 +142,8 @@ class RecordReader:
         return blocks
 
     def header(self, sequence: int) -> Header | None:
-        """The header of the record of this sequence; None where there is none (any more), or it is damaged so that
-        nobody can tell what it was."""
+        """The header of the record of this sequence. None where there is no such record (any more), or it is so damaged
+        that its kind cannot be told."""
         part = self._catalogue.part_of(sequence)
         if part is None:
             return None

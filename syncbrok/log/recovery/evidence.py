@@ -20,8 +20,9 @@ class Evidence(NamedTuple):
 
 
 def gather_evidence(directory: Path, last_base: int) -> list[Evidence]:
-    """From the checkpoints, and from sidecars of segments behind ``last_base``, the last that is there (0: none is):
-    what stands before it is known to be whole without them. What cannot be read says nothing."""
+    """Evidence from the checkpoints, and from sidecars of segments behind ``last_base`` (the base of the last segment
+    that is there; 0 for none). The log before that base is known to be whole without them. A file that cannot be read
+    is no evidence."""
     names = (checkpoint.NAME, checkpoint.NAME_BEFORE)
     found = [(name, checkpoint.read_head(directory / name)) for name in names]
     evidence = [Evidence(head.uuid, head.through, name) for name, head in found if head is not None]

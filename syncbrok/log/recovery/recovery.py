@@ -37,9 +37,9 @@ _CLOSED = Signs(
 
 
 class Scan(NamedTuple):
-    """What stands in a segment. ``records`` of them, up to ``end``, belong to whole units and are whole themselves;
-    ``last`` is the sequence of the last of them and ``crc`` the CRC of all their bytes. ``bad`` is where the whole
-    records end, ``problem`` what stands there."""
+    """The result of reading one segment. ``records`` whole records that belong to whole units end at offset ``end``;
+    ``last`` is the sequence of the last of them, ``crc`` the CRC of all their bytes. ``bad`` is the offset where whole
+    records end, ``problem`` says what stands there."""
 
     header: SegmentHeader
     signs: Signs
@@ -66,8 +66,8 @@ class Active(NamedTuple):
 
 
 class RecoveryReport(NamedTuple):
-    """What was found and done at the start. ``clean``: the log was closed in good order. ``cut_bytes`` of a torn tail
-    were saved in ``broken`` and cut, from sequence ``cut_from`` on (0: nothing). ``rewritten_bytes`` were on no
+    """The result of a start. ``clean``: the log had been closed in good order. ``cut_bytes`` of a torn tail, from
+    sequence ``cut_from`` on, were saved in ``broken`` and cut off (0: none). ``rewritten_bytes`` were above the
     watermark and were written again."""
 
     clean: bool
@@ -98,7 +98,7 @@ Progress = Callable[[int, int], None]
 
 
 def recover(directory: Path, progress: Progress | None = None) -> Recovered:
-    """Make the log in ``directory`` (whose lock is held) whole. Where the disk is full the reserve is released for it.
+    """Recover the log in ``directory``, whose lock the caller holds. On a full disk the reserve is released for it.
     Raises ``LogCorrupt``, ``LogFull``, ``LogFailed``."""
     try:
         return _recover(directory, progress)
@@ -300,8 +300,8 @@ def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool
 
 
 def _in_order(heads: npt.NDArray[np.void], base: int) -> int:
-    """How many of the records, from the first on, are of this version and follow each other: sequences without a gap
-    that no record names, batches that do not go back, and nothing behind a seal."""
+    """The number of leading records that are of this version and in order: no unnamed gap in the sequences, no batch
+    number that falls, nothing behind a seal."""
     sequences = heads["sequence"].astype(np.int64)
     steps = np.diff(sequences, prepend=base - 1)
     fits = (steps == 1) | ((heads["kind"] == Kind.GAP) & (steps > 1))
@@ -311,7 +311,7 @@ def _in_order(heads: npt.NDArray[np.void], base: int) -> int:
 
 
 def _problem(data: bytes, at: int) -> str:
-    """What is wrong with the bytes that end the run of records."""
+    """Says in words what is wrong with the bytes at ``at``, where the whole records end."""
     header = read_header(data, at)
     match header:
         case Incomplete():
@@ -326,9 +326,9 @@ def _problem(data: bytes, at: int) -> str:
 
 
 def _synced_behind(data: bytes, bad: int, sequence: int, batch: int) -> int | None:
-    """The greatest ``synced_through`` of the valid records of later batches behind the damage at ``bad``; None where
-    there is none. Where the damaged record's own header is whole its body is passed over: a message may contain
-    anything, a piece of a log too."""
+    """The greatest ``synced_through`` among valid records of later batches behind the damage at ``bad``; None without
+    any. If the damaged record's header is whole its body is skipped, since a message may contain anything, also a piece
+    of a log."""
     at = bad + 1
     own = read_header(data, bad)
     if isinstance(own, Header) and own.sequence == sequence + 1:

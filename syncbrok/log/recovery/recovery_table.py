@@ -33,7 +33,7 @@ class Verdict(Enum):
 
 
 class Signs(NamedTuple):
-    """What is known of the place where the whole records of a segment end."""
+    """The facts about the place where the whole records of a segment end, from which the table decides."""
 
     last: bool
     """it is the log's last segment"""

@@ -1,9 +1,9 @@
-"""The ends of a sealed segment that has rotted there: what a start must know of it, from what else says the same.
+"""The ends of a sealed segment that has rotted there: what a start needs of them is read from other places.
 
-The segment's own header repeats what its name and its neighbours say, its seal what its records and the name of the
-next one do. So damage there costs nothing but a closer look, and what rotted beside them, or cannot be read with them,
-costs its own records: whoever reads those decides about them. What is missing altogether is another matter: the caller
-refuses it.
+The name of a segment and its neighbours repeat what its header says; its records and the name of the next segment
+repeat what its seal says. So damage to header or seal alone costs nothing but a closer look. Records that rotted beside
+them, or cannot be read with them, are lost; the code that reads records decides about those. A segment that is missing
+is not handled here: the caller refuses it.
 """
 
 from pathlib import Path
@@ -20,9 +20,10 @@ _CRC_AT = SEGMENT_HEADER_BYTES - 4
 
 
 def segment_header(path: Path, last: SegmentHeader) -> SegmentHeader:
-    """The header of the sealed segment at ``path``, also where one byte of it has rotted. Where nothing stands there
-    any more, or the disk cannot read it, it is what its name and ``last``, the header of the log's last segment, say;
-    ``created_us`` is too late then. Raises ``LogCorrupt``: what says something else may be another log's."""
+    """The header of the sealed segment at ``path``, also where one byte of it has rotted. If nothing of it is left, or
+    the disk cannot read it, it is made from the file's name and from ``last``, the header of the log's last segment;
+    ``created_us`` is too late then. Raises ``LogCorrupt`` for a header that says something else, since the segment may
+    belong to another log."""
     with reading(path) as file:
         data = files.read_around(file.fileno(), SEGMENT_HEADER_BYTES, 0)
     if len(data) == SEGMENT_HEADER_BYTES and not any(data):
@@ -45,8 +46,9 @@ def _corrected(data: bytes) -> SegmentHeader | None:
 
 
 def sealed_info(path: Path, header: SegmentHeader, following: int) -> SegmentInfo | None:
-    """What others see of the sealed segment at ``path``; ``following`` is the first sequence of the next one. None
-    where it was never sealed, or is shorter than it was. Raises ``LogCorrupt`` where it is another's."""
+    """The entry in the segment list for the sealed segment at ``path``; ``following`` is the first sequence of the next
+    one. None where it was never sealed or is shorter than it was. Raises ``LogCorrupt`` for a segment of another
+    log."""
     seal, first = segment.read_seal(path), segment.read_first_header(path)
     if seal is not None and not isinstance(first, Corrupt):
         return segment.info_of_sealed(path, first, seal)

@@ -90,7 +90,8 @@ def load(
 
 
 def read_head(path: Path) -> CheckpointHead | None:
-    """What the file begins with; None where there is none of this version, or it is damaged. The rest may be."""
+    """The head of a checkpoint file; None where there is none of this version, or the head is damaged. The parts are
+    not checked."""
     try:
         with reading(path) as file:
             return _unpack_head(file.read(_HEAD_BYTES))

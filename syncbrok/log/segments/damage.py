@@ -1,8 +1,9 @@
-"""What has rotted in a sealed segment: looks at every byte, says which records are hit, and reads on behind them. Pure.
+"""Examines a rotten sealed segment: looks at every byte, names the records that are hit, and reads on behind them.
+Pure.
 
-Damage costs the records it hit and no others. Where the header of one is whole, or a single byte of it has changed
-(``correction``), the next record is where its length says; else the bytes are searched (``scan``). Of a message that is
-hit as much is told as the log still says: whose it was, and what it waited for. Its content is lost.
+Damage costs the records it hit and no others. If a damaged record's header is whole, or a single byte of it has changed
+(``correction``), the next record is found by its length; else the bytes are searched (``scan``). A message that is hit
+is told as far as the log still says: its queue, its id, its parents. Its content is lost.
 """
 
 from typing import NamedTuple
@@ -39,7 +40,7 @@ class DamagedRecords(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many are hit; the segment's own header counts as one."""
+        """The number of records hit; the segment's own header counts as one."""
         return max(self.last - self.first + 1, 1)
 
     @property
@@ -57,7 +58,7 @@ class DamagedRecords(NamedTuple):
         return kind in _SURVIVED and (self.fact is not None or kind == Kind.SEGMENT_SEALED)
 
     def describe(self) -> str:
-        """What it has cost, in words."""
+        """The loss, in words."""
         if self.last < self.first:
             return f"offset {self.offset}: the segment's own header ({self.why})"
         if self.last > self.first:
@@ -90,8 +91,8 @@ _NAMES.update({kind: "a declaration" for kind in Kind if kind not in _NAMES})
 
 
 def examine(data: bytes, base: int, last: int, id_key: bytes = bytes(16)) -> Examined:
-    """Of the bytes of the sealed segment whose records have the sequences ``base`` to ``last``. ``id_key``: the log's,
-    for whoever wants to know what a damaged message waited for."""
+    """Examine the bytes of the sealed segment whose records have the sequences ``base`` to ``last``. ``id_key`` is the
+    log's; with it the parents of a damaged message can be told."""
     pieces: list[npt.NDArray[np.int64]] = []
     patches: list[tuple[int, bytes]] = []
     damages: list[DamagedRecords] = []
@@ -122,8 +123,8 @@ def examine(data: bytes, base: int, last: int, id_key: bytes = bytes(16)) -> Exa
 
 
 def with_gaps(data: bytes, found: Examined) -> bytes:
-    """The same segment as salvage would leave it, for whoever reads all of it: a ``Gap`` stands in the place of each
-    message that is lost, and a seal in that of one that has rotted. Everything else is ``survived``, or is left out."""
+    """The segment as salvage would leave it, for readers of all of it: a ``Gap`` replaces each lost message, and a new
+    seal replaces a rotten one. All other records that can be read (``survived``) stay; the rest is left out."""
     pieces: list[bytes] = []
     at = 0
     for damage in found.damages:
@@ -141,7 +142,8 @@ def with_gaps(data: bytes, found: Examined) -> bytes:
 
 
 def _in_order(heads: npt.NDArray[np.void], expected: int, last: int) -> tuple[int, int]:
-    """How many of the records, from the first on, follow each other from ``expected`` on, and what follows them."""
+    """The number of leading records whose sequences follow each other from ``expected`` on, and the sequence after
+    them."""
     sequences = heads["sequence"].astype(np.int64)
     steps = np.diff(sequences, prepend=expected - 1)
     fits = ((steps == 1) | ((heads["kind"] == Kind.GAP) & (steps > 1))) & (sequences <= last)
@@ -150,7 +152,7 @@ def _in_order(heads: npt.NDArray[np.void], expected: int, last: int) -> tuple[in
 
 
 def _damaged(data: bytes, at: int, expected: int, last: int, id_key: bytes) -> tuple[DamagedRecords, bytes]:
-    """What is hit at ``at``, where the record of ``expected`` should be; and the bytes to take for it, where it was a
+    """The damage at ``at``, where the record of ``expected`` should be, and the bytes that stand in for it if it was a
     message."""
     found = read_header(data, at)
     header = found if isinstance(found, Header) else corrected_header(data, at)
@@ -188,7 +190,8 @@ def corrected_header(data: bytes, at: int) -> Header | None:
 
 
 def _told(header: Header, body: bytes, id_key: bytes, *, whole: bool) -> tuple[Published | Carried | None, bytes]:
-    """What the record of a message that is hit still tells, and its header and meta as bytes that say no more."""
+    """A damaged message as far as its record still tells, and its header and meta as bytes that say no more than
+    that."""
     if not whole:
         body = corrected(body, header.body_crc, header.meta_bytes) or body
     try:

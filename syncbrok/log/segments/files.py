@@ -1,4 +1,4 @@
-"""What the log asks of the file system, and what its errors mean. The only place that maps ``OSError`` for writes."""
+"""System calls of the log, and the meaning of their errors. Only here ``OSError`` of a write is mapped."""
 
 import errno
 import fcntl
@@ -11,13 +11,13 @@ from syncbrok.log.segments.descriptors import naming, open_file
 from syncbrok.model.errors import LogFailed, LogFull, LogLocked
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
-"""What can be mended by making room. Every other error of a write or fsync leaves unknown what is on the disk."""
+"""Errors that go away when room is made. After any other error of a write or fsync the state of the disk is unknown."""
 _PAGE_BYTES = 4096
 """what the system reads at once, and so what it says as a whole that it cannot read"""
 
 
 def write_problem(problem: OSError, path: Path) -> LogFull | LogFailed:
-    """What an error while writing ``path`` means for the log."""
+    """The log's error for an ``OSError`` while writing ``path``."""
     if problem.errno in NO_ROOM:
         return LogFull(
             f"no room for the log: {problem.strerror}; make room on the disk of {path.parent}", file=path.name
@@ -35,8 +35,8 @@ _NOT_OURS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, err
 
 
 def opening_problem(problem: OSError, directory: Path) -> LogFull | LogFailed | OSError:
-    """What an error while the log in ``directory`` is opened means; itself where the directory cannot be used, which
-    whoever chose it can mend."""
+    """The log's error for an ``OSError`` while opening the log in ``directory``; ``problem`` itself where the directory
+    cannot be used, since its owner can mend that."""
     if problem.errno in _NOT_OURS:
         return problem
     if problem.errno in NO_ROOM:
@@ -56,7 +56,7 @@ def opening_problem(problem: OSError, directory: Path) -> LogFull | LogFailed | 
 
 @contextmanager
 def if_there_is_room() -> Iterator[None]:
-    """What finds no room inside is left as it is; nothing depends on it."""
+    """Ignores a full disk inside: the work is left undone, and nothing depends on it."""
     try:
         yield
     except OSError as problem:
@@ -67,8 +67,8 @@ def if_there_is_room() -> Iterator[None]:
 def write_at(descriptor: int, data: bytes, offset: int, path: Path) -> None:
     """One ``pwrite``. Raises ``LogFull`` or ``LogFailed``.
 
-    A short write means that the disk, a quota or a limit was reached in the middle; the rest is not tried, since
-    whoever calls cuts back to where the file was good.
+    A short write means that a limit (disk, quota, file size) was reached in the middle. The rest is not tried, because
+    the caller cuts the file back to where it was good.
     """
     try:
         written = os.pwrite(descriptor, data, offset)
@@ -149,8 +149,8 @@ def sync(descriptor: int, path: Path) -> None:
 
 
 def sync_new(descriptor: int, path: Path) -> None:
-    """As ``sync``, for a file that nobody relies on before it has its name: where there was no room it is made anew,
-    so that is ``LogFull``."""
+    """``sync`` for a new file that nothing relies on before it has its name. So a full disk is ``LogFull``: the file is
+    made anew later."""
     try:
         os.fdatasync(descriptor)
     except OSError as problem:
@@ -209,8 +209,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def unfinished(path: Path) -> Iterator[None]:
-    """What is written to ``path`` inside and does not come to its end is taken away: on a full disk it would take the
-    room of others."""
+    """Removes the file at ``path`` if the block fails: on a full disk it would take the room of others."""
     try:
         yield
     except BaseException:

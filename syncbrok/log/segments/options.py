@@ -1,4 +1,4 @@
-"""What a deployment sets about its log."""
+"""The settings of a log."""
 
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -7,8 +7,8 @@ from syncbrok.model import limits
 
 PIPELINE: Final = "pipeline"
 Archive = Path | Literal["pipeline"] | None
-"""What must have been done before retention drops a segment: copied to a directory by the broker, archived by the
-pipeline, or nothing."""
+"""The condition for retention to drop a segment: copied by the broker to this directory, archived by the pipeline, or
+none."""
 
 
 class JournalOptions(NamedTuple):

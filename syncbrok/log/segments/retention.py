@@ -36,7 +36,8 @@ _CHUNK_BYTES = limits.MIB
 
 
 class AgedSegment(Protocol):
-    """What the decision looks at; ``last_time_us`` is the time of its newest record, which the clock may be behind."""
+    """The fields that the decision needs. ``last_time_us`` is the time of the newest record; the clock may be behind
+    it."""
 
     @property
     def last_time_us(self) -> int: ...
@@ -69,9 +70,9 @@ class NotArchived(OSError):
 def expired(
     segments: Sequence[S], before_us: int, sealed_us: Callable[[S], int] = attrgetter("last_time_us")
 ) -> tuple[S, ...]:
-    """Those that may go by their age, oldest first: they were sealed before ``before_us``. ``segments`` are all of the
-    log, in order; a clock that was set back for a while makes a younger segment before an older one hold both.
-    ``sealed_us``: when a segment was sealed."""
+    """The segments that are old enough to go, oldest first: sealed before ``before_us``. ``segments`` are all of the
+    log, in order; a younger segment keeps all behind it, also where a clock that was set back made it younger than they
+    are. ``sealed_us`` tells when a segment was sealed."""
     return tuple(takewhile(lambda one: one.sealed and sealed_us(one) < before_us, segments[:-1]))
 
 
@@ -129,8 +130,8 @@ def _line(copy: Copy) -> str:
 
 
 def archive_first(path: Path, archive: Archive, *, damaged: bool) -> bool:
-    """What must have been done before the segment goes; whether it was copied now. Raises ``OSError``, ``NotArchived``
-    where only the pipeline can do it. ``damaged``: it is known to be."""
+    """Do what must be done before the segment goes; returns whether it was copied now. ``damaged``: the segment is
+    known to be damaged. Raises ``OSError``, and ``NotArchived`` where only the pipeline can archive it."""
     if may_drop(path, archive):
         return False
     if not isinstance(archive, Path):
@@ -140,10 +141,12 @@ def archive_first(path: Path, archive: Archive, *, damaged: bool) -> bool:
 
 
 def archive_segment(path: Path, archive: Path, *, damaged: bool = False) -> Copy:
-    """Copy the segment, fsync, read the copy back, note it in the marker file. Where the disk cannot read a segment
-    that is known to be damaged, zeros stand in the copy (``files.read_around``): else it would stay for ever, and all
-    behind it. Raises ``OSError``, which names the file (``ArchiveFailed`` where the copy differs); the segment and what
-    was archived before are untouched then."""
+    """Copy the segment, fsync, read the copy back, note it in the marker file.
+
+    If the disk cannot read parts of a segment known to be ``damaged``, the copy has zeros there
+    (``files.read_around``); otherwise the segment, and all behind it, would stay for ever. Raises ``OSError`` naming
+    the file (``ArchiveFailed`` where the copy differs); then the segment and earlier archives are untouched.
+    """
     try:
         files.make_directory(archive)
     except (LogFailed, LogFull) as problem:
@@ -185,8 +188,8 @@ def drop(path: Path, now_us: int) -> None:
 
 
 def drop_leftovers(paths: Iterable[Path], now_us: int) -> None:
-    """``drop`` segments that are no part of the log any more and are still called as if they were. Where there is no
-    room even for that they stay for another time. Raises ``OSError`` or ``LogFailed``."""
+    """``drop`` segments that are no part of the log any more but still have a segment's name. If the disk is too full
+    even for that they stay until later. Raises ``OSError`` or ``LogFailed``."""
     for path in paths:
         with suppress(LogFull), files.if_there_is_room():
             drop(path, now_us)

@@ -46,11 +46,12 @@ def span_of(fact: Fact) -> tuple[int, int]:
 def scan(
     view: memoryview, start: int, *, last: int, below: int, content: bool = False
 ) -> Iterator[FoundRecord | UnreadableBytes]:
-    """What stands from ``start`` to the end of ``view``, in order and without a gap of bytes, up to zeros that reach
-    to the end. Records have sequences above ``last``, below ``below`` and rising.
+    """Yield the records and the unreadable stretches from ``start`` to the end of ``view``, in order and without a gap
+    of bytes; zeros that reach to the end are left out. Sequences rise, above ``last`` and below ``below``.
 
-    ``view`` should be of bytes that were read: where a file is mapped that a broker may cut meanwhile (the segment it
-    writes to, when it is sealed), touching the pages that are gone ends the process."""
+    Pass bytes that were read, not a mapped file that a broker may cut meanwhile (the active segment is cut when it is
+    sealed): touching a page that is gone kills the process.
+    """
     at = start
     while at < len(view):
         found = decode(view, at, content=content)
@@ -76,8 +77,8 @@ def _why(found: Decoded | Incomplete | Corrupt, last: int) -> str:
 
 
 def resume(view: memoryview, at: int, header: Header | None, last: int, below: int) -> int:
-    """Where the next record begins behind the damage at ``at``, whose header is ``header`` where that is whole; the end
-    of ``view`` where there is none. It has a sequence above ``last`` and below ``below``."""
+    """The offset of the next record behind the damage at ``at``, with a sequence above ``last`` and below ``below``;
+    the end of ``view`` where there is none. ``header`` is the damaged record's, None if that is not whole."""
     if header is not None:
         following = at + header.record_bytes
         if following == len(view) or (following < len(view) and _can_follow(view, following, last, below)):

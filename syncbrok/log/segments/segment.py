@@ -40,7 +40,7 @@ assert _HEADER.size + _CRC.size == SEGMENT_HEADER_BYTES
 
 
 class SegmentHeader(NamedTuple):
-    """What a segment says of itself. ``uuid`` and ``id_key`` (16 bytes each) are the log's."""
+    """The contents of a segment's header. ``uuid`` and ``id_key`` (16 bytes each) are the log's."""
 
     uuid: bytes
     id_key: bytes
@@ -194,8 +194,8 @@ class FilePlace(NamedTuple):
 def read_records(
     path: Path, start: int = SEGMENT_HEADER_BYTES, end: int | None = None, *, content: bool = True
 ) -> Iterator[FilePlace]:
-    """The records from ``start`` (where one begins) to ``end`` (None: the end of the file), verified and in order, in
-    blocks of 4 MiB. Where the bytes end with a record, it just ends; else the last place is what stands there instead.
+    """Yield the records from ``start`` (where one begins) to ``end`` (None: the end of the file), verified and in
+    order, in blocks of 4 MiB. If the bytes do not end with a record, the last place says what stands there instead.
 
     ``Decoded.end`` counts from the beginning of a block, not of the file: use ``header.record_bytes``.
     """
@@ -247,7 +247,8 @@ def read_first_header(path: Path) -> Header | Incomplete | Corrupt:
 
 
 def info_of_sealed(path: Path, first: Header | Incomplete | Corrupt, seal: tuple[Header, SegmentSealed]) -> SegmentInfo:
-    """What others see of a sealed segment, from its ends alone: the header of its first record, and its last one."""
+    """The entry in the segment list for a sealed segment, from the header of its first record and from its last
+    record."""
     header, fact = seal
     base, size = int(path.stem), path.stat().st_size
     if not isinstance(first, Header) or first.kind != Kind.SEGMENT_OPENED or first.sequence != base:
@@ -313,9 +314,9 @@ class ActiveSegment:
         return first.record_bytes
 
     def append(self, data: bytes, records: int, time_us: int) -> None:
-        """One system call; on the disk when it returns, if every write is synced. After ``LogFull`` nothing of
-        ``data`` is in the file (or will be, where even cutting it off wants room: that comes before the next write);
-        after ``LogFailed`` nobody knows."""
+        """Append ``data`` with one system call. It is durable on return if every write is synced. After ``LogFull``
+        nothing of ``data`` is in the file; if cutting it off needed room too, that is done before the next write. After
+        ``LogFailed`` the state of the file is unknown."""
         if self._uncut:
             self.cut_back()
         try:

@@ -1,4 +1,4 @@
-"""Lets one writer through at a time, and nobody any more once the log has failed or is closed."""
+"""Lets one writer through at a time, and none once the log has failed or is closed."""
 
 import logging
 from threading import Lock
@@ -18,7 +18,7 @@ class Turnstile:
     def __init__(self) -> None:
         self._writing = Lock()
         self.failed: LogFailed | None = None
-        """the first ``LogFailed`` that was raised inside: whoever comes later gets the same"""
+        """the first ``LogFailed`` that was raised inside; later callers get the same"""
         self.closed = False
 
     def __enter__(self) -> None:

@@ -25,7 +25,7 @@ _CRC = struct.Struct("<I")
 
 
 class Mark(NamedTuple):
-    """What a slot says. ``offset`` in segment ``base`` is where the record after ``durable`` goes; ``oldest`` is the
+    """The contents of a slot. The record after ``durable`` goes to ``offset`` in segment ``base``; ``oldest`` is the
     base of the first segment that retention has left; ``clean``: the log was closed in good order."""
 
     uuid: bytes
