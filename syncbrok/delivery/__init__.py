@@ -1,1 +1,2 @@
-"""Who gets what, when. The pure core decides; the dispatcher and the handlers carry it out."""
+"""Decides which subscriber gets which message when, and takes it there. The pure scheduler decides; the dispatcher and
+the handlers carry it out."""

@@ -1,13 +1,13 @@
-"""The handler of subscribers that come for their messages: connections of consumers, and leases of those who pull.
+"""The handler of subscribers that come for their messages: connections of consumers, and leases of pulls.
 
-A subscriber has members: whoever consumes for it now, each with a window of its own. What a member has room for is
-offered to the scheduler, which hands out no more; so nothing waits here, and a message that nobody has room for stays
-where it is. A member acknowledges, refuses, or lets the time run out; when it leaves, what it was given fails, and what
-it was never told of is given back.
+A subscriber has members: those that consume for it now, each with a window of its own. The scheduler is offered what
+the members have room for and hands out no more. So nothing waits here; a message without room at any member stays in
+the queue. A member acknowledges, refuses, or lets the time run out. When it leaves, messages it was told of fail, and
+all others are given back.
 
-A member that tells its peer of one message at a time may have the next ones in its hand before the peer is ready for
-them: then a turn of the dispatcher hands out many, and between two messages lies nothing but the peer's answer. What is
-in hand is no attempt yet. ``begin`` makes it one, and what has not begun in a moment is given back.
+A member that tells its peer of one message at a time may hold the next ones in hand before the peer is ready for them.
+Then one turn of the dispatcher hands out many, and nothing but the peer's answer lies between two messages. A message
+in hand is no attempt yet: ``begin`` makes it one, and a message that has not begun in a moment is given back.
 """
 
 import asyncio
@@ -33,14 +33,15 @@ _SUBSCRIBER: Final[Callable[[Delivery], int]] = attrgetter("attempt.subscriber")
 
 
 class Consumer(Protocol):
-    """Who takes messages. All of it is called on the event loop."""
+    """Takes messages for a member. All methods are called on the event loop."""
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """Never more than the member's window leaves room for."""
 
     def lapsed(self, messages: Sequence[int]) -> None:
-        """These (sequences) were not answered in time: they have failed, and no answer is heard any more. Those that
-        were in hand and had not begun have not failed; they go out again, unless they have ended."""
+        """These messages (sequences) were taken back. Those that had begun were not answered in time: they have failed,
+        and a later answer is ignored. Those in hand that had not begun have not failed; they go out again, unless they
+        have ended."""
 
     def dismissed(self) -> None:
         """The subscriber was deleted, or the broker ends: nothing more will come, and no answer is heard."""
@@ -81,7 +82,7 @@ class Member:
         return self.window - len(self.leases)
 
     def open(self, window: int) -> None:
-        """It has room for so many from now on, those it has included."""
+        """Set the member's room to ``window`` messages, including those it has."""
         self.window = window
         self._consumers.offer(self.subscriber)
 
@@ -97,8 +98,9 @@ class Member:
         lease.started_s, lease.deadline_s = now_s, now_s + to.timeout_s
 
     def acknowledge(self, messages: Iterable[int], *, in_company: bool = False) -> int:
-        """These (sequences) are done; how many of them it had. ``in_company``: it has more to do before it needs
-        others, so this may wait a moment to be settled with more, unless somebody waits for it."""
+        """Acknowledge these messages (sequences); returns how many of them the member had. ``in_company``: the member
+        has more to do before it needs further messages, so the acknowledgement may wait a moment to be settled with
+        others, unless somebody waits for it."""
         count = 0
         now_s = time.monotonic()
         for message in messages:
@@ -111,18 +113,21 @@ class Member:
         return count
 
     def refuse(self, message: int, words: bytes = b"", retry_after_s: float | None = None) -> bool:
-        """A failed attempt; the subscriber's schedule says when the next is. Whether it had the message."""
+        """Record a failed attempt; the subscriber's schedule sets the next one. False if the member did not have the
+        message."""
         return self._answer(message, Reason.NACK, words, retry_after_s)
 
     def give_back(self, message: int) -> bool:
-        """It was never told of the message: no attempt was made. Whether it had it."""
+        """Give back a message that the peer was never told of: no attempt was made. False if the member did not have
+        it."""
         lease = self._take_off(message)
         if lease is not None:
             self._consumers.answer(lease, None)
         return lease is not None
 
     def written(self, messages: Iterable[int]) -> None:
-        """These have been written to it: their content is kept no more, however long their leases last."""
+        """These messages have been written to the peer: their content is dropped from memory, however long their leases
+        last."""
         for message in messages:
             lease = self.leases.get(message)
             if lease is not None and lease.delivery.message.content:
@@ -131,7 +136,7 @@ class Member:
                 lease.delivery = Delivery(attempt, content._replace(content=b""), to)
 
     def extend(self, message: int, lease_s: float) -> bool:
-        """It has so long from now on. Whether it had the message."""
+        """Let the lease end ``lease_s`` from now. False if the member did not have the message."""
         lease = self.leases.get(message)
         if lease is not None:
             lease.deadline_s = time.monotonic() + lease_s
@@ -143,13 +148,13 @@ class Member:
         self.extend(message, lease_s)
 
     def leave(self, words: bytes = b"the consumer went away") -> None:
-        """It takes nothing more; what it has not answered has failed."""
+        """End the membership: the member gets nothing more, and messages it has not answered have failed."""
         for message in list(self.leases):
             self._end(message, Reason.CONNECT, words)
         self._consumers.left(self)
 
     def _end(self, message: int, reason: Reason, words: bytes) -> None:
-        """No answer to it will come. What was only in hand has not failed by that."""
+        """End a delivery that will get no answer. One that was only in hand has not failed by that."""
         if self.leases[message].started_s == _NOT_BEGUN:
             self.give_back(message)
         else:
@@ -173,7 +178,7 @@ class Member:
         return True
 
     def withdraw(self, messages: Collection[int]) -> None:
-        """Of these it is not to be told any more what it has not been told yet."""
+        """Take back those of these messages that the peer has not been told of."""
         in_hand = [one for one in sorted(messages) if one in self.leases and self.leases[one].started_s == _NOT_BEGUN]
         for message in in_hand:
             self.give_back(message)
@@ -181,8 +186,8 @@ class Member:
             self.consumer.lapsed(in_hand)
 
     def expire(self, now_s: float) -> None:
-        """What has not been answered in time has failed. With what was in hand for too long goes all that is in hand:
-        what was put there later would otherwise be sent before it."""
+        """Fail what was not answered in time. If one message has been in hand for too long, all in hand are taken back:
+        later ones would otherwise be sent before it."""
         late = [message for message, lease in self.leases.items() if lease.deadline_s <= now_s]
         if any(self.leases[message].started_s == _NOT_BEGUN for message in late):
             late = [m for m, lease in self.leases.items() if lease.deadline_s <= now_s or lease.started_s == _NOT_BEGUN]
@@ -193,10 +198,13 @@ class Member:
 
 
 class Consumers:
-    """The ``Handler`` of endpoints ``consumer:NAME``. ``offer_room`` tells the scheduler, for a subscriber (number),
-    how many deliveries its members have room for, those they have included; ``awaited`` asks it whether somebody waits
-    for the end of a message. ``budget``: of leases; the scheduler hands out by it, here they are counted.
-    ``let_go`` is told of a delivery whose content is kept no more."""
+    """The ``Handler`` of endpoints ``consumer:NAME``.
+
+    ``offer_room`` tells the scheduler how many deliveries the members of a subscriber (number) have room for, including
+    those they have. ``awaited`` asks it whether somebody waits for the end of a message. ``budget``: that of leases;
+    the scheduler hands out by it, they are counted here. ``let_go`` is told of deliveries whose content is dropped from
+    memory.
+    """
 
     def __init__(
         self,
@@ -238,7 +246,8 @@ class Consumers:
             self._deliver(members, list(its), done)
 
     def _deliver(self, members: list[Member], deliveries: list[Delivery], done: Done) -> None:
-        """To the member that has waited longest first; what nobody has room for any more is given back."""
+        """Hand out deliveries, the member that has waited longest first; those without room at any member are given
+        back."""
         now_s = time.monotonic()
         at = 0
         for _ in range(len(members)):
@@ -288,12 +297,12 @@ class Consumers:
             lease.done(lease.delivery, answer)
 
     def offer(self, subscriber: int) -> None:
-        """What the members of a subscriber have room for has changed."""
+        """Tell the scheduler anew what the members of a subscriber have room for."""
         members = self._members.get(subscriber, ())
         self._offer_room(subscriber, sum([max(member.window, len(member.leases)) for member in members]))
 
     def full(self, subscriber: int) -> bool:
-        """Whether so much is lent to the members of a subscriber, or to all, that they are given nothing more now."""
+        """True if the members of this subscriber, or of all, hold so many leases that they get nothing more now."""
         held = sum([len(member.leases) for member in self._members.get(subscriber, ())])
         return held >= limits.window_max or not self.budget.room_beside(held)
 

@@ -1,4 +1,5 @@
-"""What takes a message to an endpoint. The webhook is one handler; the connection of a TCP consumer is another.
+"""The port of handlers. A handler takes messages to one kind of endpoint: webhooks are one, connections of TCP
+consumers another.
 
 A handler takes many deliveries at once, to one subscriber or to a hundred, and calls back for each: no task and no
 future per message. It owns its connections and nothing else; it decides nothing about retries or order.
@@ -29,7 +30,7 @@ class Attempt(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where the messages of a subscriber go. The same object as long as nothing about it changes."""
+    """The destination of a subscriber's messages. The same object as long as nothing about it changes."""
 
     subscriber: Subscriber
     queue: str
@@ -49,7 +50,7 @@ NEVER: Final = math.inf
 
 
 class Answer(NamedTuple):
-    """What came of an attempt. ``reason`` ``NONE`` means acknowledged."""
+    """The result of an attempt. ``reason`` ``NONE`` means acknowledged."""
 
     reason: Reason
     status: int = 0
@@ -62,7 +63,7 @@ class Answer(NamedTuple):
 
 
 Done = Callable[[Delivery, Answer | None], None]
-"""What came of a delivery; None: nothing, it was not begun. Then it goes out again as if it never had."""
+"""Called with the result of a delivery. None: it never began, and goes out again as if it had not been handed out."""
 
 
 class Handler(Protocol):
@@ -80,8 +81,8 @@ class Handler(Protocol):
         back; what has is left to its answer, and is not sent once more without one."""
 
     def forget(self, subscriber: int) -> None:
-        """The subscriber (number) was deleted or its endpoint changed: nothing more goes out to it, what has not begun
-        is given back. Close what is idle and used by nobody else, let go of the rest when its answer is read."""
+        """The subscriber (number) was deleted or its endpoint changed. Send nothing more to it and give back what has
+        not begun. Close idle connections that nobody else uses; release the others when their answer is read."""
 
     async def close(self) -> None:
         """Close every connection; attempts still out are answered ``Reason.CONNECT``."""

@@ -1,7 +1,8 @@
-"""Room for the content of what is going out, a share for each subscriber, and the attempts that wait for some. Pure.
+"""Shares out memory for the content of messages that are going out, by subscriber, and holds attempts that wait for it.
+Pure.
 
-How large a message is the scheduler does not know. So an attempt may have been taken whose content there is no room for
-now: it waits here, behind those of its subscriber that came before it, and those of other subscribers go on.
+The scheduler does not know how large a message is, so it may hand out an attempt whose content has no room now. That
+attempt waits here, behind earlier ones of its subscriber. Other subscribers go on.
 """
 
 from collections import deque
@@ -58,7 +59,7 @@ class ContentRoom:
             self._budget.give_back(subscriber, size_bytes)
 
     def wait(self, attempt: Attempt) -> None:
-        """It waits, behind those of its subscriber that do."""
+        """Let the attempt wait behind those of its subscriber that wait already."""
         self._line(attempt.subscriber).append(attempt)
 
     def wait_first(self, attempts: Iterable[Attempt]) -> None:
@@ -78,7 +79,7 @@ class ContentRoom:
             del self.waiting[subscriber]
 
     def let_in(self, content_bytes: int) -> list[Attempt]:
-        """Those that may be read now; ``content_bytes``: about how large one is."""
+        """The attempts that may be read now. ``content_bytes``: a guess of the size of each."""
         let_in: list[Attempt] = []
         for subscriber, line in [*self.waiting.items()]:
             room_bytes = self._budget.room(subscriber)
@@ -88,7 +89,7 @@ class ContentRoom:
         return let_in
 
     def withdraw(self, subscriber: int, messages: Collection[int]) -> list[Attempt]:
-        """Those of these (sequences) that wait; they wait no more."""
+        """Remove the waiting attempts of these messages (sequences) and return them."""
         line = self.waiting.get(subscriber, ())
         gone = [attempt for attempt in line if attempt.message in messages]
         if gone:

@@ -105,8 +105,8 @@ class Dispatcher:
     # -- its life -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Deliver until ``drain`` is over or this is cancelled. What fails in the scheduler, in ``read`` or in
-        ``recorded`` is raised here: the Space must stop then."""
+        """Deliver until ``drain`` is over or this is cancelled. Raises whatever the scheduler, ``read`` or ``recorded``
+        raises: then the Space must stop."""
         if self._over:
             return
         self._loop = asyncio.get_running_loop()
@@ -143,8 +143,8 @@ class Dispatcher:
         self.wake()
 
     async def drain(self, timeout_s: float) -> None:
-        """No new attempts; wait for those in flight, at most ``timeout_s``; then ``run`` returns. What has not been
-        answered by then stays pending and is not recorded."""
+        """Start no new attempts, wait at most ``timeout_s`` for those in flight, then let ``run`` return. Attempts
+        without an answer by then stay pending and are not recorded."""
         self._draining = True
         self.in_flight -= self._loader.clear()  # never begun
         if self._loop is not None and self.in_flight:
@@ -193,7 +193,7 @@ class Dispatcher:
             self._set_timer(now_us, progress=bool(taken or settled or owed))
 
     def _withdraw(self) -> None:
-        """What has not begun and should not any more does not."""
+        """Take attempts that should not begin any more back from the loader and the handlers."""
         for subscriber, messages in self._scheduler.given_up().items():
             self._loader.withdraw(subscriber, messages)
             for handler in self._met:
@@ -263,7 +263,7 @@ class Dispatcher:
             self.wake()
 
     def written(self, delivery: Delivery) -> None:
-        """Of a lease: its message was written to whoever has it now, and its content is held no more."""
+        """The message of a lease was written to its peer: its content is dropped from memory."""
         if len(delivery.message.content) > _UNCHARGED_BYTES:
             self._room.release(delivery.attempt.subscriber, delivery.message)
             self.wake()
@@ -345,7 +345,7 @@ class Dispatcher:
                 self._loader.wake()
 
     def _way(self, number: int) -> _Way | None:
-        """Where the messages of a subscriber go, and who takes them there; None once it is deleted."""
+        """Destination and handler of a subscriber; None once it is deleted."""
         try:
             to = self._destination(number)
             way = self._ways.get(number)
@@ -388,8 +388,9 @@ class Dispatcher:
         self.wake()
 
     def _make_ready(self, attempts: list[Attempt]) -> None:
-        """While these are out and there is little else to do: the first message that waits for each is looked up, and
-        its request made. In a chain that is a twentieth of every hop. What is not in memory is read."""
+        """While these attempts are out and there is little else to do: find the first message that waits for each and
+        prepare its request. Prepared requests save a chain of messages time at every hop. Content that is not in memory
+        is read."""
         for attempt in attempts:
             children = self._scheduler.children(attempt.message, 1)
             if not children:

@@ -1,8 +1,9 @@
-"""Gets from the log what is not in memory: messages of attempts that were taken, in runs, and those that come next.
+"""Reads messages from the log that are not in memory: those of attempts that were taken, in runs, and those expected
+next.
 
-One of two readers reads what is waited for, the other meanwhile what ``Prefetch`` expects after it: in one run with
-them the first messages of a backlog would wait for a thousand others. What arrives goes to the dispatcher, in the order
-taken where consumers are to get it (``ReorderBuffer``).
+There are two readers. One reads the messages that attempts wait for, the other those that ``Prefetch`` expects next. In
+one run with the expected ones, the first messages of a backlog would wait for a thousand others. Messages go to the
+dispatcher as they arrive, for consumers in the order taken (``ReorderBuffer``).
 """
 
 import asyncio
@@ -25,25 +26,25 @@ are cheap: with short ones the readers and the loop take the interpreter from ea
 
 
 class Receiver(Protocol):
-    """Who asked: the dispatcher."""
+    """Receives what was read: the dispatcher."""
 
     def fetched(self, pairs: list[Pair]) -> None:
-        """These may go out, and there is room for them; those to one subscriber stand together."""
+        """These may go out now: there is room for them. Those to one subscriber stand together."""
 
     def lost(self, attempt: Attempt) -> None:
         """Its message is gone from the log."""
 
     def standing(self, pairs: list[Pair]) -> list[Pair]:
-        """Those of them that may still begin; the others are out no more."""
+        """Those of ``pairs`` that may still begin. The others are not out any more."""
 
     def put_back(self, pairs: list[Pair]) -> None:
-        """These are not to go out now; they are taken again."""
+        """These must not go out now; they will be taken again."""
 
     def not_begun(self, attempts: list[Attempt]) -> None:
-        """These are out no more: they were withdrawn before they were read."""
+        """These attempts were withdrawn before they were read, and are not out any more."""
 
     def too_late(self, count: int) -> None:
-        """So many attempts were being read when nothing was wanted any more: never begun."""
+        """``count`` attempts were still being read at the end of the drain; they never began."""
 
 
 class MessageLoader:
@@ -155,7 +156,7 @@ class MessageLoader:
             self._arrived(run, messages)
 
     def _next_run(self, most: int) -> list[Attempt]:
-        """What is to be read next; what there is no room for waits."""
+        """The attempts to read next. Those without room for their content wait."""
         some = [self._unread.popleft() for _ in range(min(len(self._unread), most))]
         if self._room.plenty:
             return some

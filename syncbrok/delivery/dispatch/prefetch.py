@@ -37,8 +37,8 @@ class Prefetch:
         return not self.wanted and not self._expected
 
     def expect(self, subscriber: int, messages: Sequence[int]) -> None:
-        """These will probably go to the subscriber in a moment. They take the place of those expected before, if those
-        have not been read: there was no time."""
+        """Note messages that will probably go to the subscriber next. They replace earlier ones that have not been read
+        yet: there was no time for those."""
         self._expected = messages
         self.marks[subscriber] = messages[len(messages) // 2]
 

@@ -41,25 +41,25 @@ class ReorderBuffer:
             self._expected.add(attempt)
 
     def follow(self, attempt: Attempt, message: Published) -> None:
-        """It is here, but others for the same consumers are not, that were taken before it."""
+        """Hold a message that is in memory behind earlier ones for the same consumers that are still being read."""
         self.lines[attempt.subscriber].append(attempt)
         self._here[attempt] = message
 
     def came_back(self, attempt: Attempt) -> None:
-        """It is not out any more and was not begun; what was taken after it for the same consumers, and is not out yet,
-        is to come back too (``early``)."""
+        """Note that the attempt is not out any more and never began. Attempts taken after it for the same consumers
+        that are not out yet must come back too (``early``)."""
         line = self.lines.get(attempt.subscriber)
         if line is not None:
             self._early.update(line)
 
     def early(self, ready: list[Pair]) -> list[Pair]:
-        """Of those that ``arrived`` lets out: the ones that are not to go out now."""
+        """Those of the pairs that ``arrived`` lets out that must not go out now."""
         early = [pair for pair in ready if pair[0] in self._early] if self._early else []
         self._early.difference_update(attempt for attempt, _ in early)
         return early
 
     def arrived(self, attempt: Attempt, message: Published | None) -> list[Pair]:
-        """It has been read, or (None) never will be: those that go out now."""
+        """Note that a message has been read, or (None) never will be. Returns the pairs that go out now."""
         if attempt not in self._expected:
             return [] if message is None else [(attempt, message)]
         self._expected.remove(attempt)

@@ -1,4 +1,4 @@
-"""What the dispatcher needs of the scheduler."""
+"""The interface of the scheduler, as the dispatcher needs it."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -8,13 +8,13 @@ from syncbrok.model.facts import Row
 
 
 class SchedulerLike(Protocol):
-    """What the dispatcher needs of the scheduler."""
+    """The interface of the scheduler, as the dispatcher needs it."""
 
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
         """Attempts to make now."""
 
     def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
-        """What it will probably take next for a subscriber, in order."""
+        """Sequences that will probably be taken next for a subscriber, in order."""
 
     def children(self, message: int, limit: int) -> Sequence[int]:
         """At most ``limit`` messages that wait for this one, oldest first."""
@@ -22,14 +22,14 @@ class SchedulerLike(Protocol):
     def settle(
         self, answers: Sequence[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]
     ) -> tuple[list[Row], bool]:
-        """What came of these, a row each, and whether somebody waits for one of the rows to be durable; frees their
-        slots."""
+        """Free the slots of these attempts. Returns a row for each outcome, and whether somebody waits for one of the
+        rows to be durable."""
 
     def give_back(self, attempts: Sequence[Attempt]) -> None:
-        """These were not begun: they are to be made again, with the same numbers."""
+        """These attempts never began: they will be made again, with the same numbers."""
 
     def given_up(self) -> dict[int, set[int]]:
-        """By subscriber: messages whose attempts should not begin any more; told once."""
+        """By subscriber: messages whose attempts should not begin any more. Each is told once."""
 
     def stands(self, attempt: Attempt) -> bool:
         """Whether an attempt may begin now."""

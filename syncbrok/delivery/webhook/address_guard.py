@@ -73,10 +73,12 @@ def nobody_listens(_address: str, _port: int) -> bool:
 
 
 class AddressGuard(NamedTuple):
-    """What may be dialled besides public addresses. Loopback is allowed while the broker listens only there.
+    """The rules of an operator for addresses beyond public ones. Loopback is allowed while the broker listens only
+    there.
 
-    ``own`` tells whether address and port are a socket of this process. Such a one is forbidden, on public addresses
-    too, unless ``allow`` names its network and port: what is delivered there may come round again."""
+    ``own`` tells whether address and port are a socket of this process. Such a socket is forbidden, on public addresses
+    too, unless ``allow`` names its network and port, because a message delivered there may come round again.
+    """
 
     allow: tuple[Allowed, ...] = ()
     loopback_allowed: bool = False

@@ -39,11 +39,11 @@ class Usual:
 
 
 class ExchangeSender(Protocol):
-    """Whose exchange a connection carries."""
+    """The sender of the exchange that a connection carries."""
 
     form: RequestForm
     usual: Usual
-    """of all whose answers mean the same as its own"""
+    """shared by all senders whose answers mean the same"""
 
     def fail(self, exchange: Exchange, reason: Reason, words: str, status: int = 0) -> None:
         """The exchange, which no connection holds any more, has failed."""
@@ -53,21 +53,21 @@ class ExchangeSender(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """What a connection tells its pool."""
+    """Receives events of a connection: its pool."""
 
     wall_us: Callable[[], int]
 
     def opened(self, connection: "WebhookConnection") -> None:
-        """It is connected."""
+        """The connection is open."""
 
     def release(self, connection: "WebhookConnection", now_s: float) -> None:
         """Its exchange is over and it is in step: it may carry another."""
 
     def discard(self, connection: "WebhookConnection") -> None:
-        """It is of no use any more; it holds no exchange."""
+        """The connection cannot be used again. It carries no exchange."""
 
     def closed(self, connection: "WebhookConnection") -> None:
-        """It is gone."""
+        """The connection is closed."""
 
     def acknowledged(
         self, connection: "WebhookConnection", delivery: Delivery, done: Done, started_s: float, status: int
@@ -118,7 +118,7 @@ class WebhookConnection(asyncio.Protocol):
         """sends the request of the exchange that it holds"""
 
     def hold(self, sender: ExchangeSender, delivery: Delivery, done: Done, started_s: float, deadline_s: float) -> None:
-        """Take an exchange, whose request is to be written next; it is free now."""
+        """Take over an exchange whose request is written next. The connection must be idle."""
         assert self.delivery is None
         self.sender = sender
         self._usual = sender.usual
@@ -136,17 +136,17 @@ class WebhookConnection(asyncio.Protocol):
         return exchange
 
     def send_no_more(self) -> None:
-        """What it carries is not to be sent once more, should the other side close it: as if it were new."""
+        """Treat the connection as new: its request is not repeated if the other side closes it."""
         self.answers, self.idle_since_s = 0, 0.0
 
     @property
     def was_made(self) -> bool:
-        """It is or was open: its owner was told, or will be told, of its end."""
+        """True if the connection is or was open. Then its owner was told, or will be told, of its end."""
         return self._transport is not None
 
     @property
     def usable(self) -> bool:
-        """It may carry a request: closed neither by us nor, as far as is known, by the other side."""
+        """True if it may carry a request: not closed by us nor, as far as we know, by the other side."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property

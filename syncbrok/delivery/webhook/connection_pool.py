@@ -1,10 +1,10 @@
-"""The connections to one origin: a scheme, a host and a port, whoever's endpoints lie behind it.
+"""The connections to one origin (scheme, host and port), shared by all endpoints behind it.
 
-All subscribers of an origin share its connections, as the clients of a web server do: a thousand of them that are sent
-something now and then keep a few connections busy and not a few thousand waiting. What they do not share is a line. An
-exchange goes to an idle connection (the last used first), else it waits in the line of its own subscriber while one is
-opened for it (``route``); a connection that becomes free before that goes to those lines in turn. So nobody waits for
-the answers of another, and there are never more connections than the attempts that each subscriber had out at once.
+All subscribers of an origin share its connections, as the clients of a web server do. A thousand subscribers with
+little traffic keep a few connections busy instead of a few thousand idle. They do not share a line. An exchange takes
+the idle connection that was used last. Without one it waits in the line of its own subscriber while a connection is
+opened for it (``route``); connections that become free earlier serve these lines in turn. So no subscriber waits for
+the answers of another, and there are never more connections than the attempts that the subscribers had out at once.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _ACKNOWLEDGED = Reason.NONE
 
 
 class RouteLike(ExchangeSender, Protocol):
-    """What a pool knows of a route: exchanges that wait for a connection, and dials for them."""
+    """A route as its pool sees it: exchanges that wait for a connection, and dials for them."""
 
     waiting: deque[Exchange]
     """those that any connection may take"""
@@ -37,19 +37,19 @@ class RouteLike(ExchangeSender, Protocol):
         """Put the exchange on the connection, which is free, and write it."""
 
     def take_overdue(self, now_s: float) -> list[Exchange]:
-        """Those that have reached their deadline; they wait no more."""
+        """Remove and return the waiting exchanges whose deadline has passed."""
 
     def overdue(self, exchange: Exchange) -> None:
         """No connection carried it in time, and it waits no more."""
 
     def deadlines_s(self) -> list[float]:
-        """Of all that wait."""
+        """The deadlines of all waiting exchanges."""
 
     def dial(self) -> None:
         """See to it that what waits gets connections."""
 
     def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[WebhookConnection]"]]:
-        """What waits, which waits no more, and the dials, cancelled."""
+        """Remove and return all waiting exchanges and cancel the dials, which are returned too."""
 
 
 class Pool:
@@ -130,7 +130,7 @@ class Pool:
                 self.discard(connection)
 
     def take_idle(self, now_s: float) -> WebhookConnection | None:
-        """One that is fit to carry a request, where there is any; it is nobody else's from now on."""
+        """Remove and return an idle connection that can carry a request; None without one."""
         while self._idle:
             connection, _ = self._idle.popitem()
             if now_s < connection.expires_s:
@@ -139,11 +139,11 @@ class Pool:
         return None
 
     def give_back(self, connection: WebhookConnection) -> None:
-        """What was taken and not used."""
+        """Return an idle connection that was taken and not used."""
         self._idle[connection] = None
 
     def queue(self, route: RouteLike) -> None:
-        """It has an exchange that waits."""
+        """Note that a route has an exchange that waits."""
         if route not in self._in_turns:
             self._in_turns.add(route)
             self._turns.append(route)
@@ -159,7 +159,7 @@ class Pool:
             route.dial()
 
     def senders(self) -> set[ExchangeSender]:
-        """Those who have something out."""
+        """The senders with an exchange under way."""
         return {connection.sender for connection in self.open if connection.delivery is not None}
 
     # -- connections (see ``connection.ConnectionOwner``)

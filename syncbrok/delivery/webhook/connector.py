@@ -35,8 +35,8 @@ class DialFailed(Exception):
 
 
 class NoDescriptor(DialFailed):
-    """The system has none left, or none of what a socket takes besides: nothing was tried, and it is nobody's fault who
-    is dialled."""
+    """The system has no descriptor left, or lacks another resource that a socket needs. Nothing was tried, so the
+    endpoint is not to blame."""
 
 
 _SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -49,7 +49,7 @@ def _failed(reason: Reason, words: str, error: BaseException) -> DialFailed:
 
 
 def _descriptor_left() -> bool:
-    """A resolver that cannot open a socket says no more than that nobody could be asked."""
+    """True if a descriptor can be opened. A resolver without one only says that no name server could be asked."""
     try:
         socket.socket().close()
     except OSError as error:
@@ -84,7 +84,7 @@ class Connector:
         return allowed
 
     async def close(self) -> None:
-        """Nobody dials any more."""
+        """Stop dialling."""
         await self._known.close()
 
     async def connect(self, target: EndpointTarget, addresses: list[AddressInfo], protocol: Callable[[], P]) -> P:

@@ -76,19 +76,19 @@ class DialRoom:
         self._budget.give_back(origin)
 
     def system_has_none(self, route: Dialling) -> None:
-        """What the budget allowed the system refused, so others hold more than was thought."""
+        """The system refused a descriptor that the budget allowed: others hold more than the budget assumed."""
         self._waiting[route] = None
         self._close_one()
         if self._serving is None:
             self._serving = asyncio.get_running_loop().call_later(PAUSE_S, self._serve)
 
     def forget(self, route: Dialling) -> None:
-        """It wants none any more."""
+        """The route wants no descriptor any more."""
         self._waiting.pop(route, None)
         self._later.pop(route, None)
 
     def close(self) -> None:
-        """Nobody dials any more."""
+        """Stop dialling."""
         self._waiting.clear()
         self._later.clear()
         for handle in (self._serving, self._turning):
@@ -109,7 +109,7 @@ class DialRoom:
             self._freed()  # there may be room for more of them
 
     def _close_one(self) -> None:
-        """What has been idle longest, whoever's it is."""
+        """Close the connection that has been idle longest, whichever pool has it."""
         if self._closed >= TOGETHER:
             return
         idlest = min(self._idle(), key=lambda pool: pool.idle_longest_s(), default=None)

@@ -1,11 +1,11 @@
-"""What a delivery looks like on the wire: bytes of HTTP/1.1 requests. Pure.
+"""Writes deliveries as bytes of HTTP/1.1 requests. Pure.
 
-What is the same in every request to a subscriber (method line, host, its own headers, the queue's name) is put
-together once, in a ``RequestForm``; a message adds the rest. See INTERFACES "What a v1 subscriber receives" and, for
-the format ``original``, section 2.
+The parts that are the same in every request to a subscriber (method line, host, its own headers, the queue's name) are
+put together once, in a ``RequestForm``; a message adds the rest. See INTERFACES "What a v1 subscriber receives" and,
+for the format ``original``, section 2.
 
-Whatever comes from a message or its publisher is cleaned before it becomes a header: no line end or other control
-character gets through, and no name that frames the request, proves who sent it or is the broker's own word.
+Text of a message or its publisher is cleaned before it becomes a header: no line end or other control character gets
+through, and no name that frames the request, proves who sent it or is the broker's own word.
 """
 
 import re
@@ -28,7 +28,7 @@ from syncbrok.model.names import MessageId, id_text
 from syncbrok.model.units import parse_endpoint, render_time
 
 EVENT_TYPE = "syncbrok.message"
-"""``ce-type`` of a message whose publisher gave none"""
+"""``ce-type`` of messages whose publisher gave none"""
 
 _DEFAULT_TYPE = "application/octet-stream"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
@@ -59,7 +59,7 @@ _RESERVED_PREFIXES = ("webhook-", "syncbrok-", "proxy-")
 
 
 class EndpointTarget(NamedTuple):
-    """Where an endpoint's URL leads."""
+    """The parts of an endpoint's URL."""
 
     tls: bool
     host: str
@@ -81,9 +81,9 @@ def parse_target(endpoint: str) -> EndpointTarget:
 
 
 class SharedTails:
-    """What follows the subscriber's own lines in the request of a message that has nothing of its own but id, sequence,
-    parents and content: the same for whoever gets the message, so it is made once for those who get it one after the
-    other. Shared by all forms of a handler."""
+    """The end of a request, behind the subscriber's own lines, for messages that have only id, sequence, parents and
+    content of their own. It is the same for all subscribers of a message, so it is made once for those that get the
+    message one after the other. All forms of a handler share it."""
 
     __slots__ = ("_message", "_of", "_parents", "_parents_of", "_tail", "_template")
 
@@ -126,7 +126,7 @@ class SharedTails:
 
 
 def _shared_template(content_type: str, timestamp_s: str, number: int) -> bytes:
-    """What the requests of such messages have in common, to put id, sequence, parents, length and content into."""
+    """The part that such requests share, with places for id, sequence, parents, length and content."""
     time = f"\r\nwebhook-timestamp: {timestamp_s}\r\nsyncbrok-sequence: "
     tried = f"\r\nsyncbrok-attempt: {number}\r\n"
     rest = f"Content-Type: {_media(content_type)}\r\nContent-Length: "
@@ -237,7 +237,7 @@ class RequestForm:
 
 
 def _hops_line(message: Published) -> str:
-    """How many deliveries will have brought the message to whoever gets this one."""
+    """The header with the number of deliveries that the message will have gone through with this one."""
     before = next((int(value) for name, value in message.headers if name == HOPS), 0)
     return f"Syncbrok-Hops: {before + 1}\r\n"
 
@@ -258,8 +258,8 @@ def _media(content_type: str) -> str:
 
 
 def cloud_event_attributes(message: Published, name: str, queue: str) -> dict[str, str]:
-    """The context attributes of CloudEvents 1.0, as the headers of the binary mode carry them (percent-encoded where
-    that is needed). What the publisher gave (``ce-*``) stands; the broker fills in the rest."""
+    """The context attributes of CloudEvents 1.0, as headers of the binary mode (percent-encoded where needed).
+    Attributes of the publisher (``ce-*``) stay; the broker fills in the rest."""
     given = {key.lower()[3:]: clean(value) for key, value in message.headers if key.lower().startswith("ce-")}
     attributes = {
         "specversion": "1.0",

@@ -163,8 +163,8 @@ class AnswerReader:
 
 
 def judge(reader: AnswerReader, kind: Format, latency_us: int, now_s: float) -> Answer:
-    """What the answer in ``reader`` means for an attempt in the format ``kind``. ``now_s`` (Unix) is what a
-    ``Retry-After`` date is counted from."""
+    """The ``Answer`` that the response in ``reader`` means for an attempt in format ``kind``. A date in ``Retry-After``
+    is compared with ``now_s`` (Unix)."""
     status = reader.status
     if 200 <= status < 300:
         if kind != Format.ORIGINAL or reader.body.strip() == b"true":
@@ -188,7 +188,7 @@ def _is_loop(body: bytearray) -> bool:
 
 
 def kept(body: bytes | bytearray) -> bytes:
-    """What is kept of a body or of words about a failure."""
+    """The part of a body, or of words about a failure, that is kept."""
     return bytes(body[: limits.response_bytes_kept])
 
 

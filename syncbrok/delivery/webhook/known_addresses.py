@@ -42,7 +42,7 @@ class _Known:
 
 
 class KnownAddresses:
-    """Of the names that are delivered to; at most ``names_max``. ``now_s`` is a monotonic clock."""
+    """A cache of the addresses of at most ``names_max`` names. ``now_s`` is a monotonic clock."""
 
     def __init__(
         self, resolver: Resolver, now_s: Callable[[], float] = monotonic, names_max: int = limits.names_kept_max
@@ -58,7 +58,7 @@ class KnownAddresses:
         return f"<KnownAddresses of {len(self._known)} names, {len(self._running)} look-ups running>"
 
     async def addresses(self, host: str) -> Sequence[Address]:
-        """Of ``host``, a name or a numeric address. Raises ``LookUpFailed``."""
+        """The addresses of ``host``, a name or a numeric address. Raises ``LookUpFailed``."""
         if found := numeric(host):
             return found
         host = host.lower()
@@ -78,7 +78,7 @@ class KnownAddresses:
         return known.addresses
 
     async def close(self) -> None:
-        """Nobody asks any more."""
+        """Stop looking names up."""
         running = list(self._running.values())
         for asking in running:
             asking.cancel()

@@ -24,11 +24,11 @@ BODILESS: Final = frozenset((204, 304))
 
 
 class GarbledAnswer(Exception):
-    """What came is not an HTTP answer; ``str()`` says why."""
+    """The bytes are not an HTTP answer; ``str()`` says why."""
 
 
 class _At(Enum):
-    """What is read next."""
+    """The part of the answer that is read next."""
 
     STATUS = auto()
     HEADERS = auto()
@@ -138,12 +138,12 @@ class OddAnswer:
         self._headers.append((name.lower(), value.replace(b"\r", b" ").strip(_BLANKS)))
 
     def _values(self, wanted: bytes) -> list[bytes]:
-        """Of every header of this name, taken apart at the commas."""
+        """The values of all headers of this name, split at commas."""
         lists = [value.split(b",") for name, value in self._headers if name == wanted]
         return [part.strip(_BLANKS).lower() for parts in lists for part in parts]
 
     def _end_head(self) -> None:
-        """How far the body goes: RFC 9112, section 6.3."""
+        """Find where the body ends: RFC 9112, section 6.3."""
         if self._status < 200:
             if self._status == 101:
                 raise GarbledAnswer("it wants to switch protocols")

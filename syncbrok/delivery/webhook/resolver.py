@@ -1,9 +1,9 @@
-"""Asking for the addresses of a name: the name servers directly, or the system.
+"""Looks up the addresses of names: at the name servers directly, or through the system.
 
-``DnsResolver`` asks the name servers itself, all names at once: what they answer slowly costs that name only. It reads
-what the system reads: /etc/hosts, and the servers, search domains and options of /etc/resolv.conf. ``SystemResolver``
-asks ``getaddrinfo``, which knows whatever else is set up (mDNS, LDAP), and holds a thread for as long as it takes. So
-slow names can hold all of those there may be, and everybody's names wait: it is there for whoever needs it.
+``DnsResolver`` asks the name servers itself, all names at once, so a slow answer delays only its own name. It reads
+/etc/hosts, and the servers, search domains and options of /etc/resolv.conf. ``SystemResolver`` asks ``getaddrinfo``,
+which knows all else that is set up (mDNS, LDAP), but holds a thread during a look-up. Slow names can hold all threads
+and delay all others, so it is used only where it is configured.
 """
 
 import asyncio
@@ -27,7 +27,8 @@ _NUMBER_LAST: Final = re.compile(r"(?:.*\.)?(?:0[xX][0-9a-fA-F]*|[0-9]+)")
 
 
 class LookUpFailed(Exception):
-    """``str()`` says why. ``definite``: the name has no address; else nobody could be asked, or nobody answered."""
+    """``str()`` says why. ``definite``: the name has no address. Otherwise no name server could be asked, or none
+    answered."""
 
     def __init__(self, words: str, *, definite: bool) -> None:
         super().__init__(words)
@@ -35,7 +36,7 @@ class LookUpFailed(Exception):
 
 
 class Address(NamedTuple):
-    """Of a machine, numeric."""
+    """A machine's address, numeric."""
 
     family: int
     host: str
@@ -57,7 +58,7 @@ class Resolver(Protocol):
         """The addresses of the name, the best first, one at least. Raises ``LookUpFailed``."""
 
     async def close(self) -> None:
-        """Nobody will ask any more; look-ups that are running may fail."""
+        """Stop; look-ups that are running may fail."""
 
 
 class DnsResolver:
@@ -121,7 +122,7 @@ class SystemResolver:
 
 @lru_cache(maxsize=1_024)
 def numeric(host: str) -> tuple[Address, ...]:
-    """The address that ``host`` is, in whatever notation; none where it is a name. Asks nobody."""
+    """The address that ``host`` is, in any notation; empty for a name. Looks nothing up."""
     if ":" not in host and not _NUMBER_LAST.fullmatch(host):
         return ()
     try:

@@ -1,8 +1,8 @@
-"""The way to one subscriber: what its requests look like, and what of it waits for a connection of its origin.
+"""The route to one subscriber: the form of its requests, and its exchanges that wait for a connection to its origin.
 
-Connections belong to the origin's ``Pool`` and serve whoever lies behind it. What belongs to a subscriber alone is what
-could make one wait for another: the line of exchanges for which no connection was idle, and the dials for them. One
-that hangs therefore holds the connections that its own window asks for, and the next one takes what is free or dials.
+Connections belong to the ``Pool`` of the origin and serve all endpoints behind it. A subscriber has for itself what
+could make one wait for another: the line of exchanges without an idle connection, and the dials for them. So a hanging
+subscriber holds only as many connections as its own window, and others take a free one or dial.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class SubscriberRoute:
         self.dial()
 
     def make_ready(self, delivery: Delivery, timestamp_s: str) -> None:
-        """It will probably be started next: make its request now."""
+        """Make the request of a delivery that will probably start next."""
         with suppress(Exception):  # what cannot be made is answered when it is started
             self.form.make_ready(delivery, timestamp_s, self.signers)
 
@@ -173,8 +173,9 @@ class SubscriberRoute:
         return bool(self.waiting or self._redials)
 
     def withdraw(self, messages: Collection[int] | None) -> None:
-        """Nothing more of these is to go out, None: of any. What has not begun is given back. What has is left to its
-        answer; where that is no more to come, since its connection was closed, it has failed and is not sent again."""
+        """Send nothing more of these messages; None: of any. Exchanges that have not begun are given back. Those that
+        have wait for their answer; where none can come, because the connection was closed, they have failed and are not
+        sent again."""
 
         def meant(delivery: Delivery) -> bool:
             return messages is None or delivery.attempt.message in messages
@@ -266,7 +267,7 @@ class SubscriberRoute:
             raise
 
     def _dialled(self, dial: "asyncio.Task[WebhookConnection]") -> None:
-        """What came of a dial, however it ended: cancelled before it began, for instance."""
+        """Handle the end of a dial, also of one that was cancelled before it began."""
         made = self._dials.pop(dial)
         self.pool.dials -= 1
         if not any(connection.was_made for connection in made):  # else it is given back when that is closed
@@ -294,7 +295,8 @@ class SubscriberRoute:
         self.dial()
 
     def _take_up(self, connection: WebhookConnection) -> None:
-        """It serves who dialled first: its redials, what waits, and only then others of the origin."""
+        """Use a new connection for this subscriber, which dialled it: for its redials, then for its line. If neither
+        waits, the connection goes to the pool of the origin."""
         self._short = False
         now_s = monotonic()
         connection.expires_s = now_s + limits.connection_age_max_s

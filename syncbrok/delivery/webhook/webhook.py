@@ -92,8 +92,8 @@ class Webhook:
     def _start(
         self, deliveries: Sequence[Delivery], done: Done, now_s: float
     ) -> tuple[list[tuple[WebhookConnection, bytes]], list[SubscriberRoute]]:
-        """Put each on an idle connection, or let it wait for one in its route. What is to be written now, and the
-        routes in which something waits."""
+        """Put each delivery on an idle connection, or into the line of its route. Returns the requests to write now,
+        and the routes in which deliveries wait."""
         timestamp_s = self._now_text()
         made: list[tuple[WebhookConnection, bytes]] = []
         behind: list[SubscriberRoute] = []
