@@ -59,6 +59,7 @@ bench-peers: $(VENV)/.installed-dev  ## the same jobs on other brokers: RabbitMQ
 
 docs: $(VENV)/.installed-dev  ## write again what code writes: pictures, dashboard, promises
 	$(BIN)/python -m tools.pictures
+	$(BIN)/python -m tools.way
 	$(BIN)/python -m tools.dashboard
 	$(BIN)/python -m tools.promises
 
