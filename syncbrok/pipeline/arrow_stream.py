@@ -16,5 +16,5 @@ def written(table: pa.Table) -> bytes:
 
 
 def read(stream: bytes | pa.Buffer) -> pa.Table:
-    """What ``written`` has made."""
+    """The table that ``written`` turned into bytes."""
     return pa.ipc.open_stream(stream).read_all()

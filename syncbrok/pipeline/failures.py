@@ -1,5 +1,5 @@
-"""What went wrong, in the words that help: the Python error inside a Spark error, or what the JVM said first, without
-the stacks of both. A failed task says it in 100 lines and more."""
+"""Explains errors of Spark: the Python error inside, or the first words of the JVM, without the stacks of both. A
+failed task prints 100 lines and more."""
 
 import re
 from typing import Final, NamedTuple
@@ -31,7 +31,7 @@ def is_from_spark(error: BaseException) -> bool:
 
 
 def explained(error: BaseException) -> Failure:
-    """What a person wants to know of an error that Spark raised."""
+    """A short explanation of an error that Spark raised, for people."""
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return Failure(
             type(error).__name__,

@@ -1,4 +1,4 @@
-"""What the tasks of Spark are given to do, where they work in Arrow: types."""
+"""Types of the work that Spark's tasks do in Arrow."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -17,5 +17,6 @@ class InArrow(Protocol):
     files that tasks have written."""
 
     def mapInArrow(self, func: Work, schema: str) -> "DataFrame":  # noqa: N802  # as data frames have it
-        """What ``func`` makes of the rows, in ``schema``. It is called for a task, or for each part that one reads."""
+        """The result of ``func`` on the rows, in ``schema``. ``func`` is called once for a task, or for each part that
+        a task reads."""
         ...

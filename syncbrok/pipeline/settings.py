@@ -7,9 +7,9 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 UNMEASURED: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1)}
-"""Spark limits what it hands to Python at a time by rows, 10,000, and by bytes as well: then it asks each column for
-its size after each row, which a column of lists finds out by going through all of them. That was half of the time of an
-audit and a tenth of a lineage. For work whose rows are small; what goes through it must be in memory at once anyway."""
+"""Spark limits batches for Python by rows, 10,000, and by bytes as well. For the second limit it asks each column for
+its size after each row, and a column of lists goes through all of them for that: half the time of an audit. This turns
+the second limit off, for work whose rows are small; a batch must be in memory at once anyway."""
 
 
 @contextmanager
@@ -30,5 +30,5 @@ def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[No
 
 
 def unset(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of the settings that nobody has given a value."""
+    """The settings that the user has given no value."""
     return {name: value for name, value in settings.items() if spark.conf.get(name, None) is None}

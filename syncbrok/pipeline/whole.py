@@ -170,7 +170,7 @@ class KindRows:
         self._parts = parts
 
     def before(self, column: str, time: datetime) -> "KindRows":
-        """Those whose ``column`` is before ``time``, which has a zone."""
+        """The rows whose ``column`` is before ``time``, which has a zone."""
         return KindRows(
             [
                 one.where(f.col(column) < f.lit(time)) if isinstance(one, DataFrame) else _Before(one, column, time)
@@ -184,8 +184,8 @@ class KindRows:
         return reduce(DataFrame.unionByName, frames)
 
     def mapInArrow(self, func: Work, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
-        """What ``func`` makes of them, as of a data frame; those of the log it gets in the tasks that read them, which
-        are chosen now. Raises as ``LogRange``."""
+        """The result of ``func`` on the rows, as of a data frame. ``func`` gets rows of the log in the tasks that read
+        them, which are planned now. Raises as ``LogRange``."""
         return reduce(DataFrame.unionByName, [one.mapInArrow(func, schema) for one in self._parts])
 
 

@@ -46,7 +46,7 @@ class WrittenFile(Protocol):
 
 
 class Folder(Protocol):
-    """What is needed of a place (``archive.place.Place``)."""
+    """The file operations that a commit needs (``archive.place.Place``)."""
 
     def full(self, path: str) -> str: ...
 
@@ -76,14 +76,14 @@ class AnotherLog(SyncbrokError):
 
 
 class Swept(NamedTuple):
-    """What an interrupted run had left, and what was compacted away long enough ago."""
+    """The result of tidying up after an interrupted run and after compaction."""
 
     files: int
     manifests: int
 
 
 def manifests(place: Folder) -> list[Manifest]:
-    """Those that count now, by their ranges. Raises ``ArchiveDamaged`` and what the place raises."""
+    """The current manifests, ordered by range. Raises ``ArchiveDamaged`` and what the place raises."""
     found = [load_at(place, name) for name in current(_names(place))]
     logs = sorted({one.log for one in found})
     if len(logs) > 1:
@@ -100,8 +100,8 @@ def load_at(place: Folder, name: Name) -> Manifest:
 
 
 def owner(place: Folder) -> str | None:
-    """The uuid of the log whose archive this is by its first run, where it has no manifest yet; None where no run was
-    here. Raises ``ArchiveDamaged`` and what the place raises."""
+    """The uuid of the log that the first run noted, for an archive without a manifest; None where no run was here.
+    Raises ``ArchiveDamaged`` and what the place raises."""
     if _OWNER not in place.names(FOLDER):
         return None
     path = f"{FOLDER}/{_OWNER}"
@@ -161,8 +161,8 @@ def _pending_files(place: Folder, file: str) -> tuple[DataFile, ...]:
 
 
 def drop_replaced(place: Folder, now_ms: int, keep_s: float) -> Swept:
-    """Remove the manifests that were replaced at least ``keep_s`` ago, and the files that only they name. Whoever
-    began to read before that and still does loses its files: ``keep_s`` must be longer than any job takes."""
+    """Remove the manifests that were replaced at least ``keep_s`` ago, and the files that only they name. A reader that
+    began before the replacement and still reads loses its files, so ``keep_s`` must be longer than any job takes."""
     written = {name: one.written_ms for one in place.walk(FOLDER) if (name := parse_name(one.path.rpartition("/")[2]))}
     living = set(current(written))
     replaced = []

@@ -1,10 +1,9 @@
-"""Few large files for many small ones: the rows of a queue and a day that lie in several small files are written again
-into as few as their size asks for.
+"""Merges small files: rows of one queue and day that lie in several small files are written again into few large ones.
 
-Readers are not harmed: the new files appear under new names, one manifest of a higher generation names them instead of
-the old ones and everything else as before, and the old files stay until nobody can be reading them
-(``archive.commit.drop_replaced``). Rows are counted and their checksums compared, before against after, for each queue
-and day. Manifests that follow each other become one on the way.
+Readers are not harmed. The new files have new names. One manifest of a higher generation names them in place of the old
+ones, and everything else as before. The old files stay until no reader can need them
+(``archive.commit.drop_replaced``). Counts and checksums of rows are compared before against after, for each queue and
+day. Manifests that follow each other become one on the way.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,7 @@ class Sizes(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """So many files, of so many bytes, became so many others."""
+    """The result: how many files, of how many bytes, became how many others."""
 
     files_before: int = 0
     bytes_before: int = 0
@@ -77,7 +76,8 @@ def compact_all(
 
 
 def batches(files: Sequence[DataFile], small_bytes: int, batch_bytes: int = _BATCH_BYTES) -> Iterator[SmallFiles]:
-    """What is worth it: queues and days with two small files or more, as many together as ``batch_bytes`` allow."""
+    """Yield groups of small files that are worth merging: queues and days with at least two, as many together as
+    ``batch_bytes`` allow."""
     by_folder: dict[tuple[str, str | None, str], list[DataFile]] = {}
     for one in files:
         if one.bytes < small_bytes:

@@ -46,7 +46,7 @@ def rows_of(spark: SparkSession, place: ArchivePlace, kind: str, files: Sequence
 
 
 def others(files: Iterable[DataFile]) -> dict[str, str]:
-    """By what their folders call them, the names of those queues whose folders have others."""
+    """The names of queues whose folders have other names, by the folder's name."""
     called = ((archive_rows.folder_of(one.path, one.kind)[0], one.queue) for one in files)
     return {folder: queue for folder, queue in called if folder is not None and queue is not None and folder != queue}
 
@@ -59,9 +59,9 @@ def without_known(
     messages: DataFrame,
     first: int,
 ) -> DataFrame:
-    """Of messages read from the log, those with sequences from ``first`` on, and of the older ones, which were carried
-    along, those that the archive does not have: their own segments are ``lost``, and they were not archived from where
-    they had been carried to before."""
+    """Remove messages that the archive has already. ``messages`` were read from the log. Those with sequences from
+    ``first`` on stay. Older ones are carried messages: they stay if their own segment is among the ``lost`` ranges and
+    they were not archived from an earlier carried record."""
     old = F.lit(False)
     for gap in lost:
         old = old | F.col("sequence").between(gap.first, gap.last)

@@ -52,7 +52,7 @@ class ArchiveBusy(SyncbrokError):
 
 
 class ArchivedKind(NamedTuple):
-    """What was archived of one kind."""
+    """The archived rows of one kind."""
 
     rows: int
     files: int
@@ -60,12 +60,13 @@ class ArchivedKind(NamedTuple):
 
 
 class ArchiveResult(NamedTuple):
-    """What a run has done.
+    """The result of a run.
 
     ``log`` is the log's uuid, ``out`` the archive's URI. ``segments`` with sequences from ``first`` to ``last`` (0:
-    none) and ``log_bytes`` were archived, ``written`` by kind; ``noted`` segments are new in retention's list. The
-    archive ends with sequence ``through``; ``gaps`` are what neither it nor the log has any more; ``waiting`` segments
-    are not sealed yet. ``removed_files`` had been compacted long enough ago."""
+    none) and ``log_bytes`` were archived, ``written`` by kind. ``noted`` segments are new in retention's list. The
+    archive ends with sequence ``through``. ``gaps`` are missing in both archive and log. ``waiting`` segments are not
+    sealed yet. ``removed_files`` were left from compactions long enough ago.
+    """
 
     log: str
     out: str
@@ -164,8 +165,8 @@ def _group_bytes(spark: SparkSession) -> int:
 def _reader(
     spark: SparkSession, place: ArchivePlace, log: LogSnapshot, group: SegmentGroup, archived: Sequence[Manifest]
 ) -> Callable[[str], DataFrame]:
-    """The rows of a group. Messages that were carried along count where nobody has them otherwise: their own segment
-    was dropped before it was archived, and no group before this one has met them."""
+    """A reader of the rows of a group. A carried message is a row only if it is archived nowhere else: its own segment
+    was dropped before it was archived, and no earlier group has the message."""
     name = group.name
     lost = gaps(sorted(one.name for one in archived), log.oldest)
 

@@ -1,10 +1,11 @@
-"""What an archive consists of: its manifests, and which of them count. Pure; the bytes are JSON.
+"""The manifests of an archive, and which of them are current. Pure; the bytes are JSON.
 
 A manifest names a range of sequences, the files that hold its rows, the segments they came from, and counts and
 checksums of the rows. It is the only evidence: a file that no manifest names is not part of the archive. Its name is
-``{first:020d}-{last:020d}.{generation:06d}.json``. Archiving writes generation 0; compacting writes one manifest of a
-higher generation over the ranges of several, and those that lie in it count no more from the moment its name is there.
-So one rename moves the archive from one state to the next, and readers that chose the older state still find its files.
+``{first:020d}-{last:020d}.{generation:06d}.json``. Archiving writes generation 0. Compacting writes one manifest of a
+higher generation over the ranges of several; from the moment its name is there, the manifests inside its range are no
+longer current. So one rename moves the archive from one state to the next, and readers that chose the older state still
+find its files.
 """
 
 import json
@@ -35,7 +36,7 @@ class Name(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """What file names of this range begin with."""
+        """The start of the names of all files of this range."""
         plain = f"{self.first:020d}-{self.last:020d}"
         return f"{plain}.{self.generation:06d}" if self.generation else plain
 
@@ -60,7 +61,7 @@ class Tally(NamedTuple):
 
 
 class ArchivedRange(NamedTuple):
-    """What the rows of a kind whose sequences lie from ``first`` to ``last`` come to."""
+    """Count and checksum of the rows of a kind with sequences from ``first`` to ``last``."""
 
     kind: str
     first: int
@@ -69,8 +70,8 @@ class ArchivedRange(NamedTuple):
 
 
 class ArchivedSegment(NamedTuple):
-    """A segment of the log whose facts are archived. ``crc`` is the CRC-32C of the whole file, ``seal_crc`` what its
-    seal says of its records."""
+    """A segment of the log whose facts are archived. ``crc`` is the CRC-32C of the whole file, ``seal_crc`` the one in
+    its seal."""
 
     base: int
     last: int
@@ -126,7 +127,7 @@ def parse_name(file: str) -> Name | None:
 
 
 def current(names: Iterable[Name]) -> list[Name]:
-    """Those that count, by their ranges. Raises ``ArchiveDamaged`` where two of them name the same sequences."""
+    """The current manifests, ordered by range. Raises ``ArchiveDamaged`` where two of them name the same sequences."""
     chosen: list[Name] = []
     # From the newest generation down, the widest first: whatever holds a name has been met before it.
     for name in sorted(names, key=lambda one: (-one.generation, one.first, -one.last)):

@@ -68,7 +68,7 @@ class ArchivePlace:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def names(self, folder: str) -> list[str]:
-        """What stands in ``folder``, by name; nothing where there is no such folder."""
+        """The names in ``folder``; empty where there is no such folder."""
         where = self._path(folder)
         if not self._tried(f"cannot look for {folder}", lambda: self._fs.exists(where)):
             return []
@@ -120,7 +120,8 @@ class ArchivePlace:
     # -- changing -----------------------------------------------------------------------------------------------------
 
     def write_text(self, path: str, text: str) -> None:
-        """``path`` is written over; whoever needs it whole or not at all renames it afterwards."""
+        """Write or overwrite ``path``. Not atomic: a caller that needs the file whole or not at all renames it
+        afterwards."""
 
         def write() -> None:
             stream = self._fs.create(self._path(path), True)

@@ -1,8 +1,8 @@
-"""What of a log is to be archived, and what of it an archive has already. Pure: two looks are compared.
+"""Compares a log with its archive: which part is still to be archived, and which is there already. Pure.
 
-A log and its archive must tell one story: the same uuid, and where both have a segment, the same bytes. They part where
-a storage directory was restored from a backup and went on from there: the archive then has another future of the same
-past. Nothing is archived there, since a row for each of two facts of one sequence could never be told apart.
+A log and its archive must tell one story: the same uuid, and for segments that both have, the same bytes. They part
+when a storage directory is restored from a backup and goes on from there: then the archive has another future of the
+same past. Nothing is archived in that case, since two facts with one sequence could never be told apart.
 """
 
 from collections.abc import Iterable, Sequence

@@ -60,7 +60,7 @@ def with_day(rows: DataFrame, kind: str) -> DataFrame:
 
 
 def order_of(kind: str) -> tuple[str, ...]:
-    """How rows are sorted where they are written: by folder, then by their place in the log."""
+    """The columns that rows are sorted by when they are written: the folder, then the place in the log."""
     return (*PARTITIONED_BY[kind], "sequence", *(("position",) if kind == "deliveries" else ()))
 
 
@@ -75,13 +75,13 @@ def is_other(queue: str | None) -> bool:
 
 
 def others(rows: DataFrame) -> dict[str, str]:
-    """By what their folders call them, the names of those queues of ``rows`` whose folders have others."""
+    """The names of queues in ``rows`` whose folders have other names, by the folder's name."""
     named = rows.select(F.expr(_IN_FOLDER).alias("called"), "queue").where("called <> queue").distinct()
     return {row["called"]: row["queue"] for row in named.collect()}
 
 
 def folder_of(path: str, kind: str) -> tuple[str | None, str]:
-    """What the folder that a file of ``kind`` lies in calls its queue, and its day."""
+    """The queue and the day that the folder of a file of ``kind`` names."""
     values = dict(part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
     queue = values.get("queue", _NO_QUEUE) if "queue" in PARTITIONED_BY[kind] else _NO_QUEUE
     return (None if queue == _NO_QUEUE else unquote(queue)), values["day"]
@@ -108,7 +108,7 @@ def files(
 
 
 class FileRows(NamedTuple):
-    """What a file holds of one stretch of sequences; ``file`` is its name without folders."""
+    """The rows of a file in one stretch of sequences. ``file`` is its name without folders."""
 
     queue: str | None
     day: str
@@ -157,7 +157,7 @@ def hashed(rows: DataFrame, kind: str) -> DataFrame:
 
 
 def aggregates() -> list[Column]:
-    """What ``tally`` is made of, over rows that are ``hashed``."""
+    """The aggregates over ``hashed`` rows from which ``tally`` is made."""
     return [F.expr(one) for one in _AGGREGATES]
 
 

@@ -83,9 +83,9 @@ class RangeDataSource(SyncbrokDataSource):
 
 
 class LogRange:
-    """Rows of ``kind`` whose records have sequences from ``first`` to ``last``; ``options`` are the source's, but that
-    all columns come where none are named. Messages with an own sequence below ``carried_below`` come from where they
-    were carried to in this range."""
+    """Rows of ``kind`` whose records have sequences from ``first`` to ``last``. ``options`` are the source's, except
+    that no named columns means all of them. Messages with an own sequence below ``carried_below`` are taken from their
+    carried record in this range."""
 
     def __init__(
         self,
@@ -114,9 +114,9 @@ class LogRange:
         return self._spark.read.format(NAME).options(**self._options | bounds).load(self._storage)
 
     def mapInArrow(self, func: Work, schema: str) -> DataFrame:  # noqa: N802  # as data frames have it
-        """What ``func`` makes of them in the tasks that read them, in ``schema``: nothing else meets Spark, to which a
-        value costs more than its decoding. What each task reads is chosen now. Raises ``Gone``, ``LogCorrupt`` and
-        ``BadSetting``."""
+        """The result of ``func`` on these rows, in ``schema``. ``func`` runs in the tasks that read the rows and only
+        its result becomes rows of Spark, where a value costs more than its decoding. The work of each task is planned
+        now. Raises ``Gone``, ``LogCorrupt`` and ``BadSetting``."""
         reader = RangeReader(read_options({**self._options, "path": self._storage}), *self._bounds)
         parts = reader.partitions()
         tasks = self._spark.range(0, len(parts), 1, max(1, len(parts)))

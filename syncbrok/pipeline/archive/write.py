@@ -41,7 +41,7 @@ Read = Callable[[str], DataFrame]
 
 
 class ArchiveDiffers(SyncbrokError):
-    """What was read back is not what stands in the log; nothing was committed."""
+    """The rows that were read back differ from the log. Nothing was committed."""
 
     slug = "archive-differs"
 
@@ -72,8 +72,8 @@ def write_group(spark: SparkSession, place: ArchivePlace, group: SegmentGroup, u
 
 
 def new_folder(name: Name) -> str:
-    """Where the files of a manifest are written first. Never the same twice: the workers of a run that was killed may
-    go on writing for a while."""
+    """The folder where the files of a manifest are written first. Never the same twice, since workers of a killed run
+    may go on writing for a while."""
     return f"{STAGING}/{name.stem}-{uuid4().hex}"
 
 
@@ -101,9 +101,9 @@ def write_rows(spark: SparkSession, frame: DataFrame, kind: str, uri: str) -> Ta
 def read_back(
     spark: SparkSession, place: ArchivePlace, folder: str, name: Name, cuts: Borders, read: Read
 ) -> tuple[list[Staged], list[FileRows]]:
-    """What Spark has written below ``folder``, from the disk: the files as the manifest will name them, and counts and
-    checksums of their rows. ``read`` gives the rows that were written; it is asked only for names that the folders do
-    not have."""
+    """Read what Spark has written below ``folder`` from the disk. Returns the files as the manifest will name them, and
+    counts and checksums of their rows. ``read`` gives the rows that were written; it is only asked for names of queues
+    that the folders do not have."""
     entries = [one for one in place.walk(folder) if one.path.endswith(".parquet")]
     place.settle(one.path for one in entries)
     kinds = sorted({one.path.removeprefix(f"{folder}/").partition("/")[0] for one in entries})
@@ -209,8 +209,8 @@ def _check_facts(
 
 
 def checksums(spark: SparkSession, segments: Sequence[LogSegment], uuid: bytes) -> tuple[ArchivedSegment, ...]:
-    """Each segment with the checksum of its file, whose records were compared with the seal; a few at a time on each
-    worker. Raises what Spark raises, with ``LogCorrupt`` in it where a segment is damaged."""
+    """Each segment with the checksum of its file, after its records were compared with the seal. Each worker checks a
+    few at a time. Raises what Spark raises, with ``LogCorrupt`` in it where a segment is damaged."""
     context = spark.sparkContext
     parts = min(len(segments), 4 * context.defaultParallelism)
     pairs = context.parallelize([(one, uuid) for one in segments], parts)

@@ -1,5 +1,5 @@
-"""What declarations and gaps say, as arrays that whole columns are looked up in: who was counted, who was deleted when,
-what is in doubt. Pure.
+"""Declarations and gaps as arrays, in which whole columns are looked up: who was counted, who was deleted when, which
+records are in doubt. Pure.
 
 A task is sent one ``Audiences``: declarations and gaps are few.
 """
@@ -18,8 +18,8 @@ _SHIFT = 32  # numbers of subscribers are below 2**32
 
 
 class Audiences:
-    """Of one log, whose first record is ``first``. Audiences are named by their places in the arrays; the last place
-    is that of ``NOBODY``."""
+    """The audiences of one log, whose first record is ``first``. An audience is known by its place in the arrays; the
+    last place is that of ``NOBODY``."""
 
     def __init__(self, known: AuditDeclarations, first: int) -> None:
         self.first = first

@@ -1,8 +1,8 @@
-"""Rule ``checksum``: every byte of the log is what was written. One pass over the segments' files, spread over the
-workers; what is damaged is named by file and offset instead of ending the audit.
+"""Rule ``checksum``: every byte of the log is as it was written. One pass over the segments' files, spread over the
+workers. Damage is reported by file and offset and does not end the audit.
 
 A sealed segment is compared with its seal as a whole, which costs next to nothing; only where that does not fit are its
-records looked at one by one. Of the segment that is written to, what stands below the watermark is looked at.
+records checked one by one. Of the active segment the part below the watermark is checked.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,7 +44,8 @@ class Task(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What came of one: the last sequence in it (0: gone meanwhile, or not known), its bytes, and what is wrong."""
+    """The result for one segment: the last sequence in it (0: gone meanwhile, or not known), its bytes, and what is
+    wrong."""
 
     base: int
     last: int

@@ -28,7 +28,7 @@ class AudienceMember(NamedTuple):
 
 
 class Audience(NamedTuple):
-    """Who subscribed the queue ``name`` (``queue`` is its number) for records above ``begins`` up to ``ends``.
+    """The subscribers of the queue ``name`` (number ``queue``) for records above ``begins`` up to ``ends``.
     ``queue_gone``: the record that deleted the queue, 0 for none."""
 
     name: str
@@ -55,7 +55,7 @@ class SubscriberSpan:
 
 
 class LostRange(NamedTuple):
-    """What a gap record says: sequences ``first`` to ``last`` are lost."""
+    """The contents of a gap record: sequences ``first`` to ``last`` are lost."""
 
     record: int
     first: int
@@ -64,8 +64,8 @@ class LostRange(NamedTuple):
 
 @dataclass(slots=True)
 class AuditDeclarations:
-    """What ``declared`` makes of a log's declarations. ``doubtful`` are stretches of records (above the one, up to the
-    other) before which declarations may have been lost."""
+    """The declarations of a log, as ``declared`` reads them. ``doubtful``: stretches of records (above the one, up to
+    the other) before which declarations may have been lost."""
 
     audiences: list[Audience]
     subscribers: dict[int, SubscriberSpan]
@@ -79,7 +79,7 @@ class AuditDeclarations:
 
 
 def declared(facts: Iterable[Declaration], first: int) -> AuditDeclarations:
-    """``facts`` in the order of the log, whose first record is ``first``."""
+    """Read the declarations in ``facts``, which are in the order of the log. ``first`` is the log's first record."""
     books = _Books(first)
     for fact in facts:
         books.apply(fact)
@@ -195,7 +195,7 @@ class _Books:
     # -- epochs --------------------------------------------------------------------------------------------------------
 
     def _end_epoch(self, queue: int, record: int) -> None:
-        """What the audience of ``queue`` has been up to ``record`` is noted; a change follows."""
+        """Note the audience of ``queue`` up to ``record``, before it changes."""
         begins, name = self._since.get(queue), self._names.get(queue)
         if begins is None or name is None:
             return

@@ -49,13 +49,13 @@ def rows(deliveries: DataFrame) -> DataFrame:
 
 
 def claims(scanned: DataFrame) -> DataFrame:
-    """What the rare facts say of messages."""
+    """The claims of rare facts about messages."""
     found = scanned.where("claim is not null")
     return found.select("claim.message", *_kinds("claim", {name: f.col(f"claim.{name}") for name in EVENTS["claim"]}))
 
 
 def ended_badly(scanned: DataFrame) -> DataFrame:
-    """What snapshots say of messages whose records are gone."""
+    """The messages that snapshots list as ended badly, whose records are gone."""
     found = scanned.where("bad is not null")
     return found.select("bad.message", *_kinds("bad", {name: f.col(f"bad.{name}") for name in EVENTS["bad"]}))
 

@@ -1,8 +1,8 @@
-"""One pass over all records: which sequences there are, and what the rare facts say.
+"""One pass over all records: which sequences there are, and the contents of the rare facts.
 
-Messages and outcomes have rows of their own; the other facts are few and come out of the pass by kind. Declarations are
-brought to one place and put in order. What may be long (entries of replays, carried messages, lists of bad ends) stays
-in Spark, a row for each message it is about.
+Messages and outcomes have rows of their own. The other facts are few and come out of the pass by kind. Declarations are
+brought to one place and put in order. Lists that may be long (entries of replays, carried messages, bad ends) stay in
+Spark, a row for each message.
 """
 
 import hashlib
@@ -51,8 +51,8 @@ class NotAFact(SyncbrokError):
 
 
 class Said(NamedTuple):
-    """What the rare facts say together. ``counts`` of records that are neither messages nor outcomes, by kind, and of
-    entries ``bad``; ``began`` is the first record of each replay."""
+    """The contents of the rare facts. ``counts``: records that are neither messages nor outcomes, by kind, and the
+    entries of ``bad``. ``began``: the first record of each replay."""
 
     declarations: list[Declaration]
     counts: Counter[str]
@@ -65,7 +65,7 @@ class Said(NamedTuple):
 
     @property
     def claims(self) -> int:
-        """How many records say something of messages that have been accepted before."""
+        """The number of records with claims about messages that were accepted before."""
         return self.counts["rearmed"] + self.counts["carried_message"]
 
 
@@ -88,7 +88,7 @@ def scan(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Tally:
-    """Of one task. A snapshot that says what another has said is told once."""
+    """The counts of one task. A snapshot that repeats another one is told once."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -142,7 +142,7 @@ def _snapshot(tally: _Tally, said: dict[str, Any]) -> str:
 
 
 def put_together(rows: Iterable[tuple[int, str, str]]) -> Said:
-    """What the rows of kind ``fact`` say, the declarations in the order of the log. Raises ``NotAFact``."""
+    """Put together the rows of kind ``fact``, declarations in the order of the log. Raises ``NotAFact``."""
     told = sorted(rows)
     named = {said[:32]: (sequence, said[32:]) for sequence, kind, said in told if kind == _SNAPSHOT and said[32:]}
     snapshots = {name: declaration(_SNAPSHOT, *one) for name, one in named.items()}

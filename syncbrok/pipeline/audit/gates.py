@@ -227,7 +227,8 @@ def _was_done(pair: _Pair, event: RowEvent, began: dict[int, int]) -> bool:
 
 
 def _done(pair: _Pair, event: RowEvent, *, strict: bool) -> bool:
-    """Outside of replays. Where not ``strict``, any end will do."""
+    """True if the parent was done for this attempt of the child; for attempts outside of replays. ``strict``: only a
+    good end counts."""
     if pair.above >= event.seq:
         return not (strict and pair.bad_since < event.seq and event.after < pair.mended)
     if pair.above_doubt < event.seq:
@@ -242,13 +243,13 @@ def _done(pair: _Pair, event: RowEvent, *, strict: bool) -> bool:
 
 
 def _entry(entries: list[LifeReplay], replay: int, seq: int) -> LifeReplay | None:
-    """What the replay said of the message before record ``seq``."""
+    """The latest entry of the replay for the message before record ``seq``; None without one."""
     return max((one for one in entries if one.replay == replay and one.record < seq), default=None)
 
 
 def _gates(pair: _Pair, above: LifeReplay, number: int) -> tuple[int, ...]:
-    """The deliveries of the parent that one of the child waits for inside a replay. An entry for nobody, which no
-    broker writes, holds nothing back."""
+    """The subscribers at which the parent must have ended before the child's delivery to ``number``, inside a replay.
+    An entry without subscribers, which no broker writes, holds nothing back."""
     is_by_one = pair.is_same and above.queue == pair.queue and number in above.subscribers
     return (number,) if is_by_one else above.subscribers
 
@@ -292,7 +293,7 @@ def _is_by_one(pair: _Pair, s: int, later: list[RowEvent], shows: tuple[int, ...
 
 
 def _states(edges: _Edges, began: dict[int, int]) -> Iterator[pa.RecordBatch]:
-    """How the parents of what waits stand."""
+    """The state of the parents of waiting deliveries."""
     waiting = flags(edges.table, "is_waiting")
     if not waiting.any():
         return

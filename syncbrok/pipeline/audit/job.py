@@ -46,9 +46,9 @@ Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Proof(NamedTuple):
-    """What an audit found and how much it looked at. ``violations``: rule, sequence, message, subscriber, what;
-    ``waiting``: every delivery that has not ended (``waiting.WAITING``). ``counts``
-    says how many records, messages, edges, rows, attempts and ends were judged."""
+    """The result of an audit. ``violations``: rule, sequence, message, subscriber, what. ``waiting``: every delivery
+    that has not ended (``waiting.WAITING``). ``counts``: how many records, messages, edges, rows, attempts and ends
+    were judged."""
 
     violations: DataFrame
     waiting: DataFrame
@@ -102,8 +102,8 @@ def prove(
 
 
 class _Log(NamedTuple):
-    """What one pass over all records says. ``claims`` and ``bad``: rows of ``facts.KINDS``, None where there are none;
-    ``pieces``: into how many partitions a shuffle of all messages goes."""
+    """The result of one pass over all records. ``claims`` and ``bad``: rows of ``facts.KINDS``, None without any.
+    ``pieces``: the number of partitions for a shuffle of all messages."""
 
     extent: sequences.Extent
     said: audit_facts.Said
@@ -134,7 +134,7 @@ def _looked_at(facts: DataFrame, step: Step) -> _Log:
 
 
 def _told(messages: DataFrame, deliveries: DataFrame, log: _Log) -> DataFrame:
-    """What became of each message: rows of ``shapes.TOLD``."""
+    """The history of each message: rows of ``shapes.TOLD``."""
     parts = [events.accepted(messages), events.rows(deliveries)]
     if log.claims is not None:
         parts.append(events.claims(log.claims))
@@ -154,7 +154,7 @@ def _met(told: DataFrame, settled: DataFrame | None, log: _Log) -> DataFrame:
 def _waits(
     maybe: int, told: DataFrame, met: DataFrame | None, lined: DataFrame | None, settled: DataFrame | None, log: _Log
 ) -> DataFrame:
-    """What has not ended. ``maybe``: how many deliveries at most."""
+    """The deliveries that have not ended, ``maybe`` at most."""
     if not maybe:
         return told.sparkSession.createDataFrame([], waiting.WAITING)
     rows = {"open": _of(told, "open"), "state": _of(met, "state") if met else None,

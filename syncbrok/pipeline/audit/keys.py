@@ -1,8 +1,8 @@
-"""Rule ``key``: of the messages of one key to one subscriber no attempt of a later one begins before every earlier one
-has ended there (RULES 6).
+"""Rule ``key``: at one subscriber, no attempt of a message begins before every earlier message of its key has ended
+there (RULES 6).
 
-What broker wrote a record says the segment it stands in. Those before rules 2 looked at the neighbour alone: its end
-stands before the later one's row.
+Each segment tells which version of RULES its records were made by. Before version 2 a broker looked at the neighbour
+alone: then only the end of the message just before must stand ahead of the later one's row.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,7 @@
-"""What became of one message, event by event: for those to whom something out of the ordinary happened. Pure.
+"""The history of one message, event by event, for messages with something out of the ordinary. Pure.
 
-Replays, late answers, cancels, deleted subscribers and queues, carried messages, gaps. ``ordinary`` judges all others
-by the million, and comes to the same where both can judge.
+That is: replays, late answers, cancels, deleted subscribers and queues, carried messages, gaps. ``ordinary`` judges all
+others by the million, and comes to the same result where both can judge.
 """
 
 from collections.abc import Iterator
@@ -97,9 +97,11 @@ class Pair:
 
 
 class Life:
-    """Feed it all events of a message; then read what became of it. ``ended`` and ``complete`` are the records with
-    which it ended and became complete: they never go back (RULES 21). A message that counts nobody is complete once its
-    parents are; ``chains`` says when that was."""
+    """The history of one message: feed it all events, then read the result.
+
+    ``ended`` and ``complete``: the records with which it ended and became complete; they never go back (RULES 21). A
+    message without counted subscribers is complete once its parents are; ``chains`` says when that was.
+    """
 
     def __init__(self, born: Born, known: Audiences) -> None:
         self.born = born
@@ -198,7 +200,8 @@ class Life:
         return is_its and any(at < row.seq and start <= self.born.message for at, start in known.starts)
 
     def _carried(self, claim: Claim) -> None:
-        """Where the message's own record is gone, what the first that carries it says is all that is known."""
+        """Take over the state from a carried record. If the message's own record is gone, the first carried one is all
+        that is known of it."""
         born = self.born
         is_all = not born.own and claim.record == born.record
         if is_all and any(number == DELETED_SUBSCRIBER for number, _ in claim.ended):
@@ -216,7 +219,8 @@ class Life:
             pair.attempts, pair.retry_us, pair.touched = attempts, due_us, claim.record
 
     def _is_open_at(self, number: int, seq: int) -> bool:
-        """Whether it has not ended there; at those who are gone, whether it has ended badly at none of them."""
+        """True if the delivery to ``number`` is open. For deleted subscribers: True if the message has ended badly at
+        none of them."""
         if number in self.pairs or number != DELETED_SUBSCRIBER:
             return number in self.pairs and self.pairs[number].is_open
         gone = [pair for one, pair in self.pairs.items() if self._known.deleted(one) < seq]

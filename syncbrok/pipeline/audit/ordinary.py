@@ -1,4 +1,4 @@
-"""What became of the ordinary messages, all at once: nearly all messages of a log are."""
+"""The history of ordinary messages, all at once. Nearly all messages of a log are ordinary."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ from syncbrok.pipeline.audit.tables import (
 
 
 class _Ordinary:
-    """What became of the ordinary messages, by columns; ``at`` are their places among all."""
+    """The history of ordinary messages, as columns. ``at``: their places among all messages."""
 
     def __init__(self, messages: AuditMessages, rows: AuditRows, ordinary: Flags, known: Audiences) -> None:
         size = len(ordinary)
@@ -67,8 +67,8 @@ class _Ordinary:
         return np.repeat(np.arange(len(self.at)), widths), self._messages.parents[ranges(begins, widths)]
 
     def deliveries(self, at: Longs) -> tuple[Longs, Longs, Longs, Longs]:
-        """Of the messages ``at``, for each subscriber: the message's place, the subscriber, and its first and last row
-        (-1 for none)."""
+        """The deliveries of the messages ``at``, one for each subscriber, as four columns: the message's place, the
+        subscriber, its first and its last row (-1 for none)."""
         which, s = self._pairs(at)
         if not len(self._deliveries):
             none = np.full(len(which), -1, np.int64)

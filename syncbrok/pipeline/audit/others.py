@@ -1,4 +1,4 @@
-"""What became of the messages that are not ordinary: one by one, by ``life``."""
+"""The history of messages that are not ordinary: one by one, by ``life``."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

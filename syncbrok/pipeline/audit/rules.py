@@ -1,8 +1,8 @@
-"""What the audit proves, rule by rule, and what a finding is. Pure: no Spark is needed here.
+"""The rules of the audit, and the form of a finding. Pure: no Spark is needed here.
 
 The rules are those of ``OrderChecker``, which proves them record by record in plain Python, and four that only make
-sense over a whole log at rest: checksums, and that nothing waits without a reason. What ``OrderChecker`` takes for
-granted is taken for granted here as well.
+sense over a whole log at rest: checksums, and that nothing waits without a reason. Assumptions of ``OrderChecker`` hold
+here as well.
 """
 
 from typing import Final, NamedTuple

@@ -92,7 +92,7 @@ def _extent(rows: Iterable[Any]) -> Extent:
 
 
 def broken_stretches(found: Extent) -> list[SequenceBlock]:
-    """Those in which, or before which, a sequence may be missing or come twice. Pure."""
+    """The stretches in which, or before which, a sequence may be missing or come twice. Pure."""
     broken: list[SequenceBlock] = []
     through = found.first - 1
     for one in found.stretches:
@@ -104,7 +104,7 @@ def broken_stretches(found: Extent) -> list[SequenceBlock]:
 
 
 def violations(facts: DataFrame, found: Extent, gaps: list[LostRange]) -> list[AuditFinding]:
-    """What is missing or double, at most some per broken stretch."""
+    """Sequences that are missing or come twice, a limited number per broken stretch."""
     broken = broken_stretches(found)[:_LOOKED_AT_MAX]
     if not broken:
         return []

@@ -1,4 +1,4 @@
-"""What is known of messages, and what is made of it: the kinds of rows between the steps of the audit."""
+"""The kinds of rows that pass between the steps of the audit."""
 
 from typing import Final
 
@@ -54,4 +54,5 @@ TOLD: Final = {
          "waiting"), "bigint",
     ),
 }  # fmt: skip
-"""what comes out. ``follows``: the message counts nobody, and its end follows from its parents' (``chains``)"""
+"""the rows that come out. ``follows``: the message counts no subscriber, so its end follows from its parents'
+(``chains``)"""

@@ -1,7 +1,7 @@
-"""What became of each message, and what is wrong with the rows about it by themselves: over the events of a partition.
+"""The history of each message, and what is wrong with its rows taken alone: over the events of a partition.
 
-Nearly all messages of a log are ordinary: accepted in their own record, then at each subscriber they count some failed
-attempts, perhaps, and one end. Those are judged as columns, all at once; the others one by one.
+Nearly all messages of a log are ordinary: accepted in their own record, then at each subscriber they count perhaps some
+failed attempts, and one end. These are judged as columns, all at once; the others one by one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,8 +30,9 @@ def told(batches: Iterable[pa.RecordBatch], known: Audiences) -> Iterator[pa.Rec
 
 
 def _ended_badly(table: pa.Table, rows: AuditRows) -> list[pa.RecordBatch]:
-    """Since when messages are listed as bad. Whether a delivery after that mended one nobody can tell who does not know
-    where it had failed: from there on it is not held against its children."""
+    """For each message that snapshots list as bad: the record that first does, and the first delivery after that. The
+    delivery may have mended the message; nobody can tell without knowing where it had failed. So from that record on it
+    is not held against the message's children."""
     since: dict[int, int] = {}
     for message, record in zip(longs(table, "message").tolist(), longs(table, "since").tolist(), strict=True):
         since[message] = min(record, since.get(message, record))

@@ -40,13 +40,14 @@ GOOD: Final = 4
 NORMAL: Final = 8
 REPLAYED: Final = 16
 REPLAY_SHIFT: Final = 8
-"""``flags`` of an event: the message counts the subscriber; its delivery ends, well or not; the attempt is judged by
-the rules for everyone, or by those inside the replay whose number stands above the flags"""
+"""``flags`` of an event. COUNTED: the message counts the subscriber. ENDS: its delivery ends; GOOD: it ends well. The
+attempt is judged by the rules for everyone (NORMAL) or by those inside a replay (REPLAYED), whose number stands in the
+bits from REPLAY_SHIFT on"""
 JUDGED: Final = NORMAL | REPLAYED
 
 
 class RowEvent(NamedTuple):
-    """What happened to a message at subscriber ``s`` by the row at (``seq``, ``pos``)."""
+    """The event of a message at subscriber ``s`` that the row at (``seq``, ``pos``) records."""
 
     s: int
     seq: int
@@ -85,7 +86,7 @@ def packed(kinds: Kinds, name: str, columns: Mapping[str, Any]) -> pa.RecordBatc
 
 
 def packed_rows(kinds: Kinds, name: str, rows: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
-    """The same from rows, whose values stand in the order of the fields; nothing of none."""
+    """The same from rows with values in the order of the fields; an empty list for no rows."""
     if not rows:
         return []
     return [packed(kinds, name, dict(zip(kinds[name], zip(*rows, strict=True), strict=True)))]
@@ -160,7 +161,7 @@ def ranges(begins: Longs, widths: Longs) -> Longs:
 
 
 def places(ordered: Longs, wanted: Longs) -> tuple[Longs, Flags]:
-    """Where each of ``wanted`` stands among the numbers ``ordered``, and whether it does."""
+    """The place of each of ``wanted`` among the ascending numbers ``ordered``, and whether it is there."""
     if not len(ordered):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1).astype(np.int64)

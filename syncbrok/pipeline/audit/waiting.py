@@ -31,8 +31,8 @@ WAITING: Final = (
     "message bigint, subscriber bigint, record bigint, queue string, time_us bigint, why string, since_record bigint, "
     "due_us bigint"
 )
-"""what comes out. ``subscriber`` is 0 for a message that counts nobody; ``since_record`` is the newest record that it
-had to wait for; ``due_us`` what was due when, null where that is not known"""
+"""the rows that come out. ``subscriber``: 0 for a message without counted subscribers. ``since_record``: the newest
+record that it had to wait for. ``due_us``: when it was due, null where that is not known"""
 
 
 class AtEnd(NamedTuple):

@@ -1,8 +1,8 @@
-"""What the rare facts of a log declare, read once: subscribers with their lifetimes, replays, and how far the
-deliveries of carried messages had come.
+"""Reads the rare facts of a log, once: subscribers with their lifetimes, replays, and the progress of deliveries of
+carried messages.
 
-These facts are few beside messages and outcomes. One job brings them to the driver, where ``declared`` goes along with
-them in order; what comes out goes along with every task.
+These facts are few beside messages and outcomes. One job brings them to the driver, where ``declared`` reads them in
+order. The result is sent to every task.
 """
 
 from bisect import bisect_right
@@ -55,7 +55,7 @@ class DeclaredSubscriber:
 
 @dataclass(slots=True)
 class DeclaredFacts:
-    """What the facts declare."""
+    """The contents of the rare facts."""
 
     queues: dict[int, str] = field(default_factory=dict)
     """names by number"""
@@ -74,7 +74,7 @@ class DeclaredFacts:
     """the sequences of all these facts: none of them is a message"""
 
     waiting: list[int] = field(default_factory=list)
-    """messages for nobody that have a reason to wait all the same (``ends.heard``)"""
+    """messages without counted subscribers that still have a reason to wait (``ends.heard``)"""
 
     def apply(self, fact: RareFact) -> None:
         """Take the next fact in."""
@@ -154,7 +154,7 @@ class Span(NamedTuple):
 
 
 def unheard(found: DeclaredFacts) -> list[Span]:
-    """Where messages may have been accepted that count no subscriber. Pure."""
+    """The spans of records in which messages may have been accepted that count no subscriber. Pure."""
     spans = []
     records = sorted(found.records)
     for number, name in found.queues.items():
@@ -188,8 +188,8 @@ def declared(facts: Iterable[RareFact]) -> DeclaredFacts:
 
 
 def read(facts: "DataFrame | DeclaredFacts") -> DeclaredFacts:
-    """What ``facts`` (columns sequence, time, kind, detail) declare, by one job over them; what was read already is
-    given back as it is."""
+    """Read the declarations in ``facts`` (columns sequence, time, kind, detail) by one job. A ``DeclaredFacts`` is
+    returned as it is."""
     return facts if isinstance(facts, DeclaredFacts) else declared(_rare(facts))
 
 

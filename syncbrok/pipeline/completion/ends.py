@@ -46,7 +46,7 @@ FACTS: Final = ("sequence", "time", "kind", "detail")
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _AT_ONCE: Final = "subscribers = 0 and has_parents and complete_record = message"
-"""for nobody, and no row ended it"""
+"""a message without counted subscribers that no row has ended"""
 _ENDS: Final = (
     "message bigint, subscriber bigint, subscriber_id string, queue string, counted boolean, accepted_at timestamp, "
     "ready_at timestamp, has_parents boolean, same boolean, first_attempt_at timestamp, attempts bigint, "
@@ -209,8 +209,8 @@ def heard(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> D
 
 
 def _waiting(above: pa.Table) -> set[int]:
-    """The children of those rows that are late, and those below such a child, down to the last: of what waits for a
-    message for nobody that waits itself, the log says nothing either."""
+    """The children in late rows and all their descendants. The log does not say when a message without counted
+    subscribers is complete that waits for another such message."""
     found = set(above.filter(above["late"])["child"].to_pylist())
     rows = above.sort_by("child")  # an order that has parents before their children
     for child, parent in zip(rows["child"].to_pylist(), rows["message"].to_pylist(), strict=True):

@@ -53,8 +53,8 @@ class Gathered(NamedTuple):
 
 
 class Telling(NamedTuple):
-    """What is to be told of whole messages: ``tell`` makes rows of ``columns`` of it. ``of_messages`` and
-    ``of_deliveries`` are columns that it needs beside those that all do."""
+    """How whole messages become rows: ``tell`` makes rows of ``columns`` from them. ``of_messages`` and
+    ``of_deliveries``: input columns that it needs in addition to the common ones."""
 
     tell: Callable[[Gathered], pa.Table]
     columns: str
@@ -64,7 +64,7 @@ class Telling(NamedTuple):
 
 
 def told(messages: InArrow, deliveries: InArrow, found: DeclaredFacts, telling: Telling) -> DataFrame:
-    """What is told of all messages, and of rows whose message is not there, each once."""
+    """The rows that ``telling`` makes of all messages, and of delivery rows whose message is not there, each once."""
     every = messages.mapInArrow(partial(_of_messages, telling), DDL).unionByName(
         deliveries.mapInArrow(partial(_of_deliveries, telling), DDL)
     )
@@ -125,7 +125,7 @@ def _rows(deliveries: pa.Table, telling: Telling) -> pa.Table:
 
 
 def _carried(found: DeclaredFacts, telling: Telling) -> pa.Table:
-    """What carried messages say of their deliveries, as rows of these."""
+    """The delivery states in carried records, as delivery rows."""
     ends = [
         {
             "message": message,

@@ -1,5 +1,4 @@
-"""Messages of replays, whose history has an order: ended, opened again, ended anew. They are few beside the others
-and are gone through event by event."""
+"""The history of replayed messages, event by event: ended, opened again, ended anew. They are few beside the others."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -23,7 +22,7 @@ REARMED: Final = "rearmed"
 
 
 class DeliveryEvent(NamedTuple):
-    """What happened to a delivery. ``end`` is packed (``moments``)."""
+    """An event of a delivery. ``end`` is packed (``moments``)."""
 
     record: int
     position: int
@@ -53,8 +52,8 @@ class DeliveryEnds(NamedTuple):
 
 
 class MessageTimeline(NamedTuple):
-    """Of a message: its deliveries, and by record and time when for the first time all of them had ended, and all
-    well."""
+    """The timeline of a message: its deliveries, and the record and time with which all of them had ended for the first
+    time, and all of them well."""
 
     deliveries: dict[int, DeliveryEnds]
     ended: tuple[int, int]
@@ -62,7 +61,7 @@ class MessageTimeline(NamedTuple):
 
 
 def history(events: Iterable[DeliveryEvent]) -> MessageTimeline:
-    """Of all events of one message."""
+    """The timeline from all events of one message."""
     of_each: dict[int, list[DeliveryEvent]] = defaultdict(list)
     for event in sorted(events, key=attrgetter("record", "position")):
         of_each[event.subscriber].append(event)
@@ -99,8 +98,9 @@ def _delivery(changes: list[Changed]) -> DeliveryEnds:
 
 
 def _moments(deliveries: list[list[Changed]]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """What stands at the same place in the log happened at once. The first end is decided by all deliveries (RULES 10,
-    12); who is gone by then need not have had the message for a replay to mend it."""
+    """When all deliveries had ended for the first time, and when all were well: each a record and a time. Events at the
+    same place in the log happened at once. The first end takes all deliveries (RULES 10, 12). After it a replay can
+    mend the message without the subscribers that are gone by then."""
     closed, good, gone = set[int](), set[int](), set[int]()
     ended = complete = (NEVER, NEVER)
     every = sorted((change for each in deliveries for change in each), key=_place)

@@ -1,5 +1,5 @@
-"""What is known of messages and their deliveries before anything is said of how they stand: the rows of a table, as
-columns of numbers, and what the rare facts declare."""
+"""The input of the computation: messages and their deliveries as columns of numbers, and the contents of the rare
+facts."""
 
 from typing import Final, NamedTuple
 
@@ -29,13 +29,13 @@ class Subscribers(NamedTuple):
 
 
 class RareFacts(NamedTuple):
-    """What the rare facts say, for every task: the subscribers; and of the messages that a replay has taken up what it
-    opened again and what had ended when they were carried."""
+    """The rare facts as every task needs them: the subscribers; and for each replayed message what the replay opened
+    again and which deliveries had ended when the message was carried."""
 
     subscribers: Subscribers
     replayed: dict[int, list[DeliveryEvent]]
     waiting: Longs
-    """messages that count nobody and are not complete"""
+    """messages without counted subscribers that are not complete"""
 
 
 class AcceptedColumns(NamedTuple):
@@ -52,7 +52,7 @@ class AcceptedColumns(NamedTuple):
 
 
 class DeliveryRows(NamedTuple):
-    """Of deliveries."""
+    """Columns of delivery rows."""
 
     message: Longs
     subscriber: Longs
@@ -125,7 +125,7 @@ def with_whole(accepted: AcceptedColumns, whole: DeliveryRows) -> AcceptedColumn
 
 
 def places_in_order(known: Longs, wanted: Longs) -> Longs:
-    """Where each of ``wanted`` stands in ``known``, which ascends; -1 where it does not."""
+    """The place of each of ``wanted`` in ``known``, which ascends; -1 where it is not there."""
     if not len(known):
         return np.full(len(wanted), -1)
     at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)

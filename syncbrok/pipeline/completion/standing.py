@@ -1,7 +1,7 @@
-"""How deliveries and messages stand, out of all rows that are about them: Arrow in, numpy, no Spark.
+"""The state of deliveries and messages, from all rows about them: Arrow in, numpy, no Spark.
 
-Follows ``OrderChecker`` and RULES 3, 10, 14, 17 and 20; see ``ends``. Whole messages come in: the row of each message
-and every row of its deliveries are in one table, whatever their order.
+Follows ``OrderChecker`` and RULES 3, 10, 14, 17 and 20; see ``ends``. Whole messages come in: one table has the row of
+each message and every row of its deliveries, in any order.
 """
 
 from collections.abc import Callable
@@ -56,8 +56,8 @@ class CompletedDeliveries(NamedTuple):
 
 
 class CompletedMessages(NamedTuple):
-    """A row for each message, in the order of their sequences. ``row`` is its place in the table that came in. What is
-    not said here stands in ``ends.completions``."""
+    """A row for each message, in the order of their sequences. ``row``: its place in the input table.
+    ``ends.completions`` explains the other columns."""
 
     row: Longs
     message: Longs
@@ -304,8 +304,8 @@ def _messages(
 
 
 def _outcomes(complete: Flags, is_open: Flags, own: CompletedDeliveries, bad: Flags, greatest: _Greatest) -> pa.Array:
-    """How each message stands; null while something is open. A bad end is decided once (RULES 12), by the first end of
-    each delivery: whatever came later has made it complete or has changed nothing."""
+    """The outcome of each message; null while a delivery is open. A bad end is decided once (RULES 12), by the first
+    end of each delivery. Later events can only make the message complete."""
     how = outcome_of(own.first)
     dropped, expired = (greatest(bad & (how == one)) == 1 for one in (Outcome.DROPPED, Outcome.EXPIRED))
     # What a replay has opened again is open, though it stays complete for those that wait for it.

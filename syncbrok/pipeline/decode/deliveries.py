@@ -20,11 +20,11 @@ _DETAIL_BYTES_AT = 44
 
 
 class RowPlaces:
-    """Where rows stand: each one's offset, its record's (number in ``heads``), its position there, its detail's
-    offset. They go up."""
+    """The places of rows, ascending: offset, number of the record in ``heads``, position in the record, offset of the
+    detail."""
 
     def __init__(self, records: PieceRecords) -> None:
-        """Of outcomes records."""
+        """The rows of these outcomes records."""
         piece, places = records.piece, records.places
         self.heads = records.heads
         items_bytes = self.heads["items"].astype(np.int64) * ROW_BYTES
@@ -53,7 +53,7 @@ class RowPlaces:
 
 
 class DecodedDeliveries:
-    """Those of ``rows`` from number ``start`` to ``stop``."""
+    """The rows from number ``start`` to ``stop``."""
 
     def __init__(self, piece: Piece, names: Names, rows: RowPlaces, start: int, stop: int) -> None:
         self._view = piece.view

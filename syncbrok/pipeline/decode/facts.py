@@ -81,8 +81,8 @@ class Facts:
 
 
 def said(fact: Fact) -> bytes:
-    """What the fact says, as JSON: its fields but those that every record has; of a carried message its sequence and
-    time, and how far its deliveries had come."""
+    """The fact as JSON: its fields except those that every record has; of a carried message its sequence and time, and
+    the progress of its deliveries."""
     if isinstance(fact, Carried):
         own = fact.message
         carried = {"message": own.sequence, "time_us": own.time_us, "ended": _plain(fact.ended)}

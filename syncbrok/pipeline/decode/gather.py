@@ -74,7 +74,7 @@ def cut(data: pa.Buffer, starts: Array, ends: Array, valid: Array | None = None)
 
 
 def text(values: pa.Array) -> pa.Array:
-    """Bytes as text. What is not UTF-8 (a header may bring anything in) is replaced, as Spark would show it."""
+    """Bytes as text. Bytes that are not UTF-8 (a header may bring any) are replaced, as Spark would show them."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -97,7 +97,7 @@ def uuid_text(ids: Array, valid: Array | None = None) -> pa.Array:
 
 
 def same_text(buffer: Buffer, starts: Array, ends: Array) -> bytes | None:
-    """What stands from each start to its end, where it is the same everywhere and short; else None."""
+    """The bytes from each start to its end if they are the same everywhere and short; else None."""
     length = int(ends[0] - starts[0])
     if length > _SAME_BYTES_MAX or not (ends - starts == length).all():
         return None
@@ -109,7 +109,7 @@ def same_text(buffer: Buffer, starts: Array, ends: Array) -> bytes | None:
 
 
 def spread(items: Array) -> tuple[Array, Array]:
-    """For things that each have so many ``items``: whose item it is, and its position there, for all items."""
+    """For things with ``items`` items each: for every item the number of its thing, and its position there."""
     if not items.any():
         return np.empty(0, np.int64), np.empty(0, np.int64)
     whose = np.repeat(np.arange(len(items)), items)
@@ -125,13 +125,13 @@ def repeated(value: str | None, count: int) -> pa.Array:
 
 @lru_cache(maxsize=64)
 def nothing(kind: pa.DataType, count: int) -> pa.Array:
-    """So many nulls."""
+    """An array of ``count`` nulls."""
     return pa.nulls(count, kind)
 
 
 @lru_cache(maxsize=64)
 def empties(kind: pa.DataType, count: int) -> pa.Array:
-    """So many lists, or maps, without an item."""
+    """An array of ``count`` empty lists or maps."""
     return pa.array([[]], kind).take(pa.array(np.zeros(count, dtype=np.int32)))
 
 

@@ -84,7 +84,7 @@ def _messages(one: Slice, uuid: bytes, query: Query, index: SegmentIndex) -> dic
 
 
 def _times(one: Slice, index: SegmentIndex) -> Array:
-    """Of all records of the slice."""
+    """The times of all records of the slice."""
     skipped = one.first - one.segment.base
     return index.whole.times_us[skipped : skipped + one.last - one.first + 1]
 

@@ -117,7 +117,7 @@ class DecodedMessages:
 
     @cached_property
     def items(self) -> Array:
-        """How many parents each has."""
+        """The number of parents of each message."""
         return np.ascontiguousarray(self.heads["items"])
 
     @cached_property
@@ -151,7 +151,7 @@ class DecodedMessages:
 
     @cached_property
     def texts_at(self) -> tuple[Array, Array, Array, Array]:
-        """Where key, idempotency key and headers begin, and where the extras end."""
+        """The offsets of key, idempotency key and headers, and of the end of the extras."""
         start = self.extras_at.copy()
         if not len(self.flagged):
             return start, start, start, start
@@ -169,7 +169,7 @@ class DecodedMessages:
 
     @cached_property
     def owns(self) -> Array:
-        """What the carried ones were before."""
+        """The own sequences and times of carried messages."""
         at = self.texts_at[3][self.carried]
         self._check_room(self.carried, at + _OWN.itemsize)
         return gather_field(self._view, at, _OWN)

@@ -32,7 +32,7 @@ def borrow(size_bytes: int) -> mmap.mmap:
 
 
 def give_back(memory: mmap.mmap) -> None:
-    """Nobody looks at it any more: the next to borrow writes over it."""
+    """Return memory that nobody looks at any more; the next borrower overwrites it."""
     if not _free:
         _free.append(memory)
 

@@ -49,7 +49,7 @@ class PieceRecords:
         return len(self.places)
 
     def __getitem__(self, wanted: "slice | Array") -> "PieceRecords":
-        """Those of them; the same where all are wanted."""
+        """The wanted records; the same object where all are wanted."""
         if isinstance(wanted, slice):
             whole = wanted.indices(len(self)) == (0, len(self), 1)
         else:

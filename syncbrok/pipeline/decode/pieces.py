@@ -1,8 +1,8 @@
-"""A slice of a log as pieces that its rows are made of. No Spark.
+"""Cuts a slice of a log into pieces from which rows are made. No Spark.
 
 A sealed segment comes in pieces of 5,120 records, a MiB or so. Each is read, verified by the checksums of the sidecar
-and made into rows before the next, so that all of this finds it in the processor's cache. What has no such sidecar
-is one piece, its records taken as many at once.
+and made into rows before the next, so that all of it stays in the processor's cache. A segment without such a sidecar
+is one piece whose records are decoded as many at a time.
 """
 
 import os
@@ -61,7 +61,7 @@ def _by_sidecar(one: Slice, uuid: bytes, *, verify: bool) -> Iterator[PieceRecor
 
 
 def _borders(index: SegmentIndex, segment: SegmentSnapshot) -> Array | None:
-    """Where each piece begins in the file, and where the last ends; None where the index cannot be right."""
+    """The offset of each piece in the file and the end of the last one; None where the index cannot be right."""
     offsets, _, checksums, every, _ = index.whole
     found = np.append(offsets[::every].astype(np.int64), segment.end)
     if len(offsets) != segment.records or len(checksums) != len(found) - 1 or found[0] != SEGMENT_HEADER_BYTES:
@@ -71,8 +71,8 @@ def _borders(index: SegmentIndex, segment: SegmentSnapshot) -> Array | None:
 
 
 class _Sums:
-    """What the checksum of all records is before and after a piece. That of the last ends with what the seal says,
-    before the seal."""
+    """The running checksum of all records before and after a piece. That of the last piece ends with the sum in the
+    seal, before the seal itself."""
 
     def __init__(self, index: SegmentIndex, number: int, segment: SegmentSnapshot) -> None:
         checksums = index.whole.checksums

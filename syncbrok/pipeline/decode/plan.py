@@ -37,7 +37,7 @@ class DecodePlan(NamedTuple):
 
 
 def plan(log: LogSnapshot, query: Query) -> DecodePlan:
-    """How to read all of the log that may be read. Raises ``LogCorrupt``."""
+    """Plan how to read all readable parts of the log that the query needs. Raises ``LogCorrupt``."""
     rule, carrying = CarriedRule(), frozenset[int]()
     if query.kind == "messages" and log.oldest > 1:
         rule, carrying = carried(log, 0, log.oldest, log.durable)
@@ -92,7 +92,7 @@ def _carried_in(one: SegmentSnapshot, uuid: bytes) -> tuple[Array, Array]:
 
 def narrowed(parts: list[Slice], query: Query, carrying: frozenset[int] = frozenset()) -> list[Slice]:
     """The parts that may hold rows of the query, cut down to the sequences that may. ``carrying``: the bases of
-    segments with carried messages, whose sequences and times are of another part of the log."""
+    segments with carried messages, whose sequences and times belong to another part of the log."""
     first, last = _bounds(query, "sequence", -(1 << 62), 1 << 62)
     since_us, until_us = _times(query)
     found: list[Slice] = []

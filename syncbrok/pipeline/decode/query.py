@@ -1,4 +1,4 @@
-"""What a reader wants of the log: kind, columns, and which rows. Pure."""
+"""A query of the log: kind, columns, and which rows. Pure."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ from syncbrok.pipeline.schema import Column
 
 TIME_MIN_US, TIME_MAX_US = -(1 << 62), 1 << 62
 RECORDED_AFTER_US, RECORDED_BEFORE_US = 86_400_000_000, 3_600_000_000
-"""A row of a delivery, whose time is when its attempt began, is recorded a day after that at most; a clock set back may
-make it an hour before."""
+"""A delivery row's time is when its attempt began. Its record follows at most a day later, or, after a clock was set
+back, has a time up to an hour earlier."""
 
 
 class Condition(NamedTuple):
@@ -39,9 +39,9 @@ class Condition(NamedTuple):
 
 
 class Query(NamedTuple):
-    """``columns`` of ``kind``; of ``queues`` (None: all) only, with a time from ``since_us`` on and before
-    ``until_us``, and where every condition holds. Of the facts those of ``fact_kinds`` (None: all), and the last record
-    of each slice: where the log ends is known all the same."""
+    """Rows of ``kind`` with ``columns``: of ``queues`` (None: all), with times from ``since_us`` on and before
+    ``until_us``, where every condition holds. Of facts those of ``fact_kinds`` (None: all), and always the last record
+    of each slice, so that the end of the log is known."""
 
     kind: str
     columns: tuple[Column, ...]
@@ -68,8 +68,8 @@ class Query(NamedTuple):
 
 
 class CarriedRule(NamedTuple):
-    """Which carried messages are rows: those whose own sequence is from ``low`` on and before ``below``, by a record up
-    to sequence ``through`` that is not ``superseded`` by a later one of the same message. Nothing by default."""
+    """Which carried messages are rows. The own sequence is at least ``low`` and less than ``below``, the carrying
+    record is at most ``through`` and is not ``superseded`` by a later one of the same message. By default none are."""
 
     low: int = 0
     below: int = 0

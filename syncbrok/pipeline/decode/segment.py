@@ -154,7 +154,7 @@ class OpenSegment(Piece):
     # -- records -------------------------------------------------------------------------------------------------------
 
     def offsets(self, first: int, last: int) -> Array:
-        """Where in ``view`` the records from sequence ``first`` to ``last`` begin."""
+        """The offsets in ``view`` of the records from sequence ``first`` to ``last``."""
         one = self.segment
         if self._all is None and one.sealed and one.records == one.last - one.base + 1:
             found = self._indexed(first - one.base, last - one.base + 1)
@@ -168,8 +168,8 @@ class OpenSegment(Piece):
         return every[low:high]
 
     def _indexed(self, start: int, stop: int) -> Array | None:
-        """Those of the records from number ``start`` to ``stop`` of the segment, by its sidecar; None where it does
-        not lead from each to the next."""
+        """The offsets of records number ``start`` to ``stop`` of the segment, by its sidecar; None where the sidecar
+        does not lead from each record to the next."""
         one = self.segment
         if self.index is None:
             return None
@@ -182,13 +182,13 @@ class OpenSegment(Piece):
 
     @property
     def index(self) -> SegmentIndex | None:
-        """What the sidecar says of the sealed segment; None where there is none to be trusted."""
+        """The index from the sidecar of the sealed segment; None without one to trust."""
         if not self._index_looked_for:
             self._index, self._index_looked_for = index_of(self.segment, self._uuid), True
         return self._index
 
     def every_offset(self) -> Array:
-        """Where in ``view`` its records begin, all of them. Raises ``LogCorrupt``."""
+        """The offsets in ``view`` of all its records. Raises ``LogCorrupt``."""
         if self._all is None:
             self._all = self._every()
         return self._all
@@ -272,9 +272,9 @@ class opened_file:  # noqa: N801  # a context manager of one use, named as what 
 
 
 def filled(descriptor: int, view: memoryview, start: int, summed: slice, crc: int = 0) -> tuple[int, int]:
-    """Fill ``view`` with what stands in the file from ``start`` on: how many bytes there are, all of them or up to the
-    file's end; and ``crc`` gone on with over those that are ``summed``. What the disk cannot read is damage: zeros
-    stand there, where a checksum will tell."""
+    """Fill ``view`` from the file, from ``start`` on. Returns the number of bytes read (all, or up to the end of the
+    file) and ``crc`` continued over those in ``summed``. Parts that the disk cannot read become zeros, which the
+    checksum will show as damage."""
     at = 0
     while at < len(view):
         piece = view[at : at + _READ_BYTES]
@@ -329,5 +329,5 @@ def index_of(one: SegmentSnapshot, uuid: bytes) -> SegmentIndex | None:
 
 
 def sealed_as(one: SegmentSnapshot, uuid: bytes) -> sidecar.Sealed:
-    """What its sidecar must be valid for."""
+    """What the sidecar of the segment must be valid for."""
     return sidecar.Sealed(uuid, one.base, one.end, one.crc)

@@ -212,7 +212,7 @@ def _listed(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def _following(rows: pa.Table) -> Longs:
-    """Of each crossing, the one at which the way goes on; ``NONE`` where it begins in that tree."""
+    """For each crossing the one at which the path goes on; ``NONE`` where the path begins in that tree."""
     return places_of(longs(rows["top"]), longs(rows["next"]))
 
 

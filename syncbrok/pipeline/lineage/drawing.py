@@ -62,7 +62,7 @@ class Bar(NamedTuple):
 
 
 class TreeDrawing(NamedTuple):
-    """What is said of all of it."""
+    """Figures about the whole tree."""
 
     root: int
     queue: str

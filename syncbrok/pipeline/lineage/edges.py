@@ -1,4 +1,4 @@
-"""Who waits for whom: a row for each parent of a message."""
+"""The edges of the causal graph: a row for each parent of a message."""
 
 from collections.abc import Iterator
 from typing import Final

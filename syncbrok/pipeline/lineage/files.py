@@ -34,13 +34,13 @@ _FEW_VALUES: Final = ("queue",)
 
 
 class FilesMissing(SyncbrokError):
-    """What the tasks have written is not where it was asked for."""
+    """The files that the tasks wrote are not in the folder asked for."""
 
     slug = "files-missing"
 
 
 class Files:
-    """Some columns of a table that tasks have written. What one of them made at once is a batch; a file goes to one
+    """Some columns of a table that tasks have written. A batch is made by one task at once; a file is written by one
     task."""
 
     def __init__(self, spark: SparkSession, table: Path, columns: Sequence[str]) -> None:
@@ -69,9 +69,9 @@ def _groups(path: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def write_by_tasks(rows: InArrow, make: Make, schemas: Mapping[str, pa.Schema], folder: Path) -> None:
-    """What ``make`` makes of ``rows``, as a folder for each table of ``schemas`` below ``folder``, in place of what
-    stands there. Raises ``FilesMissing`` where a worker does not see ``folder``, and what Spark raises; the tables are
-    as they were then."""
+    """Write the tables that ``make`` makes of ``rows``: a folder below ``folder`` for each table of ``schemas``, in
+    place of an older one. Raises ``FilesMissing`` where a worker does not see ``folder``, and what Spark raises; then
+    the old tables are untouched."""
     fresh = {name: folder / f"_{name}-{uuid4().hex}" for name in schemas}
     _remove_left_over(folder, fresh)
     try:

@@ -25,8 +25,7 @@ class Above(NamedTuple):
 
 
 def places_of(sequences: Longs, wanted: Longs) -> Longs:
-    """Where each of ``wanted`` stands in ``sequences``, which may be in any order and are unique; ``NONE`` where it
-    does not."""
+    """The place of each of ``wanted`` in ``sequences`` (unique, in any order); ``NONE`` where it is not there."""
     if not len(sequences):
         return np.full(len(wanted), NONE, np.int64)
     order = np.argsort(sequences, kind="stable")
@@ -55,7 +54,7 @@ def above(parents: Longs, weights: Longs | None = None) -> Above:
 
 
 def descendants(parents: Longs) -> Longs:
-    """How many places lead up to each, itself not counted."""
+    """The number of descendants of each place, itself not counted."""
     count = len(parents)
     below = np.ones(count)  # those at distances under 1, 2, 4, ...; float64 is exact up to 2**53
     leap = parents.copy()

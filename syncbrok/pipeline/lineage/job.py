@@ -54,7 +54,7 @@ _WRITING: Final = {
     # Parcels are a tenth of what is in them: by their size Spark would leave a core without work at the end.
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16MB",
 }
-"""settings of Spark while the tables are written, each where nobody has set it"""
+"""settings of Spark while the tables are written; a setting of the user stays"""
 
 
 class LineageTables(NamedTuple):
@@ -91,9 +91,9 @@ def _lineage(together: DataFrame) -> LineageTables:
 
 
 def write(made: LineageTables, out: str, *, copied_max: int = FEW) -> LineageTables:
-    """The four tables as Parquet below ``out``, in place of what an earlier run wrote there; and as they are read back,
-    so that what is asked of them next costs no second run. Where more than ``copied_max`` ways lead from tree to tree,
-    they are joined instead of given to every task. Raises ``FilesMissing``, ``PlaceFailed``."""
+    """Write the four tables as Parquet below ``out``, in place of those of an earlier run, and return them as read
+    back, so that later questions do not compute them again. If more than ``copied_max`` paths lead from tree to tree
+    they are joined instead of sent to every task. Raises ``FilesMissing``, ``PlaceFailed``."""
     spark = made.nodes.sparkSession
     with set_for_now(spark, unset(spark, _WRITING)):
         folder = ArchivePlace(spark, out).local
@@ -162,7 +162,7 @@ def trees_of(messages: DataFrame) -> DataFrame:
 
 
 def summary(trees: DataFrame) -> list[tuple[str, object]]:
-    """What is said of all trees together, in a person's words."""
+    """Figures about all trees together, each with a label for people."""
     deepest = f.max_by("root", f.struct("depth", -f.col("root")))
     largest = f.max_by("root", f.struct("messages", -f.col("root")))
     row = trees.agg(

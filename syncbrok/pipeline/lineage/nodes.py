@@ -81,7 +81,7 @@ def nodes_in(trees: DataFrame) -> DataFrame:
 
 
 def schemas() -> dict[str, pa.Schema]:
-    """Of the tables that ``nodes_and_edges`` makes."""
+    """The schemas of the tables that ``nodes_and_edges`` makes."""
     return {"nodes": placed([]).schema, "edges": EDGES}
 
 

@@ -1,6 +1,6 @@
-"""Chooses what of a tree to draw, and draws it. A tree of millions has as many rows as one of forty.
+"""Chooses which messages of a tree to draw, and draws them. A tree of millions gets as many rows as one of forty.
 
-All of a small tree is shown. Of a larger one: the first and the last step of its critical path and those that took
+A small tree is shown whole. Of a larger one: the first and the last step of its critical path and those that took
 longest; and of the others those with the most children, of these the ones that ended last.
 """
 

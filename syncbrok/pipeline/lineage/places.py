@@ -42,7 +42,7 @@ def with_places(messages: DataFrame) -> DataFrame:
 
 
 class Places:
-    """What is known of the messages so far, in the order of their sequences."""
+    """The state of the computation: roots and depths of the messages so far, in the order of their sequences."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -76,8 +76,8 @@ class Places:
         return self._root[start : self._count], self._depth[start : self._count]
 
     def _root_of_top(self, said: Longs, root: Longs, first: Longs, sequence: Longs, start: int) -> Longs:
-        """For a message at which a way ends in the block: what it says, else what its first parent in an earlier block
-        has, else itself. Of no meaning for the others."""
+        """The root for messages at which a path ends in the block: the recorded one, else the root of its first parent
+        in an earlier block, else itself. Values for other messages mean nothing."""
         earlier = self._root[np.clip(first, 0, max(start - 1, 0))]
         return np.where(said, root, np.where((first != NONE) & (first < start), earlier, sequence))
 

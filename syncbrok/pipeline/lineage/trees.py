@@ -77,7 +77,7 @@ NODES_DDL: Final = (
 
 
 class _Waits(NamedTuple):
-    """Every edge of a block, in the order of the children: whose, to which parent, when that ended."""
+    """Every edge of a block, in the order of the children: the child, the parent, when the parent ended."""
 
     counts: Longs
     """how many of them each message has"""
@@ -196,7 +196,7 @@ def _told_ends(told: pa.Table, sequence: Longs, child: Longs, position: Longs) -
 
 
 def _children(first_parents: Longs, told: pa.Table, sequence: Longs) -> Longs:
-    """How many messages name each as a parent: the first, or another."""
+    """The number of messages that name each as a parent, as the first or another."""
     named = places_of(sequence, longs(told["sequence"]))[longs(told["position"]) == 0]
     both = np.concatenate([first_parents[first_parents != NONE], named[named != NONE]])
     return np.bincount(both, minlength=len(sequence))

@@ -31,7 +31,7 @@ their own"""
 
 
 class ReplayJobPlan(NamedTuple):
-    """What a replay would do, as tables."""
+    """The effect of a replay, as tables."""
 
     queues: DataFrame
     """``queue``, ``messages``, ``bytes``"""
@@ -50,11 +50,12 @@ def select(
     facts: DataFrame | None = None,
     replay: str | None = None,
 ) -> DataFrame:
-    """The rows of ``messages`` that ``sql`` chooses, each once: a query over the views messages, deliveries and facts
-    with a column ``message`` (a sequence), ``id`` or ``sequence``. What the replay of the name ``replay`` has published
-    is not chosen, or a second run would publish copies of its copies.
+    """The rows of ``messages`` that ``sql`` chooses, each once. ``sql`` is a query over the views messages, deliveries
+    and facts with a column ``message`` (a sequence), ``id`` or ``sequence``. Messages that the replay named ``replay``
+    has published are left out, or a second run would publish copies of its copies.
 
-    Raises ``BadSetting``; what is wrong with the SQL says Spark."""
+    Raises ``BadSetting``; for wrong SQL Spark's own error.
+    """
     for name, frame in zip(_VIEWS, (messages, deliveries, facts), strict=True):
         if frame is not None:
             frame.createOrReplaceTempView(name)
@@ -83,7 +84,7 @@ def default_name(sql: str, queue: str | None) -> str:
 
 
 def plan(chosen: DataFrame, messages: DataFrame, queue: str | None = None) -> ReplayJobPlan:
-    """What ``publish`` would do with ``chosen``."""
+    """The effect that ``publish`` would have with ``chosen``."""
     to = f.lit(queue) if queue else f.col("queue")
     sizes = chosen.groupBy(to.alias("queue")).agg(
         f.count("*").alias("messages"), f.sum(f.length("content")).alias("bytes")

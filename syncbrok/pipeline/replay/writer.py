@@ -39,7 +39,7 @@ _BATCH_BYTES: Final = 4 * MIB
 
 
 class Order(NamedTuple):
-    """What to do, sent to the task that does it."""
+    """The instructions that a task is sent."""
 
     target: PublishTarget
     name: str
@@ -50,7 +50,7 @@ class Order(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A message whose copy waits for a request, as line ``number`` (from 1) of those for its queue."""
+    """A message whose copy waits for its request, as line ``number`` (from 1) of those for its queue."""
 
     queue: str
     number: int
@@ -104,7 +104,7 @@ class Replaying:
                 yield done.sequence, old_id, accepted.queue, new_id, accepted.was_known
 
     def _copy(self, row: Mapping[str, Any], queue: str) -> dict[str, Any]:
-        """What the sink makes a line of."""
+        """The copy as a row, from which the sink makes a line."""
         same = {name: row[name] for name in ("content", "key", "parent_failure")}
         same["content_type"] = row["content_type"] or None
         parents = [self._parent(one) for one in row["parents"] or () if one not in self._order.dropped_parents]
@@ -121,7 +121,7 @@ class Replaying:
 
 
 def published(order: Order, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task does: the rows, in order, to the broker; a row of ``RESULT_DDL`` for each comes out."""
+    """The work of a task: publish the rows, in order, and yield a row of ``RESULT_DDL`` for each."""
     with Publisher(order.target) as publisher:
         replaying = Replaying(order, publisher)
         done: list[tuple[Any, ...]] = []

@@ -62,8 +62,8 @@ def charge(
     culprit: Longs,
     weight: Floats,
 ) -> pa.Table:
-    """What is charged for the step from each waiter to its critical parent: to whom (``culprit``, null for a delay of
-    the parent's own), until when (``at``), for how long in all (``waited_us``) and how many waited. Pure."""
+    """The charge for the step from each waiter to its critical parent: to whom (``culprit``, null for the parent's own
+    delay), until when (``at``), for how long in all (``waited_us``) and how many waited. Pure."""
     order = np.argsort(waiter, kind="stable")
     waiter, parent, gate, ready = waiter[order], parent[order], gate_us[order], ready_us[order]
     culprit, weight = culprit[order], weight[order]
@@ -90,7 +90,8 @@ def charge(
 
 
 def _last_step(up: Longs, gate: Longs, ready: Longs, waited: npt.NDArray[np.bool_]) -> Longs:
-    """For each that waited the highest step on its way up (itself the first) whose gate opened after it was ready."""
+    """For each waiter the highest step on its way up (itself is the first) whose gate opened after the waiter was
+    ready."""
     at = np.arange(len(up))
     jumps = [up]
     while (jumps[-1] >= 0).any():
@@ -104,7 +105,8 @@ def _last_step(up: Longs, gate: Longs, ready: Longs, waited: npt.NDArray[np.bool
 
 
 def _below(up: Longs, waited: npt.NDArray[np.bool_], last: Longs, weight: Floats) -> Floats:
-    """How many waiters each step is charged for in full: those at or below it whose last step is further up."""
+    """The number of waiters for which each step is charged in full: those at or below it whose last step is further
+    up."""
     sums = np.where(waited, weight, 0.0) - np.bincount(last[waited], weight[waited], len(up))
     level = _levels(up)
     order = np.argsort(-level, kind="stable")
@@ -117,7 +119,7 @@ def _below(up: Longs, waited: npt.NDArray[np.bool_], last: Longs, weight: Floats
 
 
 def _levels(up: Longs) -> Longs:
-    """How many steps each is below the top, by doubling."""
+    """The number of steps between each and the top, by doubling."""
     steps = (up >= 0).astype(np.int64)
     jump = up.copy()
     while (jump >= 0).any():

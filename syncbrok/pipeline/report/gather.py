@@ -1,4 +1,4 @@
-"""What the page shows, out of the report's tables: totals, sums by hour, the first rows of each list."""
+"""Prepares the page from the report's tables: totals, sums by hour, the first rows of each list."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime

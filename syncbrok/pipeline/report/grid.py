@@ -17,7 +17,7 @@ Key = tuple[str | None, ...]
 
 
 class Counts:
-    """What was counted of one kind, by column."""
+    """Counts of one kind, as columns."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
@@ -33,7 +33,7 @@ class Counts:
         return longs(self.column(name), missing)
 
     def among(self, name: str, *words: str) -> Flags:
-        """Where a text is one of ``words``."""
+        """True where a text is one of ``words``."""
         found = pc.is_in(self.column(name), value_set=pa.array(words, pa.string()))
         return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
@@ -74,8 +74,8 @@ def together(*each: Named) -> tuple[list[Key], list[Longs]]:
 
 
 class Grid:
-    """``names`` by the hours of ``period``. What has no name (a place below 0) or is in none of the hours is left
-    out."""
+    """A table of ``names`` by the hours of ``period``. Rows without a name (a place below 0) and outside the hours are
+    left out."""
 
     def __init__(self, names: Sequence[Key], period: Period) -> None:
         self._names = names
@@ -90,8 +90,8 @@ class Grid:
         return np.bincount(at, n[inside], size).astype(np.int64).reshape(-1, self._hours)
 
     def running(self, name: Longs, steps: Iterable[tuple[Longs, Longs, Flags | bool]]) -> Longs:
-        """How many there are at the end of each hour: ``steps`` are hours, how many came (less than 0: went), and
-        which of them count. What came before the period is there when it begins."""
+        """Running totals at the end of each hour. ``steps``: hours, how many came (negative: went), and which rows
+        count. Rows before the period make up the total at its beginning."""
         change = np.zeros((len(self._names), self._hours), np.int64)
         opening = np.zeros(len(self._names), np.int64)
         for hour, n, where in steps:
@@ -119,7 +119,7 @@ class Grid:
 
 
 def quantile_columns(prefix: str, found: Percentiles, size: int) -> dict[str, pa.Array]:
-    """Of groups that are places from 0 to ``size``, a value for each place."""
+    """Percentile columns with a value for each place from 0 to ``size``; the groups of ``found`` are such places."""
     there = np.zeros(size, np.bool_)
     there[found.groups] = True
     columns = {f"{prefix}_n": found.n}

@@ -66,7 +66,7 @@ class Report(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """Of the facts: what they declare, from when to when they are, and their sequences."""
+    """Figures about the facts: their declarations, first and last time, and sequences."""
 
     declared: completion_declared.DeclaredFacts
     began: datetime
@@ -83,9 +83,9 @@ def report(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Report:
-    """The tables for the time from ``since`` on and before ``until`` (with a zone; by default all there is). What came
-    before ``since`` must be in the data all the same, or the backlog starts from nothing. Raises ``BadSetting`` where
-    there is nothing in that time, or it is longer than ``HOURS_MAX``."""
+    """The tables for the time from ``since`` on and before ``until`` (with a zone; by default all there is). The data
+    must have all messages before ``since`` too, or the backlog starts from nothing. Raises ``BadSetting`` where there
+    is nothing in that time, or it is longer than ``HOURS_MAX``."""
     messages, deliveries = _rows(messages, MESSAGES), _rows(deliveries, DELIVERIES)
     if until is not None:
         messages, deliveries = messages.before("time", until), deliveries.before("recorded", until)

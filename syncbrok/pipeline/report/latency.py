@@ -27,7 +27,7 @@ def middle_us(bucket: int) -> float:
 
 
 class Percentiles(NamedTuple):
-    """Of each of ``groups`` (ascending) how many durations there are and how long they took."""
+    """For each of ``groups`` (ascending): the number of durations, and their percentiles."""
 
     groups: Longs
     n: Longs
@@ -38,7 +38,8 @@ class Percentiles(NamedTuple):
 
 
 def percentiles(group: Longs, bucket: Longs, n: Longs, max_us: Longs) -> Percentiles:
-    """Of buckets with ``n`` durations each, the longest ``max_us``, by group. A bucket may come several times."""
+    """Percentiles by group, from buckets with ``n`` durations each, the longest of them ``max_us``. A bucket may come
+    several times."""
     order = np.lexsort((bucket, group))
     group, bucket, n, max_us = group[order], bucket[order], n[order], max_us[order]
     starts = np.flatnonzero(np.append([True], group[1:] != group[:-1])) if len(group) else order

@@ -19,8 +19,8 @@ _LEAST: Final = timedelta(microseconds=1)
 
 
 class Period(NamedTuple):
-    """What the report covers: from ``since`` on, before ``until`` (both with a zone); the log stood then as it stood at
-    ``until``. An hour is named by its number since 1970."""
+    """The time of a report: from ``since`` on, before ``until`` (both with a zone). States are those at ``until``. An
+    hour is named by its number since 1970."""
 
     since: datetime
     until: datetime
@@ -35,7 +35,7 @@ class Period(NamedTuple):
 
     @property
     def hours(self) -> int:
-        """How many hours it has, those included that it covers in part."""
+        """The number of hours, partly covered ones included."""
         return (self.until_us - 1) // HOUR_US - self.first_hour + 1
 
     def hours_of(self, times_us: Longs) -> Longs:

@@ -1,4 +1,4 @@
-"""Where a report is written: a folder of any file system that Hadoop's client knows."""
+"""The folder that a report is written to, on any file system that Hadoop's client knows."""
 
 from io import BytesIO
 from pathlib import Path
@@ -42,7 +42,7 @@ class ReportPlace:
         self._fs.delete(old, True)
 
     def write_text(self, name: str, text: str) -> str:
-        """Where it is then."""
+        """Write a file and return where it is."""
         target = self._at(name)
         fresh = self._path(target.getParent(), f".{target.getName()}.new")
         self._write(fresh, text.encode())

@@ -37,7 +37,7 @@ _WAYS: Final = {"completed": "complete", "dead": "dead", "expired": "expired", "
 
 
 class Who:
-    """What the number of a subscriber stands for: its queue and its id, where it is, whether it is gone."""
+    """A subscriber by its number: its queue and id, its endpoint, whether it is gone."""
 
     def __init__(self, declared: DeclaredFacts) -> None:
         self._keys: dict[int, Key] = {}
@@ -55,12 +55,12 @@ class Who:
         return Named([self._keys.get(number, (None, None)) for number in numbers.tolist()], at)
 
     def stand(self, counts: Counts) -> Flags:
-        """Of which rows the subscriber has not been deleted."""
+        """True for rows whose subscriber has not been deleted."""
         return ~np.isin(counts.of("subscriber"), np.array(self._gone, np.int64))
 
 
 class Counted(NamedTuple):
-    """What was counted, by kind; who the subscribers are; what all of it covers."""
+    """All counts, by kind; the subscribers; the period."""
 
     attempts: Counts
     deliveries: Counts
@@ -234,8 +234,8 @@ def _about(period: Period, first_sequence: int, last_sequence: int) -> pa.Table:
 
 
 def _flow(grid: Grid, name: Longs, rows: Counts) -> dict[str, pa.Array]:
-    """``accepted`` and ``backlog``: what came less what ended, from the beginning of the log on. What a replay opens
-    again comes again."""
+    """``accepted`` and ``backlog``: arrivals less ends, from the beginning of the log on. A delivery that a replay
+    opens again arrives again."""
     hour, n = rows.of("hour"), rows.n
     counts = hour != NEVER
     again = counts & (rows.of("ended") != NEVER) & (rows.of("rearmed") != NEVER)

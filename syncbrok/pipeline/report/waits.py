@@ -49,8 +49,8 @@ GATES: Final = pa.schema(
 
 
 def edges_of(table: pa.Table, standing: CompletionTables, same_queues: frozenset[str]) -> pa.Table:
-    """What ``met`` needs, of a table of whole messages (``parent_sequences``, ``parent_failure``). ``same_queues``:
-    those that have had the scope ``same``, whose deliveries are judged one by one."""
+    """The rows that ``met`` needs, from a table of whole messages (with ``parent_sequences`` and ``parent_failure``).
+    ``same_queues``: queues that have had the scope ``same``, whose deliveries are judged one by one."""
     found = [_parents(table, standing), *_edges(table, standing)]
     if same_queues:
         found.append(_own(table, standing, same_queues))
@@ -58,7 +58,7 @@ def edges_of(table: pa.Table, standing: CompletionTables, same_queues: frozenset
 
 
 def met(rows: pa.Table, now_us: int) -> pa.Table:
-    """For each edge when its parent was done. A parent that is not there holds nobody up."""
+    """For each edge the time when its parent was done. A parent that is missing from the data holds nothing up."""
     key, what = longs(rows["key"]), longs(rows["what"])
     parents = rows.filter(pa.array(what == _PARENT)).sort_by("key").combine_chunks()
     known = longs(parents["key"])
@@ -136,7 +136,7 @@ def _parents(table: pa.Table, standing: CompletionTables) -> pa.Table:
 
 
 def _edges(table: pa.Table, standing: CompletionTables) -> list[pa.Table]:
-    """Of scope ``all``; and of scope ``same`` one for each counted subscriber."""
+    """The edges of messages of scope ``all``, and for scope ``same`` one for each counted subscriber."""
     mine = standing.messages
     place = np.flatnonzero(mine.holds & HAS_PARENTS)
     lists = table["parent_sequences"].combine_chunks().take(pa.array(mine.row[place]))

@@ -52,7 +52,7 @@ def words(slug: str | None) -> str:
 
 
 def endpoint(url: str | None) -> str:
-    """Where it is, without what may be secret: user, password and query."""
+    """The endpoint without parts that may be secret: user, password and query."""
     parts = urlsplit(url or "")
     if not parts.netloc:
         return url or NONE

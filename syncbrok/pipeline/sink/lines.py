@@ -191,6 +191,6 @@ def _content(row: Mapping[str, Any], headers: dict[str, str]) -> dict[str, Any]:
 
 
 def _typed(headers: dict[str, str], content_type: str) -> None:
-    """Of this type, where the row names none."""
+    """Set the content type, where the row names none."""
     if not any(name.lower() == "content-type" for name in headers):
         headers["content-type"] = content_type

@@ -77,7 +77,7 @@ class PreparedRow(NamedTuple):
 
 
 class PublishTarget(NamedTuple):
-    """Where to publish, and for how long to try."""
+    """The broker and queue to publish to, and for how long to try."""
 
     url: str
     token: str | None = None
@@ -194,7 +194,7 @@ class Batches:
         self._rows_accepted = 0
 
     def waiting(self, queue: str) -> int:
-        """How many lines wait for it: the number of the last of them, as ``#n`` says it."""
+        """The number of lines waiting for the queue, which is the number of the last of them, as in ``#n``."""
         return len(self._waiting.get(queue, ()))
 
     def add(self, line: PreparedRow) -> Iterator[AcceptedRequest]:

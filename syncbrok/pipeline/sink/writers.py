@@ -42,7 +42,7 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 
 
 class Sent(WriterCommitMessage):
-    """What one task did. ``rows_known``: of requests in which the broker knew every row already."""
+    """The result of one task. ``rows_known``: rows in requests in which the broker knew every row already."""
 
     def __init__(self, partition: int, rows: int, rows_known: int, requests: int, retries: int) -> None:
         self.partition = partition
@@ -88,7 +88,7 @@ class SyncbrokStreamArrowWriter(DataSourceStreamArrowWriter):
         _log_sent("syncbrok.pipeline.publish_failed", str(batchId), messages)
 
     def _run_of_batch(self) -> str:
-        """Query and batch, which are the same after a restart. Where Spark does not say them (it does, but promises
+        """Query and batch, which are the same after a restart. If Spark does not say them (it does, but promises
         nothing), only keys from a column are safe."""
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY_ID) if context else None
@@ -133,7 +133,7 @@ def _publish(options: SinkOptions, run: str, batches: Iterator[pa.RecordBatch]) 
 
 
 def _log_sent(event: str, run: str, messages: list[WriterCommitMessage | None]) -> None:
-    """Of tasks that ended; ``messages`` has nothing of those that did not."""
+    """Log the tasks that ended. In ``messages`` those that did not are None."""
     sent = [message for message in messages if isinstance(message, Sent)]
     told = {
         "run": run,

@@ -1,4 +1,4 @@
-"""What a person may say with ``.option(...)``, and what it means. No Spark."""
+"""The options of a reader (``.option(...)``) and their meaning. No Spark."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ class Field(Protocol):
 
 
 class ReadOptions(NamedTuple):
-    """How to read: ``query`` what, of the log at ``path``; into partitions of about ``partition_bytes`` and at least
-    ``least`` of them, where there is enough to read. ``pushdown``: filters may be handed down."""
+    """How to read the log at ``path``: the rows of ``query``, in partitions of about ``partition_bytes``, at least
+    ``least`` of them if there is enough to read. ``pushdown``: filters may be handed down."""
 
     path: str
     query: Query
@@ -40,8 +40,8 @@ class ReadOptions(NamedTuple):
 
 
 def read_options(options: Mapping[str, str], given: Sequence[Field] | None = None) -> ReadOptions:
-    """Of the options of a reader, batch or stream; ``given``: a schema that Spark has already, which has the last word
-    on what may be null. Raises ``BadSetting``."""
+    """Parse the options of a reader, batch or stream. ``given``: a schema that Spark has already; it decides which
+    columns may be null. Raises ``BadSetting``."""
     _refuse_unknown(options)
     if not options.get("path"):
         raise BadSetting("no path: give the broker's storage directory, as in .load('storage/')")
@@ -130,8 +130,8 @@ def _names(options: Mapping[str, str], name: str) -> frozenset[str] | None:
 
 
 class StreamOptions(NamedTuple):
-    """How to follow: ``read`` what, from ``starting`` on (earliest, latest, or a sequence), by at most ``bytes_max``
-    and ``records_max`` (None: any number) each trigger."""
+    """How to follow a log: the rows of ``read``, from ``starting`` on (earliest, latest, or a sequence), at most
+    ``bytes_max`` and ``records_max`` (None: any number) in each trigger."""
 
     read: ReadOptions
     starting: str
@@ -141,7 +141,7 @@ class StreamOptions(NamedTuple):
 
 
 def stream_options(options: Mapping[str, str], given: Sequence[Field] | None = None) -> StreamOptions:
-    """Of the options of a stream. Raises ``BadSetting``."""
+    """Parse the options of a stream. Raises ``BadSetting``."""
     starting = options.get("startingSequence", "earliest").strip().lower()
     if starting not in ("earliest", "latest") and not (starting.isdecimal() and int(starting) > 0):
         raise BadSetting(f"startingSequence is {starting!r}; it must be earliest, latest or a sequence from 1 on")
@@ -170,7 +170,7 @@ def size(options: Mapping[str, str], name: str, default: int) -> int:
 
 
 def parsed(parse: Callable[[str], int], options: Mapping[str, str], name: str, default: int) -> int:
-    """What ``parse`` makes of an option. Raises ``BadSetting`` naming it."""
+    """The option ``name`` through ``parse``. Raises ``BadSetting`` naming it."""
     value = options.get(name)
     if value is None:
         return default

@@ -1,4 +1,4 @@
-"""What one task of Spark reads, batch or stream."""
+"""A partition: the work of one task of Spark, batch or stream."""
 
 import gc
 from collections.abc import Iterator

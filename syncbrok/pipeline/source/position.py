@@ -1,9 +1,9 @@
-"""Where a stream stands in a log, as JSON that survives restarts, rolls and retention; and how far one trigger may go.
-No Spark.
+"""The position of a stream in a log, as JSON that survives restarts, rolls and retention; and how far one trigger may
+go. No Spark.
 
 A position is a sequence; segment and offset beside it are a hint that is verified before it is used. It also says which
-carried messages belong to the stream: those whose own records were gone when it began (see ``decode.plan``). What is
-carried later was read before, where it stood.
+carried messages belong to the stream: those whose own records were gone when it began (see ``decode.plan``). Messages
+carried later were read before, from their own records.
 """
 
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ class Position(NamedTuple):
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> "Position":
-        """What ``as_json`` made. Raises ``BadSetting``."""
+        """The position that ``as_json`` wrote. Raises ``BadSetting``."""
         try:
             known = {name: kind(value[name]) for name, kind in cls.__annotations__.items() if name in value}
             return cls(**known)
@@ -87,8 +87,8 @@ def check(start: Position, log: LogSnapshot, *, fail_on_data_loss: bool) -> None
 def forward(
     start: Position, log: LogSnapshot, *, bytes_max: int | None, records_max: int | None, through: int
 ) -> Position:
-    """How far one trigger goes from ``start``: not behind ``through``, and by at most so many bytes and records, but by
-    one record at least where there is one."""
+    """The end of one trigger from ``start``: not behind ``through``, at most ``bytes_max`` bytes and ``records_max``
+    records further, but at least one record if there is one."""
     end = min(through, log.durable)
     if start.next < log.oldest:  # lost; what of it was carried along is still there
         carried = Position(start.log, log.oldest, log.oldest, 0, start.next, log.oldest, log.durable)
@@ -107,7 +107,7 @@ def forward(
 
 
 def hint(start: Position, one: SegmentSnapshot) -> tuple[int, int] | None:
-    """Where the record to go on with stands in the segment."""
+    """The sequence and offset of the next record, if it is in this segment."""
     return (start.next, start.offset) if start.offset and start.base == one.base else None
 
 

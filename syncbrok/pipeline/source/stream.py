@@ -39,7 +39,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- where -------------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Where a new query begins."""
+        """The position at which a new query begins."""
         log, starting = self._look(), self._options.starting
         if starting == "earliest":
             return stream_position.earliest(log).as_json()
@@ -56,7 +56,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._look().durable
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """How far the next trigger goes. Raises ``Gone``, ``BadSetting`` and ``LogCorrupt``."""
+        """The end of the next trigger. Raises ``Gone``, ``BadSetting`` and ``LogCorrupt``."""
         here, log = Position.of_json(start), self._look()
         self._check(here, log)
         bytes_max, records_max = self._limits(limit)
@@ -77,7 +77,7 @@ class SyncbrokStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- what --------------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """What stands between two positions, shared out. Raises as ``latestOffset``."""
+        """The records between two positions, shared out. Raises as ``latestOffset``."""
         here, there, log = Position.of_json(start), Position.of_json(end), self._look()
         self._check(here, log)
         if there.next <= here.next:
