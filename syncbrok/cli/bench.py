@@ -81,7 +81,7 @@ def command(jobs: tuple[str, ...], runs: int, quick: bool, storage: Path | None,
 
 
 def _medians(measured: list[list[Figure]]) -> list[Figure]:
-    """One figure a job: the run whose value is the median, its own ceiling beside it."""
+    """One figure for each job: the run with the median value, beside its own ceiling."""
     by_job: dict[str, list[Figure]] = {}
     for figures in measured:
         for figure in figures:

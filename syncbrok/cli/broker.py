@@ -292,7 +292,7 @@ class _Signals:
 
 
 def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What ended it: a fatal error where there is one, else the first of all."""
+    """The error that ended the broker: a fatal one if there is any, else the first of all."""
     flat: list[BaseException] = []
     waiting: list[BaseException] = [failed]
     while waiting:

@@ -30,7 +30,7 @@ _MENDS: Final = {
     "draining": "try again when the broker has started",
     "conflict": "",
 }
-"""by the slug of the problem: what to do, for whoever sits at a command line; else what the broker says"""
+"""advice for the command line by the slug of a problem; other problems show the broker's own advice"""
 
 
 class Response(Answer):
@@ -125,7 +125,7 @@ class BrokerConnection:
 
 
 def refusal(answer: Answer) -> CommandFailed:
-    """The end of a command whose request was answered with a problem."""
+    """The error of a command whose request was answered with a problem."""
     nothing = {"mend": "it gives no reason: is there a broker at --url (SYNCBROK_URL), or something else?"}
     problem = answer.problem or nothing
     told = str(problem.get("detail") or problem.get("title") or f"the broker answered {answer.status}")

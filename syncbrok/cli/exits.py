@@ -1,4 +1,4 @@
-"""How a command ends: the exit codes, and the errors that become them. Scripts rely on the numbers."""
+"""The exit codes of commands, and the errors that become them. Scripts rely on the numbers."""
 
 from typing import IO, Any, Final
 

@@ -99,7 +99,8 @@ class FactNames:
 
 
 def _id(value: Any) -> Any:
-    """Of a message its text form; a subscriber's is one already, and a replay names messages by sequence."""
+    """A message's id as text; other ids as they are (a subscriber's is text already, and a replay names messages by
+    sequence)."""
     return id_text(value) if isinstance(value, bytes) else value
 
 

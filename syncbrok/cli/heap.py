@@ -1,9 +1,9 @@
-"""How the process keeps memory for itself and gives it back: the C library's heap and Python's collector.
+"""Settings of the process's memory: the C library's heap and Python's collector.
 
-Left to itself the C library keeps what was freed, and after large messages larger and larger blocks of it: a burst of
-them left 500 MiB behind. Giving every large block back at once costs as much: a block of 1 MiB that comes fresh from
-the system takes 0.5 to 2 ms in a virtual machine, its pages being given out one by one, and one from the heap 0.03.
-So blocks stay in the heap, whose end goes back by itself and whose holes go back now and then.
+By default the C library keeps what was freed, and after large messages ever larger blocks of it: a burst of them left
+500 MiB behind. Giving every large block back at once costs as much: a fresh block of 1 MiB takes 0.5 to 2 ms in a
+virtual machine, whose pages are given out one by one, and one from the heap 0.03. So blocks stay in the heap. Its end
+goes back by itself, and holes inside go back now and then.
 """
 
 import asyncio
@@ -34,8 +34,9 @@ def keep_blocks() -> None:
 
 
 def collect_seldom() -> None:
-    """What is there now lives as long as the process: the collector need not go through it again and again. And a turn
-    of the loop makes a few hundred tuples and lets go of them again: no reason to look for cycles each time."""
+    """Make Python's collector run seldom. Objects that exist now live as long as the process, so it need not go through
+    them again and again. A turn of the loop makes a few hundred tuples and drops them again, which is no reason to look
+    for cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])

@@ -1,4 +1,4 @@
-"""A group whose commands are modules of this package, imported when they are called: each starts fast."""
+"""A group of commands, each a module of this package that is imported when it is called: so each starts fast."""
 
 import importlib
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""What the broker says while it runs: one line per event on standard error, as JSON for machines or as text.
+"""The broker's log: one line per event on standard error, as JSON for machines or as text.
 
-An event is its name (``syncbrok.space.commit_slow``) and fields. Whatever a field holds comes out escaped: a
-line break in a name never makes a second line. No content and no secret is ever given to a logger (RULES 19).
+An event is its name (``syncbrok.space.commit_slow``) and fields. Values of fields are escaped: a line break in a name
+never makes a second line. No content and no secret is ever given to a logger (RULES 19).
 """
 
 import logging
@@ -45,12 +45,12 @@ class TextLines(logging.Formatter):
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    """What an event was given besides its name."""
+    """The fields of an event."""
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
 
 def start_logging(level: str, form: str, stream: TextIO | None = None) -> None:
-    """From now on. What libraries have to say is heard from ``warning`` on. Called again it replaces what it set."""
+    """Start logging; a second call replaces the first. Libraries are logged from ``warning`` on."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
@@ -63,7 +63,7 @@ def start_logging(level: str, form: str, stream: TextIO | None = None) -> None:
 
 
 def _shown(value: object) -> object:
-    """What JSON has no form for."""
+    """A value for which JSON has no form, in a form that it has."""
     if isinstance(value, set | frozenset | tuple):
         return list(value)
     if isinstance(value, bytes):

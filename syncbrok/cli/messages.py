@@ -194,7 +194,7 @@ def retry(client: BrokerConnection, id_: str, subscriber: str | None, json_wante
 
 
 def print_plan(plan: dict[str, Any], *, json_wanted: bool) -> None:
-    """What a replay does, or would do."""
+    """Print what a replay does, or would do."""
     if json_wanted:
         print_json(plan)
         return

@@ -88,7 +88,7 @@ def command(
 
 
 def _damaged(running: Job, options: SessionOptions, bytes_: Checked) -> dict[str, Any]:
-    """Where bytes are damaged the other rules are not judged: what they would be judged by may be wrong."""
+    """The result where bytes are damaged. The other rules are not judged then, since their evidence may be wrong."""
     found = running.spark.createDataFrame(bytes_.violations, VIOLATION)
     _write(found, options.out, "violations")
     return {

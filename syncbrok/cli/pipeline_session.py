@@ -1,5 +1,5 @@
-"""What the jobs of ``syncbrok pipeline`` have in common: their options, a Spark session, a progress bar, and errors
-that a person can read.
+"""The common part of the jobs of ``syncbrok pipeline``: options, a Spark session, a progress bar, and errors that a
+person can read.
 
     @click.command("audit", help=...)
     @session_options
@@ -43,7 +43,7 @@ _REPEATING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class SessionOptions(NamedTuple):
-    """What every job is told on the command line."""
+    """The options that every job takes."""
 
     storage: Path
     """the log's directory, absolute: workers have a working directory of their own"""
@@ -56,7 +56,7 @@ class SessionOptions(NamedTuple):
     """the log is small, and nothing else is read"""
 
     def out_or(self, default: str) -> str:
-        """Where to write: what was said, else ``default`` in the working directory."""
+        """The folder to write to: the one given, else ``default`` in the working directory."""
         return self.out or str(Path(default).resolve())
 
 
@@ -100,9 +100,9 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def job_session(options: SessionOptions, name: str) -> Iterator[Job]:
-    """Spark for the job ``name``, with its progress on the terminal. An active session is used and left as it is, one
-    started here ends with the block. What fails inside becomes a ``CommandFailed`` of one message; ``SYNCBROK_TRACE``
-    shows all of it instead."""
+    """Spark for the job ``name``, with its progress on the terminal. An active session is used and left as it is; one
+    that is started here ends with the block. An error inside becomes a ``CommandFailed`` with one message;
+    ``SYNCBROK_TRACE`` shows all of it instead."""
     with without_extra():
         from syncbrok.pipeline.progress import progress  # noqa: PLC0415  # an extra
         from syncbrok.pipeline.session import active, session  # noqa: PLC0415
@@ -162,7 +162,7 @@ def _found(_context: click.Context, _parameter: click.Parameter, given: Path | N
 
 
 def _bytes(storage: Path) -> int:
-    """Of the log's segments."""
+    """The size of the log's segments, in bytes."""
     found = 0
     for segment in storage.glob("*.log"):
         with suppress(FileNotFoundError):  # retention has dropped it
@@ -171,7 +171,8 @@ def _bytes(storage: Path) -> int:
 
 
 def _absolute(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
-    """A path stays one for whoever has another working directory; so does ``file:/a/path``, by itself."""
+    """A relative path as an absolute one, for workers with another working directory. A URI such as ``file:/a/path``
+    stays as it is."""
     if given is None:
         return None
     place = _FILE_URL.sub("/", given)
@@ -188,7 +189,8 @@ def _absolute(_context: click.Context, _parameter: click.Parameter, given: str |
 
 
 def _master(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
-    """What Spark takes; it would say so of another below the stack of its Java."""
+    """``given``, if it is a master that Spark takes. Raises ``CommandFailed`` otherwise: Spark itself would say so only
+    below the stack of its Java."""
     if given is None or _MASTER.match(given):
         return given
     wanted = "local, local[4], local[*], spark://HOST:PORT, yarn or k8s://..."

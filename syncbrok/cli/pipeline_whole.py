@@ -1,4 +1,4 @@
-"""What the jobs of ``syncbrok pipeline`` read, and what of it is nowhere any more, said to who waits."""
+"""The input of the jobs of ``syncbrok pipeline``, with a warning about parts of it that are lost."""
 
 import click
 
@@ -7,8 +7,8 @@ from syncbrok.pipeline.whole import Whole
 
 
 def looked_at(job: Job, options: SessionOptions, archive: str | None) -> Whole:
-    """The log, and the archive where there is one. Where parts are missing in both it says so on standard error: a job
-    that is right about what it read, and finds little, would look like a broker that did little."""
+    """The log, together with the archive if there is one. Warns on standard error about parts that are missing in both:
+    a job that finds little in the rest would look like a broker that did little."""
     whole = Whole(job.spark, options.storage, archive)
     if archive is not None:
         for gap in whole.gaps:

@@ -1,9 +1,9 @@
-"""What would make a running broker match a ``queues.yml``: the difference, as requests. Pure: reads and asks nothing.
+"""The requests that would make a running broker match a ``queues.yml``. Pure: reads and asks nothing.
 
-A setting that the file does not name is compared with its default, but for ``paused``, which is the operator's, and
-``start``, which was decided when the subscriber was added. Whether a secret differs only the broker can tell; it takes
-that of the file, and ``paused``, where the file has not said the same before (RULES 18): an operator may have changed
-either since.
+A setting that the file does not name is compared with its default, except ``paused``, which is the operator's, and
+``start``, which was decided when the subscriber was added. Only the broker can tell whether a secret differs. It takes
+the file's secret and ``paused`` only if the file has not said the same before (RULES 18), since an operator may have
+changed either since.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -29,9 +29,8 @@ class Reload:
         self._set_tokens = set_tokens
 
     async def run(self) -> None:
-        """Apply the tokens of the file as it is now; a token that is no longer there opens nothing any more. A file
-        that cannot be read, or would leave the broker open, changes nothing. What else has changed is logged: it needs
-        a restart."""
+        """Apply the tokens of the file as it is now; a token that is gone opens nothing any more. A file that cannot be
+        read, or would leave the broker open, changes nothing. Other changes are logged: they need a restart."""
         try:
             found = await asyncio.to_thread(self._read)
             refuse_exposed(replace(self._config, http=replace(self._config.http, tokens=found.http.tokens)))

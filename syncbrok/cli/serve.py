@@ -101,8 +101,8 @@ def _unusable(error: OSError, config: Config) -> CommandFailed:
 
 
 def misspelt(variables: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Variables that look like one of ours and are none, each with the one that may be meant. Others that begin alike
-    are left alone: whoever runs the broker may use them in the files. (In a section they are mistakes; see config.)"""
+    """Variables that look like one of ours and are none, each with the one that may be meant. Others with the prefix
+    are left alone, since an operator may use them in the files. (Inside a section they are mistakes; see config.)"""
     known = {one.removeprefix(_PREFIX): one for one in _VARIABLES}
     for name in sorted(variables):
         if not name.startswith(_PREFIX) or name in _VARIABLES or name.startswith(_OF_KUBERNETES):

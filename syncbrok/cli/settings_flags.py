@@ -46,8 +46,8 @@ def subscriber_flags(*without: str) -> Callable[[C], C]:
 
 
 def body_of(flags: dict[str, Any], *, inherits: bool = False) -> dict[str, Any]:
-    """The JSON body that says what the flags say. Of what ``inherits``, a subscriber, ``default`` takes a setting back
-    to what the queue says."""
+    """The JSON body for the flags. ``inherits``: for a subscriber, where ``default`` means the queue's setting
+    again."""
     body: dict[str, Any] = {}
     for name, value in flags.items():
         if value is None or value == ():
@@ -66,7 +66,7 @@ def body_of(flags: dict[str, Any], *, inherits: bool = False) -> dict[str, Any]:
 
 
 def changes_of(body: dict[str, Any]) -> dict[str, Any]:
-    """``body``, unless there is nothing in it: whoever forgot the flag must not think that something was changed."""
+    """``body``, unless it is empty: a command without its flag must not look as if it had changed something."""
     if not body:
         raise click.UsageError("nothing to change: name a setting, such as --timeout 30s; --help lists them")
     return body

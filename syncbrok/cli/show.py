@@ -1,4 +1,4 @@
-"""How commands show what they have read: a table for people, JSON for machines (``--json``)."""
+"""Output of commands: a table for people, JSON for machines (``--json``)."""
 
 import base64
 import json
@@ -96,7 +96,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], nothi
 
 
 def print_fields(pairs: Iterable[tuple[str, object]]) -> None:
-    """One thing: its fields below each other. Those without a value are left out."""
+    """Print one thing, a field a line. Fields without a value are left out."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")

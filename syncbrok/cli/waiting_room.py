@@ -27,11 +27,12 @@ async def _answer(request: web.BaseRequest) -> web.StreamResponse:
 
 
 class WaitingRoom:
-    """As a context manager it listens on ``host`` and ``port``. Raises ``OSError`` where it cannot: better before a
-    long recovery than after it. With port 0 nobody can know where to ask, so it answers nobody.
+    """As a context manager: listens on ``host`` and ``port`` and answers until the broker does. Raises ``OSError``
+    where it cannot listen: better before a long recovery than after it. With port 0 nobody knows where to ask, so it
+    answers nobody.
 
-    ``sockets`` go on listening when it is gone: who connects between it and the broker waits in them and is not
-    turned away.
+    ``sockets`` go on listening at the end of the block: clients that connect before the broker serves wait in them and
+    are not turned away.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -58,7 +59,7 @@ class WaitingRoom:
             self.close()
 
     async def _answered(self) -> None:
-        """Whoever was let in has been answered, or has sent nothing for too long. aiohttp would cut them off."""
+        """Wait until all clients have been answered, or have sent nothing for too long. aiohttp would cut them off."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LET_IN_S):
                 # aiohttp tells nobody when a connection has gone, so this looks.
