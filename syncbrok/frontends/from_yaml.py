@@ -79,8 +79,8 @@ class QueuesFile(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What became of a file's entries (``queue``, ``queue/subscriber``). ``undeclared`` run and are not in it;
-    ``left_out`` are subscribers of a queue that was deleted over HTTP, and so is not declared again (RULES 18)."""
+    """The result for a file's entries (``queue``, ``queue/subscriber``). ``undeclared``: running, but not in the file.
+    ``left_out``: subscribers of a queue that was deleted over HTTP and so is not declared again (RULES 18)."""
 
     created: tuple[str, ...]
     changed: tuple[str, ...]
@@ -90,7 +90,7 @@ class Applied(NamedTuple):
 
 
 Existing = Callable[[], Iterable[tuple[str, Sequence[str]]]]
-"""What there is: names of queues, each with the ids of its subscribers."""
+"""The queues that exist, each with the ids of its subscribers."""
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ class _Item(NamedTuple):
 
 
 async def _put_all(put: Callable[[Any], "asyncio.Future[Declared]"], items: Sequence[_Item]) -> dict[str, str]:
-    """What became of each entry. In bounded parts, each one commit or few; every receipt is awaited, also behind one
-    that is refused."""
+    """Put all items and return the result of each, by entry. They go in bounded parts, each one commit or few. Every
+    receipt is awaited, also behind one that is refused."""
     outcomes: dict[str, str] = {}
     for at in range(0, len(items), _AT_ONCE):
         part = items[at : at + _AT_ONCE]

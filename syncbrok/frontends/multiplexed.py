@@ -137,7 +137,8 @@ def _published(message: dict[str, Any], stream: str, commands: list[Command]) ->
 
 
 class EncodedMessage:
-    """A message as its streams receive it. What is the same for all of them is made once, and is in memory once."""
+    """A message as its streams receive it. The part that is the same for all of them is made once and is in memory
+    once."""
 
     __slots__ = ("_begin", "_body")
 
@@ -204,7 +205,7 @@ class _Round:
         self.left = deque(streams)
 
     def drop(self, messages: Collection[int]) -> None:
-        """These are not to be written to any more streams."""
+        """Stop writing these messages to further streams."""
         kept = [place for place, one in enumerate(self.messages) if one not in messages]
         self.encoded = [self.encoded[place] for place in kept]
         self.messages = [self.messages[place] for place in kept]
@@ -271,7 +272,7 @@ class _Hub:
         self.settle()
 
     def settle(self) -> None:
-        """What has left for every stream is done."""
+        """Acknowledge messages that have been written to every stream."""
         if self.member is not None and self._leaving and self._streams:
             if all(peer.flushed for peer, _ in self._streams):
                 self.member.acknowledge(self._leaving)

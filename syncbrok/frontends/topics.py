@@ -101,7 +101,7 @@ class TopicsCodec(FrameReader):
         self._publishing = False
 
     def acknowledges(self, data: bytes) -> bool:
-        """Whether it is an acknowledgement and nothing else; then it need not be fed."""
+        """True if the bytes are one acknowledgement and nothing else. Then they need not be fed."""
         return data == _ACKNOWLEDGEMENT and not (self._rest or self._publishing or self._broken)
 
     def take(self, data: bytes, at: int, commands: list[Command]) -> int:
@@ -181,7 +181,7 @@ def _start(names: tuple[str, ...], data: bytes, at: int, commands: list[Command]
 
 
 def encode_begin(topic: str, content: bytes) -> bytes:
-    """What a subscriber receives before the content."""
+    """The bytes that a subscriber receives before the content."""
     name = topic.encode()
     return b"".join((_U16.pack(len(name)), name, _U64.pack(len(content))))
 
@@ -334,8 +334,8 @@ class _Peer(Conversation):
             self._open()
 
     def lapsed(self, messages: Sequence[int]) -> None:
-        """What was in hand is the broker's again; what was out has not been answered in time, and whatever the client
-        says now is about nothing."""
+        """See ``Consumer``. Messages in hand are the broker's again. One that was out was not answered in time, and the
+        client's later answer is about nothing."""
         self._hand.stayed(messages)
         if self._out is not None and self._out[1].attempt.message in messages:
             self._out = None
@@ -343,8 +343,9 @@ class _Peer(Conversation):
         self._open()
 
     def _open(self) -> None:
-        """Every topic has room for one while nothing is out, then only the one it came from: for that one. Where the
-        client is quick each has its share of the hand besides, whatever is out."""
+        """Tell the broker how much room each topic has. While nothing is out every topic has room for one message, else
+        only the topic of the one that is out. Where the client is quick, each topic has its share of the hand
+        besides."""
         self._share = share = self._hand.room // max(len(self._seats), 1)
         for seat in self._seats.values():
             if seat.member is not None:

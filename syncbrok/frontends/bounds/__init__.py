@@ -1,5 +1,5 @@
-"""What a single client may take of the broker: descriptors, bytes it sends, bytes it does not read, time of the event
-loop. Every frontend asks here before it serves; the budgets are those of the process (``space.budgets``)."""
+"""Bounds on a single client: descriptors, bytes it sends, bytes it does not read, time of the event loop. Every
+frontend asks here before it serves; the budgets are those of the process (``space.budgets``)."""
 
 from syncbrok.frontends.bounds.addresses import Addresses
 from syncbrok.frontends.bounds.connections import Connections, HeldConnection
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class Bounds:
-    """Of one process; each frontend makes its own ``connections``."""
+    """The bounds of one process. Each frontend makes its own ``connections``."""
 
     def __init__(self, budgets: Budgets | None = None, addresses: Addresses | None = None) -> None:
         budgets = budgets or Budgets.of()

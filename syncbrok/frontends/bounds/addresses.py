@@ -1,7 +1,7 @@
-"""Who a client is where no token says so: its address. Pure.
+"""The owner of a client without a token: its address. Pure.
 
-An IPv6 client has a /64 to itself and takes another address of it whenever it likes, so all of it counts as one. Behind
-a proxy everybody has the proxy's address; what such a proxy says of its clients is believed where it is listed.
+An IPv6 client has a /64 to itself and takes another address of it whenever it likes, so all of the /64 counts as one.
+Behind a proxy all clients have the proxy's address; the ``X-Forwarded-For`` of proxies that are listed is believed.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Addresses:
         self._owners: dict[str, str] = {}  # at most _KNOWN_MAX: reading an address takes 2 us
 
     def owner(self, address: str) -> str:
-        """Who is accounted for what comes from ``address``; "" where it has none (a socket of Unix)."""
+        """The owner that is charged for what comes from ``address``; "" where it has none (a Unix socket)."""
         owner = self._owners.get(address)
         if owner is None:
             if len(self._owners) >= _KNOWN_MAX:
@@ -49,7 +49,7 @@ class Addresses:
         return self.owner(address)
 
     def payer(self, token: str | None, address: str, forwarded: str) -> str:
-        """Who answers for the bytes of a request: the token of this name, else who is ``behind`` it."""
+        """The owner that is charged for the bytes of a request: its token by name, else the client (``behind``)."""
         return self.behind(address, forwarded) if token is None else f"token {token}"
 
     def _trusts(self, address: str) -> bool:

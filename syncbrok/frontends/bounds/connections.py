@@ -1,9 +1,9 @@
-"""Which connections one frontend holds, by owner, and which of them makes way for another.
+"""The connections of one frontend by owner, and which of them makes way for another.
 
-Nobody is locked out by sockets that rest. Where an owner may have no more, a newcomer of it takes the place of one
-of its own that is not being served: of those that have not asked for anything yet, but for the newest of these, whose
-request may be on its way; else of the one that has rested longest between two requests. Who came first and asks is
-served, and who comes last and asks is served too.
+Idle sockets never lock anybody out. When an owner may have no more connections, its new one takes the place of one of
+its own that is not being served: first of one that has not asked for anything yet (but not of the newest of these,
+whose request may be on its way), else of the one that has been idle longest between two requests. A client that asks is
+served, whether it came first or last.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from syncbrok.model.budget import Budget
 
 _EXPECTED: Final = 16
-"""newcomers of one owner whose requests may be on their way: they are not closed for another newcomer"""
+"""new connections of one owner whose requests may be on their way: they are not closed for another new one"""
 
 
 class HeldConnection(Protocol):
@@ -23,7 +23,7 @@ class HeldConnection(Protocol):
 
     @property
     def unproven(self) -> bool:
-        """It has not sent a whole request yet."""
+        """The connection has not sent a whole request yet."""
 
     def rests_since(self) -> float | None:
         """The loop time since when it rests between two requests; None while it is served, or sends."""
@@ -66,7 +66,7 @@ class Connections:
         return True
 
     def leave(self, connection: HeldConnection) -> None:
-        """It is closed. One that has made way has left already."""
+        """Remove a connection that is closed. One that has made way has been removed before."""
         its = self._by_owner.get(connection.owner)
         if its is None or connection not in its:
             return
@@ -88,7 +88,7 @@ class Connections:
         return len(self._by_owner.get(owner, ()))
 
     def _greatest(self, owner: str) -> str:
-        """Who has the most; ``owner`` where nobody has more."""
+        """The owner with the most connections; ``owner`` where none has more."""
         most = max(self._by_owner, key=lambda one: len(self._by_owner[one]), default=owner)
         return most if self.held(most) > self.held(owner) else owner
 

@@ -1,8 +1,8 @@
-"""Bytes of requests, bodies and frames that are not whole yet, by whoever sends them.
+"""Counts bytes of requests, bodies and frames that are not whole yet, by sender.
 
-What has come is counted at once or refused. A body whose length is known is admitted as a whole before the rest of it
-is read, and waits in line for that: who is admitted can finish, so nobody waits for somebody who waits too. Counting
-piece by piece instead would let a hundred bodies stop each other half way until their time is over.
+Bytes that arrive are counted at once or refused. A body of known length waits in line and is admitted as a whole before
+the rest of it is read. So every sender that is admitted can finish, and none waits for another that waits too. If
+pieces were counted instead, a hundred bodies could stop each other half way until their time is over.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class Receiving:
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """In the order they came; who may not have more yet keeps nobody else waiting."""
+        """Admit in the order of arrival. A sender that may not have more yet holds up no other."""
         self._serving = False
         left: deque[_Waiting] = deque()
         for waiting in self._line:

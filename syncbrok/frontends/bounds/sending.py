@@ -1,9 +1,9 @@
-"""Bytes that were written and not read yet, by whoever should read them; and who has stopped reading.
+"""Counts bytes that were written and not read yet, by reader, and closes connections whose readers have stopped.
 
-A socket's buffer is looked at when it is full and every second from then on. While it is not empty and nothing of it
-moves for ``limits.write_timeout_s``, its reader is gone or asleep: the connection is closed. Where an owner leaves more
-unread than its share, the connection of it that has stood still for longest is closed, one a second; where all that is
-unread is more than there may be, the one that has just got more, at once. What it would get is in the log.
+A socket's buffer is looked at when it is full and every second from then on. If it is not empty and nothing of it moves
+for ``limits.write_timeout_s``, the reader is gone or asleep and the connection is closed. If an owner leaves more
+unread than its share, its connection that has stood still longest is closed, one a second. If the unread bytes of all
+are too many, the connection that has just got more is closed at once. The data is still in the log.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ _STILL_S: Final = 1.0
 
 
 def hold_little(listening: socket.socket) -> None:
-    """What it accepts from now on keeps ``limits.unsent_bytes_max`` in the system beside what is on its way. It is not
-    a bound of the whole buffer: a quick reader far away still has as much under way as the line takes."""
+    """Limit what sockets accepted from now on keep in the system, beside bytes on their way, to
+    ``limits.unsent_bytes_max``. This does not bound the whole buffer: a quick reader far away still has as much under
+    way as the line takes."""
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.unsent_bytes_max)
 
 

@@ -1,9 +1,9 @@
-"""Work of clients on the event loop, shared out: so much of it in each turn of the loop, and of those who wait for
-more each owner in its turn.
+"""Shares out the event loop's time for work of clients: a bounded amount in each turn of the loop, and owners that wait
+for more are served in turn.
 
-A thousand requests of one client may be ready at once. Done in one go they would keep everybody else waiting for as
-long as all of them take; shared out, a neighbour waits for a few milliseconds of them, whatever their number. Who asks
-while there is little to do is not delayed and pays a look at the clock.
+A thousand requests of one client may be ready at once. Done in one go they would hold up everybody else until all of
+them are done. Shared out, a neighbour waits for a few milliseconds, whatever their number. While there is little to do
+nothing is delayed, and asking costs a look at the clock.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Turns:
         """how many may go on in one turn of the loop: as many as were done in ``TURN_S`` before"""
 
     def now(self) -> bool:
-        """Whether there is time for it in this turn of the loop: nobody waits, and not much has been done."""
+        """True if there is time in this turn of the loop: nobody waits, and not much has been done."""
         if self._waiting:
             return False
         now_s = perf_counter()
@@ -45,8 +45,8 @@ class Turns:
         return now_s - self._began_s < TURN_S
 
     async def wait(self, owner: Hashable, *, goes_on: bool = False) -> None:
-        """Until it is the turn of ``owner``. ``goes_on``: before what else waits of the same owner. What is half done
-        holds memory, so it is ended before the next is begun."""
+        """Wait for the turn of ``owner``. ``goes_on``: go ahead of other work of the same owner. Half-done work holds
+        memory, so it is finished before the next is begun."""
         await self.later(owner, goes_on=goes_on)
 
     def later(self, owner: Hashable, *, goes_on: bool = False) -> asyncio.Future[None]:
@@ -69,7 +69,7 @@ class Turns:
             self._grant()
 
     def _grant(self) -> None:
-        """To the next ones. What they do then stands between two calls of ours, which say how long it took."""
+        """Let the next ones go. The time they take is seen between two calls of ours."""
         loop = asyncio.get_running_loop()
         loop.call_soon(self._granted)
         count = 0

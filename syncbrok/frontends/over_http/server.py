@@ -52,7 +52,7 @@ def _ports(sockets: Sequence[socket.socket]) -> list[int]:
 
 class HttpServer:
     """The HTTP frontend: ``start`` binds and serves, ``stop`` lets answers under way finish. ``sockets`` that listen
-    already are taken over, and whoever waits in them is served."""
+    already are taken over, and clients waiting in them are served."""
 
     def __init__(
         self,
@@ -94,12 +94,12 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """The number of open connections."""
         return self._connections.count
 
     @property
     def fast_lanes(self) -> int:
-        """How many of them have seen simple publishes only."""
+        """The number of connections that have seen simple publishes only."""
         return len(self._lanes.open)
 
     async def start(self) -> None:
@@ -114,7 +114,7 @@ class HttpServer:
             self._listeners.append(await loop.create_server(self.connect, sock=one, backlog=backlog))
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
-        """These and no others from now on. What is under way with a token that is gone, or may do less, is ended."""
+        """Replace the tokens. Requests under way with a token that is gone, or may do less, are ended."""
         self._gate.set_tokens(tokens)
         self._lanes.heads.forget()
 

@@ -22,7 +22,7 @@ from syncbrok.model.names import SubscriberId, parse_subscriber_id
 from syncbrok.model.units import parse_duration_s
 
 GROUP: Final = "pull"
-"""whose messages are pulled where no group is named"""
+"""the group of pulls that name none"""
 _MOST: Final = 100
 _LEASE_S: Final = 30.0
 
@@ -67,7 +67,7 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
 
 
 def _about_bytes(lent: Sequence[Lent]) -> int:
-    """Of an answer with all of these."""
+    """The approximate size of an answer with all of these, in bytes."""
     return sum([len(one.delivery.message.content) for one in lent]) * 4 // 3
 
 
@@ -99,7 +99,7 @@ def _extend(leases: Leases, lease: str, holder: LeaseHolder, given: dict[str, An
 
 
 def _settings(given: dict[str, Any], verb: str) -> dict[str, Any]:
-    """What the answer says besides which leases it is about."""
+    """The fields of the answer apart from the leases."""
     found: dict[str, Any] = {}
     if verb == "extend":
         found["lease"] = _duration(given, "lease", _LEASE_S, limits.lease_min_s, limits.lease_max_s)

@@ -53,7 +53,7 @@ Frame = PublishOne | Acknowledge | RefuseFrame | Resize
 
 
 class Opened(NamedTuple):
-    """A frame whose kind and ``ref`` are known, so that what else is wrong with it can be answered."""
+    """A frame whose kind and ``ref`` are known, so that further mistakes in it can be answered."""
 
     kind: Any
     ref: Any
@@ -75,7 +75,7 @@ def open_frame(written: str | bytes) -> Opened:
 
 
 def read(opened: Opened, content_bytes_max: int, parents_max: int) -> Frame:
-    """What it asks for. Raises ``ClientFault``."""
+    """The frame's request. Raises ``ClientFault``."""
     kind, _, given = opened
     if kind == "publish":
         return PublishOne(ndjson.parse_one(given, 0, content_bytes_max, parents_max))

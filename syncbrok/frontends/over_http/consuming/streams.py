@@ -1,5 +1,5 @@
 """``/v1/queues/{queue}/stream``: a WebSocket to publish and consume on, and the same queue read-only as Server-Sent
-Events. What the frames of the WebSocket look like stands in ``socket_frames``.
+Events. ``socket_frames`` has the frames of the WebSocket.
 """
 
 import asyncio
@@ -43,7 +43,8 @@ _WRITTEN_TOGETHER: Final = 32
 
 
 class Streams:
-    """What the sockets share: the durable groups, those who consume, and the subscribers of sockets without a group."""
+    """State that the sockets share: the durable groups, the handler of consumers, and the subscribers of sockets
+    without a group."""
 
     def __init__(self, leases: Leases, consumers: Consumers, guests: Passing) -> None:
         self.leases = leases
@@ -111,8 +112,8 @@ class _Socket:
         self._say({"type": "subscribed", **begins})
 
     def _begins_behind(self, name: SubscriberId) -> int:
-        """The sequence after which the subscriber gets messages: whoever is cut off before the first of them goes on
-        from there."""
+        """The sequence after which the subscriber gets messages. A client that is cut off before the first of them goes
+        on from there."""
         declared = self._surface.view.subscriber(self._queue, name)
         start = declared.settings.start
         return declared.since if start is None else max(0, start - 1)
@@ -129,7 +130,7 @@ class _Socket:
                 sending.cancel()
 
     def leave(self) -> None:
-        """What was not acknowledged has failed, and is for another."""
+        """Leave the group. Messages that were not acknowledged have failed, and go to another member."""
         if self._member is not None:
             self._member.leave()
         if self._guest is not None:
@@ -257,7 +258,8 @@ class _Socket:
 
 
 async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web.StreamResponse:
-    """Every message accepted, in the order accepted, which is a causal order; nobody waits for who reads it."""
+    """Send every message accepted, in the order accepted, which is a causal order. Messages do not wait for the
+    reader."""
     for name in ("group", "window"):
         if name in request.query:
             what = f"{name} is for a WebSocket: Server-Sent Events acknowledge nothing and share nothing; leave it out"

@@ -50,11 +50,12 @@ class FastLane(asyncio.Protocol):
         self.address = ""
         self.owner = ""
         self.payer = ""
-        """who answers for what is held: the token of the request whose content is still arriving, else its address"""
+        """who is charged for the bytes held: the token of the request whose content is still arriving, else the
+        client's address"""
         self._held = b""
         """received, not worked on"""
         self._head: RequestHead | None = None
-        """of the request whose content is still arriving"""
+        """the head of the request whose content is still arriving"""
         self._answering = False
         """the request that has come is under way: it is being answered, or waits for its turn to be handed over"""
         self._turn: asyncio.Future[None] | None = None
@@ -134,7 +135,8 @@ class FastLane(asyncio.Protocol):
         return self._lanes.limits.bounds.receiving.hold(self.payer, more)
 
     def _speaks_for(self, head: RequestHead) -> None:
-        """What is held from now on is of this request. Where it will not be let in, it hears so once it is whole."""
+        """Charge bytes held from now on to the token of this request. If it will be refused, it is answered once it is
+        whole."""
         try:
             token = self._lanes.gate.check(head.authorization, PUBLISH)
         except SyncbrokError:
@@ -181,7 +183,7 @@ class FastLane(asyncio.Protocol):
         return None if self._answering or self._unread or self._held or self._head is not None else self._since
 
     def make_way(self) -> None:
-        """See ``Holder``. Who has asked for nothing yet, and perhaps is about to, hears why."""
+        """See ``Holder``. A client that has not asked for anything yet, and perhaps is about to, is told why."""
         if self._transport is not None:
             if self._fresh:
                 self._refuse(self._transport, no_room())
@@ -241,7 +243,7 @@ class FastLane(asyncio.Protocol):
             self._go_on(self._transport)
 
     def give_up(self, error: Exception) -> None:
-        """What nobody foresaw: the client is to see that it has no answer."""
+        """After an unforeseen error: close, so that the client sees that it has no answer."""
         problems.unforeseen("POST", "a simple publish", error)
         self.abort()
 
@@ -262,7 +264,7 @@ class FastLane(asyncio.Protocol):
             self._publish(transport, head, content)
 
     def _read_head(self, transport: asyncio.Transport) -> bool:
-        """Whether the head of a simple publish is there, in ``_head``. What is none goes to aiohttp."""
+        """True if the head of a simple publish is there, in ``_head``. Any other request goes to aiohttp."""
         held = self._held
         if not held.startswith(BEGIN[: len(held)]):
             self._leave(transport)

@@ -1,4 +1,4 @@
-"""What the fast lanes of one server share, and all that are open."""
+"""State that the fast lanes of one server share, and all lanes that are open."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -38,8 +38,8 @@ class Lane(Protocol):
 
 
 class Lanes:
-    """What the fast lanes of one server share, and all that are open. ``hand_over`` gives to aiohttp: a lane, its
-    transport, the bytes not worked on, and the loop time at which they began to come."""
+    """State that the fast lanes of one server share, and all lanes that are open. ``hand_over`` gives a connection to
+    aiohttp: a lane, its transport, the bytes not worked on, and the loop time at which they began to come."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Lanes:
             lane.abort()
 
     def accepted(self, units: Sequence[Publish], whose: Sequence["Lane"], receipt: Accepted) -> None:
-        """Answer everybody whose message became durable in one commit; see ``channels.PublishListener``. All answers
+        """Answer all clients whose messages became durable in one commit; see ``channels.PublishListener``. All answers
         are made before the first is written: with Python between two writes the clients fall asleep, and waking them is
         dear."""
         view = self.surface.view

@@ -1,7 +1,7 @@
-"""The head of a simple publish, read strictly: whatever is in any doubt is not one.
+"""Reads the head of a simple publish, strictly: a head that is in any doubt is not one.
 
-Publishers repeat themselves: all that changes in their heads, if anything, is the length. What the same bytes meant
-before they mean again, so a head that was seen before costs one look into a dictionary, where reading takes 15 us.
+Publishers repeat themselves: at most the length changes from head to head. The same bytes always mean the same, so a
+head that was seen before costs one look-up instead of the whole reading.
 """
 
 import re
@@ -33,7 +33,7 @@ _KEPT_BYTES_MAX: Final = 1_024
 
 
 class RequestHead(NamedTuple):
-    """What stands before the content of a simple publish."""
+    """The head of a simple publish: all that stands before the content."""
 
     queue: QueueName
     content_bytes: int
@@ -88,8 +88,8 @@ class Heads:
     2,048 of them, of 1 KiB each. A head says what is asked, never that a token grants it: nothing is kept of that."""
 
     def __init__(self, content_bytes_max: int, answers_for: Callable[[str], bool]) -> None:
-        """A publish of more than ``content_bytes_max`` is none of these, nor one to a host that ``answers_for`` does
-        not know: aiohttp's way refuses it. What is known once is kept; see ``forget``."""
+        """A publish of more than ``content_bytes_max`` is not simple, nor one to a host that ``answers_for`` does not
+        know; aiohttp's way refuses both. Heads read once are kept; see ``forget``."""
         self._content_bytes_max = content_bytes_max
         self._answers_for = answers_for
         self._kept: dict[bytes, RequestHead] = {}
@@ -122,7 +122,7 @@ class Heads:
         self._kept.clear()
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """The number of heads kept."""
         return len(self._kept)
 
     def __repr__(self) -> str:

@@ -28,14 +28,14 @@ _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%'
 
 
 class Cause(NamedTuple):
-    """What ``causationid`` said, and of which source."""
+    """The value of ``causationid``, and the source of the event that has it."""
 
     source: str
     id: str
 
 
 class Identity(NamedTuple):
-    """Who an event is: its idempotency key and what caused it."""
+    """The identity of an event: its idempotency key and its cause."""
 
     key: str
     cause: Cause | None
@@ -114,12 +114,12 @@ def from_json(event: Any) -> tuple[Message, Identity]:
 
 
 async def resolve(cause: Cause, view: View) -> tuple[MessageId, ...]:
-    """The message that ``cause`` names, or all of them where the event was published to several queues: whichever of
-    these the publisher meant, its child does not go before it. Raises ``UnknownParent``, and ``Malformed`` for more
-    than a message may have.
+    """The message that ``cause`` names, or all of them if the event was published to several queues: then the child
+    waits for each, whichever the publisher meant. Raises ``UnknownParent``, and ``Malformed`` for more parents than a
+    message may have.
 
-    Looked for as a CloudEvents id first: such an id may have the form of a Syncbrok id, the other way round it is
-    one that nobody else would have made up.
+    It is looked up as a CloudEvents id first: such an id may have the form of a Syncbrok id, but no source of events
+    would make up the id of a message.
     """
     found = await view.find(None, key_of(*cause), limits.parents_max + 1)
     if len(found) > limits.parents_max:

@@ -23,8 +23,8 @@ _OTHERS = frozenset({"content-type", "idempotency-key", "prefer", *_TRACE, "webh
 _SENT_BY_BROKERS = frozenset(
     f"syncbrok-{name}" for name in ("queue", "sequence", "parents", "attempt", "replay", "sync")
 )
-"""What a broker puts on its deliveries: passed over, so that one broker can subscribe to another's queue. But
-``syncbrok-parents`` is passed over on a delivery only, which has its ``webhook-id``: on any other publish it is
+"""Headers that a broker puts on its deliveries. They are ignored, so that one broker can subscribe to another's queue.
+``syncbrok-parents`` is ignored on a delivery only, which has its ``webhook-id``; on any other publish it is
 ``Syncbrok-Parent`` misspelt."""
 _FORWARD = "syncbrok-forward-"
 _NOT_FORWARDED = frozenset(
@@ -37,11 +37,11 @@ _NOT_FORWARDED = frozenset(
 _NOT_FORWARDED_PREFIXES = ("syncbrok-", "webhook-", "ce-")
 _US = 1_000_000
 _MOMENT_US_MIN = 1_000_000_000 * _US
-"""2001: nobody means a moment before"""
+"""2001: earlier times are taken for mistakes"""
 
 
 class Asked(NamedTuple):
-    """What a publish asks for: the message, how long to wait for its end, and a cause still to be looked up."""
+    """A parsed publish: the message, how long to wait for its end, and a cause still to be looked up."""
 
     message: Message
     wait_s: float | None = None
@@ -58,8 +58,8 @@ def parse_publish(headers: Iterable[tuple[str, str]], content: bytes, parents_ma
 
 
 def parse_event(headers: Iterable[tuple[str, str]], body: bytes, parents_max: int, now_us: int) -> Asked:
-    """A publish whose body is one CloudEvent in structured mode: its data is the content, and source and id are its
-    idempotency key, unless the publish has one. What other headers say counts as well; ``ce-*`` are the event's own.
+    """Parse a publish whose body is one CloudEvent in structured mode. The event's data is the content; source and id
+    are the idempotency key, unless the publish has one. Other headers count as well; ``ce-*`` are the event's own.
     Raises as ``parse_publish``."""
     message, identity = cloud_events.from_json(cloud_events.load(body))
     others = [one for one in headers if one[0].lower() != "content-type" and not one[0].lower().startswith("ce-")]
@@ -153,7 +153,7 @@ def parse_hops(value: Any) -> tuple[tuple[str, str], ...]:
 
 
 def check_headers_size(headers: Iterable[tuple[str, str]]) -> None:
-    """What is kept with a message is bounded by ``limits.header_bytes_max``; raises ``Malformed``."""
+    """Check that the headers kept with a message are at most ``limits.header_bytes_max``. Raises ``Malformed``."""
     size = sum(len(name) + len(value) for name, value in headers)
     if size > limits.header_bytes_max:
         raise Malformed(

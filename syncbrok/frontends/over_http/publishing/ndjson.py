@@ -66,9 +66,9 @@ def unit_in_steps(
 def columns_in_steps(
     queue: QueueName, body: bytes, lines_max: int, content_bytes_max: int
 ) -> Generator[None, None, Publish | None]:
-    """A batch whose lines all have ``content``, all ``content_base64`` or all ``data``, and nothing else but an
-    ``idempotency_key`` where all have one, with no object for each line. None for any other body, right or wrong:
-    ``lines_in_steps`` has the word on it."""
+    """Parse a batch without an object for each line. That works if all lines have ``content``, or all
+    ``content_base64``, or all ``data``, and nothing else but an ``idempotency_key`` where all have one. None for any
+    other body, right or wrong: then ``lines_in_steps`` decides."""
     columns = _cut(body)
     yield
     if columns is None:
@@ -114,8 +114,8 @@ def _cut(body: bytes) -> _Columns | None:
 
 
 def _cut_keys(inner: bytes, border: bytes, count: int) -> _Columns | None:
-    """Of ``count`` lines with four quotes each, if all four stand between content and key. Both kinds of border become
-    a character that cannot be there, and those must take turns."""
+    """Split ``count`` lines with four quotes each, if all four stand between content and key. Both kinds of border
+    become a character that cannot be there, and those must take turns."""
     between = next((one for one in _KEY_OPENINGS if one in inner), None)
     if between is None:
         return None
@@ -167,7 +167,7 @@ _TYPE_OF: Final = {"data": JSON, "content_base64": BYTES, "content": TEXT}
 
 
 def _count(body: bytes) -> Generator[None, None, int]:
-    """How many lines there are, a step for each MiB. Nothing stands behind a newline at the end."""
+    """The number of lines, counted in a step for each MiB. A newline at the end begins no further line."""
     count = bool(body) - body.endswith(b"\n")
     for at in range(0, len(body), limits.MIB):
         yield
@@ -228,7 +228,7 @@ def lines_in_steps(
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
-    """What the steps come to, without a pause."""
+    """The result of the steps, without a pause."""
     while True:
         try:
             next(steps)
@@ -336,7 +336,7 @@ def _parent(value: Any, position: int) -> MessageId | int:
 
 
 def _headers(value: Any, content_type: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """What reaches subscribers; ``content-type`` among them replaces that of the content."""
+    """Content type and headers for subscribers. A ``content-type`` among the headers replaces that of the content."""
     if not isinstance(value, dict):
         raise Malformed("headers must be an object of names and values")
     headers: list[tuple[str, str]] = []

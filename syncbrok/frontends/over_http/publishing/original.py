@@ -60,7 +60,8 @@ async def subscribe(surface: Surface, request: web.Request) -> web.StreamRespons
 
 
 def _parents(request: web.Request) -> tuple[MessageId, ...]:
-    """What else might name a parent is refused: passed over, it would lose the order that the publisher counts on."""
+    """The parents. Other headers that might name a parent are refused: ignored, they would lose the order that the
+    publisher counts on."""
     for name in request.headers:
         if name.lower().startswith("syncbrok-parent"):
             raise Malformed(f"/msg has no header {name[:80]!r}; ParentId names the parent", header=name[:80])

@@ -51,8 +51,8 @@ def alone(error: SyncbrokError) -> SyncbrokError:
 
 
 async def receipt(surface: Surface, queue: QueueName, asked: Asked, accepted: Accepted) -> web.Response:
-    """What a publisher of one message gets: 201, 200 for one that was known, 202 under a weaker policy; with
-    ``Prefer: wait`` 200 once its deliveries have ended and 202 when the time is over (RULES 8)."""
+    """The answer to a publisher of one message: 201, 200 for a known one, 202 under a weaker policy; with ``Prefer:
+    wait`` 200 once its deliveries have ended and 202 when the time is over (RULES 8)."""
     status, location, answer = told(surface, queue, accepted)
     headers = CIMultiDict({"Content-Type": JSON, "Location": location, SYNC: accepted.sync})
     report = None

@@ -1,1 +1,1 @@
-"""What every request passes and every handler stands on: connection, gate, body, names, problems."""
+"""The base of every handler: connection, middleware, body, names, problems."""

@@ -1,4 +1,4 @@
-"""By which names this broker answers, and whose web pages may ask it.
+"""The names by which this broker answers, and the sites whose web pages may ask it.
 
 A page anywhere on the web can make its reader's browser speak to a broker on loopback. It is told by two headers that
 no page can forge:

@@ -18,10 +18,10 @@ JSON_BYTES_MAX = 256 * limits.KIB
 
 
 def refuse_early(request: web.BaseRequest, bytes_max: int) -> None:
-    """What can be refused before a byte of the body is read: codings and a stated length over ``bytes_max``.
+    """Refuse a request before a byte of its body is read: for its coding, or a stated length over ``bytes_max``.
 
-    Raises ``UnsupportedMedia`` and ``TooLarge``. Compressed bodies are refused altogether: a few KiB of them can be
-    a GiB, and the content is kept byte for byte, so the broker would have nothing to gain from unpacking it.
+    Raises ``UnsupportedMedia`` and ``TooLarge``. Compressed bodies are refused altogether: a few KiB of them can be a
+    GiB, and the content is kept byte for byte, so the broker would have nothing to gain from unpacking it.
     """
     transfer = request.headers.get(hdrs.TRANSFER_ENCODING)
     if transfer is not None and transfer.strip().lower() != "chunked":
@@ -98,8 +98,8 @@ async def read_object(request: web.Request, timeout_s: float) -> dict[str, Any]:
 def expectation(
     bytes_max: int, headers: Mapping[str, str]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse | None]]:
-    """What answers ``Expect: 100-continue``: the body is asked for unless its stated length already rules it out. Such
-    a refusal does not come by the gate: ``headers`` are what the gate would have added."""
+    """The handler of ``Expect: 100-continue``: asks for the body unless its stated length already rules it out. Such a
+    refusal does not pass the gate: ``headers`` are those that the gate would have added."""
 
     async def expect(request: web.Request) -> web.StreamResponse | None:
         try:

@@ -51,7 +51,7 @@ class HttpConnection(web.RequestHandler):
     )
 
     def __init__(self, server: web.Server, limits: Limits, address: str, since: float, **options: Any) -> None:
-        """It stands for a connection that has entered ``limits.connections``, and leaves them; ``since`` is the loop
+        """For a connection that has entered ``limits.connections``; it leaves them at its end. ``since`` is the loop
         time at which the first request began to arrive."""
         super().__init__(server, **options)
         self._limits = limits
@@ -173,7 +173,7 @@ class HttpConnection(web.RequestHandler):
             self._pause_transport_reading()
 
     def _whole(self) -> None:
-        """What came was whole, or is no more kept."""
+        """Count nothing as partly received: it is whole by now, or not kept any more."""
         if self._received or self._taken or self._admitted:
             self._received, self._admitted = 0, False
             if self._taken:
@@ -194,7 +194,7 @@ class HttpConnection(web.RequestHandler):
         return self._hold(held if held > limits.uncounted_bytes else 0)
 
     def message_taken(self) -> None:
-        """Of a WebSocket: a message was handed over."""
+        """A message of a WebSocket was handed over."""
         if self._socket_bytes is not None:
             self._socket_bytes.taken()
             if self._taken:
@@ -237,8 +237,8 @@ class HttpConnection(web.RequestHandler):
         self._taken += more
 
     def speaks_for(self, token: str | None, forwarded: str) -> None:
-        """Whose request is handled now: of the token of this name, else of the address that ``forwarded`` (its
-        ``X-Forwarded-For``) names."""
+        """Charge the request that is handled now: to the token of this name, else to the address that ``forwarded``
+        (its ``X-Forwarded-For``) names."""
         if token is None and not forwarded:
             self.payer = self.owner
         else:
@@ -251,13 +251,13 @@ class HttpConnection(web.RequestHandler):
             await turns.wait(self.payer, goes_on=goes_on)
 
     def may_ask(self) -> bool:
-        """Whether so little of what its client was answered is unread that it may be answered more."""
+        """True if the client has so few unread answers that it may get more."""
         return self._limits.bounds.sending.budget.room(self.payer) > 0
 
     def may_answer(self, amount: int, *, refusable: bool) -> bool:
-        """Whether an answer of so many bytes may be written; then they are counted until they have been read. One that
-        is not ``refusable`` always may: what it answers has been done. What was counted for this answer before, when
-        it was not known exactly, counts no more."""
+        """True if an answer of ``amount`` bytes may be written; then they count until they have been read. An answer
+        that is not ``refusable`` always may, since the work it answers has been done. An earlier estimate for the same
+        answer no longer counts."""
         if self.spoken_for:
             self.answered()
         if amount > limits.uncounted_bytes:
@@ -329,7 +329,7 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What aiohttp's parser refuses, or what went wrong outside every handler."""
+        """Answer a request that aiohttp's parser refuses, or an error outside every handler."""
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun, an error cannot follow")
         if status == 400:
@@ -372,7 +372,7 @@ def _written(error: SyncbrokError) -> bytes:
 
 
 def _refused(error: BaseException | None, message: str) -> problems.HeadersTooLarge | Malformed:
-    """What aiohttp's parser found, in words of ours: the parser's repeat what was sent."""
+    """The problem for what aiohttp's parser found, in words of ours: the parser's repeat what was sent."""
     if isinstance(error, LineTooLong):
         what = f"the URL and each header may have {LINE_BYTES_MAX} bytes, one of this request has more"
         return problems.HeadersTooLarge(what, bytes_max=LINE_BYTES_MAX)

@@ -52,7 +52,7 @@ def loads(text: bytes) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """What ``loads`` returned. Raises ``Malformed`` for what is nested too deeply."""
+    """The bytes of a value that ``loads`` returned. Raises ``Malformed`` where it is nested too deeply."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:

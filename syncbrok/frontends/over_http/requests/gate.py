@@ -1,5 +1,5 @@
-"""What every request passes: it must be meant for this broker, no page of another site may act for the browser's user,
-the token must fit, and nothing may be asked that the route does not know. Whatever goes wrong becomes a problem
+"""Middleware that every request passes. The request must be meant for this broker, no page of another site may act for
+the browser's user, the token must fit, and all that is asked must be known to the route. Any failure becomes a problem
 document.
 """
 
@@ -36,7 +36,7 @@ _READABLE = "Location, Retry-After, Syncbrok-Sync, WWW-Authenticate"
 
 
 class Requester(Protocol):
-    """What a request's connection knows of who sends it (``connection.HttpConnection``)."""
+    """The sender of a request as its connection knows it (``connection.HttpConnection``)."""
 
     def speaks_for(self, token: str | None, forwarded: str) -> None: ...
 
@@ -86,8 +86,8 @@ class Gate:
         """by ``id``: what was let in by a token and has not been answered, with the route it takes"""
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
-        """These and no others from now on. Requests under way whose token would not be let in any more end: a stream
-        lasts for days, and who takes a token away means at once."""
+        """Replace the tokens. Requests under way whose token would no longer be let in are ended: a stream lasts for
+        days, and an operator who takes a token away means at once."""
         self._tokens = Tokens(tokens)
         self._authorities.any_host = bool(tokens) and self._any_host_with_tokens
         for request, route in list(self._under_way.values()):
@@ -154,7 +154,7 @@ class Gate:
         return response
 
     def _check_route(self, request: web.Request, route: Route | None, client: Requester) -> None:
-        """Who asks, and whether it may ask this now. Raises ``SyncbrokError``."""
+        """Check the sender, and that it may make this request now. Raises ``SyncbrokError``."""
         token = None if route is None else self._check_token(request, route)
         named = request.headers.getall("X-Forwarded-For", ())
         forwarded = ",".join(named) if named else ""

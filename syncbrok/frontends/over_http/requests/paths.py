@@ -24,12 +24,12 @@ def segment(name: str) -> str:
 
 
 def queue_url(name: str) -> str:
-    """Where a queue is found."""
+    """The path of a queue."""
     return f"/v1/queues/{segment(name)}"
 
 
 def decoded(text: str, what: str) -> str:
-    """What ``text``, percent-encoded, stands for; ``what`` says where it stood. Raises ``Malformed``."""
+    """``text`` without its percent-encoding; errors name it by ``what``. Raises ``Malformed``."""
     if "%" not in text:
         return text
     if _NO_ESCAPE.search(text):
@@ -41,6 +41,6 @@ def decoded(text: str, what: str) -> str:
 
 
 def queue_of(request: web.Request) -> QueueName:
-    """The queue in the path; raises ``BadName`` and ``Malformed``. Of the path as it was sent: what aiohttp makes of it
-    no longer tells a bad escape from text."""
+    """The queue in the path. Raises ``BadName`` and ``Malformed``. It is read from the path as it was sent: the form
+    that aiohttp makes of it no longer tells a bad escape from text."""
     return parse_queue_name(decoded(request.rel_url.raw_path.split("/")[_QUEUE_AT], "the queue in the path"))

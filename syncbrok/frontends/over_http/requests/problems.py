@@ -132,7 +132,7 @@ TABLE: dict[type[errors.SyncbrokError], ProblemRow] = {
 
 
 class Internal(errors.SyncbrokError):
-    """What nobody foresaw. The log has the trace; the answer never does."""
+    """An unforeseen error. The log has the trace; the answer never does."""
 
     slug = "internal"
 
@@ -215,6 +215,6 @@ def answer_status(status: int, detail: str) -> web.Response:
 
 
 def unforeseen(method: str, path: str, error: BaseException) -> Internal:
-    """Log what nobody foresaw; what is returned says no word of it."""
+    """Log an unforeseen error; the returned problem says nothing of it."""
     log.error("syncbrok.http.failed", extra={"method": method, "path": path[:200]}, exc_info=error)
     return Internal("an error in the broker; its log says more")

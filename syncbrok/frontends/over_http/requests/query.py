@@ -30,8 +30,8 @@ _SWITCHES: Final = {"true": True, "1": True, "": True, "false": False, "0": Fals
 
 
 def check(request: web.Request, known: Collection[str]) -> None:
-    """What a route does not know is refused, as members of bodies are: ``?dryrun=true`` must not purge. The same name
-    with two values says two things. Raises ``Malformed``, naming the parameter and those that are ``known``."""
+    """Refuse query parameters that the route does not know, as members of bodies are: ``?dryrun=true`` must not purge.
+    Also one name with two values. Raises ``Malformed``, naming the parameter and those that are ``known``."""
     decoded(request.rel_url.raw_query_string, "the query")
     asked = request.query
     for name in asked:

@@ -18,7 +18,7 @@ class Parameter(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What a route takes: media type -> schema (a name of ``openapi.SCHEMAS`` or JSON Schema)."""
+    """The bodies that a route takes: media type -> schema (a name of ``openapi.SCHEMAS`` or JSON Schema)."""
 
     media: Mapping[str, str | Mapping[str, Any]]
     required: bool = True

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_slices(request: web.Request, steps: Generator[None, None, T]) -> T:
-    """What the steps come to. A step is not divided any more; it should take a millisecond at most."""
+    """The result of the steps. A step is not divided any more, so it should take a millisecond at most."""
     client = client_of(request)
     while True:
         until_s = perf_counter() + TURN_S

@@ -1,6 +1,6 @@
-"""How much of what a WebSocket sends is not worked on yet, from its bytes as they come (RFC 6455, 5.2). Pure.
+"""Counts the bytes of a WebSocket that are not worked on yet, from its frames as they come (RFC 6455, 5.2). Pure.
 
-aiohttp keeps a message until it is whole and then until somebody takes it, and tells nobody how much that is.
+aiohttp keeps a message until it is whole and then until a handler takes it, and tells nobody how much that is.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ class SocketBytes:
     def __init__(self) -> None:
         self.held = 0
         self._head = b""
-        """of a frame whose head is not whole"""
+        """the head of a frame that is not whole"""
         self._first = self._frame = self._left = 0
         """of the frame: its first byte, its bytes in all, and how many of them have not come"""
         self._message = 0
@@ -51,7 +51,7 @@ class SocketBytes:
             self.held -= self._whole.popleft()
 
     def _begin(self, data: bytes, at: int) -> int:
-        """Read the head of a frame; where its payload begins. What is not whole stays in ``_head``."""
+        """Read the head of a frame; returns where its payload begins. An incomplete head stays in ``_head``."""
         before = len(self._head)
         head = self._head + data[at : at + _HEAD_BYTES_MAX - before]
         more = _LENGTH_BYTES.get(head[1] & 0x7F, 0) if len(head) > 1 else 0

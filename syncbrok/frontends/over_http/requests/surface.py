@@ -1,4 +1,4 @@
-"""What every handler of this frontend stands on: the channels, the view, and its options."""
+"""The context of every handler: the channels, the view, and the options."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """What a deployment may set. Without ``tokens`` everybody who can connect may do everything."""
+    """The options of a deployment. Without ``tokens`` everybody who can connect may do everything."""
 
     host: str = "127.0.0.1"
     port: int = 10_000
@@ -60,7 +60,7 @@ class HttpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """What a handler has to do with: where to write, where to read, what is set."""
+    """The context of a handler: where to write, where to read, the options."""
 
     channels: Channels
     view: View

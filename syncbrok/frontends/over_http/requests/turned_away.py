@@ -1,7 +1,7 @@
-"""What is refused before it is a request; and a connection for which there is no room, until it has heard so.
+"""Answers for bytes that never became a request, and for connections without room.
 
-Closed at once, with its request unread, the client would see the connection break instead of the answer. So it stays
-open for a moment; what it sends is read and thrown away.
+A connection closed at once, with its request unread, looks broken to the client, which never sees the answer. So it
+stays open for a moment; further bytes are read and thrown away.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class TurnedAway(asyncio.Protocol):
         self._together = together
 
     def tell(self, transport: asyncio.Transport, answer: bytes) -> None:
-        """Take over ``transport``, which nobody else serves."""
+        """Take over ``transport``, which nobody else serves, and write ``answer``."""
         if len(self._together) >= limits.refused_max:
             transport.abort()
             return
@@ -43,7 +43,7 @@ class TurnedAway(asyncio.Protocol):
         asyncio.get_running_loop().call_later(_HEARD_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """It was told already."""
+        """Ignore the bytes: the client was answered already."""
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
         self._together.discard(self)

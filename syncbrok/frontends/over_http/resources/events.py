@@ -1,7 +1,7 @@
 """``GET /v1/events``: what happens, live, as Server-Sent Events (WHATWG HTML, section 9.2).
 
-The ``id`` of an event is the sequence of its record, written with the last event of that record: whoever resumes with
-``Last-Event-ID`` gets a record whole or, where the stream broke in the middle of one, whole again.
+The ``id`` of an event is the sequence of its record, written with the last event of that record. So a client that
+resumes with ``Last-Event-ID`` gets whole records; one in which the stream broke comes again as a whole.
 """
 
 from contextlib import aclosing
@@ -84,7 +84,7 @@ async def write(request: web.Request, response: web.StreamResponse, text: bytes)
 
 
 def _after(request: web.Request) -> int | None:
-    """Where to go on; a browser sends the header by itself, ``?after=`` is for the first time."""
+    """The sequence to go on behind. A browser sends the header by itself; ``?after=`` is for the first time."""
     text = request.headers.get("Last-Event-ID") or request.query.get("after")
     if text is None:
         return None

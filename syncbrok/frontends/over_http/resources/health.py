@@ -16,7 +16,7 @@ EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def alive(_surface: Surface, _request: web.Request) -> web.StreamResponse:
-    """Whoever reads this answer knows that the process runs and its event loop turns; no more is meant."""
+    """Answer 200: the process runs and its event loop turns. It means no more than that."""
     return render.json({"status": "ok"})
 
 

@@ -90,7 +90,7 @@ async def replay(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 
 async def replay_of(surface: Surface, request: web.Request, asked: Replay) -> web.StreamResponse:
-    """What the body narrows ``asked`` to, done or with ``dry_run`` only planned."""
+    """The result of replay ``asked``, narrowed by the body; only planned with ``dry_run``."""
     given = await read_object(request, surface.options.body_timeout_s)
     asked = asked._replace(
         subscriber=_take_subscriber(given),
@@ -103,7 +103,7 @@ async def replay_of(surface: Surface, request: web.Request, asked: Replay) -> we
 
 
 async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
-    """What waits for another attempt of this message is tried now, everywhere or at one subscriber (RULES 26)."""
+    """Try this message now where it waits for another attempt, everywhere or at one subscriber (RULES 26)."""
     id_ = message_id(request)
     given = await read_object(request, surface.options.body_timeout_s)
     asked = RetryMessage(id_, _take_subscriber(given))

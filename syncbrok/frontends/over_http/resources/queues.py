@@ -69,8 +69,8 @@ def take_switch(given: dict[str, Any], name: str, *, default: bool) -> bool:
 
 
 def take_dry_run(given: dict[str, Any], request: web.Request) -> bool:
-    """``dry_run`` of the body or the query. Where they contradict each other neither may win: what was meant to be
-    looked at would be done. Raises ``Malformed`` and ``BadSetting``."""
+    """``dry_run`` of the body or the query. A contradiction is refused, or a request that was meant as a look would
+    act. Raises ``Malformed`` and ``BadSetting``."""
     asked = query.switch(request, "dry_run")
     dry_run = take_switch(given, "dry_run", default=asked)
     if "dry_run" in request.query and dry_run != asked:
@@ -82,7 +82,7 @@ def take_dry_run(given: dict[str, Any], request: web.Request) -> bool:
 
 
 def refuse_unknown(given: dict[str, Any]) -> None:
-    """What is left of a body after everything known was taken out is a mistake."""
+    """Refuse what is left of a body after all known members were taken out."""
     for name in given:
         raise BadSetting(f"unknown member {name[:80]!r}", setting=name[:80])
 

@@ -113,7 +113,7 @@ async def test(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 
 async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
-    """What waits for another attempt at this subscriber is tried now, as its window has room (RULES 26)."""
+    """Try all messages now that wait for another attempt at this subscriber, as its window has room (RULES 26)."""
     refuse_unknown(await read_object(request, surface.options.body_timeout_s))
     asked = RetrySubscriber(queue_of(request), _subscriber_id(request))
     return render.json({"retried": await surface.channels.subscribers.put(asked)})
@@ -124,7 +124,7 @@ def _subscriber_id(request: web.Request) -> SubscriberId:
 
 
 def _said(changes: dict[str, Any], secret: str | None) -> FromFile:
-    """What an operator's file says of the settings that it does not overrule (RULES 18)."""
+    """Hashes of the settings in which a file does not overrule an operator: ``paused`` and the secret (RULES 18)."""
     return FromFile("", key_hashes({name: changes[name] for name in (PAUSED,) if name in changes}, secret))
 
 
