@@ -132,20 +132,13 @@ class Space:
         declarations = Declarations(registry, vault, self._handlers.keys(), self._owing, self._forget)
         self._patience = Patience(self._run_blocking)
         self._lookups = Lookups(self._look_up, self._committer.messages)
+        forget, wake = declarations.forget, self.dispatcher.wake
+        operations = Operations(journal, registry, scheduler, append, self._run_blocking, forget, closing, wake)
         self._intake = Intake(
             Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync),
             self._lookups,
             declarations,
-            Operations(
-                journal,
-                registry,
-                scheduler,
-                append,
-                self._run_blocking,
-                declarations.forget,
-                closing,
-                self.dispatcher.wake,
-            ),
+            operations,
         )
         self._committer.steps.update(self._intake.steps)
         self._upkeep = Upkeep(
