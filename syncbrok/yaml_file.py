@@ -106,8 +106,8 @@ class YamlEntry:
         return [entry.as_python() for entry in self.items()]
 
     def read(self, parse: Callable[[Any], T]) -> T:
-        """What ``parse`` makes of it; a ``ClientFault`` of it becomes a ``BadConfig`` with file, line and key. What a
-        variable held is never repeated: it may be a secret."""
+        """The result of ``parse`` on the value. A ``ClientFault`` of it becomes a ``BadConfig`` with file, line and
+        key. Values of variables are never repeated: one may be a secret."""
         value = self.as_python()
         try:
             return parse(value)

@@ -27,12 +27,12 @@ class Figure(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How much of the ceiling is reached; for latencies how many times as long it takes."""
+        """The share of the ceiling that is reached; for latencies how many times as long as the ceiling."""
         return self.value / self.ceiling if self.ceiling else 0.0
 
 
 class Scale(NamedTuple):
-    """How long and how much: ``seconds`` of each load, ``backlog`` messages to deliver, ``chain`` hops."""
+    """The size of a measurement: ``seconds`` of each load, ``backlog`` messages to deliver, ``chain`` hops."""
 
     seconds: float = 5.0
     backlog: int = 50_000

@@ -1,7 +1,7 @@
-"""What one process has to share out, in one object: each field a ``Budget`` with owners of its own.
+"""The shared resources of one process, in one object: each field is a ``Budget`` with owners of its own.
 
 It is made once, at the start, from what the system grants and from ``limits``. The log and the listeners have their
-descriptors before anybody is let in: a broker that lacks one for its next segment cannot keep what it promised.
+descriptors before any client is let in: a broker that lacks one for its next segment cannot keep its promises.
 """
 
 import resource
@@ -76,7 +76,7 @@ class Budgets:
 
     @classmethod
     def of(cls, descriptors: int = limits.descriptors_max) -> "Budgets":
-        """Where so many descriptors may be open."""
+        """Budgets for a process that may open ``descriptors`` descriptors."""
         return cls(share_out(descriptors))
 
     def __repr__(self) -> str:

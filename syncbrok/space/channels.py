@@ -45,7 +45,7 @@ class Publish(NamedTuple):
 
     @classmethod
     def of(cls, queue: QueueName, messages: Sequence[Message], only: SubscriberId | None = None) -> "Publish":
-        """These messages as one unit; whatever they have in common is found."""
+        """These messages as one unit. Attributes that they share are stored once."""
         content_type = messages[0].content_type if messages else ""
         common = (content_type, *_BARE)
         contents = [message.content for message in messages]
@@ -68,9 +68,9 @@ class Publish(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """The receipt of whatever publishes: of a unit, or of units that share it since they are durable together.
-    New messages have the sequences from ``first`` on; one whose idempotency key was known has the id and the sequence
-    of the first with that key."""
+    """The receipt of a publish: of one unit, or of several that became durable together. New messages have the
+    sequences from ``first`` on. A message whose idempotency key was known has the id and the sequence of the first one
+    with that key."""
 
     first: int
     id_bytes: bytes
@@ -130,8 +130,8 @@ class Replay(NamedTuple):
 
 
 class ReplayPlan(NamedTuple):
-    """What a replay does, or with ``dry_run`` would do: (id, subscriber ids) in the order of delivery, at most the
-    first 1,000; ``messages`` and ``deliveries`` count all. ``number`` is 0 for a dry run."""
+    """The effect of a replay, done or (``dry_run``) only planned: (id, subscriber ids) in the order of delivery, at
+    most the first 1,000; ``messages`` and ``deliveries`` count all. ``number`` is 0 for a dry run."""
 
     number: int
     messages: int
@@ -147,8 +147,8 @@ class ReplayPlan(NamedTuple):
 
 
 class FromFile(NamedTuple):
-    """What a file says of an entry, as hashes: of all of it, and of each key that it names (RULES 18). ``hash`` is
-    ``""`` for some keys that an operator applies out of a file."""
+    """A file's entry as hashes: of all of it, and of each key that it names (RULES 18). ``hash`` is ``""`` for a few
+    keys that an operator applies out of a file."""
 
     hash: str
     keys: Mapping[str, str]
@@ -277,7 +277,7 @@ class MessageChannel(Channel, Protocol):
 
 
 class Channels(NamedTuple):
-    """What every frontend gets."""
+    """The channels, which every frontend gets."""
 
     messages: MessageChannel
     queues: Channel

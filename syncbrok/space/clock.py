@@ -1,7 +1,7 @@
-"""The wall clock, and whether somebody sets it.
+"""Watches the wall clock for steps.
 
-It is compared with the monotonic one, which nobody can set: a clock that is slewed differs by less than a thousandth.
-A machine that slept looks as if its clock had been set forward, and for what is due that is the same.
+It is compared with the monotonic clock, which nobody can set. A clock that is slewed differs by less than a thousandth.
+A machine that slept looks as if its clock had been set forward, and for due times that is the same.
 """
 
 import asyncio

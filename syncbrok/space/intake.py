@@ -1,6 +1,6 @@
-"""What comes in through the channels, and who works on it: one step for each class of item.
+"""Dispatches items from the channels: one step for each class of item.
 
-Publishes and declarations become facts in the next draft. What takes longer than one batch is a job with a task of
+Publishes and declarations become facts in the next draft. Work that takes longer than one batch is a job with a task of
 its own; its receipt is settled when the job is done.
 """
 
@@ -80,7 +80,7 @@ class Intake:
         self._spawn = spawn
 
     def stop(self) -> None:
-        """Cancel all jobs: each slice that is durable stays, the rest is done by whoever asks again."""
+        """Cancel all jobs. Slices that are durable stay; whoever asks again does the rest."""
         self._spawn = None
         for job in self._jobs:
             job.cancel()

@@ -21,18 +21,18 @@ _PAUSE_S: Final = 1.0
 
 
 class Patience:
-    """Runs what reads the log, again and again while the disk reads nothing of it at all (RULES 28).
+    """Runs readers of the log, and repeats them while the disk reads nothing of it at all (RULES 28).
 
-    A page that cannot be read costs its records. A disk that is cut off costs none, though none can be read: whoever
-    has to go on without being asked waits for it, and the log says so. What is in memory goes on, and so does what is
-    written. Who asks is answered that it cannot be told now."""
+    An unreadable page costs its records. A disk that is cut off costs none, though none can be read: internal work
+    waits for it, and the log says so. Work in memory and writes go on. Clients that ask are refused for now.
+    """
 
     def __init__(self, run_blocking: RunBlocking) -> None:
         self._run_blocking = run_blocking
         self._waits = False
 
     async def __call__(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """What ``work`` answers, in a reader's thread."""
+        """The result of ``work``, which runs in a reader's thread."""
         while True:
             try:
                 found = await self._run_blocking(work, *arguments, **named)

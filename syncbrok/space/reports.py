@@ -1,4 +1,4 @@
-"""What the view of a Space answers: frozen pictures of queues, subscribers, messages and dead letters."""
+"""The answers of the view: frozen reports of queues, subscribers, messages and dead letters."""
 
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
@@ -151,8 +151,8 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often something took how long since the broker started. ``buckets``: (upper bound in seconds, how many took
-    at most that long), bounds rising, counts cumulative; ``count`` includes what took longer than the last bound."""
+    """A histogram of durations since the broker started. ``buckets``: (upper bound in seconds, number of durations up
+    to it), bounds rising, numbers cumulative. ``count`` includes durations above the last bound."""
 
     buckets: tuple[tuple[float, int], ...]
     count: int
@@ -206,7 +206,7 @@ class DeliveryTotals:
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """How the broker came up: what recovery found."""
+    """The result of a start: what recovery found."""
 
     started_us: int
     clean: bool
@@ -231,7 +231,7 @@ class ProcessReport:
 
 
 class BudgetReport(NamedTuple):
-    """How much of what is shared out is taken, and by how many owners."""
+    """How much of a budget is taken, and by how many owners."""
 
     name: str
     used: int

@@ -87,7 +87,7 @@ class SpaceStatistics(NamedTuple):
 
 
 class Space:
-    """Made by ``open``. What frontends get: ``channels`` and ``view``."""
+    """A running broker without its frontends; made by ``open``. Frontends get ``channels`` and ``view``."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class Space:
 
     @property
     def budgets(self) -> Budgets:
-        """What is shared out among those who are served here."""
+        """The resources that the clients of this Space share."""
         assert self._options.budgets is not None, "made by open"
         return self._options.budgets
 
@@ -216,11 +216,11 @@ class Space:
         self.dispatcher.handlers_changed()
 
     def consumed_by(self, queue: str, subscriber: str) -> int:
-        """The number of a subscriber, for whoever consumes for it. Raises ``UnknownQueue``, ``UnknownSubscriber``."""
+        """The number of a subscriber, for its consumers. Raises ``UnknownQueue``, ``UnknownSubscriber``."""
         return self._state.registry.subscriber(queue, subscriber).number
 
     def offer(self, subscriber: int, room: int) -> None:
-        """How many deliveries the consumers of a subscriber (number) have room for; for ``Consumers``."""
+        """Set how many deliveries the consumers of a subscriber (number) have room for. For ``Consumers``."""
         self._state.scheduler.offer(subscriber, room)
         self.dispatcher.wake()
 

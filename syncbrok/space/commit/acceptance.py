@@ -27,7 +27,7 @@ from syncbrok.space.state.lineage import GraphPlace, Lineage
 from syncbrok.space.state.registry import Registry
 
 Slowly = Generator[None, None, Any]
-"""work in steps, so that whoever drives it can do others' between two of them; what it returns is the result"""
+"""work in steps: its driver can do other work between two of them. Its return value is the result"""
 
 
 class OldKey(NamedTuple):
@@ -39,7 +39,7 @@ class OldKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What must be read before the unit can be decided."""
+    """The records to read before a unit can be decided."""
 
     messages: frozenset[int]
     keys: frozenset[OldKey]
@@ -49,8 +49,8 @@ class Wanted:
 
 @dataclass(slots=True)
 class LookupResult:
-    """What was read. A sequence that is in none of ``messages``, ``lost`` and ``dropped`` was looked at and is no
-    message."""
+    """The records that were read. A sequence that was asked for and is in none of ``messages``, ``lost`` and
+    ``dropped`` is no message."""
 
     messages: dict[int, Published] = field(default_factory=dict)
     dropped: set[int] = field(default_factory=set)
@@ -108,7 +108,8 @@ class _Fresh:
         below: GraphPlace | None = None,
         print_: bytes = b"",
     ) -> None:
-        """``below``: its place, where it has parents. What the queue says is frozen now (RULES 3)."""
+        """Add a message to the batch. ``below``: its place in the graph, if it has parents. The queue's settings for it
+        are frozen now (RULES 3)."""
         content, content_type, _, key, idempotency_key, failure, due_us, delay_us, expires_us, headers = message
         draft, only = self._draft, self._only
         if delay_us:  # counted from acceptance (RULES 7), by the wall clock (RULES 25)
@@ -358,8 +359,8 @@ class Acceptor:
     def _first(
         self, key: str, queue: Queue, work: _Work, draft: CommitBatch, found: LookupResult, position: int
     ) -> First | None:
-        """The message that has the key already. What must be read to know that is noted in ``work``.
-        Raises ``FirstLost``."""
+        """The earlier message with this idempotency key; None without one, or while it is not known. Records that must
+        be read to know it are noted in ``work``. Raises ``FirstLost``."""
         first = work.keys.get(key) or draft.keys.get((queue.number, key))
         if first is not None:
             return first
@@ -474,7 +475,7 @@ def _comparable(message: Message, work: _Work, position: int) -> list[MessageId 
 
 
 def merge(found: LookupResult | None, more: LookupResult) -> LookupResult:
-    """What was found in two look-ups for the same unit."""
+    """The results of two look-ups for the same unit as one."""
     if found is None:
         return more
     return LookupResult(

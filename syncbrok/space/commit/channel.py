@@ -1,7 +1,7 @@
 """The channels as the Space has them: bounded, closable, and read from this side only.
 
-A frontend sees ``channels.Channel``: an object with ``put``. The committer takes from the other end. What cannot be
-worked on yet (its queue is being changed by the same batch, or the disk must be asked first) goes back to the front.
+A frontend sees ``channels.Channel``: an object with ``put``. The committer takes from the other end. Items that cannot
+be worked on yet (their queue is being changed by the same batch, or the disk must be asked first) go back to the front.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class ChannelItem:
 
     @property
     def units(self) -> Sequence[Publish]:
-        """Of an item that publishes: what is to be accepted."""
+        """The units to accept, for an item that publishes."""
         return (self.item,)
 
     def settle(self, result: object) -> None:
@@ -88,13 +88,13 @@ class SharedItem(ChannelItem):
             asyncio.get_running_loop().call_soon(self.listener.refused, whose, why)
 
     def refuse_some(self, refused: Mapping[int, BaseException]) -> None:
-        """Those at these places are told why, as ``refuse`` does, and are in here no more."""
+        """Refuse the units at these places, as ``refuse`` does, and remove them."""
         loop = asyncio.get_running_loop()
         for one, why in zip(self.split_off(refused).whose, refused.values(), strict=True):
             loop.call_soon(self.listener.refused, [one], why)
 
     def split_off(self, places: Mapping[int, object]) -> "SharedItem":
-        """Those at these places (ascending, at least one), as an item of their own."""
+        """Move the units at these places (ascending, at least one) into an item of their own."""
         units = [self.units[place] for place in places]
         other = SharedItem(units[0], self.listener)
         other.units = units
@@ -181,7 +181,7 @@ class BoundedChannel:
         self._size_bytes += size_bytes
 
     def _check_room(self, records: int, size_bytes: int) -> None:
-        """Raises ``Overloaded``. What comes to an empty channel is always let in."""
+        """Raises ``Overloaded`` where the channel is too full. An item for an empty channel is always let in."""
         if (
             self.records + records > self._records_max or self._size_bytes + size_bytes > self._size_bytes_max
         ) and self._line:
@@ -242,7 +242,7 @@ class CommitterStatistics(NamedTuple):
 
 
 def no_room(error: LogFull | None = None) -> LogFull:
-    """What publishers are told; ``error`` is what the log said."""
+    """The refusal that publishers get on a full disk. ``error`` is the log's own."""
     if isinstance(error, NoDescriptors):
         return NoDescriptors(error.detail)
     return LogFull("no room on the disk for the log; nothing was kept")
@@ -261,7 +261,8 @@ def stopped() -> Draining:
 
 
 def heard(receipt: "asyncio.Future[Any]") -> None:
-    """Of a step that nobody waits for: it is refused only when the log is, and that is said elsewhere."""
+    """For the receipt of a step that nobody awaits: mark its error as seen. It is only refused when the log is, which
+    is reported elsewhere."""
     if not receipt.cancelled():
         receipt.exception()
 

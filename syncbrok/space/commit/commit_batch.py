@@ -114,7 +114,7 @@ class CommitBatch:
 
     @property
     def records(self) -> int:
-        """How many records that will be."""
+        """The number of records in the batch."""
         return self.sequence - self.first
 
     def add(self, *facts: Fact) -> None:
@@ -248,7 +248,7 @@ class CommitBatch:
 
 
 class Followers(Protocol):
-    """Who is told of what is durable: ``apply`` with a batch of facts in log order, then ``committed``."""
+    """Receives durable facts: ``apply`` with a batch in log order, then ``committed``."""
 
     def apply(self, facts: Sequence[FactOrRun]) -> None: ...
 

@@ -148,7 +148,7 @@ class Committer:
             channel.close(stopping)
 
     def stop(self) -> None:
-        """Nobody records or appends any more: write what waits, then let ``run`` return."""
+        """End the recording and appending: write what waits, then let ``run`` return."""
         self._stopping = True
         self.wake()
 
@@ -215,8 +215,8 @@ class Committer:
             self._write_or_settle(draft)
 
     def _write_or_settle(self, draft: CommitBatch) -> None:
-        """What the draft needs is there: write its facts; without any, nothing in it is new and what it repeats is
-        durable."""
+        """Go on with a draft that has all it needs: write its facts. Without facts nothing in it is new, and what it
+        repeats is durable already."""
         if draft.facts:
             self._submit(draft)
         else:
@@ -225,7 +225,7 @@ class Committer:
             self._rest()
 
     def _prepared(self, draft: CommitBatch, preparing: "asyncio.Task[None]") -> None:
-        """What the facts need beside the log is on the disk."""
+        """Go on with a draft whose facts need another file first, now that this is on the disk."""
         assert self._ended is not None
         self._busy, self._preparing = False, None
         error = preparing.exception()
@@ -368,8 +368,8 @@ class Committer:
     # -- what can go wrong ----------------------------------------------------------------------------------------
 
     def _no_room(self, draft: CommitBatch, error: LogFull) -> None:
-        """Nothing of the draft was kept. Publishers are told; outcomes go to the reserve, and when that is used up no
-        attempt is made whose outcome could not be kept."""
+        """Handle a full disk: nothing of the draft was kept. Publishers are refused. Outcomes go to the reserve; when
+        that is used up no attempt starts, since its outcome could not be kept."""
         self._draft_out = None
         draft.refuse(partial(no_room, error))
         for undo in draft.undo:
@@ -408,7 +408,7 @@ class Committer:
             self._followers.suspend(suspended)
 
     def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Callbacks of the loop have nobody above them: whatever goes wrong in one ends ``run``."""
+        """Run a callback of the loop. An error in it ends ``run``; no caller above it would see it."""
         try:
             work(*arguments)
         except Exception as problem:  # noqa: BLE001
@@ -481,7 +481,8 @@ async def _all_of(works: Sequence[Callable[[], Awaitable[None]]]) -> None:
 
 
 def _weight(fact: FactOrRun) -> int:
-    """How much of it is looked at one by one: stretches, or messages with what they have and each parent they name."""
+    """The amount of work in a fact, in items that are looked at one by one: stretches, or messages with their extras
+    and each parent they name."""
     if not isinstance(fact, Messages):
         return 1
     return len(fact.stretches) + sum([4 + len(extras.parents) for extras in fact.extras.values()])

@@ -1,7 +1,8 @@
-"""What is still done while the disk is full: what ends work or lets it go on, from the log's reserve (RULES 27).
+"""Chooses the work that goes on while the disk is full: commands that end other work or let it go on are written from
+the log's reserve (RULES 27).
 
-An operator must be able to mend it from here: an endpoint moved or no longer paused lets messages end, a queue that is
-deleted or purged lets retention drop what it held.
+An operator must be able to mend it from here: moving an endpoint or ending a pause lets messages end, deleting or
+purging a queue lets retention drop its messages.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ _MAY_CHANGE_NOTHING: Final = (ChangeQueue, DeclareQueue, Subscribe)
 
 
 def is_essential(item: Any) -> bool:
-    """Whether it is written though the disk is full. A new secret is not: its file wants room of its own."""
+    """True if the item is written even on a full disk. A new secret is not: its file needs room of its own."""
     return isinstance(item, _ENDING) or (isinstance(item, ChangeSubscriber) and item.secret is None)
 
 
@@ -42,7 +43,7 @@ def refuse_others(channel: BoundedChannel, steps: Mapping[type, Step], draft: Co
 
 
 def _changed_nothing(waiting: ChannelItem, steps: Mapping[type, Step], draft: CommitBatch) -> bool:
-    """Whether it was answered without a fact."""
+    """True if the item was answered without a fact."""
     trial = CommitBatch(draft.sequence, draft.time_us, now_us=draft.now_us)
     trial.answer(waiting, steps[type(waiting.item)])
     if trial.records:

@@ -16,8 +16,8 @@ _read_together = 64
 
 
 class Lookups:
-    """One look-up at a time for however many units gathered; while it runs, publishes that need none go on. Where the
-    disk reads nothing they are refused."""
+    """Looks up records for units, one look-up at a time for all units gathered. Publishes that need none go on
+    meanwhile. While the disk reads nothing, units that need one are refused."""
 
     def __init__(
         self, look_up: Callable[[frozenset[Wanted]], Awaitable[LookupResult]], channel: BoundedChannel

@@ -1,11 +1,10 @@
-"""Where the log is written: in one thread, or, where that is quicker, on the event loop itself. Never in two places.
+"""Runs writes of the log: in one thread, or, where that is quicker, on the event loop itself. Never in both at once.
 
 A future per commit through an executor would wake the loop twice and go through its locks; one queue and one
-``call_soon_threadsafe`` is a single hop there and a single one back. Even so the two hops of a thread that sleeps take
-0.15 ms on an idle machine of two cores, as long as the fsync between them: a third of a hop of a chain. So what fits
-in a page is written by the loop while the disk answers promptly, which costs the loop less than the hops would. A
-slow answer, and a busy interpreter that keeps the thread waiting looks like one, sends writing back to the thread
-until the disk has been prompt for a while: a stalling disk holds the loop up once, not commit after commit.
+``call_soon_threadsafe`` is a single hop there and a single one back. Even so, two hops through a sleeping thread take
+as long as the fsync between them. So a batch that fits in a page is written by the loop while the disk answers
+promptly. One slow answer (a busy interpreter that keeps the thread waiting looks like one too) sends writing back to
+the thread until the disk has been prompt for a while. So a stalling disk holds the loop up once, not at each commit.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ class _Job(NamedTuple):
 
 
 class Pace:
-    """How promptly the disk answers: the running mean of what the last sixteen writes or so took. Pure."""
+    """How promptly the disk answers: the running mean of about the last sixteen writes, in seconds. Pure."""
 
     __slots__ = ("usual_s",)
 
@@ -55,7 +54,7 @@ class Writer:
         self._loop = loop
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._in_thread = 0
-        """jobs handed to the thread whose end the loop has not heard of"""
+        """jobs handed to the thread that the loop has not heard the end of"""
         self._pace = Pace()
         self._thread = Thread(target=self._run, name="syncbrok-writer", daemon=True)
         self._thread.start()
@@ -99,7 +98,7 @@ class Writer:
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, BaseException | None, float]:
-    """What ``work`` gave, or what it raised, and the seconds it took."""
+    """The result of ``work`` or its exception, and the seconds it took."""
     began = time.perf_counter()
     try:
         return work(), None, time.perf_counter() - began

@@ -1,1 +1,1 @@
-"""What can be asked: reports of queues, subscribers, messages, deliveries and events."""
+"""Questions and their answers: reports of queues, subscribers, messages, deliveries and events."""

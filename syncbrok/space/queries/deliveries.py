@@ -21,8 +21,8 @@ _BADLY = ("dead", "expired", "dropped")
 
 
 def by_subscriber(rows: Iterable[Row], counted: Iterable[int]) -> dict[int, list[Row]]:
-    """The rows of one message for each subscriber (number), oldest first. A row that ends the message everywhere
-    stands with every counted subscriber at whom it had not ended before (RULES 20)."""
+    """The rows of one message by subscriber (number), oldest first. A row that ends the message everywhere appears
+    under each counted subscriber where it had not ended before (RULES 20)."""
     sorted_rows: dict[int, list[Row]] = {number: [] for number in counted}
     ended: dict[int, Outcome] = {}
     for row in rows:
@@ -86,8 +86,8 @@ class DeliveryReports:
         )
 
     async def dead_letters(self, queue: int, after: int, limit: int) -> Page[DeadLetter]:
-        """Of a queue (number), over all its subscribers, in the order of the log, beyond the sequence ``after``. The
-        letters of one message stay together: a page may hold a few more than ``limit``."""
+        """Dead letters of a queue (number), of all its subscribers, in the order of the log, beyond the sequence
+        ``after``. The letters of one message stay together, so a page may hold a few more than ``limit``."""
         snapshots = [
             (subscriber.number, self._schedule.dead_letters(subscriber.number))
             for subscriber in self._registry.subscribers(queue)
@@ -165,8 +165,8 @@ def _is_lost(letters: Sequence[tuple[int, Reason]]) -> bool:
 
 
 def _first(snapshots: Sequence[tuple[int, Mapping[int, Reason]]], after: int, limit: int) -> tuple[Reasons, int | None]:
-    """The first messages beyond ``after`` that hold ``limit`` dead letters, and where the next page begins. In a
-    thread of its own: there may be a million, and the snapshots are nobody else's."""
+    """The first messages beyond ``after`` that hold ``limit`` dead letters, and where the next page begins. Runs in a
+    thread, since there may be a million; the snapshots are this call's own."""
     ahead: set[int] = set()
     for _, letters in snapshots:
         ahead.update(nsmallest(limit + 1, (sequence for sequence in letters if sequence > after)))

@@ -33,7 +33,7 @@ class Happened(NamedTuple):
 
 
 def size(fact: Fact) -> int:
-    """How many events it is, completions aside; never 0."""
+    """The number of events that a fact becomes, without completions; at least 1."""
     if isinstance(fact, Outcomes):
         return len(fact.rows) or 1
     if isinstance(fact, Rearmed):
@@ -42,7 +42,7 @@ def size(fact: Fact) -> int:
 
 
 def weight(happened: Happened) -> int:
-    """How many events it is, roughly and never 0: what buffers are measured in."""
+    """The rough number of events, at least 1. Buffers are measured in it."""
     return size(happened.fact) + len(happened.completed)
 
 

@@ -46,7 +46,7 @@ _BATCH: Final = 512
 
 
 class Missed(NamedTuple):
-    """What the log holds between two sequences. ``first`` is where it begins to be told."""
+    """A stretch of the log between two sequences that a listener missed. ``first``: where telling begins."""
 
     facts: tuple[Fact, ...]
     first: int
@@ -85,9 +85,9 @@ class Events:
             self._tell(fact)
 
     def listen(self, queue: int | None = None, after: int | None = None, rate: int = 0) -> "EventStream":
-        """What happens from now on; with ``after`` also what happened since that sequence. ``queue`` (number) narrows
-        it to one, ``rate`` to so many events a second (0: all). Use it as a context manager. Raises ``Overloaded``
-        when too many listen already and ``Draining`` when the broker is stopping."""
+        """Listen to events from now on; with ``after`` also to those since that sequence. ``queue`` (number) narrows it
+        to one queue, ``rate`` to so many events a second (0: all). Use it as a context manager. Raises ``Overloaded``
+        when there are too many listeners and ``Draining`` when the broker is stopping."""
         if self._closed:
             raise Draining("the broker is stopping")
         if len(self._listeners) >= limits.listeners_max:
@@ -188,7 +188,7 @@ class EventStream:
     # -- the committer's side -----------------------------------------------------------------------------------------
 
     def room_for(self, fact: Fact) -> int:
-        """How many of its events this listener takes: 0 for none of it."""
+        """The number of the fact's events that this listener takes."""
         if self._cut or fact.sequence <= self._through:
             return 0
         if self._queue is not None and isinstance(fact, Published) and fact.queue != self._queue:
@@ -212,7 +212,7 @@ class EventStream:
         self._wake()
 
     def _within_rate(self, events: int) -> int:
-        """How many of these events this second has room for; the others are counted as left out."""
+        """The number of these events that fit into this second. The others are counted as left out."""
         now_us = self._sources.clock_us()
         if now_us - self._second_us >= 1_000_000:
             self._second_us, self._this_second = now_us, 0
@@ -231,8 +231,8 @@ class EventStream:
     # -- the listener's side ------------------------------------------------------------------------------------------
 
     async def batches(self, idle_s: float | None = None) -> AsyncGenerator[tuple[Event, ...], None]:
-        """Events in the order of the log, all of one record in one batch. After ``idle_s`` without any an empty batch
-        comes, for whoever must show now and then that it is there."""
+        """Yield events in the order of the log, all of one record in one batch. After ``idle_s`` without events an
+        empty batch comes, so that a stream can show that it is alive."""
         last = self._through
         if self._after is not None:
             async for batch in self._missed(self._after):

@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 async def found(reading: Awaitable[T], id_: MessageId, is_lost: Callable[[int], bool]) -> T:
-    """What ``reading``, which asks ``find_message`` for this id in a reader's thread, comes to. Raises what that
-    raises; but ``Lost`` of a message that went with its segment, as long as a dead letter says so
-    (``Scheduler.is_lost``): that it was too old is not why nobody got it."""
+    """The result of ``reading``, which asks ``find_message`` for this id in a reader's thread. Raises its errors, but
+    ``Lost`` in place of ``Gone`` while a dead letter says that the message's content was lost (``Scheduler.is_lost``):
+    its age is not the reason why nobody got it."""
     try:
         return await reading
     except Gone as gone:

@@ -1,7 +1,7 @@
-"""Messages by sequence, read off the event loop, and a small memory of which id and queue a sequence is.
+"""Reads messages by sequence, off the event loop, and remembers ids and queues of some sequences.
 
-Rows and waiting children name messages by sequence; people name them by id. Content is read along and thrown away,
-so whoever wants many messages goes through here: slices keep what is in memory at once to a few MiB.
+Rows and waiting children name messages by sequence; people name them by id. Content is read along and thrown away. So
+readers of many messages go through here: slices keep the content in memory to a few MiB at once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ _SMALL_BYTES: Final = 16 * limits.KIB
 
 
 class MessageHead(NamedTuple):
-    """What a sequence stands for. ``queue`` is a number."""
+    """Id and queue of the message with a sequence. ``queue`` is a number."""
 
     id: MessageId
     queue: int
@@ -54,7 +54,7 @@ class Reading:
         self._heads: dict[int, MessageHead] = {}  # in the order of being learned: the oldest goes first
 
     def remember(self, message: Published) -> None:
-        """So that naming it later needs no disk."""
+        """Remember id and queue, so that naming the message later needs no disk."""
         heads = self._heads
         if len(heads) >= limits.heads_kept_max:
             del heads[next(iter(heads))]
@@ -86,8 +86,8 @@ class Reading:
         return found
 
     async def heads(self, sequences: Iterable[int]) -> dict[int, MessageHead]:
-        """Id and queue of each, also where the rest of a record is damaged; those that retention has dropped, and those
-        whose very header is damaged, are left out."""
+        """Id and queue of each message, also of one whose record is damaged elsewhere. Messages that retention has
+        dropped, and those whose header is damaged, are left out."""
         known: dict[int, MessageHead] = {}
         missing: list[int] = []
         for sequence in set(sequences):
@@ -119,8 +119,8 @@ def _stored(journal: MessageIndex, sequences: Sequence[int]) -> list[Stored | No
 
 
 def read_in_pieces(journal: MessageIndex, sequences: Sequence[int]) -> Iterator[list[Published | None]]:
-    """These messages, in the order asked, so that few MiB of content are in memory at once: while contents are small
-    many together, since they stand in one block."""
+    """Yield these messages in the order asked, in lists with a few MiB of content at most. While contents are small
+    many are read together, since they stand in one block."""
     at, together = 0, _FIRST_TOGETHER
     while at < len(sequences):
         some = journal.read_many(sequences[at : at + together])

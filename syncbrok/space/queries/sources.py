@@ -1,6 +1,7 @@
-"""What the view reads from: the parts of the journal and the scheduler that answer questions.
+"""The sources of the view: the parts of the journal and the scheduler that answer questions.
 
-Named here as protocols so that reading stays apart from writing: nothing in the view can append, settle or declare.
+They are protocols of their own so that reading stays apart from writing: nothing in the view can append, settle or
+declare.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 class Schedule(Protocol):
-    """What the scheduler knows. Pure memory; read on the event loop only. Messages are sequences here."""
+    """The scheduler's knowledge. Pure memory; read on the event loop only. Messages are sequences here."""
 
     def message_state(self, sequence: int) -> str: ...
     def message_states(self, first: int, count: int) -> list[str]: ...
@@ -41,7 +42,7 @@ class Schedule(Protocol):
 
 
 class Reads(MessageIndex, Protocol):
-    """Of the log. See ``Sections`` for these three."""
+    """The log's sections as far as the view reads them. See ``Sections`` for these three."""
 
     def sections(self) -> Sequence[Section]: ...
     @property

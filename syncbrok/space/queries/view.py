@@ -1,7 +1,7 @@
-"""What can be asked of a Space: frozen reports, read from the scheduler's memory and from the log.
+"""Answers questions about a Space with frozen reports, from the scheduler's memory and from the log.
 
-Frontends get this and the channels, nothing else. Memory answers at once; what may need the disk is ``async`` and is
-read in a reader's thread. A report is a picture of one moment: what it shows may have moved on when it is read.
+Frontends get this and the channels, nothing else. Memory answers at once; a question that may need the disk is
+``async`` and runs in a reader's thread. A report shows one moment, which may be over when it is read.
 """
 
 import asyncio
@@ -72,8 +72,8 @@ class View:
         self._waiters.ended(sequences)
 
     def release(self) -> None:
-        """The Space begins to drain: answer whoever waits for a message's end. What has not ended by now may not end
-        in this process, and a publisher must get to hear that its message was kept."""
+        """The Space begins to drain: answer all who wait for a message's end. A message that has not ended by now may
+        not end in this process, and its publisher must get to hear that it was kept."""
         self._waiters.close()
 
     def close(self) -> None:
@@ -234,13 +234,13 @@ class View:
         return self._events.listen(number, after, rate)
 
     def events(self, queue: str | None, after: int | None) -> AsyncIterator[Event]:
-        """What happens, one by one; raises as ``listen`` does, before the first."""
+        """Events, one by one. Raises as ``listen`` does, before the first."""
         return _one_by_one(self.listen(queue, after))
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
     async def _sequences(self, queue: int, after: int, limit: int, state: str | None) -> tuple[list[int], int | None]:
-        """Of a page, and where the next one begins."""
+        """The sequences of a page, and where the next page begins."""
         schedule = self._sources.schedule
         found: list[int] = []
         for _ in range(limits.scanned_per_page_max // _SCAN):

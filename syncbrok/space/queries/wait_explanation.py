@@ -22,8 +22,9 @@ _steps_max = 1_000
 
 
 class Obstacle(NamedTuple):
-    """What a message waits for: ``first`` is the message it names, ``root`` the one at the root of its waiting (the
-    same where ``first`` itself is not blocked), ``others`` how many more there are. All 0 for none."""
+    """The message that another one waits for: ``first`` is the one to name, ``root`` the one at the root of its waiting
+    (``first`` again if that is not blocked itself), ``others`` how many more there are. All are 0 if it waits for
+    none."""
 
     first: int = 0
     root: int = 0
@@ -47,7 +48,8 @@ class Why:
         return {message.sequence: self._words(message, obstacles[message.sequence], heads) for message in messages}
 
     def blockers(self, message: Published) -> tuple[int, ...]:
-        """What it waits for: parents and the key's predecessor that have not ended; held: parents that ended badly."""
+        """The messages it waits for: parents, and the predecessor of its key, that have not ended; for a held message
+        the parents that ended badly."""
         if self._schedule.message_state(message.sequence) == "held":
             return self._schedule.held_by(message.sequence)
         return self._open(message.sequence)
@@ -124,7 +126,7 @@ class Why:
         return "which " + (slow[0] if slow else "is on its way")
 
     def _mend(self, sequence: int, heads: dict[int, MessageHead]) -> str:
-        """What to do about one that ended badly, for whoever is on hold for it."""
+        """Advice about a message that ended badly, for others that are held because of it."""
         head = heads.get(sequence)
         if head is None or self._registry.is_there(head.queue):
             return ": replay it to go on"

@@ -1,4 +1,4 @@
-"""Whoever waits until every delivery of a message has ended (RULES 8): one future per waiter, none per message."""
+"""Waits until every delivery of a message has ended (RULES 8): one future per waiter, none per message."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from syncbrok.space.queries.sources import Schedule
 
 
 class Waiter:
-    """Waits for the ``left`` messages that have not ended; ``done`` is settled when none is left (True), or nobody may
-    wait any longer (False)."""
+    """Waits for the ``left`` messages that have not ended. ``done`` is settled with True when none is left, and with
+    False when nobody may wait any longer."""
 
     __slots__ = ("done", "left")
 
@@ -33,7 +33,7 @@ class Waiters:
         return self._count
 
     def ended(self, sequences: Sequence[int]) -> None:
-        """These messages have ended, and that is durable."""
+        """Note that these messages have ended, durably."""
         if not self._by_sequence:
             return
         for sequence in sequences:
@@ -43,7 +43,7 @@ class Waiters:
                     waiter.done.set_result(True)
 
     def close(self) -> None:
-        """The broker is stopping: whoever waits is told now that it is not over, and nobody can wait from now on."""
+        """The broker is stopping: settle all waiters with False and refuse new ones."""
         self._closed = True
         for waiting in self._by_sequence.values():
             for waiter in waiting:

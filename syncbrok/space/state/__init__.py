@@ -1,1 +1,1 @@
-"""What follows from the log and is kept in memory, and the secrets beside it."""
+"""State in memory that follows from the log, and the secrets beside it."""

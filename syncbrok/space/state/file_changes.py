@@ -16,9 +16,9 @@ _operators: Final = frozenset({PAUSED, SECRET})
 
 
 def said_otherwise(before: FileApplied | None, keys: Mapping[str, str], table: Sequence[Setting]) -> frozenset[str]:
-    """Names of the keys that an entry says otherwise than when it was last applied, ``before``; a key that is gone is
-    among them. Of an entry whose keys are not known, since no file has named it yet or an older version applied it,
-    all are."""
+    """The names of the keys in which an entry differs from its last application, ``before``; a key that is gone is
+    among them. All keys, if those of ``before`` are not known: no file has named the entry yet, or an older version
+    applied it."""
     told = dict(before.keys or ()) if before is not None else {}
     said = frozenset(name for name in told.keys() | keys.keys() if told.get(name) != keys.get(name))
     if before is None or before.keys is None or not before.hash:

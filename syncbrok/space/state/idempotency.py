@@ -40,7 +40,7 @@ def key_hashes(queue: int, keys: Iterable[str]) -> list[int]:
 
 
 def _digests(begun: "hashlib.blake2b", ends: Iterable[bytes]) -> list[bytes]:
-    """What each makes of the digest that was begun: a copy of it costs half of what another does."""
+    """The digest of ``begun`` continued with each of ``ends``. Copying a digest costs half of beginning another."""
     made = []
     for end in ends:
         digest = begun.copy()

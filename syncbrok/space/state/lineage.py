@@ -1,4 +1,4 @@
-"""Where recent messages stand in the causal graph, so that most publishes with parents need no disk.
+"""The places of recent messages in the causal graph, so that most publishes with parents need no disk.
 
 Three columns in a ring: id, root, depth; 28 bytes a message. A parent older than the ring is read from the log.
 """
@@ -13,7 +13,7 @@ from syncbrok.model.names import MessageId
 
 _capacity: Final = 1 << 18
 _FEW: Final = 8
-"""fewer are written without numpy, whose calls cost as much"""
+"""fewer messages than this are written without numpy, whose calls cost as much"""
 
 
 class GraphPlace(NamedTuple):
@@ -56,7 +56,8 @@ class Lineage:
                 self._root[at], self._depth[at] = extras.root, extras.depth
 
     def place(self, id: MessageId, sequence: int) -> GraphPlace | None:  # noqa: A002 (the word of the domain)
-        """Of the message with this id, whose sequence is in it; None where it is not among the recent ones."""
+        """The place of the message with this id, whose sequence is in it; None where it is not among the recent
+        ones."""
         at = sequence & self._mask
         if not sequence:
             return None  # of no message; the nil UUID is what an empty place holds

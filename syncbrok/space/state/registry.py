@@ -1,7 +1,6 @@
 """The queues and subscribers of a Space as declared: numbers, names, settings, and what the bootstrap file applied.
 
-Changed by facts only: live traffic and recovery call the same ``apply``. What waits in a queue is the scheduler's
-business; here stands what was declared.
+Changed by facts only: live traffic and recovery call the same ``apply``. Waiting messages are the scheduler's business.
 """
 
 import hashlib
@@ -91,11 +90,11 @@ class Registry:
         return {entry: fact.hash for entry, fact in self._applied.items()}
 
     def last_applied(self, entry: str) -> FileApplied | None:
-        """What the file said of the entry when it was last applied."""
+        """The fact of the entry's last application from a file; None without one."""
         return self._applied.get(entry)
 
     def names(self) -> list[QueueName]:
-        """Of all queues, sorted. The registry's own list: do not change it, do not keep it."""
+        """The names of all queues, sorted. This is the registry's own list: do not change it, do not keep it."""
         return self._names
 
     def find(self, name: str) -> Queue | None:
@@ -120,7 +119,7 @@ class Registry:
         return queue in self._by_number
 
     def subscribers(self, queue: int) -> tuple[Subscriber, ...]:
-        """Of the queue (number), in the order they were added; empty for one that is not there."""
+        """The subscribers of a queue (number), in the order they were added; empty where there is no such queue."""
         return tuple(self._subscribers.get(queue, {}).values())
 
     def counted(self, queue: int, sequence: int, only: int = 0) -> tuple[int, ...]:
@@ -141,7 +140,7 @@ class Registry:
         return found
 
     def find_subscriber(self, queue: int, id: SubscriberId) -> Subscriber | None:  # noqa: A002
-        """Of the queue (number)."""
+        """The subscriber ``id`` of a queue (number); None without one."""
         return self._subscribers.get(queue, {}).get(id)
 
     def subscriber_numbered(self, number: int) -> Subscriber | None:
@@ -192,7 +191,7 @@ class Registry:
         )
 
     def save_deleted(self) -> bytes:
-        """What is remembered of those that were deleted, which a snapshot does not name."""
+        """Deleted subscribers and queues as bytes, for the checkpoint; a snapshot does not name them."""
         return orjson.dumps([list(self._deleted_queues.items()), [[n, [*one]] for n, one in self._departed.items()]])
 
     def load_deleted(self, saved: bytes) -> None:
@@ -256,7 +255,8 @@ class Registry:
             self._forget_keys(f"{self.queue_name(entry.subscriber.queue)}/{entry.subscriber.id}")
 
     def _forget_keys(self, entry: str) -> None:
-        """What it was applied to is gone; that it was is kept, for an entry that has not changed is not made again."""
+        """Forget the keys that were applied to a thing that is gone. That the entry was applied is kept: an unchanged
+        entry does not make the thing again."""
         applied = self._applied.pop(entry, None)
         if applied is not None and applied.hash:
             self._applied[entry] = applied._replace(keys=None)
@@ -270,7 +270,8 @@ class Registry:
             self._applied[fact.entry] = fact
 
     def _open_segment(self, fact: SegmentOpened) -> None:
-        """What a snapshot does not name is not there (records between may have been dropped or lost)."""
+        """Take over a snapshot. Things that it does not name are removed (records between may have been dropped or
+        lost)."""
         for number in self._destinations.keys() - {subscriber.number for subscriber in fact.subscribers}:
             self._remove(self._destinations[number].subscriber, fact)
         for number in self._by_number.keys() - {queue.number for queue in fact.queues}:

@@ -41,8 +41,8 @@ def make_secret() -> str:
 
 
 class Vault:
-    """By number of subscriber. ``stage`` is followed by exactly one of ``keep`` and ``discard``. What writes the file
-    is awaited by one at a time, the committer. ``close`` it."""
+    """Secrets by number of subscriber. After ``stage`` call exactly one of ``keep`` and ``discard``. Methods that write
+    the file are awaited by one caller at a time, the committer. ``close`` it."""
 
     def __init__(self, directory: Path, kept: dict[int, Kept], clock_us: Callable[[], int]) -> None:
         self._clock_us = clock_us
@@ -82,8 +82,8 @@ class Vault:
         return vault
 
     def keys(self, number: int) -> tuple[bytes, ...]:
-        """Raw bytes to sign with now, the newest first: none, one, or two while one is rotated out. Most subscribers
-        have none, and then nobody looks at the clock."""
+        """The raw bytes that sign now, newest first: none, one, or two during a rotation. Most subscribers have none,
+        and then the clock is not read."""
         kept = self._kept.get(number)
         if kept is None:
             return ()
@@ -103,14 +103,14 @@ class Vault:
         return kept is not None and any(secrets.compare_digest(one, secret) for one in kept.secrets)
 
     def rotated(self, number: int, secret: str, now_us: int) -> Kept:
-        """What to stage so that ``secret`` signs from now on and the present one for a while."""
+        """The entry to stage so that ``secret`` signs from now on and the present one for a while."""
         kept = self._kept.get(number)
         if kept is None:
             return Kept((secret,))
         return Kept((secret, kept.secrets[0]), now_us + int(ROTATION_S * 1e6))
 
     def rotated_out(self, now_us: int) -> list[int]:
-        """Subscribers whose old secret has stopped signing."""
+        """Numbers of subscribers whose old secret has stopped signing."""
         return [number for number, kept in self._kept.items() if kept.until_us and kept.until_us <= now_us]
 
     def newest(self, number: int) -> Kept:
@@ -201,8 +201,8 @@ class Vault:
 
 
 def _keys_of(kept: Kept) -> tuple[bytes, ...]:
-    """Raises ``BadSetting``. Older versions took shorter secrets; whoever verifies with one must go on getting what it
-    signs, or nothing is delivered to it any more. ``Vault.check`` says which they are."""
+    """The signing keys of an entry. Raises ``BadSetting``. Short secrets of older versions still sign, or receivers
+    that verify with them would get nothing any more; ``Vault.check`` names them."""
     return tuple(secret_key(secret, bytes_min=0) for secret in kept.secrets)
 
 

@@ -32,8 +32,8 @@ def encode(kept: dict[int, Kept]) -> bytes:
 
 
 def decode(data: bytes) -> tuple[dict[int, Kept], bool]:
-    """What ``encode`` was given, and whether it was written with a checksum. Raises ``ValueError`` with what is wrong;
-    the text never holds a piece of a secret."""
+    """The secrets that ``encode`` was given, and whether they were written with a checksum. Raises ``ValueError``
+    saying what is wrong; the text never holds a piece of a secret."""
     end = _END.search(data)
     if end is not None and crc32c(data[: end.start()] + b"\n}") != int(end[1], 16):
         raise ValueError("its checksum does not fit")

@@ -31,7 +31,7 @@ _small_bytes: Final = 4_096
 
 
 class State:
-    """What the facts up to ``through`` (a sequence) have made. ``time_us`` is the newest fact's."""
+    """The state that the facts up to ``through`` (a sequence) make. ``time_us`` is the newest fact's."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.registry = Registry()
@@ -81,9 +81,9 @@ class State:
 
     @classmethod
     def load(cls, scheduler: Scheduler, through: int, parts: Mapping[str, bytes]) -> "State":
-        """What ``save`` gave, applied through the sequence ``through``; ``scheduler`` is a fresh one. Raises
-        ``ValueError``, ``TypeError``, ``KeyError`` or ``IndexError`` where the parts are not what this version writes:
-        throw it all away then and replay the log."""
+        """The state that ``save`` wrote, applied through the sequence ``through``. ``scheduler`` must be new. Raises
+        ``ValueError``, ``TypeError``, ``KeyError`` or ``IndexError`` where the parts are not in this version's form:
+        then throw all of it away and replay the log."""
         opened = decode_body(SegmentOpened, through, 0, parts[_REGISTRY])
         assert isinstance(opened, SegmentOpened)
         state = cls(scheduler)
