@@ -99,8 +99,8 @@ async def serve(
     tell_address: Callable[[str], None],
     read_config: Callable[[], Config],
 ) -> None:
-    """From the start to the end. ``read_config`` reads the configuration again, on SIGHUP; it raises ``BadConfig``.
-    Raises ``Fatal`` errors, and ``OSError`` where an address cannot be had."""
+    """Run a broker from its start to its end. ``read_config`` reads the configuration again, on SIGHUP; it raises
+    ``BadConfig``. Raises ``Fatal`` errors, and ``OSError`` where an address cannot be had."""
     # The writer thread and the loop hand the interpreter to each other at every commit: make that quick.
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     heap.keep_blocks()

@@ -34,7 +34,7 @@ _MENDS: Final = {
 
 
 class Response(Answer):
-    """One of 2xx."""
+    """An answer with status 2xx."""
 
     __slots__ = ()
 

@@ -24,7 +24,7 @@ _COLLECT_AFTER: Final = 20_000
 
 
 def keep_blocks() -> None:
-    """From now on. Without effect where the C library has other ways."""
+    """Make the C library keep freed blocks in its heap. Without effect where the library has no such settings."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -74,7 +74,7 @@ def main() -> None:
     try:
         group(prog_name="syncbrok")
     except BrokenPipeError:
-        # Who read our output has seen enough (``| head``). Python would complain once more while it flushes at exit.
+        # The reader of our output has closed it (``| head``). Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     except Exception as error:

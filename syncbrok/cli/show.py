@@ -55,7 +55,7 @@ def print_json_list(items: Iterable[Any]) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """One line, at once: another program may be waiting for it."""
+    """Print ``value`` as one line and flush it: another program may be waiting for it."""
     click.echo(json.dumps(value, ensure_ascii=False))
     sys.stdout.flush()
 
@@ -69,7 +69,7 @@ def print_content(message: dict[str, Any]) -> None:
 
 
 def print_rich(table: Table) -> None:
-    """To a terminal in its width and colours; into a pipe nothing is cut, coloured or padded."""
+    """Print a table: on a terminal in its width and colours; into a pipe nothing is cut, coloured or padded."""
     if sys.stdout.isatty():
         Console().print(table)
         return

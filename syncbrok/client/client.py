@@ -133,7 +133,7 @@ class Client:
     def messages(
         self, queue: str, group: str = "pull", *, start: str | int = "beginning", lease_s: float = 30.0
     ) -> AsyncIterator[Received]:
-        """For ever, one by one; acknowledge each."""
+        """Yield messages one by one, for ever. Acknowledge each."""
         return consuming.each(self._transport, queue, group, start, lease_s)
 
     async def acknowledge(self, *messages: Received) -> int:

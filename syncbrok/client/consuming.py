@@ -64,7 +64,7 @@ async def refuse(transport: Transport, lease: str, reason: str, delay_s: float |
 async def each(
     transport: Transport, queue: str, group: str, start: str | int, lease_s: float
 ) -> AsyncIterator[Received]:
-    """For ever: messages one by one, as long as the caller acknowledges them."""
+    """Yield messages one by one, for ever, as long as the caller acknowledges them."""
     while True:
         for message in await pull(transport, queue, group, start=start, lease_s=lease_s):
             yield message
@@ -128,7 +128,7 @@ class _Answers:
         self._some.set()
 
     async def send(self) -> None:
-        """Until cancelled; what was handled by then is acknowledged all the same."""
+        """Send acknowledgements until cancelled; those of messages handled by then are still sent."""
         try:
             while True:
                 await self._some.wait()

@@ -25,4 +25,4 @@ class Unreachable(ClientError):
 
 
 class BadSignature(ClientError):
-    """The request does not come from who has the secret, or is too old. Answer 401 and do nothing."""
+    """The request was not signed with the secret, or is too old. Answer 401 and do nothing."""

@@ -81,7 +81,7 @@ def bare_line(content: Content, idempotency_key: str) -> bytes:
 
 
 def with_parents(line: bytes, parents: list[str]) -> bytes:
-    """The same line, its parents named."""
+    """The line with these parents added."""
     return b'%s,"parents":%s}' % (line[:-1], orjson.dumps(parents))
 
 

@@ -56,7 +56,7 @@ async def handled(handle: Handle, message: Received) -> Refuse | None:
 
 
 def received(shown: dict[str, Any]) -> Received:
-    """From the broker's JSON."""
+    """The message in the broker's JSON."""
     content = shown["content"].encode() if "content" in shown else base64.b64decode(shown["content_base64"])
     return Received(
         shown["id"],

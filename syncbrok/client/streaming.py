@@ -77,7 +77,8 @@ class _Conversation:
         return self._start if self._began is None else self._began + 1
 
     async def hold(self, transport: Transport) -> None:
-        """Until it breaks and what was under way is handled; that comes again all the same, where there is a group."""
+        """Keep the connection until it breaks and messages under way have been handled. For a group these come again
+        all the same."""
         queue, group, _, window, _ = self._subscription
         asked = {"start": str(self._start), "window": str(window), **({"group": group} if group else {})}
         url = transport.address(f"{queue_path(queue)}/stream").with_query(asked)

@@ -82,7 +82,7 @@ class SyncClient:
     def messages(
         self, queue: str, group: str = "pull", *, start: str | int = "beginning", lease_s: float = 30.0
     ) -> Iterator[Received]:
-        """For ever, one by one; acknowledge each."""
+        """Yield messages one by one, for ever. Acknowledge each."""
         while True:
             yield from self.pull(queue, group, start=start, lease_s=lease_s)
 

@@ -49,7 +49,7 @@ class Consumer(Protocol):
 
 class Lease:
     """A delivery that a member has not answered yet. Both times are of the monotonic clock; ``started_s`` is 0 while
-    it is only in hand. ``holder``: who may answer it, where its member serves several."""
+    the message is only in hand. ``holder``: the client that may answer it, where the member serves several."""
 
     __slots__ = ("deadline_s", "delivery", "done", "holder", "started_s")
 
@@ -62,7 +62,7 @@ class Lease:
 
 
 class Member:
-    """One that consumes for a subscriber. Made by ``Consumers.join``."""
+    """A consumer of a subscriber. Made by ``Consumers.join``."""
 
     __slots__ = ("_consumers", "consumer", "in_hand_s", "leases", "subscriber", "window")
 
@@ -273,8 +273,8 @@ class Consumers:
         """See ``Handler``: there is nothing to make."""
 
     def answer(self, lease: Lease, answer: Answer | None, *, in_company: bool = False) -> None:
-        """Told at the end of the turn or, ``in_company``, a moment later; all of it together, and never from inside
-        ``deliver``."""
+        """Settle a lease, together with others: at the end of the turn or, ``in_company``, a moment later. Never from
+        inside ``deliver``."""
         self._answers.append((lease, answer))
         if answer is None:
             self._coming_back.add(lease.delivery.attempt.subscriber)

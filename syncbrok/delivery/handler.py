@@ -70,15 +70,15 @@ class Handler(Protocol):
     """Takes messages to the endpoints of one kind of subscriber."""
 
     def deliver(self, deliveries: Sequence[Delivery], done: Done) -> None:
-        """Start these attempts, of which those to one subscriber stand together; call ``done`` exactly once for each,
-        from the event loop, never from inside this call. Never raises: what goes wrong is an ``Answer``."""
+        """Start these attempts; those to one subscriber stand together. Call ``done`` exactly once for each, from the
+        event loop, never from inside this call. Never raises: a failure is an ``Answer``."""
 
     def make_ready(self, delivery: Delivery) -> None:
         """Make now what can be made ahead of a delivery that will probably be started next. Nothing goes out."""
 
     def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
-        """Attempts of these (sequences) at the subscriber (number) should not begin any more: what has not is given
-        back; what has is left to its answer, and is not sent once more without one."""
+        """Begin no more attempts of these messages (sequences) at the subscriber (number). Give back those that have
+        not begun. Those that have wait for their answer, and are not sent again without one."""
 
     def forget(self, subscriber: int) -> None:
         """The subscriber (number) was deleted or its endpoint changed. Send nothing more to it and give back what has

@@ -303,7 +303,7 @@ class _Peer(Conversation):
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def push(self, seat: _Seat, deliveries: Sequence[Delivery]) -> None:
-        """To the client, when it has answered all that came before."""
+        """Send messages to the client, once it has answered all earlier ones."""
         self._hand.put(seat, deliveries)
         self._send_next()
 

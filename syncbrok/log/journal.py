@@ -156,7 +156,7 @@ class FileJournal:
         )
 
     def has_room(self) -> bool:
-        """After ``LogFull``: whether appending may be tried again."""
+        """True if appending may be tried again after ``LogFull``."""
         return self._reserve.has_room()
 
     # -- writing ------------------------------------------------------------------------------------------------------

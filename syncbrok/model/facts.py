@@ -240,7 +240,7 @@ class Messages(NamedTuple):
             start = end
 
     def parts(self, most: int) -> Iterator["Messages"]:
-        """The same in pieces of at most ``most``, for those that must be looked at one by one."""
+        """The same messages in pieces of at most ``most``, for callers that look at them one by one."""
         assert self.keyed is None, "those are alike"
         for start in range(0, self.size, most):
             end = min(start + most, self.size)
@@ -322,10 +322,10 @@ class Outcomes(NamedTuple):
 
 
 class RearmedEntry(NamedTuple):
-    """A message of a replay: to whom it goes again, and which of its parents it waits for: those that are in
-    the replay too, and those that have not ended at all.
+    """A message of a replay: ``subscribers`` to deliver to again, and the parents it waits for (those in the replay
+    too, and those that have not ended at all).
 
-    ``attempts`` stands beside ``subscribers``: how often each has been tried before, so that numbers go on.
+    ``attempts``: for each of ``subscribers`` the attempts made before, so that their numbers go on.
     """
 
     message: int

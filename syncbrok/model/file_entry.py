@@ -19,7 +19,7 @@ def entry_hash(given: Mapping[str, Any], secret: str | None = None) -> str:
 
 
 def key_hashes(given: Mapping[str, Any], secret: str | None = None) -> dict[str, str]:
-    """One of each key that the file names, by its name."""
+    """A hash of each key that the file names, by the key's name."""
     return {name: _hash({name: value})[:16] for name, value in _with_mark(given, secret).items()}
 
 

@@ -96,7 +96,7 @@ class Journal(Protocol):
         ...
 
     def has_room(self) -> bool:
-        """After ``LogFull``: whether appending may be tried again."""
+        """True if appending may be tried again after ``LogFull``."""
         ...
 
     # -- snapshots
@@ -125,8 +125,9 @@ class Journal(Protocol):
         ...
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
-        """The same for recovery, which may take many messages as one run: without content types, and with the time of
-        the last of them. Damaged outcomes or declarations raise ``LogCorrupt``: no state can be told without them."""
+        """The facts as recovery reads them: consecutive messages may come as one ``Messages``, without content types
+        and with the time of the last of them. Raises ``LogCorrupt`` for damaged outcomes or declarations, without which
+        no state can be told."""
         ...
 
     def inherited(self) -> Iterator[Fact]:
@@ -151,9 +152,9 @@ class Journal(Protocol):
 
 
 class MessageIndex(Protocol):
-    """Messages are named by their own sequences, also those that were carried out of what was trimmed. ``cached``,
-    ``cached_many`` and ``in_memory`` make no system call; all else may, and raises ``LogUnreadable`` where the disk
-    reads nothing at all."""
+    """Answers questions about messages by their own sequences, carried ones included. ``cached``, ``cached_many`` and
+    ``in_memory`` make no system call. All other methods may, and raise ``LogUnreadable`` while the disk reads nothing
+    at all."""
 
     @property
     def id_key(self) -> bytes: ...
@@ -219,8 +220,8 @@ class MessageIndex(Protocol):
 
 
 class Section(Protocol):
-    """From one snapshot up to the next: what is trimmed as a whole. ``last``: ``first`` - 1 where nothing stands in it
-    yet. ``sealed``: another one has begun after it. ``name`` says to an operator where it is."""
+    """The part of the log from one snapshot up to the next, which is trimmed as a whole. ``last``: ``first`` - 1 while
+    it is empty. ``sealed``: another section has begun after it. ``name`` tells an operator where it is."""
 
     @property
     def name(self) -> str: ...
@@ -266,7 +267,7 @@ class Sections(Protocol):
         ...
 
     def opened_us(self, section: Section) -> int:
-        """When it was begun, by the wall clock: times of facts may run ahead of it."""
+        """When the section was begun, by the wall clock. (Times of facts may be ahead of it.)"""
         ...
 
     def sealed_us(self, section: Section) -> int:
@@ -302,12 +303,12 @@ class Sections(Protocol):
 
     @property
     def damages(self) -> Mapping[int, Sequence[Damage]]:
-        """By the first sequence of a section: what is known to be damaged in it."""
+        """The known damage, by the first sequence of its section."""
         ...
 
     @property
     def damaged(self) -> Mapping[str, str]:
-        """By the name of a section: what is wrong, in words."""
+        """The known damage in words, by the name of its section."""
         ...
 
 

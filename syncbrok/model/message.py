@@ -108,7 +108,7 @@ class Subscriber:
 
     @property
     def consumed(self) -> bool:
-        """Whether those who want its messages come for them, instead of an endpoint they are posted to."""
+        """True if its consumers come for their messages, instead of an endpoint that they are posted to."""
         return self.settings.endpoint.startswith(CONSUMER_SCHEME + ":")
 
 

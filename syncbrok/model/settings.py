@@ -27,7 +27,7 @@ E = TypeVar("E", bound=IntEnum)
 
 TIMEOUT_MIN_S = 0.001
 
-# What the broker writes itself, what belongs to one connection only (RFC 9110, 7.6.1), and what frames the body.
+# Headers that the broker writes itself, that belong to one connection (RFC 9110, 7.6.1), or that frame the body.
 _HEADERS_REFUSED = frozenset(
     {
         "connection",
@@ -305,7 +305,7 @@ def parse_queue_changes(mapping: Mapping[str, Any], beside: tuple[str, ...] = ()
 
 
 def parse_subscriber_changes(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for ``SubscriberSettings``; take ``secret`` and ``start`` out before."""
+    """As ``parse_queue_changes``, for ``SubscriberSettings``. Take ``secret`` and ``start`` out before."""
     return _parse(SUBSCRIBER_SETTINGS, mapping, ("secret", "start"))
 
 

@@ -78,7 +78,8 @@ def parse_duration_s(value: Any) -> float:
 
 
 def render_duration(seconds: float) -> str:
-    """In whole units where there are, else in seconds to the nanosecond; ``parse_duration_s`` reads the same back."""
+    """A duration as text: in whole units where possible, else in seconds to the nanosecond. ``parse_duration_s`` reads
+    it back exactly."""
     seconds = round(seconds, 9)
     for unit in ("d", "h", "m"):
         if seconds and seconds % _UNIT_S[unit] == 0:
@@ -114,7 +115,7 @@ def parse_bytes(value: Any) -> int:
 
 
 def render_bytes(size: int) -> str:
-    """In the largest binary unit that divides it."""
+    """A size as text, in the largest binary unit that divides it."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size and size % _UNIT_BYTES[unit] == 0:
             return f"{size // _UNIT_BYTES[unit]}{unit}"

@@ -45,9 +45,9 @@ SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "true",
     # Times are UTC, whatever the machine's zone: an hour of the report is the same hour everywhere.
     "spark.sql.session.timeZone": "UTC",
-    # What is kept in memory is kept in as few parts as it needs: a part of little data costs more than what is in it.
+    # Cached data is kept in as few parts as possible: a small part costs more than the data in it.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # Of the processes on a cluster; the driver's stand on its command line.
+    # For the processes on a cluster; the driver's settings stand on its command line.
     "spark.executor.extraJavaOptions": " ".join(_UNCHECKED),
     "spark.ui.enabled": "false",
 }

@@ -73,7 +73,7 @@ class Whole:
         else:
             self._log, found = self._both(log_files.directory_of(str(storage)))
             self._cut = cut(self._log, found)
-            # Where a manifest is lost in the middle the log has all that follows it.
+            # If a manifest in the middle is lost, the log has all records behind it.
             found = [one for one in found if one.name.last <= self._cut]
             self.gaps = gaps([one.name for one in found], self._log.oldest)
         self._manifests = found

@@ -99,12 +99,12 @@ class Accepted(NamedTuple):
 
     @property
     def new(self) -> tuple[bool, ...]:
-        """One for each message: whether it was accepted now."""
+        """For each message True if it was accepted now, False if its idempotency key was known."""
         return tuple([at not in self.known for at in range(len(self.id_bytes) // 16)])
 
 
 class Cancel(NamedTuple):
-    """End what has not been delivered of a message as ``dropped``. Receipt: how many deliveries that were (int)."""
+    """End the unfinished deliveries of a message as ``dropped``. Receipt: their number (int)."""
 
     id: MessageId
 
@@ -118,8 +118,8 @@ class RetryMessage(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Deliver again, in causal order (RULES 21). Exactly one of ``id`` and ``queue`` is given; ``queue`` means: the
-    dead letters of the queue. ``subscriber`` (an id) narrows it to one, descendants too; ``descendants``: also again
+    """Deliver again, in causal order (RULES 21). Give exactly one of ``id`` and ``queue``; ``queue`` means the dead
+    letters of the queue. ``subscriber`` (an id) narrows it to one, descendants too. ``descendants``: also deliver again
     those that had been delivered. Receipt: ``ReplayPlan``."""
 
     id: MessageId | None = None

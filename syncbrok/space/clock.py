@@ -30,8 +30,8 @@ async def watch_clock(
     monotonic_s: Callable[[], float] = time.monotonic,
     every_s: float = _EVERY_S,
 ) -> None:
-    """For ever: tell every step of the clock in the log and in ``meters``, then call ``stepped``: who sleeps until
-    something is due must look at the clock again."""
+    """Tell every step of the clock in the log and in ``meters``, then call ``stepped``, since sleepers must look at the
+    clock again. Runs for ever."""
     before_us = clock_us() - int(monotonic_s() * 1e6)
     while True:
         await asyncio.sleep(every_s)

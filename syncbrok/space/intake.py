@@ -73,7 +73,7 @@ class Intake:
 
     @property
     def jobs(self) -> int:
-        """At work now."""
+        """The number of jobs at work."""
         return len(self._jobs)
 
     def start(self, spawn: Spawn) -> None:

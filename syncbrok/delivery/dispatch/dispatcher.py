@@ -42,11 +42,14 @@ _Way = tuple[Destination, Handler]
 
 
 class Dispatcher:
-    """``handlers`` says who speaks to a subscriber; ``destination`` gives, for its number, where its messages go
-    (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``in_memory``: see ``MessageLoader``;
-    ``cached`` makes those that are in memory, asked for in ascending order. ``recorded`` takes the rows to log, and
-    whether somebody waits for one of them. ``jitter`` is in -1..1. ``shares`` are those of the scheduler, which hands
-    out by them."""
+    """Takes attempts from the scheduler to handlers, and answers back.
+
+    ``handlers`` gives the handler of a subscriber; ``destination`` gives, for its number, where its messages go
+    (``LookupError`` or a ``SyncbrokError`` once it is deleted). ``read`` and ``in_memory``: see ``MessageLoader``.
+    ``cached`` makes messages that are in memory; they are asked for in ascending order. ``recorded`` takes the rows to
+    log, and whether somebody waits for one of them. ``jitter`` is in -1..1. ``shares`` are the scheduler's, which hands
+    out by them.
+    """
 
     def __init__(
         self,
@@ -289,7 +292,7 @@ class Dispatcher:
         loader = self._loader
         ahead, order = loader.ahead.messages, loader.order
         self.in_flight += len(attempts)
-        # What goes to several subscribers is looked up once, and neighbours together.
+        # A message for several subscribers is looked up once, and neighbours together.
         others = sorted({attempt[0] for attempt in attempts if attempt[0] not in ahead})
         recent = dict(zip(others, self._cached(others), strict=True)) if others else {}
         pairs: list[Pair] = []

@@ -107,11 +107,12 @@ class MessageLoader:
         self.wake()
 
     def doubt(self) -> None:
-        """Some that are here may be wanted no more: each is asked about when it has arrived, until all of them have."""
+        """Note that some of these messages may not be wanted any more: each is asked about when it has arrived, until
+        all have."""
         self._doubtful = bool(self._reading or self._unread or self.order.lines or self._room.waiting)
 
     def withdraw(self, subscriber: int, messages: Collection[int]) -> None:
-        """See ``Handler``, for what has not been read."""
+        """See ``Handler``, for messages that have not been read."""
         self.doubt()
         gone = self._room.withdraw(subscriber, messages)
         if gone:
@@ -130,7 +131,7 @@ class MessageLoader:
         return min(READ_RUN_MAX, max(READ_RUN_BYTES // self._content_bytes, 1))
 
     async def run(self) -> None:
-        """One reader; until it is cancelled. Raises what ``read`` raises."""
+        """One reader. Runs until it is cancelled. Raises whatever ``read`` raises."""
         ahead = self.ahead
         while True:
             await self._some.wait()

@@ -96,7 +96,7 @@ class AddressGuard(NamedTuple):
 
 
 def classify(address: str, allow: Sequence[Allowed], port: int = 0, *, loopback_allowed: bool) -> str | None:
-    """None where ``address`` (a numeric address, as ``getaddrinfo`` gives it) may be dialled, else why not."""
+    """None if ``address`` (numeric, as ``getaddrinfo`` gives it) may be dialled, else the reason why not."""
     try:
         parsed = _unwrap(ip_address(address.partition("%")[0]))
     except ValueError:

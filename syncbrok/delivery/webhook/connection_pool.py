@@ -113,14 +113,14 @@ class Pool:
 
     @property
     def empty(self) -> bool:
-        """Nothing is left of it: it may be dropped."""
+        """True if the pool has nothing left and may be dropped."""
         return not (self.users or self.open or self.dialling or any(route.waiting for route in self._turns))
 
     # -- routes -------------------------------------------------------------------------------------------------------
 
     def leave(self, route: RouteLike) -> None:
-        """A subscriber is gone, and nothing of it waits. The last one closes what is idle; the rest is closed when its
-        answer is read."""
+        """Note that a subscriber is gone, with nothing waiting. The last one closes idle connections; the others are
+        closed when their answers are read."""
         self.users -= 1
         if route in self._in_turns:
             self._in_turns.remove(route)
@@ -149,7 +149,7 @@ class Pool:
             self._turns.append(route)
 
     def look_again(self) -> None:
-        """In a moment, see to what will still be waiting."""
+        """In a moment, serve what will still be waiting then."""
         if self._again is None:
             self._again = asyncio.get_running_loop().call_later(PATIENCE_S, self._looked)
 

@@ -66,7 +66,7 @@ class DialRoom:
         return True
 
     def take(self, origin: Hashable, route: Dialling) -> bool:
-        """One descriptor; where there is none now, the route dials again when there may be."""
+        """Take one descriptor. False where there is none now: the route dials again when there may be one."""
         if self._budget.try_take(origin):
             return True
         self._waiting[route] = None

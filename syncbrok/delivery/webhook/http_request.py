@@ -99,7 +99,7 @@ class SharedTails:
         """what ``_parents`` was made for"""
 
     def tail(self, message: Published, timestamp_s: str, number: int) -> bytes:
-        """From ``webhook-id`` to the end of the content; ``number`` of the attempt."""
+        """The bytes from ``webhook-id`` to the end of the content; ``number`` is that of the attempt."""
         of = (message.content_type, timestamp_s, number)
         if of != self._of:
             self._template = _shared_template(message.content_type, timestamp_s, number)
@@ -149,7 +149,7 @@ class RequestForm:
         self._kind = subscriber.settings.format
         self._raw = self._kind == Format.RAW
         own = [(name.lower(), value) for name, value in subscriber.settings.headers]
-        # What the operator fixed, a publisher cannot forward: an Authorization of its own, for instance.
+        # A publisher cannot forward a header that the operator has set: an Authorization of its own, for instance.
         self._fixed = frozenset(name for name, _ in own) | {"user-agent"}
         agent = "" if "user-agent" in dict(own) else f"User-Agent: syncbrok/{__version__}\r\n"
         queue_line = "" if self._kind == Format.ORIGINAL else f"syncbrok-queue: {quote(queue, safe='')}\r\n"

@@ -14,7 +14,7 @@ _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class OwnSockets:
-    """``ports`` gives those that this process listens on now."""
+    """``ports`` gives the ports that this process listens on now."""
 
     def __init__(self, ports: Callable[[], Collection[int]]) -> None:
         self._ports = ports

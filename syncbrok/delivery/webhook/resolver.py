@@ -92,7 +92,7 @@ class DnsResolver:
 
 
 class SystemResolver:
-    """One thread for each look-up; they do not hold up the end of the process."""
+    """Looks names up with ``getaddrinfo``, in a thread for each. The threads do not hold up the end of the process."""
 
     running_max = limits.look_up_threads_max
 

@@ -33,5 +33,5 @@ class Bounds:
         self.turns = Turns()
 
     def connections(self, connections_max: int, per_address_max: int) -> Connections:
-        """For those that one frontend accepts."""
+        """The connections that one frontend accepts."""
         return Connections(self.descriptors, self.addresses.is_proxy, connections_max, per_address_max)

@@ -31,8 +31,8 @@ class Receiving:
         budget.when_freed(self._freed)
 
     def hold(self, owner: Hashable, more: int) -> bool:
-        """Count ``more`` that has come (less than 0: that is kept no longer). False where that is too much: it is
-        counted all the same, and the caller lets go of it."""
+        """Count ``more`` bytes that have come (negative: bytes that are kept no longer). False where that is too much:
+        they are counted all the same, and the caller drops them."""
         if more < 0:
             self.give_back(owner, -more)
         elif more and not self.try_take(owner, more):
@@ -48,7 +48,7 @@ class Receiving:
         return 2 * budget.held(owner) <= free and budget.try_take(owner, amount)
 
     async def admit(self, owner: Hashable, amount: int) -> None:
-        """The same, as soon as there is room. The caller sees to it that this does not take for ever."""
+        """Count ``amount`` bytes as soon as there is room. The caller bounds how long that may take."""
         if not self._line and self.try_admit(owner, amount):
             return
         waiting = _Waiting(owner, amount, asyncio.get_running_loop().create_future())

@@ -50,7 +50,8 @@ class Turns:
         await self.later(owner, goes_on=goes_on)
 
     def later(self, owner: Hashable, *, goes_on: bool = False) -> asyncio.Future[None]:
-        """The same, for who is no task: done when it is its turn; cancelled, it wants none any more."""
+        """As ``wait``, for callers that are no task: a future that is done when it is the owner's turn. Cancel it to
+        leave the line."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         if not self._waiting and self._began_s is None:

@@ -45,7 +45,7 @@ def _text_in(value: bytes) -> str:
 
 
 def extra_meta(extras: Extras) -> Meta:
-    """Parents, and the block of what most messages do not have where this one has anything of it."""
+    """The parents and, if the message has any extras, their block, as bytes of a meta."""
     _, _, parents, key, idempotency_key, fingerprint, due_us, expires_us, headers, only = extras
     if not (key or idempotency_key or fingerprint or due_us or expires_us or headers or only):
         return Meta(0, b"".join(parents))

@@ -304,7 +304,7 @@ def walk(buffer: Buffer, start: int, end: int) -> tuple[npt.NDArray[np.int64], i
 
 
 def walk_verified(buffer: bytes, start: int, end: int) -> tuple[npt.NDArray[np.int64], int]:
-    """The same, but it stops at the first record one of whose checksums does not fit."""
+    """As ``walk``, but it stops at the first record with a wrong checksum."""
     offsets: list[int] = []
     at = start
     unpack = VERIFY_STRUCT.unpack_from

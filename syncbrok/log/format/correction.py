@@ -29,7 +29,7 @@ def corrected(data: bytes, crc: int, upto: int) -> bytes | None:
 
 
 def corrected_whole(data: bytes, crc: int) -> bytes | None:
-    """The same of all of ``data``, or of its checksum as it was written beside it."""
+    """As ``corrected``, for all of ``data``; ``data`` itself where one byte of the checksum beside it has changed."""
     wrong = crc32c(data) ^ crc
     if any(wrong & ~(0xFF << shift) == 0 for shift in (0, 8, 16, 24)):
         return data

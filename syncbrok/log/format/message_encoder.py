@@ -112,7 +112,7 @@ def _as_columns(
     written = text(content_type)
     extras = {at - start: more for at, more in messages.extras.items() if start <= at < end}
     metas = _metas(messages.keyed, extras, start, end, written)
-    # What all have in common stands behind each header already.
+    # The bytes that all share stand behind each header already.
     shared = written if metas is None else b""
     flags = failure << FAILURE_SHIFT | scope << SCOPE_SHIFT
     alike = HEAD_STRUCT.pack(

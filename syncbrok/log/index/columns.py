@@ -123,7 +123,7 @@ def interleaved(one: Columns, other: Columns) -> Columns:
 
 
 def merge(parts: Sequence[Columns]) -> Columns:
-    """One for several that follow each other in the log."""
+    """Columns of several parts that follow each other in the log, as one."""
     if len(parts) == 1:
         return parts[0]
     tables = [

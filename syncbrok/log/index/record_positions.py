@@ -32,8 +32,8 @@ class RecordPositions(NamedTuple):
         return cls(np.empty(0, np.uint32), np.empty(0, np.uint64), np.empty(0, np.uint32), every)
 
     def grown(self, buffer: Buffer, offsets: npt.NDArray[np.int64], shift: int, end: int) -> "RecordPositions":
-        """With the records at ``offsets`` of ``buffer``, which stands at ``shift`` in the file up to ``end``. Of
-        several that grew from the same one only the last may grow again."""
+        """A copy that has the records at ``offsets`` of ``buffer`` too; ``buffer`` stands at ``shift`` in the file, up
+        to ``end``. Of several copies grown from the same object only the last may grow again."""
         checksums, crc = self._checked(memoryview(buffer)[: end - shift], offsets)
         places = len(buffer) - HEADER_BYTES + 1
         times_us = np.ndarray(places, "<u8", buffer, TIME_AT, (1,))[offsets]

@@ -74,14 +74,15 @@ class Catalogue:
             log.critical("syncbrok.log.segment_damaged", extra={"file": info.path.name, "detail": detail})
 
     def found_unread(self, info: SegmentInfo, sequence: int, offset: int, end: int) -> None:
-        """One record of the segment that is written to. Once that is sealed it is examined with all the others."""
+        """Note that a record of the active segment cannot be read. Once the segment is sealed it is examined with all
+        others."""
         known = self._unread.get(info.base, ())
         if all(one.first != sequence for one in known):
             self._unread[info.base] = (*known, DamagedRecords(sequence, sequence, offset, end, "it cannot be read"))
 
     @property
     def all_damages(self) -> Mapping[int, tuple[DamagedRecords, ...]]:
-        """By segment, also of one that is or was written to."""
+        """All known damage by segment, the active one included."""
         return self._unread | self.damages if self._unread else self.damages
 
     def examine(self, info: SegmentInfo) -> Examined:
@@ -250,7 +251,7 @@ class Catalogue:
         self.parts = (*self.parts[:-1], Part(info, None))
 
     def write_sidecar(self, info: SegmentInfo) -> None:
-        """For the background, after ``sealed``."""
+        """Write the sidecar of a sealed segment. A background task calls this after ``sealed``."""
         try:
             index = self.index(Part(info, None))
             self._write_sidecar(info, index, self._sealed(info))

@@ -142,7 +142,7 @@ class _Walk:
         yield from self._records(path.name, base, view)
 
     def missing_end(self) -> Iterator[Finding]:
-        """After the last segment: whether everything that is known to have been on the disk is there."""
+        """Yield findings about records behind the last segment that are known to have been on the disk."""
         mark = self._mark
         if mark is not None and self._last < mark.durable:
             what = f"the log ends here, but was on the disk up to sequence {mark.durable}"

@@ -89,7 +89,7 @@ def _decoded(data: bytes, at: int, shift: int, part: Part, sequence: int) -> tup
 
 
 def hop_block(descriptor: int, part: Part, block: Block, facts: list[Fact]) -> None:
-    """The same for a large block: from header to header, and only the wanted bodies."""
+    """As ``walk_block``, for a large block: reads headers one after the other, and only the wanted bodies."""
     at, walked = block.start, 0
     for first_steps, first, count in block.wanted:
         for steps, sequence in zip(range(first_steps, first_steps + count), range(first, first + count), strict=True):

@@ -112,7 +112,7 @@ class Reader:
         return damage.message if damage is not None else None
 
     def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
-        """Id and queue of a message that cannot be read whole. None where there is none, or nothing is known of it."""
+        """Id and queue of a message that cannot be read whole; None where there is none, or nothing is known of it."""
         lost = self.lost(sequence)
         if lost is not None:
             return lost.id, lost.queue
@@ -210,8 +210,8 @@ class Reader:
         return [(record, row) for record, some in found for row in some if row.message == message]
 
     def children_of(self, parent: int, limit: int) -> list[int]:
-        """Messages that name ``parent``, lowest first, at most ``limit``. All segments behind it are asked, however few
-        are wanted: one that was carried along stands behind those that came after it."""
+        """At most ``limit`` messages that name ``parent``, lowest first. All segments behind it are asked, even for a
+        few: a carried message stands behind messages that came after it."""
         indexes = self._indexes(self._catalogue.from_segment_of(parent))
         return sorted({child for _, index in indexes for child in index.children_of(parent)})[:limit]
 
@@ -280,7 +280,7 @@ class Reader:
         candidates = (
             sequence for _, index in self._indexes(young) for sequence in reversed(index.with_idempotency(hashed))
         )
-        # What an index says of a message that is damaged is a reason to refuse its key to another one.
+        # An index entry of a damaged message is reason enough to refuse its key to another message.
         fits = lambda message: message.idempotency_key in (key, "") and message.time_us >= since_us  # noqa: E731
         return self._newest(candidates, fits, queue, None)
 

@@ -58,7 +58,7 @@ class RecordReader:
             return
         data: Buffer | None = None
         if part.active is None:
-            # Of the bytes that were looked at: the disk may read less of them when it is asked again.
+            # From the bytes that were examined: asked again, the disk may read fewer of them.
             data = self._catalogue.examine(part.info).data
         else:
             self._catalogue.check_disk()

@@ -26,9 +26,9 @@ _SURVIVED = frozenset({Kind.MESSAGE, Kind.CARRIED, Kind.SEGMENT_SEALED})
 
 
 class DamagedRecords(NamedTuple):
-    """From ``offset`` to ``end`` of a segment the records ``first`` to ``last`` cannot be read; ``last`` below
-    ``first``: none, it is the segment's own header. ``header`` is that of the one record where it is known, and
-    ``fact`` a message that is lost, as far as the log tells of it, without content."""
+    """The records ``first`` to ``last``, from ``offset`` to ``end`` of a segment, cannot be read. With ``last`` below
+    ``first`` it is the segment's own header and no record. ``header``: that of a single record, where it is known.
+    ``fact``: a lost message as far as the log tells of it, without content."""
 
     first: int
     last: int
@@ -176,7 +176,7 @@ def _damaged(data: bytes, at: int, expected: int, last: int, id_key: bytes) -> t
 
 
 def corrected_header(data: bytes, at: int) -> Header | None:
-    """The header at ``at`` as it was before one byte of it changed; None where it was more than that."""
+    """The header at ``at`` as it was before one byte of it changed; None where more than one byte did."""
     head = bytes(data[at : at + HEAD_STRUCT.size])
     stored = bytes(data[at + HEAD_STRUCT.size : at + HEADER_BYTES])
     if len(stored) < HEADER_BYTES - HEAD_STRUCT.size:
@@ -197,7 +197,7 @@ def _told(header: Header, body: bytes, id_key: bytes, *, whole: bool) -> tuple[P
     try:
         fact = _message(header, body)
         message = fact.message if isinstance(fact, Carried) else fact
-        # What no checksum vouches for is taken only where it proves itself: an id has a tag.
+        # Bytes without a right checksum are believed only where they prove themselves: an id has a tag.
         proven = whole or (
             all(issued_by(one, id_key) and sequence_of(one) < header.sequence for one in message.parents)
             and message.sequence == sequence_of(message.id)

@@ -91,7 +91,7 @@ def may_drop(path: Path, archive: Archive) -> bool:
 
 
 def file_crc(path: Path) -> int:
-    """CRC-32C of a whole segment; of other bytes where the disk cannot read all of it."""
+    """CRC-32C of a whole segment. Where the disk cannot read all of it, the sum is a wrong one."""
     return _each(_segment_chunks(path, files.read_around))[1]
 
 

@@ -27,8 +27,8 @@ class FoundRecord(NamedTuple):
 
 
 class UnreadableBytes(NamedTuple):
-    """From ``offset`` to ``end`` there is no record. ``header`` is that of the record that should be there, where at
-    least its header is whole."""
+    """There is no record from ``offset`` to ``end``. ``header``: the header of the record that should be there, if that
+    is whole."""
 
     offset: int
     end: int

@@ -87,7 +87,7 @@ class ArchivePlace:
         if not self._tried(f"cannot look for {folder}", lambda: self._fs.exists(where)):
             return
         found = self._tried(f"cannot list {folder}", lambda: self._fs.listFiles(where, True))
-        # Of the root's path only: a store may answer with another authority than it was asked with.
+        # The path alone is compared: a store may answer with another authority than it was asked with.
         cut = len(str(self._root.toUri().getPath()).rstrip("/")) + 1
         while self._tried(f"cannot list {folder}", found.hasNext):
             one = found.next()

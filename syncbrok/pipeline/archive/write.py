@@ -89,7 +89,7 @@ def write_rows(spark: SparkSession, frame: DataFrame, kind: str, uri: str) -> Ta
     """Files below ``uri``, each with the rows of one queue and day that a Spark partition has, sorted; and what the
     rows were before they were sorted and written."""
     seen = Observation()
-    # Of a task that is repeated only the one that counts is seen; were one seen twice, the files would differ from it.
+    # If a task is repeated only the run that counts is seen; if both were, the files would differ from them.
     observed = rows.hashed(frame, kind).observe(seen, *rows.aggregates()).drop("hash")
     ordered = rows.with_day(rows.by_folder(observed, kind), kind).sortWithinPartitions(*rows.order_of(kind))
     with set_for_now(spark, SETTINGS):

@@ -31,7 +31,7 @@ class AuditMessages:
     """The accepted messages of a partition by columns, in order."""
 
     def __init__(self, table: pa.Table, claims: Claims, known: Audiences) -> None:
-        # Of a message that is there twice, its own record is the one.
+        # If a message is there twice, its own record counts.
         order = np.lexsort((~flags(table, "own"), longs(table, "message")))
         numbers = longs(table, "message")[order]
         is_first = np.ones(len(numbers), bool)

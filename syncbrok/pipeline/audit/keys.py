@@ -42,7 +42,7 @@ def lined(lines: DataFrame, partitions: int, rules: Rules) -> DataFrame:
     """Rows of ``LINED`` from those of kind ``line``: each message of a key at each subscriber it counts, beside those
     before it in that line."""
     line = Window.partitionBy("queue", "key", "s").orderBy("message").rowsBetween(Window.unboundedPreceding, -1)
-    # Of those before it that are as sure as it is itself: one that a gap has put in doubt proves nothing.
+    # Among earlier ones that are as certain as this one: a message that a gap has put in doubt proves nothing.
     sure = Window.partitionBy("queue", "key", "s", "doubt").orderBy("message").rowsBetween(
         Window.unboundedPreceding, -1
     )  # fmt: skip

@@ -214,7 +214,7 @@ def _replayed(
             who = int(np.searchsorted(subscribers.number, number))
             gone_us, end = int(subscribers.gone_us[who]), int(subscribers.gone_end[who])
             events.append(DeliveryEvent(int(deliveries.gone[one]), 0, number, replays.GONE, gone_us, end))
-    # What a carried message says has no position, and is among what is known.
+    # The states in a carried message have no position, and are among the known ones.
     for row in np.flatnonzero(np.isin(rows.message, wanted) & rows.ends & (rows.position != NEVER)).tolist():
         message = int(rows.message[row])
         events = told.setdefault(message, list(known.replayed[message]))
@@ -308,7 +308,7 @@ def _outcomes(complete: Flags, is_open: Flags, own: CompletedDeliveries, bad: Fl
     end of each delivery. Later events can only make the message complete."""
     how = outcome_of(own.first)
     dropped, expired = (greatest(bad & (how == one)) == 1 for one in (Outcome.DROPPED, Outcome.EXPIRED))
-    # What a replay has opened again is open, though it stays complete for those that wait for it.
+    # A message that a replay has opened again is open, though it stays complete for its children.
     code = np.select([is_open, complete, dropped, expired], [4, 0, 1, 2], 3)
     return pa.array(["complete", "dropped", "expired", "dead", None], pa.string()).take(pa.array(code))
 

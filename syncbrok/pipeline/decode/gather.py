@@ -165,7 +165,7 @@ class Lookup:
         borders = np.flatnonzero(codes[1:] != codes[:-1]) + 1
         if len(borders) * _RUN_ROWS > len(codes) or not len(codes):
             return self._names.take(numbers(self._at(codes), pa.int32()))
-        # What was published together is in the log together: a few names, each many times.
+        # Messages published together stand in the log together: a few names, each many times.
         starts, ends = [0, *borders.tolist()], [*borders.tolist(), len(codes)]
         runs = [self._run(int(codes[start]), end - start) for start, end in zip(starts, ends, strict=True)]
         return runs[0] if len(runs) == 1 else pa.concat_arrays(runs)

@@ -105,7 +105,7 @@ def _write(make: Make, folders: Mapping[str, Path], batches: Batches) -> Iterato
             for name, table in tables.items():
                 if name not in writers:
                     writers[name] = stack.enter_context(_opened(folders[name] / file, table.schema))
-                # What was made at once is one group of rows: ``Files`` gives it again as it was.
+                # Each batch is one group of rows, so that ``Files`` can give it back as it was.
                 writers[name].write_table(table, row_group_size=max(1, table.num_rows))
     sizes = [(folders[name] / file).stat().st_size for name in writers]
     yield pa.RecordBatch.from_arrays([list(writers), [file] * len(writers), sizes], schema=_WRITTEN)

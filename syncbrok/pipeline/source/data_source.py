@@ -70,7 +70,7 @@ class SyncbrokDataSource(DataSource):
 
     def schema(self) -> str:
         freeze_what_is_imported()
-        # Those of a stream too: what ``streamReader`` raises, Spark 4.3 buries under an error of its own.
+        # A stream's options too: Spark 4.3 buries errors of ``streamReader`` under one of its own.
         return ddl(stream_options(self.options).read.query.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -63,8 +63,8 @@ class LookupResult:
 
 
 class SomeRefused(Exception):
-    """Not an error: of units that came together those at these places (ascending) cannot be accepted, for the reason
-    that stands there. Nothing was changed."""
+    """Not an error of the whole: of units that came together, those at these places (ascending) cannot be accepted,
+    each for the reason beside it. Nothing was changed."""
 
     def __init__(self, why: Mapping[int, SyncbrokError]) -> None:
         super().__init__()

@@ -200,7 +200,7 @@ class BoundedChannel:
         return waiting
 
     def put_back(self, waiting: Iterable[ChannelItem]) -> None:
-        """To the front, in this order; neither the bounds nor ``close`` stop what was let in once."""
+        """Put items back to the front, in this order. Items once let in pass the bounds, and ``close`` too."""
         for one in reversed(list(waiting)):
             self._line.appendleft(one)
             self.records += one.records
@@ -208,7 +208,7 @@ class BoundedChannel:
             self._wake()
 
     def close(self, why: Callable[[], BrokerFault]) -> None:
-        """From now on ``put`` raises ``why()``; what waits is worked off."""
+        """Let ``put`` raise ``why()`` from now on. Waiting items are worked off."""
         self._closed = why
 
     def refuse_all(self, why: Callable[[], SyncbrokError]) -> None:

@@ -33,7 +33,7 @@ _TOGETHER: Final = 64
 
 
 class Later(Exception):
-    """Not an error: it cannot be worked on in this batch and keeps its place in the line for the next one."""
+    """Not an error: the item cannot be worked on in this batch and keeps its place in line for the next one."""
 
 
 class _Elsewhere:
@@ -118,7 +118,7 @@ class CommitBatch:
         return self.sequence - self.first
 
     def add(self, *facts: Fact) -> None:
-        """One unit: recovery keeps all of them or none. They bear the sequences from ``sequence`` on."""
+        """Add facts as one unit, of which recovery keeps all or none. Their sequences begin with ``sequence``."""
         assert facts[0].sequence == self.sequence
         self._end_messages(None)
         self.facts.extend(facts)
@@ -156,7 +156,7 @@ class CommitBatch:
             self._end_messages(keyed)
 
     def close(self) -> None:
-        """Nothing more comes: ``facts`` has all of it."""
+        """End the batch: ``facts`` has all of it."""
         self._end_messages(None)
         assert not self.facts or last_sequence(self.facts[-1]) == self.sequence - 1, "facts stand in order"
 

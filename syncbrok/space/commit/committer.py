@@ -108,7 +108,8 @@ class Committer:
             self._suspend(True)
 
     def append(self, step: Callable[[CommitBatch], Any]) -> "asyncio.Future[Any]":
-        """For the Space's own jobs: run ``step`` in the next draft; its result when the facts are applied."""
+        """Run ``step`` in the next draft, for the Space's own jobs. The future has its result when the facts are
+        applied."""
         return self._inner.put(step)
 
     async def roll(self) -> None:
@@ -127,7 +128,8 @@ class Committer:
     # -- the life of it -------------------------------------------------------------------------------------------
 
     async def run(self, started: Callable[[], None]) -> None:
-        """Until ``stop`` and everything is written. Raises ``LogFailed`` when the log must not be used any more."""
+        """Commit until ``stop`` was called and everything is written. Raises ``LogFailed`` when the log must not be
+        used any more."""
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         self._writer = Writer(self._loop)

@@ -35,7 +35,7 @@ class Lookups:
         self._none.clear()
 
     async def run(self) -> None:
-        """For ever."""
+        """Look up, for ever."""
         asked: list[tuple[ChannelItem, Wanted]] = []
         try:
             while True:
@@ -59,12 +59,12 @@ class Lookups:
                 waiting.refuse(stopped())
 
     async def finish(self) -> None:
-        """Until every unit asked for is back in its channel."""
+        """Wait until every unit with a look-up is back in its channel."""
         await self._none.wait()
 
 
 def look_up(journal: MessageIndex, wanted: frozenset[Wanted]) -> LookupResult:
-    """In a reader's thread."""
+    """Read the wanted records. Call it in a reader's thread."""
     found = LookupResult()
     sequences: set[int] = set()
     for one in wanted:

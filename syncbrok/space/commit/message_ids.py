@@ -58,7 +58,7 @@ class Identities:
         self._ids = b""
 
     def joined(self, first: int, count: int) -> bytes:
-        """For the ``count`` sequences from ``first`` on, 16 bytes each."""
+        """The ids for the ``count`` sequences from ``first`` on, 16 bytes each."""
         at = 16 * (first - self._first)
         if at < 0 or at + 16 * count > len(self._ids):
             self._first, at = first, 0
@@ -66,6 +66,6 @@ class Identities:
         return self._ids[at : at + 16 * count]
 
     def take(self, first: int, count: int) -> list[MessageId]:
-        """The same, one by one."""
+        """The ids for the ``count`` sequences from ``first`` on, one by one."""
         ids = self.joined(first, count)
         return [MessageId(ids[at : at + 16]) for at in range(0, 16 * count, 16)]

@@ -16,7 +16,8 @@ def differs(key: str, first: First, position: int) -> IdempotencyConflict:
 
 
 def first_is_lost(key: str, first: Published | None, position: int) -> FirstLost:
-    """``first``: what the log still tells of it, None for nothing."""
+    """The refusal of a key whose first message is damaged. ``first``: the message as far as the log still tells, None
+    for nothing."""
     name = None if first is None else id_text(first.id)
     return FirstLost(
         f"idempotency key {key!r} was used before, for message {name or '(unknown)'}, and the log is damaged where "

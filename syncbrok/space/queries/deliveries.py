@@ -34,7 +34,7 @@ def by_subscriber(rows: Iterable[Row], counted: Iterable[int]) -> dict[int, list
                 ended.pop(row.subscriber, None)  # a replay has armed it again
             continue
         for number, its_rows in sorted_rows.items():
-            # What ended badly and is ended again was armed again in between; what ended well stays as it was.
+            # A delivery that ended badly and ends again was re-armed in between; one that ended well stays as it was.
             if ended.get(number) not in _WELL:
                 its_rows.append(row._replace(subscriber=number))
                 ended[number] = row.outcome
@@ -68,15 +68,15 @@ class DeliveryReports:
         return tuple(self._report(message, number, (), counted=True) for number in self._counted(message))
 
     def told(self, message: Published, rows: Sequence[Row]) -> tuple[DeliveryReport, ...]:
-        """All deliveries of a message with their attempts: counted ones first, those of subscribers that are deleted
-        after the others, then those that only have rows (of subscribers that caught up on it)."""
+        """All deliveries of a message with their attempts: counted ones first, those of deleted subscribers after the
+        others, then those that only have rows (of subscribers that caught up)."""
         counted = self._counted(message)
         sorted_rows = by_subscriber(rows, counted)
-        # Of a message that retention has taken along the rows may be gone: then who is deleted may have had it or not.
+        # A carried message may have lost its rows: then nobody can tell whether a deleted subscriber had it.
         whole = message.time_us >= self._journal.sections()[0].first_time_us
         for number, gone in self._registry.departed(message.queue, message.sequence):
             if message.only in (0, number) and (whole or number in sorted_rows):
-                # What ended the message everywhere later on found this delivery ended already.
+                # A later end of the whole message found this delivery ended already.
                 its = [row for row in rows if row.subscriber != ALL_SUBSCRIBERS or row.time_us <= gone.time_us]
                 sorted_rows[number] = by_subscriber(its, (number,))[number]
                 counted += (number,)
@@ -142,7 +142,7 @@ class DeliveryReports:
 
     async def _letters(self, chosen: Reasons) -> tuple[DeadLetter, ...]:
         heads = await self._reading.heads(chosen)
-        # What is lost is listed though the log may not even tell its id any more: somebody has to hear of it.
+        # A lost message is listed even if the log no longer tells its id: an operator must hear of it.
         sequences = [sequence for sequence in chosen if sequence in heads or _is_lost(chosen[sequence])]
         found: list[DeadLetter] = []
         for at in range(0, len(sequences), SLICE):

@@ -171,7 +171,7 @@ class EventStream:
         self._cut = False
 
     def __enter__(self) -> Self:
-        # What the scheduler knows now comes from the log, what follows comes live: nothing twice, nothing left out.
+        # Events up to the scheduler's present state come from the log, later ones live: none twice, none left out.
         self._through = self._events.add(self)
         return self
 
@@ -197,7 +197,7 @@ class EventStream:
         return self._within_rate(events) if self._rate else events
 
     def offer(self, happened: Happened, room: int) -> None:
-        """At most ``room`` events of it. Never blocks and never grows beyond the bound."""
+        """Take at most ``room`` events of a fact. Never blocks and never grows beyond the bound."""
         some = first_of(happened, room)
         events = weight(some)
         if self._waiting_events + events > limits.listener_events_max:

@@ -76,7 +76,7 @@ class Reading:
         return MessageWithRows(message, found_rows)
 
     async def messages(self, sequences: Sequence[int]) -> list[Stored | None]:
-        """In the order asked; None for what retention has dropped."""
+        """The messages in the order asked; None for those that retention has dropped."""
         found: list[Stored | None] = []
         for at in range(0, len(sequences), SLICE):
             found += await self._sources.run_blocking(_stored, self._sources.journal, sequences[at : at + SLICE])

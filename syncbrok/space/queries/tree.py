@@ -56,7 +56,7 @@ class TreeWalk:
         named: dict[int, MessageId | None] = {}
         for at in range(0, len(level), SLICE):
             some = [message.sequence for message in level[at : at + SLICE]]
-            # Those seen already may fill an answer: ask for that many more.
+            # Messages seen already may fill an answer, so ask for that many more.
             children = await self._sources.run_blocking(_children_of, self._sources.journal, some, limit + len(seen))
             for sequence in children:
                 if sequence not in seen:

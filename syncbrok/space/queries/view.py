@@ -119,7 +119,7 @@ class View:
     # -- messages -----------------------------------------------------------------------------------------------------
 
     async def message(self, id: MessageId) -> MessageReport:  # noqa: A002
-        """With its deliveries and their attempts. Raises ``UnknownMessage`` and ``Gone``."""
+        """A message with its deliveries and their attempts. Raises ``UnknownMessage`` and ``Gone``."""
         found = await self._reading.find(id)
         words = await self._why.explain([found.message])
         deliveries = self._deliveries.told(found.message, found.rows)
@@ -130,7 +130,7 @@ class View:
         return self._sources.schedule.message_state(sequence)
 
     def message_states(self, first: int, count: int) -> list[str]:
-        """The same for ``count`` messages that follow each other."""
+        """The states of ``count`` messages that follow each other."""
         return self._sources.schedule.message_states(first, count)
 
     async def content(self, id: MessageId) -> Content:  # noqa: A002
@@ -167,8 +167,8 @@ class View:
         return await self._sources.run_blocking(_read, self._sources.journal, number, after, limit, bytes_max)
 
     async def sequence_of(self, queue: str, index: int) -> int | None:
-        """The sequence of the message at ``index`` of those that the log still has of a queue, the oldest being 0; None
-        where there are not so many. Raises ``UnknownQueue``."""
+        """The sequence of the message number ``index`` (0 is the oldest) that the log still has of a queue; None where
+        there are not so many. Raises ``UnknownQueue``."""
         number = self._sources.registry.queue(queue).number
         found = await self._sources.run_blocking(self._sources.journal.queue_sequences, number, 0, index + 1)
         return found[index] if index < len(found) else None
@@ -188,8 +188,8 @@ class View:
     async def find_page(
         self, key: str | None, idempotency_key: str | None, before: int | None, limit: int
     ) -> Page[MessageReport]:
-        """The same, page by page: only those older than the sequence ``before``, which is the ``next`` of the page
-        before. A page may end early, to keep each look bounded."""
+        """``find``, page by page: messages older than the sequence ``before``, which is ``next`` of the page before. A
+        page may end early, so that each look is bounded."""
         journal, run_blocking = self._sources.journal, self._sources.run_blocking
         sequences: list[int] = []
         looked_at = limits.list_limit_max

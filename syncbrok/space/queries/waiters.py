@@ -20,8 +20,8 @@ class Waiter:
 
 
 class Waiters:
-    """At most ``limits.waiters_max`` at once. The scheduler is asked to watch what is waited for; it tells each end
-    once, through ``ended``."""
+    """All waiters, at most ``limits.waiters_max``. The scheduler watches the messages that they wait for, and tells
+    each end once, through ``ended``."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule

@@ -163,7 +163,7 @@ class KeyIndex:
         self._runs = [run for run in self._runs if run.newest_us >= time_us]
 
     def save(self) -> bytes:
-        """For a checkpoint: three numbers, then hashes and sequences."""
+        """The state for a checkpoint: three numbers, then hashes and sequences."""
         if self._recent:
             self._fold()
         run = _merged(self._runs) if self._runs else _empty

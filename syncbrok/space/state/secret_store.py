@@ -141,8 +141,8 @@ class Vault:
         self.untidy = self._kept.pop(number, None) is not None or self.untidy
 
     async def tidy(self) -> None:
-        """Write the file without the secrets of those who are gone; another time, where there is no room for it. Raises
-        ``OSError``."""
+        """Write the file without the secrets of deleted subscribers; if there is no room for it, do so another time.
+        Raises ``OSError``."""
         if self.untidy:
             self.untidy = False
             try:
@@ -155,7 +155,7 @@ class Vault:
         self._thread.shutdown(wait=True)
 
     def check(self, subscribers: Iterable[Subscriber]) -> None:
-        """At the start: forget what no fact counts, and say where a secret is missing."""
+        """At the start: forget secrets that no fact counts, and log where one is missing."""
         counted = {subscriber.number for subscriber in subscribers if subscriber.settings.secret_count}
         for number in self._kept.keys() - counted:
             self.forget(number)

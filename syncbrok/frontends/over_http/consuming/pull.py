@@ -125,7 +125,7 @@ async def answer_one(
 async def answer_many(
     verb: str, act: Answer, leases: Leases, surface: Surface, request: web.Request
 ) -> web.StreamResponse:
-    """As many as ``leases`` names; those that are over are named in the answer, the others are answered."""
+    """Answer the leases that the request names, many at once. The response names those that were over."""
     given = await read_object(request, surface.options.body_timeout_s)
     names = given.pop("leases", None)
     what = f'leases: expected a list of at most {limits.pull_messages_max} names, as in {{"leases": ["1-2-3"]}}'

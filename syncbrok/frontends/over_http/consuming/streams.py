@@ -119,7 +119,7 @@ class _Socket:
         return declared.since if start is None else max(0, start - 1)
 
     async def serve(self) -> None:
-        """Until one of both ends it."""
+        """Run until the client or the broker ends the stream."""
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(self._send(), name="syncbrok stream")
             try:

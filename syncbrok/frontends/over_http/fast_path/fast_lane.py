@@ -36,7 +36,8 @@ HEAD_BYTES_MAX: Final = 8 * limits.KIB
 
 
 class FastLane(asyncio.Protocol):
-    """One connection, until it is handed over. Answers one request at a time; what comes meanwhile is held."""
+    """A connection with simple publishes, until it is handed over. It answers one request at a time and holds bytes
+    that come meanwhile."""
 
     __slots__ = (
         *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_since", "_transport"),

@@ -67,14 +67,14 @@ class Lanes:
             lane.check(now)
 
     def stop(self) -> None:
-        """Close those that rest now and the others once they have answered; ``emptied`` is set when all are gone."""
+        """Close idle lanes now and the others once they have answered. ``emptied`` is set when all are gone."""
         self.stopping = True
         for lane in list(self.open):
             lane.rest()
         self.left(None)
 
     def abort(self) -> None:
-        """Close what has not answered yet."""
+        """Close the lanes that have not answered yet."""
         for lane in list(self.open):
             lane.abort()
 

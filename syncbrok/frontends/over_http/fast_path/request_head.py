@@ -84,8 +84,9 @@ def parse_head(head: bytes) -> RequestHead | None:
 
 
 class Heads:
-    """Reads heads, and keeps those that say all there is to know: the others differ from message to message. At most
-    2,048 of them, of 1 KiB each. A head says what is asked, never that a token grants it: nothing is kept of that."""
+    """Reads heads and keeps those that are likely to come again: at most 2,048 of 1 KiB each. Heads that differ from
+    message to message are not kept. A head says what is asked, never that a token grants it; nothing about that is
+    kept."""
 
     def __init__(self, content_bytes_max: int, answers_for: Callable[[str], bool]) -> None:
         """A publish of more than ``content_bytes_max`` is not simple, nor one to a host that ``answers_for`` does not

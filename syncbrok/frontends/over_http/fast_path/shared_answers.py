@@ -32,8 +32,8 @@ def status_of(receipt: Accepted) -> int:
 def answers(
     status_line: str, units: Sequence[Publish], receipt: Accepted, states: Sequence[str], date: str
 ) -> list[bytes]:
-    """One for each message: whole, head and body. ``units`` and ``states`` have what is told of each, ``date`` is the
-    header's."""
+    """A whole answer, head and body, for each message. ``units`` and ``states`` have the fields that differ; ``date``
+    is the header's."""
     begin = f"HTTP/1.1 {status_line}\r\nContent-Type: {JSON}\r\nLocation: /v1/messages/".encode()
     middle = f"\r\n{SYNC}: {receipt.sync}\r\nServer: {SERVER}\r\nContent-Length: ".encode()
     end = f"\r\nDate: {date}\r\n\r\n".encode()

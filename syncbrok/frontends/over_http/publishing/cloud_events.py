@@ -94,7 +94,7 @@ def load(body: bytes) -> Any:
 
 
 def from_json(event: Any) -> tuple[Message, Identity]:
-    """One event. Raises ``Malformed``."""
+    """The message in one event, and the event's identity. Raises ``Malformed``."""
     if not isinstance(event, dict):
         raise Malformed("a CloudEvent is a JSON object")
     attributes = {

@@ -104,7 +104,7 @@ def now_us() -> int:
 
 
 async def with_cause(asked: Asked, surface: Surface) -> Asked:
-    """With the parents that ``ce-causationid`` names. Raises ``UnknownParent`` and ``Malformed``."""
+    """``asked`` with the parents that ``ce-causationid`` names. Raises ``UnknownParent`` and ``Malformed``."""
     if asked.cause is None:
         return asked
     parents = dict.fromkeys((*asked.message.parents, *await cloud_events.resolve(asked.cause, surface.view)))

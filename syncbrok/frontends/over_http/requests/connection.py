@@ -126,7 +126,7 @@ class HttpConnection(web.RequestHandler):
         if len(data) <= _HEAD_PIECE_BYTES or self._deadline is None:
             self._received_piece(data)
             return
-        # Of headers the next piece is read only once the one before was counted: what goes on and on is refused early.
+        # The next piece of headers is read only once the one before was counted, so endless headers are refused early.
         for at in range(0, len(data), _HEAD_PIECE_BYTES):
             if self._deadline is None or self._over:
                 self._received_piece(data[at:])
@@ -157,19 +157,19 @@ class HttpConnection(web.RequestHandler):
         if self._deadline is None and (body is None or body.is_eof()):
             self._whole()
             return
-        # Of a head that is not whole aiohttp keeps each line as bytes and as text, and what it has split them into.
+        # Of an incomplete head aiohttp keeps each line as bytes and as text, and the parts that it was split into.
         self._received += len(data) if self._deadline is None else _HEAD_WEIGHT * len(data)
         if self._admitted or self._over or self._received <= limits.uncounted_bytes or self._hold(self._received):
             return
         self._over = True
         if self.transport is None:
             return
-        if self._deadline is not None:  # of headers nobody needs more to refuse them
+        if self._deadline is not None:  # headers: they can be refused without the rest
             self.transport.write(_written(too_much(self.payer)))
             self.force_close()
             self._parser = None  # with all it has read: many may be refused before the first one is closed
             self._whole()
-        else:  # whoever is to read the body refuses it
+        else:  # a body: its reader refuses it
             self._pause_transport_reading()
 
     def _whole(self) -> None:
@@ -209,7 +209,7 @@ class HttpConnection(web.RequestHandler):
         return self._limits.bounds.receiving.hold(self._taken_by, more)
 
     async def admit_body(self, amount: int) -> None:
-        """Before the rest of a body is read: wait until there is room for all of it. Raises ``Overloaded`` where there
+        """Wait until there is room for all of a body, before the rest of it is read. Raises ``Overloaded`` where there
         is none in time, or where too much has come unasked."""
         receiving = self._limits.bounds.receiving
         if self._over:
@@ -245,7 +245,7 @@ class HttpConnection(web.RequestHandler):
             self.payer = self._limits.bounds.addresses.payer(token, self.address, forwarded)
 
     async def turn(self, *, goes_on: bool = False) -> None:
-        """Before a piece of work: until it is this client's turn, see ``Turns``."""
+        """Wait, before a piece of work, until it is this client's turn; see ``Turns``."""
         turns = self._limits.bounds.turns
         if not turns.now():
             await turns.wait(self.payer, goes_on=goes_on)
@@ -279,7 +279,7 @@ class HttpConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Returns when nearly all of it has been read."""
+        """Write the end of an answer; returns when nearly all of it has been read."""
         try:
             if self.spoken_for:  # it takes as long to copy it into the socket as it took to make it
                 await self.turn(goes_on=True)

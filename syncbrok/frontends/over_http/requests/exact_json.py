@@ -36,7 +36,8 @@ def _has_run(text: bytes) -> bool:
 
 
 def without_mark(body: bytes) -> bytes:
-    """Without a byte order mark at its beginning: a parser may pass over it (RFC 8259, 8.1), some programs write it."""
+    """``body`` without a byte order mark at its beginning. Some programs write one, and a parser may ignore it (RFC
+    8259, 8.1)."""
     return body.removeprefix(_MARK)
 
 

@@ -115,7 +115,7 @@ class Gate:
         return gate
 
     async def allow_reading(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Before the headers of an answer go out: a page of ``http.origins`` may read it (CORS), no other one."""
+        """Let pages of ``http.origins``, and no others, read the answer (CORS). Called before its headers go out."""
         origin = request.headers.get("Origin")
         if origin is not None and self._authorities.trusts(origin):
             response.headers["Access-Control-Allow-Origin"] = origin

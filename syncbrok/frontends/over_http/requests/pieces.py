@@ -22,7 +22,7 @@ class PiecewiseBody(Payload):
         self._length = 0
 
     def add(self, piece: bytes) -> None:
-        """One more, before any is written."""
+        """Add a piece, before any is written."""
         self._length += len(piece)
         if len(piece) >= _TOGETHER_BYTES:
             self._close_small()

@@ -71,7 +71,7 @@ def switch(request: web.Request, name: str) -> bool:
 
 
 def choice(request: web.Request, name: str, choices: tuple[str, ...], default: str | None) -> str | None:
-    """One of ``choices``; raises ``Malformed``."""
+    """The parameter, which must be one of ``choices``. Raises ``Malformed``."""
     text = request.query.get(name, default)
     if text is not None and text not in choices:
         raise Malformed(f"{name} must be one of {', '.join(choices)}, not {text[:40]!r}", parameter=name)

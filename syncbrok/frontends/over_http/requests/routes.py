@@ -35,9 +35,9 @@ class Reply(NamedTuple):
 
 
 class Route(NamedTuple):
-    """``scope`` is what a token must have, None for routes open to everybody. ``problems`` are the statuses it may
-    answer with besides those that every route has (400, 401, 403, 500) and every one with a body (408, 413, 415).
-    ``bytes_max`` names the field of ``HttpOptions`` that bounds the body, ``""`` where it is settings or nothing."""
+    """A route. ``scope``: the scope that a token needs, None for routes open to everybody. ``problems``: statuses of
+    its errors besides those of every route (400, 401, 403, 500) and of every route with a body (408, 413, 415).
+    ``bytes_max``: the field of ``HttpOptions`` that bounds the body, ``""`` where the body is settings or nothing."""
 
     method: str
     path: str

@@ -70,7 +70,7 @@ def opening(sequence: int) -> bytes:
 
 
 async def write(request: web.Request, response: web.StreamResponse, text: bytes) -> None:
-    """A piece of an event stream; it returns when nearly all of it was read. Raises ``ConnectionError`` where the
+    """Write a piece of an event stream; returns when nearly all of it was read. Raises ``ConnectionError`` where the
     client has gone, reads nothing for too long, or leaves too much unread on other connections: it resumes later."""
     client = client_of(request)
     await client.turn()  # a thousand streams have something to tell in the same moment
@@ -103,7 +103,7 @@ def _text(batch: tuple[Event, ...]) -> bytes:
 
 
 def shown(event: Event) -> dict[str, Any]:
-    """The event as JSON; what does not apply to its kind is left out."""
+    """The event as JSON, without fields that do not apply to its kind."""
     members: dict[str, Any] = {"id": event.id, "kind": event.kind, "time": render_time(event.time_us)}
     if event.message is not None:
         members["message"] = id_text(event.message)

@@ -40,7 +40,7 @@ _HEADERS: Final = {
 
 
 async def overview(surface: Surface, request: web.Request) -> web.StreamResponse:
-    """The Space at a glance: figures, queues (the busiest where there are many), who is ill, and what is stuck."""
+    """The Space at a glance: figures, queues (the busiest of many), failing subscribers, and stuck messages."""
     report = surface.view.statistics()
     queues = query.number(request, "limit", _QUEUES_DEFAULT, 1, limits.list_limit_max)
     stuck = await surface.view.stuck(_STUCK_MAX)
