@@ -175,7 +175,7 @@ class _Peer(Conversation):
         if delivery is None:
             self.write(encode_notice(CONSUME_EMPTY, b"", time.time_ns()))
         elif self.over or self.all_sent:  # nobody can tell from one who has gone; it would be lost
-            desk.give_back(delivery)
+            desk.give_back((delivery,))
         else:
             self._hand_over(desk, delivery)
 

@@ -171,7 +171,7 @@ class _Consumer(Conversation):
             if delivery is None:
                 break
             if self.over:
-                desk.give_back(delivery)
+                desk.give_back((delivery,))
                 break
             self.write(delivery.message.content + b"\n")
             await self.until_writable()

@@ -9,13 +9,13 @@ import asyncio
 import hmac
 import re
 import secrets
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Attempt, Delivery
+from syncbrok.frontends.poll_queue import Poll, PollQueue
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Conflict, Malformed, Overloaded, UnknownSubscriber
 from syncbrok.model.message import SubscriberSettings
@@ -28,8 +28,6 @@ _LEASE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})(?:-([0-9a
 """subscriber, message, attempt and the tag, which older versions gave no lease"""
 _TAG_BYTES: Final = 16
 _RETRY_AFTER_S: Final = 1
-_TOGETHER_S: Final = 0.004
-"""what comes within this after another is answered with it"""
 
 
 class LeaseOver(ClientFault):
@@ -52,124 +50,50 @@ class LeaseHolder(NamedTuple):
     any: bool = False
 
 
-class _Pull:
-    """A request that waits for messages, at most ``most`` of them."""
+class _Pull(Poll):
+    """A request that waits for messages, each of which is lent to ``holder``."""
+
+    __slots__ = ("holder", "lease_s")
 
     def __init__(self, most: int, lease_s: float, holder: str) -> None:
-        self.most = most
+        super().__init__(most)
         self.lease_s = lease_s
         self.holder = holder
-        self.lent: list[Delivery] = []
-        self.lent_bytes = 0
-        self.some: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def wanted(self, typical_bytes: int) -> int:
-        """How many more, where each has so many bytes."""
-        left_bytes = limits.pull_bytes_max - self.lent_bytes
-        return 0 if left_bytes <= 0 else min(self.most - len(self.lent), max(1, left_bytes // typical_bytes))
 
 
-class PullGroup:
+class PullGroup(PollQueue[_Pull]):
     """Those who pull from one queue under one name. ``name_of`` makes the name of a lease."""
 
     def __init__(self, name_of: Callable[[Attempt], str]) -> None:
+        super().__init__(limits.pull_bytes_max)
         self._name_of = name_of
-        self.member: Member | None = None
-        self._opening = False
-        self._typical_bytes = 16 * limits.KIB
-        """of a content: that of those that came last; a pull asks for no more than its answer may hold"""
-        self._pulls: deque[_Pull] = deque()  # bounded by the connections
+        self._offering = False
 
     async def pull(self, most: int, wait_s: float, lease_s: float, holder: str) -> list[Lent]:
         """At most ``most`` messages, each lent to ``holder`` for ``lease_s``; none where none comes in ``wait_s``."""
         pull = _Pull(most, lease_s, holder)
-        self._pulls.append(pull)
-        self.open()
-        try:
-            async with asyncio.timeout(max(wait_s, _TOGETHER_S)):
-                await pull.some
-            await self._gather(pull)
-        except TimeoutError:
-            pass
-        except asyncio.CancelledError:  # the server ends
-            self.give_back([Lent("", delivery) for delivery in pull.lent])
-            raise
-        finally:
-            with suppress(ValueError):
-                self._pulls.remove(pull)
-            self.open()
-        lent = sorted(pull.lent, key=lambda delivery: delivery.message.sequence)
+        await self.wait(pull, wait_s)
+        lent = sorted(pull.deliveries, key=lambda delivery: delivery.message.sequence)
         return [Lent(self._name_of(delivery.attempt), delivery) for delivery in lent]
 
-    async def _gather(self, pull: _Pull) -> None:
-        """A backlog comes in several pieces: wait on while more comes."""
-        before = 0
-        while pull.wanted(self._typical_bytes) and len(pull.lent) > before:
-            before = len(pull.lent)
-            await asyncio.sleep(_TOGETHER_S)
-
-    def open(self) -> None:
-        """Room for what is lent out, and for what is asked for."""
-        if self.member is not None:
-            together = max(1, 2 * limits.pull_bytes_max // self._typical_bytes)
-            wanted = min(together, sum(pull.wanted(self._typical_bytes) for pull in self._pulls))
-            self.member.open(min(len(self.member.leases) + wanted, limits.window_max))
+    def handed_out(self, member: Member, poll: _Pull, delivery: Delivery) -> None:
+        """See ``PollQueue``."""
+        member.lend(delivery.attempt.message, poll.lease_s, poll.holder)
 
     def answered(self) -> None:
         """One lease less is lent out; those that are answered in one turn are counted together."""
-        if not self._opening:
-            self._opening = True
-            asyncio.get_running_loop().call_soon(self._count)
+        if not self._offering:
+            self._offering = True
+            asyncio.get_running_loop().call_soon(self._offer_once)
 
-    def _count(self) -> None:
-        self._opening = False
-        self.open()
-
-    def give_back(self, lent: Sequence[Lent]) -> None:
-        """Nobody was told of these: no attempt was made."""
-        for one in lent:
-            self._give_back(one.delivery)
-        self.open()
+    def _offer_once(self) -> None:
+        self._offering = False
+        self.offer()
 
     def written(self, lent: Sequence[Lent]) -> None:
         """Whoever asked for these is told of them: their content need not be kept for as long as they are lent."""
         if self.member is not None:
             self.member.written([one.delivery.attempt.message for one in lent])
-
-    def _give_back(self, delivery: Delivery) -> None:
-        if self.member is not None:
-            self.member.give_back(delivery.attempt.message)
-
-    # -- Consumer -----------------------------------------------------------------------------------------------------
-
-    def receive(self, deliveries: Sequence[Delivery]) -> None:
-        """See ``Consumer``."""
-        assert self.member is not None
-        self._typical_bytes = max(1, sum([len(one.message.content) for one in deliveries]) // len(deliveries))
-        for delivery in deliveries:
-            while self._pulls and not self._pulls[0].wanted(self._typical_bytes):
-                self._pulls.popleft()
-            if not self._pulls:
-                self._give_back(delivery)
-                continue
-            pull = self._pulls[0]
-            pull.lent.append(delivery)
-            pull.lent_bytes += len(delivery.message.content)
-            self.member.lend(delivery.attempt.message, pull.lease_s, pull.holder)
-            if not pull.some.done():
-                pull.some.set_result(None)
-        self.open()
-
-    def lapsed(self, messages: Sequence[int]) -> None:  # noqa: ARG002
-        """See ``Consumer``: who had them hears of it when it answers."""
-        self.open()
-
-    def dismissed(self) -> None:
-        """See ``Consumer``."""
-        self.member = None
-        for pull in self._pulls:
-            if not pull.some.done():
-                pull.some.set_result(None)
 
 
 class Leases:
@@ -189,7 +113,7 @@ class Leases:
         group = self._groups.get(number)
         if group is None or group.member is None:
             group = self._groups[number] = PullGroup(self._name)
-            group.member = self._consumers.join(number, group, 0)
+            group.join(self._consumers, number)
         return group
 
     async def number(self, queue: QueueName, name: SubscriberId, start: str) -> int:

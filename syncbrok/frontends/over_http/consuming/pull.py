@@ -47,12 +47,12 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
     group = await leases.group(queue, SubscriberId(parse_subscriber_id(name)), str(start))
     lent = await group.pull(most, wait_s, lease_s, _holder(request).name)
     if request.transport is None or request.transport.is_closing():  # it went while it waited, and knows of none
-        group.give_back(lent)
+        group.give_back([one.delivery for one in lent])
         lent = []
     elif not lent:
         leases.check_room(group)
     elif not client_of(request).may_answer(_about_bytes(lent), refusable=True):  # and so much is made of it
-        group.give_back(lent)
+        group.give_back([one.delivery for one in lent])
         raise unread()
     answer = PiecewiseBody(JSON)
     answer.add(b'{"messages":[')
