@@ -46,7 +46,7 @@ class NoJava(SyncbrokError):
 
 
 class Runtime(NamedTuple):
-    """A Java that answers when it is asked who it is."""
+    """A Java that runs and answers: its home, its version."""
 
     home: Path
     release: int

@@ -51,8 +51,8 @@ class SegmentSnapshot(NamedTuple):
 
 
 class LogSnapshot(NamedTuple):
-    """One look at a log. ``segments`` follow each other without a gap; there is none in a log that was never written
-    to. ``oldest`` is its first sequence, ``durable`` the last one that may be read."""
+    """A look at a log. ``segments`` follow each other without a gap; a log that was never written to has none.
+    ``oldest``: its first sequence. ``durable``: the last one that may be read."""
 
     directory: str
     uuid: bytes

@@ -160,5 +160,5 @@ def ddl_of(arrow: pa.Schema) -> str:
 
 
 def ddl(columns: tuple[Column, ...]) -> str:
-    """The same as Spark reads a schema from text."""
+    """The columns as text from which Spark reads a schema."""
     return ", ".join(f"`{column.name}` {column.spark}{'' if column.nullable else ' not null'}" for column in columns)

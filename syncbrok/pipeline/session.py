@@ -175,10 +175,11 @@ def _started(given: Mapping[str, str], *, little: bool) -> SparkSession:
 
 
 def of_one_machine(cores: str) -> dict[str, str]:
-    """Settings by how many cores a local master has; ``*``: all.
+    """Settings for a local master with so many cores; ``*``: all of the machine's.
 
-    Spark cuts what it shuffles into 200 parts, for a cluster of any size. By the cores, little data costs less, and is
-    put together into one part again; of a lot of it a part still fits into memory."""
+    Spark cuts a shuffle into 200 parts, for a cluster of any size. Here the number follows the cores: small data costs
+    less and is put together into one part again; a part of large data still fits into memory.
+    """
     count = len(os.sched_getaffinity(0)) if cores == "*" else int(cores)
     return {"spark.sql.shuffle.partitions": str(_SHUFFLED_TO * count)}
 

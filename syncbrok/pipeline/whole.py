@@ -135,7 +135,7 @@ class Whole:
         *,
         fact_kinds: Iterable[str] | None = None,
     ) -> "KindRows":
-        """The same for one who would rather have them before Spark has."""
+        """As ``read``, for work in Arrow before the rows become Spark's."""
         names = [one.name for one in schema.columns_of(kind, columns)]
         options = {name: _text(time) for name, time in (("since", since), ("until", until)) if time is not None}
         if fact_kinds is not None:

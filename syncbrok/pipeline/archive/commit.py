@@ -115,7 +115,7 @@ def owner(place: Folder) -> str | None:
 
 
 def begin(place: Folder, log: str) -> None:
-    """Make this the archive of ``log``, of which it has nothing yet."""
+    """Note that this is the archive of ``log``. It has nothing yet."""
     path = f"{FOLDER}/{_OWNER}"
     place.write_text(path + _PENDING, json.dumps({"format": FORMAT, "log": log}))
     place.rename(path + _PENDING, path)

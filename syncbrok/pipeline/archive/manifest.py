@@ -159,7 +159,7 @@ def gaps(ranges: Iterable[Name], before: int) -> list[MissingSequences]:
 
 
 def dump(manifest: Manifest) -> str:
-    """One object; lists of plain rows, so that a large archive's is small."""
+    """The manifest as one JSON object. Rows are plain lists, so that a large archive's manifest stays small."""
     value = {
         "format": FORMAT,
         "log": manifest.log,

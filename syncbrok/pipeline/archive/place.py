@@ -156,13 +156,13 @@ class ArchivePlace:
         self._each(lambda path: self._fs.delete(self._path(path), False), paths)
 
     def delete_folder(self, folder: str) -> None:
-        """With everything in it, where it is there."""
+        """Delete ``folder`` and everything in it, if it exists."""
         self._tried(f"cannot remove {folder}", lambda: self._fs.delete(self._path(folder), True))
 
     # -- durability ---------------------------------------------------------------------------------------------------
 
     def settle(self, paths: Iterable[str]) -> None:
-        """On a local disk: fsync these files, and let the memory forget them, so that who reads them next reads the
+        """On a local disk: fsync these files, and drop them from the page cache, so that the next reader reads the
         disk. Elsewhere there is nothing to do."""
         self._sync(paths, forget=True)
 

@@ -54,7 +54,7 @@ def plan(log: LogSnapshot, archive: Sequence[Manifest], group_bytes: int) -> Arc
 
 
 def check_same(log: LogSnapshot, archive: Sequence[Manifest]) -> None:
-    """Raise ``AnotherLog`` where the archive is not one of this log, or of another past of it."""
+    """Raises ``AnotherLog`` where the archive is one of another log, or of another future of this one."""
     for manifest in archive:
         check_owner(log, manifest.log)
     archived = {one.base: one for manifest in archive for one in manifest.segments}

@@ -54,7 +54,7 @@ def names(kind: str) -> list[str]:
 
 
 def with_day(rows: DataFrame, kind: str) -> DataFrame:
-    """With the column ``day``, whatever the session's time zone is."""
+    """``rows`` with the column ``day`` in UTC, whatever the session's time zone is."""
     days = F.expr(f"cast(floor(unix_micros({_DAY_OF[kind]}) / {_DAY_US}) as int)")
     return rows.withColumn("day", F.date_from_unix_date(days))
 
@@ -65,7 +65,7 @@ def order_of(kind: str) -> tuple[str, ...]:
 
 
 def by_folder(rows: DataFrame, kind: str) -> DataFrame:
-    """With what its folder calls a queue in place of its name."""
+    """``rows`` with each queue named as its folder names it."""
     return rows.withColumn("queue", F.expr(_IN_FOLDER)) if "queue" in PARTITIONED_BY[kind] else rows
 
 
@@ -148,8 +148,8 @@ class Borders:
 
 
 def hashed(rows: DataFrame, kind: str) -> DataFrame:
-    """With the column ``hash``: of all columns of a row, nulls told from what is empty. Maps have no hash, their
-    entries do, in the order in which they are kept."""
+    """``rows`` with the column ``hash``, over all columns of a row; a null differs from an empty value. Maps have no
+    hash; their entries do, in the order in which they are kept."""
     columns = schema.columns_of(kind)
     nulls = " + ".join(f"if(`{one.name}` is null, {1 << number}L, 0L)" for number, one in enumerate(columns))
     values = [f"map_entries(`{one.name}`)" if one.spark.startswith("map") else f"`{one.name}`" for one in columns]
@@ -168,8 +168,8 @@ def tally(found: Mapping[str, Any]) -> Tally:
 
 
 def tally_files(rows: DataFrame, kind: str, borders: Borders) -> DataFrame:
-    """The same for each file of ``files`` and each stretch, and the extremes of sequence and time; see
-    ``file_tallies``. May be united with those of other kinds."""
+    """As ``tally``, for each file of ``files`` and each stretch, with the extremes of sequence and time; see
+    ``file_tallies``. Results of several kinds may be united."""
     # Under other names than the files' own: those of facts have a queue in each row.
     by = {
         "of_queue": F.col("queue") if "queue" in PARTITIONED_BY[kind] else F.lit(None).cast("string"),
@@ -210,7 +210,7 @@ def total(parts: Iterable[ArchivedRange], kind: str) -> Tally:
 
 
 def merged(parts: Iterable[ArchivedRange]) -> list[ArchivedRange]:
-    """One for each kind and stretch."""
+    """The ranges of each kind and stretch as one."""
     found: dict[tuple[str, int, int], Tally] = {}
     for one in parts:
         key = (one.kind, one.first, one.last)

@@ -41,7 +41,7 @@ class RangeReader(SyncbrokReader):
         self._carried_below = carried_below
 
     def partitions(self) -> list[InputPartition]:
-        """Raises ``Gone`` where the log no longer has all of it, ``LogCorrupt`` and ``BadSetting``."""
+        """Plan the tasks. Raises ``Gone`` where the log no longer has all of it, ``LogCorrupt`` and ``BadSetting``."""
         if self._last < self._first:
             return []
         log = self._range(log_files.look(log_files.directory_of(self._options.path)))

@@ -69,8 +69,8 @@ class Audiences:
         return is_there, np.where(is_there, gone, NEVER)
 
     def doubt(self, messages: Longs, records: Longs | None = None) -> Longs:
-        """From which record on nothing is sure of each message: a gap behind it may have swallowed something of it.
-        With ``records``, their own, also what may be missing before them."""
+        """For each message the record from which on nothing about it is sure, since a gap behind it may have swallowed
+        some of it. With ``records``, their own, gaps before them count as well."""
         since = np.full(len(messages), NEVER)
         if len(self._gap_records):
             at = np.searchsorted(self._gap_lasts, messages)
@@ -82,7 +82,7 @@ class Audiences:
         return since
 
     def is_gone(self, message: int, record: int) -> bool:
-        """Whether ``message``, of which nothing is known at ``record``, was dropped by retention or lost in a gap."""
+        """True if ``message``, which is unknown at ``record``, was dropped by retention or lost in a gap."""
         return message < self.first or int(self.doubt(_longs([message]))[0]) < record
 
     def deleted(self, number: int) -> int:

@@ -85,7 +85,7 @@ def _look(tasks: Iterable[Task]) -> Iterator[Seen]:
 
 
 def look(task: Task) -> Seen:
-    """One segment. Pure but for reading its file."""
+    """Check one segment. Pure but for reading its file."""
     path = segment_path(Path(task.directory), task.base)
     try:
         # Read, not mapped: the broker may cut the file it writes to while it is looked at.

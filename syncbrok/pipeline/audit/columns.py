@@ -103,7 +103,7 @@ class AuditRows:
         return ordinary
 
     def first_after(self) -> Longs:
-        """At each row the lowest ``after`` of the attempts of its delivery; ``NEVER`` for none."""
+        """For each row the lowest ``after`` among the attempts of its delivery; ``NEVER`` for none."""
         lowest = np.minimum.reduceat(np.where(self.attempt > 0, self.after, NEVER), np.flatnonzero(self.is_first))
         return np.asarray(lowest[np.cumsum(self.is_first) - 1], np.int64)
 

@@ -163,7 +163,7 @@ def put_together(rows: Iterable[tuple[int, str, str]]) -> Said:
 
 
 def declaration(kind: str, sequence: int, detail: str) -> Declaration:
-    """The fact that a row says, with what the audit asks of it. Raises ``NotAFact``."""
+    """The fact in a row, with the fields that the audit needs. Raises ``NotAFact``."""
     try:
         said = orjson.loads(detail)
         match kind:

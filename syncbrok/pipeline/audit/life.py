@@ -33,8 +33,8 @@ _DELETED_AT: Final = 1
 
 
 class Born(NamedTuple):
-    """A message as it was accepted. ``record`` is where it stands: its own, or the one that carries it, else
-    ``NEVER``; ``doubt`` since when nothing is sure of it; ``alone``: it has no parents."""
+    """A message as it was accepted. ``record``: where it stands (its own record, or the one that carries it, else
+    ``NEVER``). ``doubt``: the record from which on nothing about it is sure. ``alone``: it has no parents."""
 
     message: int
     record: int

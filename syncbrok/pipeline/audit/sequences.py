@@ -71,7 +71,7 @@ class Bitmaps:
 
 
 def extent(scanned: DataFrame) -> Extent:
-    """From the rows of all tasks; brings back one for 32,768 records."""
+    """The extent of the log from the rows of all tasks, one for 32,768 records."""
     found = scanned.where(f.col(STRETCH).isNotNull()).select(f"{STRETCH}.*").groupBy("number").agg(
         f.sum("records").alias("records"),
         f.bitmap_count(f.bitmap_or_agg("bits")).alias("different"),

@@ -36,7 +36,7 @@ record that it had to wait for. ``due_us``: when it was due, null where that is 
 
 
 class AtEnd(NamedTuple):
-    """The end of a log: the time of its newest record, and who is paused or disabled then."""
+    """The end of a log: the time of its newest record, and which subscribers are paused or disabled then."""
 
     end_us: int
     frozen: frozenset[int]

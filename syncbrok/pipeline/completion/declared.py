@@ -194,7 +194,7 @@ def read(facts: "DataFrame | DeclaredFacts") -> DeclaredFacts:
 
 
 def _rare(facts: DataFrame) -> Iterator[RareFact]:
-    # Of a snapshot, which stands in every segment, only what is asked for travels.
+    # A snapshot stands in every segment, so only the fields of it that are needed travel.
     slim = f.to_json(f.from_json("detail", _SNAPSHOT))
     some = facts.where(f.col("kind").isin(*_TAKES)).select(
         "sequence",

@@ -146,7 +146,7 @@ def _ends(who: dict[int, tuple[str, str | None]], about: Gathered) -> pa.Table:
 
 
 def told_of_messages(more: tuple[str, ...], about: Gathered) -> pa.Table:
-    """The columns of ``completions``, and ``more`` of those that messages came with."""
+    """The columns of ``completions``, and the message columns named in ``more``."""
     mine = about.standing.messages
     come_along = about.table.select(["queue", *more]).take(pa.array(mine.row))
     return pa.table(
@@ -186,9 +186,10 @@ def _time(values: Longs) -> pa.Array:
 
 
 def heard(messages: DataFrame, deliveries: DataFrame, found: DeclaredFacts) -> DeclaredFacts:
-    """With those known to be ``waiting`` of the messages that count no subscriber, have parents and no row that ended
-    them: a parent was not complete when they were accepted. (Where all were, they were complete at once, and no record
-    says so.) In most logs what is declared says that there are none, in others a look at the messages does."""
+    """``found`` with ``waiting`` filled in: messages with parents that count no subscriber, that no row has ended, and
+    of which a parent was not complete when they were accepted. (If all parents were, such a message was complete at
+    once, and no record says so.) In most logs the declarations tell that there are none; in others the messages are
+    read."""
     spans = [_within(span) for span in declared.unheard(found)]
     silent = f.size("parent_sequences") > 0
     if not spans or not messages.where(silent & reduce(Column.__or__, spans)).count():

@@ -44,8 +44,9 @@ Asking = Callable[[pa.Table], pa.Table]
 
 
 class Gathered(NamedTuple):
-    """All that is about some messages: ``table``, a row for each message and for each row of its deliveries (the
-    columns of one are null in the other); how they stand; and every parcel that came, for who looks for his own."""
+    """Everything about some messages. ``table``: a row for each message and for each row of its deliveries (the columns
+    of one kind are null in the other). ``standing``: their state. ``came``: every parcel that arrived, for steps that
+    look for their own."""
 
     table: pa.Table
     standing: CompletionTables

@@ -47,7 +47,7 @@ class RowPlaces:
         return len(self.offsets)
 
     def keep(self, wanted: Array) -> None:
-        """Only these."""
+        """Keep only the ``wanted`` rows."""
         self.whose, self.positions = self.whose[wanted], self.positions[wanted]
         self.offsets, self.details = self.offsets[wanted], self.details[wanted]
 

@@ -119,7 +119,8 @@ def spread(items: Array) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=64)
 def repeated(value: str | None, count: int) -> pa.Array:
-    """The same text so many times. Arrays never change, and batches are of one size: each is made once."""
+    """An array of ``count`` times the same text. Arrays never change and batches are of one size, so each is made
+    once."""
     return pa.repeat(pa.scalar(value, pa.string()), count)
 
 

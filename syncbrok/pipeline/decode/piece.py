@@ -25,8 +25,8 @@ class Piece:
         self.shift = shift
 
     def check(self, places: Array, fits: Array, why: str) -> None:
-        """That something holds of all records at ``places``; else the error for the first of which it does not. What
-        was not verified could lead anywhere."""
+        """Check that ``fits`` is true for all records at ``places``; raises the error for the first where it is not.
+        Bytes that were not verified could lead anywhere."""
         if not fits.all():
             at = int(places[int(np.argmin(fits))])
             raise self.damaged(self.shift + at, int(gather(self.view, np.array([at]))["sequence"][0]), why)
@@ -37,8 +37,8 @@ class Piece:
 
 
 class PieceRecords:
-    """Some of a piece's records, in its order: where they begin, and what their headers say, which is gathered once
-    for all who ask."""
+    """Some of a piece's records, in its order: their offsets, and their headers, which are gathered once for all
+    readers."""
 
     def __init__(self, piece: Piece, places: Array, heads: Array | None = None) -> None:
         self.piece = piece
@@ -66,7 +66,7 @@ class PieceRecords:
 
 
 def all_records(piece: Piece, places: Array) -> PieceRecords | None:
-    """The records of a piece, of which an index says where they begin; None where it cannot be right."""
+    """The records of a piece at the offsets from an index; None where the index cannot be right."""
     end = len(piece.view)
     if not _inside(places, end):
         return None

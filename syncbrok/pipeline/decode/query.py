@@ -21,7 +21,7 @@ class Condition(NamedTuple):
     values: tuple[int, ...]
 
     def holds(self, found: Array) -> Array:
-        """For which of the values found it holds."""
+        """True for each of the found values for which the condition holds."""
         one = self.values[0] if self.values else 0
         match self.operation:
             case "=":

@@ -55,13 +55,13 @@ class Crossings(NamedTuple):
 
 
 class CrossingsAtHand(NamedTuple):
-    """The same at hand."""
+    """The crossings as tables in this process."""
 
     rows: pa.Table
     beyond: pa.Table
 
     def frames(self, spark: SparkSession) -> Crossings | None:
-        """None where there are none: then no join looks for them."""
+        """The crossings as data frames; None without any: then no join looks for them."""
         if not self.rows.num_rows:
             return None
         beyond = spark.createDataFrame(self.beyond)
@@ -114,7 +114,8 @@ def _leaving(nodes: DataFrame) -> DataFrame:
 
 
 def beyond_of(rows: pa.Table) -> pa.Table:
-    """For each ``top``: the message its way up begins at (``start``, ``start_at``) and how many steps up that is."""
+    """For each ``top``: the message at which its path begins (``start``, ``start_at``) and how many steps up that
+    is."""
     top, steps = longs(rows["top"]), longs(rows["steps"])
     way = above(_following(rows), steps + 1)
     # The last crossing leads to where the whole way begins.
@@ -125,10 +126,13 @@ def beyond_of(rows: pa.Table) -> pa.Table:
 
 
 def starts_of(rows: pa.Table) -> Iterator[pa.Table]:
-    """From the tops of critical paths, one crossing after the other, all ways at once: at most ``STEPS_MAX`` rounds, in
-    most logs two or three. A row is a message (``sequence``, ``root``) at which the path of ``tree`` enters a tree on
-    its way up, and how many outside steps come after it (``before``: 0 is the parent that the tree itself waited for);
-    and, of the path as a whole, ``path_end_at``, ``start_at`` and ``steps_beyond``."""
+    """Follow the paths from the tops of critical paths from one crossing to the next, all at once: at most
+    ``STEPS_MAX`` rounds, in most logs two or three.
+
+    A row is a message (``sequence``, ``root``) at which the path of ``tree`` enters a tree on its way up, with the
+    number of outside steps after it (``before``: 0 is the parent that the tree itself waited for); and, for the path as
+    a whole, ``path_end_at``, ``start_at`` and ``steps_beyond``.
+    """
     following, steps, beyond = _following(rows), longs(rows["steps"]), beyond_of(rows)
     every = {name: rows[name] for name in ("tree", "path_end_at")} | {
         name: beyond[name] for name in ("start_at", "steps_beyond")
@@ -146,8 +150,8 @@ def starts_of(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def listed(messages: pa.Table, starts: pa.Table) -> Iterator[pa.Table]:
-    """Up from each start through its tree, of which all or nothing is among ``messages``: their rows, and what
-    ``starts_of`` says of the path, ``before`` of each its own. About a million rows at once."""
+    """Yield the messages on the paths up from each start through its tree, with the columns of ``starts_of``;
+    ``before`` is each message's own. ``messages`` has all of a tree or nothing. About a million rows at once."""
     sequence, crosses = longs(messages["sequence"]), longs(messages["crosses"].cast(pa.int8()), 1) == 1
     up = places_of(sequence, np.where(crosses, NEVER, longs(messages["critical_parent"])))
     at = places_of(sequence, longs(starts["sequence"]))

@@ -35,7 +35,7 @@ def _edges(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def edges_in(nodes: pa.Table) -> pa.Table:
-    """The same of some of the nodes, without Spark."""
+    """As ``edges_of``, for some of the nodes, without Spark."""
     lists = nodes["parents"].combine_chunks()
     child = pc.list_parent_indices(lists)
     counts = longs(pc.list_value_length(lists), 0)

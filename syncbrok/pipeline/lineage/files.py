@@ -123,8 +123,8 @@ def _opened(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def settle(staged: Path, reported: Mapping[str, int], empty: pa.Table) -> None:
-    """Leave nothing in ``staged`` but what was ``reported`` (files and their bytes), and where that is nothing the
-    ``empty`` table. Raises ``FilesMissing`` where not all of it is there."""
+    """Remove all from ``staged`` that was not ``reported`` (files and their bytes). If nothing was, write the ``empty``
+    table. Raises ``FilesMissing`` where a reported file is not there."""
     sizes = {path.name: path.stat().st_size for path in staged.iterdir()}
     for name in sizes.keys() - reported.keys():
         (staged / name).unlink()

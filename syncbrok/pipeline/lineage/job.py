@@ -76,9 +76,9 @@ def lineage(messages: DataFrame, completions: DataFrame) -> LineageTables:
 
 
 def lineage_of_log(messages: DataFrame | KindRows, deliveries: DataFrame | KindRows, facts: DataFrame) -> LineageTables:
-    """The same of the three kinds of rows of a log, with the root and depth that the broker recorded: each kind is read
-    once, and of ``Whole.rows`` in half the time. The columns that are needed are ``MESSAGES`` and ``DELIVERIES``. What
-    the facts declare is read at once, and what is to be read of the log is chosen. Raises ``Gone``."""
+    """The tables from the three kinds of rows of a log, with the root and depth that the broker recorded. Each kind is
+    read once; with ``Whole.rows`` in half the time. ``MESSAGES`` and ``DELIVERIES`` are the columns needed. The
+    declarations are read, and the reading is planned, at once. Raises ``Gone``."""
     found = completion.heard(frame_of(messages), frame_of(deliveries), completion_declared.read(facts))
     return _lineage(trees_of_log_together(messages, deliveries, found))
 
@@ -147,8 +147,8 @@ def _read(table: DataFrame, back: str) -> DataFrame:
 
 
 def trees_of(messages: DataFrame) -> DataFrame:
-    """From the messages alone, one pass: of each ``root`` how many ``messages`` there are, the greatest ``depth``,
-    when the first and the last were accepted and the time between (``span_us``)."""
+    """A row for each ``root``, from the messages alone in one pass: how many ``messages`` there are, the greatest
+    ``depth``, when the first and the last were accepted and the time between (``span_us``)."""
     return (
         messages.groupBy("root")
         .agg(

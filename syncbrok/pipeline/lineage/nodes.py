@@ -69,7 +69,7 @@ def trees_together(messages: DataFrame, completions: DataFrame) -> DataFrame:
 
 
 def trees_of_log_together(messages: InArrow, deliveries: InArrow, found: DeclaredFacts) -> DataFrame:
-    """The same of the rows of a log, each read once."""
+    """As ``trees_together``, from the rows of a log, each read once."""
     return told(messages, deliveries, found, Telling(_sent_of_log, DDL, of_messages=ALONG, asking=asked)).repartition(
         "place"
     )

@@ -78,7 +78,7 @@ def select(
 
 
 def default_name(sql: str, queue: str | None) -> str:
-    """The same for the same question, so that asking it again publishes only what is new to it."""
+    """The same name for the same question, so that asking again publishes only new messages."""
     words = " ".join(sql.split())
     return "replay-" + hashlib.sha256(f"{queue or ''}\n{words}".encode()).hexdigest()[:16]
 

@@ -65,7 +65,7 @@ SENT: Final = pa.schema([("kind", pa.string()), ("counts", pa.binary())])
 
 
 def counts_of(table: pa.Table, standing: CompletionTables, period: Period) -> dict[str, pa.Table]:
-    """By kind, of a table of whole messages."""
+    """Counts by kind, from a table of whole messages."""
     return {
         ATTEMPT: _attempts(table, period),
         DELIVERY: _ends(standing, period),
@@ -89,7 +89,7 @@ def summed(keys: Mapping[str, pa.Array | Longs], duration_us: Longs) -> pa.Table
 
 
 def beside(rows: pa.Table, counts: Mapping[str, pa.Table]) -> pa.Table:
-    """``rows``, and counts by kind as a row each, of which all else is null: ``kind`` and ``counts``."""
+    """``rows``, and a row for each kind of ``counts`` with the columns ``kind`` and ``counts``, all others null."""
     sent = pa.table(
         {"kind": pa.array(counts, pa.string()), "counts": [arrow_stream.written(one) for one in counts.values()]}
     )

@@ -43,7 +43,7 @@ class Counts:
 
 
 class Named(NamedTuple):
-    """Which name each row has: the place of it in ``keys``."""
+    """The name of each row, as its place in ``keys``."""
 
     keys: list[Key]
     at: Longs
@@ -83,7 +83,7 @@ class Grid:
         self._hours = period.hours
 
     def sum(self, name: Longs, hour: Longs, n: Longs, where: Flags | bool = True) -> Longs:
-        """By name and hour how many of ``n``."""
+        """Sums of ``n`` by name and hour."""
         inside = self._inside(name, hour) & where
         at = name[inside] * self._hours + hour[inside] - self._first
         size = len(self._names) * self._hours

@@ -42,7 +42,7 @@ def share(part: float | None, whole: float | None) -> str:
 
 
 def moment(time: datetime) -> str:
-    """To the second, in UTC."""
+    """The time to the second, in UTC."""
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -61,7 +61,7 @@ def endpoint(url: str | None) -> str:
 
 
 def hour_labels(hours: Sequence[datetime], most: int = 6) -> list[tuple[float, str]]:
-    """Some of the hours with where they stand, from 0 to 1."""
+    """Labels for some of the hours, each with its position from 0 to 1."""
     if not hours:
         return []
     days = (hours[-1] - hours[0]).days

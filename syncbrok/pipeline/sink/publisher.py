@@ -95,7 +95,7 @@ class PublishedBatch(NamedTuple):
 
 
 class Publisher:
-    """One connection to the broker of ``target``. ``retries`` counts the batches that were sent again."""
+    """A connection to the broker of ``target``. ``retries`` counts the batches that were sent again."""
 
     def __init__(self, target: PublishTarget, sleep: Callable[[float], None] = time.sleep) -> None:
         check_url(target.url)
@@ -174,12 +174,14 @@ class AcceptedRequest(NamedTuple):
 
 
 class Batches:
-    """Lines in, requests out: a batch a queue is being filled, up to ``rows_max`` and ``bytes_max``. A broker may take
-    less (413), which is no mistake in a row: the batch then goes out in halves. A line may name one of those that wait
-    for the same queue as its parent, ``#n`` by its number from 1; where that one has gone out in a request before, its
-    id stands there instead.
+    """Lines in, requests out: a batch for each queue is filled, up to ``rows_max`` and ``bytes_max``.
 
-    Raises ``BadRow`` for what the broker refuses: ``name`` says which row it was, ``again`` what to do."""
+    A broker may take less (413), which is no mistake in a row: then the batch goes out in halves. A line may name a
+    waiting line of the same queue as its parent, ``#n`` by its number from 1; if that one has gone out in an earlier
+    request, its id replaces the number.
+
+    Raises ``BadRow`` for a line that the broker refuses: ``name`` says which row it was, ``again`` what to do.
+    """
 
     def __init__(
         self, publisher: Publisher, rows_max: int, bytes_max: int, name: Callable[[PreparedRow], str], again: str

@@ -36,7 +36,7 @@ class SyncbrokReader(DataSourceReader):
         self._query = options.query
 
     def partitions(self) -> list[InputPartition]:
-        """One look at the log, shared out. Raises ``LogCorrupt`` and ``BadSetting``."""
+        """Look at the log once and share it out. Raises ``LogCorrupt`` and ``BadSetting``."""
         log = log_files.look(log_files.directory_of(self._options.path))
         parts, rule = plan(log, self._query)
         target_bytes = self._options.partition_bytes
@@ -50,11 +50,12 @@ class SyncbrokReader(DataSourceReader):
 
 
 class FilteringReader(SyncbrokReader):
-    """The same, which takes filters; Spark refuses such a reader where handing down is switched off.
+    """A reader that takes filters; Spark refuses such a reader where handing down is switched off.
 
     It is right for a frame that is used once. Spark 4.3 keeps the reader of the last query with the frame
-    (``PythonDataSourceV2.setReadInfo``) and asks for none where the next one has no filters, so that reads with the
-    filters of the last; nothing that a reader can answer changes it."""
+    (``PythonDataSourceV2.setReadInfo``). It asks for no new one where the next query has no filters, so that one reads
+    with the filters of the last. Nothing that a reader can answer changes this.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         self._query, left = take(self._query, filters)

@@ -45,7 +45,7 @@ _NUMBERS = {
 
 
 def take(query: Query, filters: Iterable[Filter]) -> tuple[Query, list[Filter]]:
-    """The query with what it can judge of the filters, and those that it cannot."""
+    """The query with the filters that it can judge, and the filters that it cannot."""
     left: list[Filter] = []
     for one in filters:
         narrower = _with(query, one)

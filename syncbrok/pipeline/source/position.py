@@ -49,7 +49,7 @@ def earliest(log: LogSnapshot) -> Position:
 
 
 def latest(log: LogSnapshot) -> Position:
-    """Behind all that may be read."""
+    """The position behind all that may be read."""
     if not log.segments:
         return earliest(log)
     last = log.segments[-1]
@@ -57,7 +57,7 @@ def latest(log: LogSnapshot) -> Position:
 
 
 def at_sequence(log: LogSnapshot, sequence: int) -> Position:
-    """At ``sequence``, which may still be to come."""
+    """The position at ``sequence``, which may still be to come."""
     return Position(log.uuid.hex(), sequence, _segment_of(log, sequence).base if sequence <= log.durable else 0)
 
 
