@@ -1,6 +1,7 @@
 """What a reviewer would otherwise have to say again and again, as tests. Each ban names what to do instead."""
 
 import ast
+import builtins
 import re
 import subprocess
 import tomllib
@@ -296,6 +297,24 @@ def test_docstrings_name_what_there_is() -> None:
         for quoted in re.findall(r"``([\w.]+)``", text(name))
         for part in quoted.split(".")
         if re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", part) and part not in known
+    ]
+    assert not unknown, unknown
+
+
+def test_docstrings_name_classes_that_there_are() -> None:
+    """A member in a docstring or comment, ``Class.member``, leads to that class: who renames a class looks for it."""
+    classes = {
+        node.name
+        for name in python_files("syncbrok/")
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ClassDef)
+    }
+    classes |= {name for name in dir(builtins) if isinstance(getattr(builtins, name), type)}
+    unknown = [
+        f"{name}: ``{class_}.{member}``"
+        for name in python_files("syncbrok/")
+        for class_, member in re.findall(r"``([A-Z][a-z]\w*)\.([a-z_]+)``", text(name))
+        if class_ not in classes or member not in names_of_the_code()
     ]
     assert not unknown, unknown
 

@@ -78,8 +78,8 @@ class Backlog:
 
 class Cursor:
     """The mutable bookkeeping of one subscriber. Owned by the scheduler; nobody else changes it. Of its sets the others
-    only read, but for ``Line.settle`` and ``Settlement.apply``: of a drained backlog, a call for each delivery would be
-    a thirtieth there."""
+    only read, but for ``DispatchQueue.settle`` and ``OutcomeApplier.apply``: of a drained backlog, a call for each
+    delivery would be a thirtieth there."""
 
     __slots__ = (
         "ahead", "backlog", "behind", "cascaded", "dead", "delivered", "doomed", "due", "failed", "failing_since_us",
@@ -118,8 +118,8 @@ class Cursor:
         self.history_taken = SequenceSet()  # of what it catches up on: taken up before a restart
         self.behind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # catching up: parent -> (child, its parents)
         self.passed: dict[int, tuple[int, ...]] = {}
-        """catching up: message that nobody was to get any more -> its parents. A part of ``Ledger.bad``, which has no
-        bound; each goes when a replay mends its message"""
+        """catching up: message that nobody was to get any more -> its parents. A part of ``MessageTable.bad``, which
+        has no bound; each goes when a replay mends its message"""
         self.delivered = self.failed = 0
         self.last_status = 0
         self.last_reason = Reason.NONE

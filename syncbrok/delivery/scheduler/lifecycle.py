@@ -11,7 +11,8 @@ segment's snapshot says of messages that are gone, is taken over as it stands.
 
 A **delivery** is one message going to one subscriber. It has no state of its own and so no table. While it has not
 ended, its state follows from where the subscriber's cursor holds it (``Cursor.state``), from its message, and from
-whether the subscriber is paused or disabled; afterwards from what is known of its end (``Standing.delivery_state``).
+whether the subscriber is paused or disabled; afterwards from what is known of its end
+(``SchedulerQueries.delivery_state``).
 """
 
 from enum import IntEnum
@@ -21,8 +22,8 @@ from syncbrok.model.facts import Outcome, Reason
 
 
 class DeliveryState(IntEnum):
-    """What ``Standing.delivery_state`` may answer. No delivery is skipped by itself: a message that counts nobody is,
-    as a whole."""
+    """What ``SchedulerQueries.delivery_state`` may answer. No delivery is skipped by itself: a message that counts
+    nobody is, as a whole."""
 
     BLOCKED = 0
     """a gate keeps it: its message waits or is on hold, or an earlier one of its key has not ended there"""
@@ -130,8 +131,8 @@ NEXT: Final[tuple[bytes, ...]] = tuple(
     bytes(MESSAGE.get((state, event), M.NONE) for state in M).ljust(256, bytes(1)) for event in V
 )
 """``MESSAGE`` as it is executed: ``NEXT[event][state]`` is the state that follows, 0 where the event is forbidden (no
-event leads to ``NONE``); ``states.translate(NEXT[event])`` are those that follow for a whole column. ``Chunk`` alone
-changes states by it."""
+event leads to ``NONE``); ``states.translate(NEXT[event])`` are those that follow for a whole column. ``MessageChunk``
+alone changes states by it."""
 
 
 class ForbiddenTransition(AssertionError):

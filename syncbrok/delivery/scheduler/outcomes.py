@@ -87,7 +87,7 @@ class OutcomeApplier:
                 )
             ):
                 if message <= seen:
-                    unconfirmed.remove(message)  # ``Books.confirm``
+                    unconfirmed.remove(message)  # ``SchedulerState.confirm``
                     state.unconfirmed -= 1
                 else:
                     cursor.remember(message)

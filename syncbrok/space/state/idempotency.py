@@ -3,7 +3,7 @@
 The index holds a 64-bit hash of (queue, key) and a sequence for each message that has a key: a dictionary for the
 newest, sorted columns of 16 bytes an entry for the rest. A hit is always checked against the message itself, so a
 hash that two keys share costs a read and never a message. The index is bounded; where it does not reach back far
-enough for a queue's window, the log's own index is asked (``Found.older``).
+enough for a queue's window, the log's own index is asked (``LookupResult.older``).
 """
 
 import hashlib

@@ -176,15 +176,16 @@ class FastLane(asyncio.Protocol):
 
     @property
     def unproven(self) -> bool:
-        """See ``Holder``."""
+        """See ``HeldConnection``."""
         return self._fresh
 
     def rests_since(self) -> float | None:
-        """See ``Holder``."""
+        """See ``HeldConnection``."""
         return None if self._answering or self._unread or self._held or self._head is not None else self._since
 
     def make_way(self) -> None:
-        """See ``Holder``. A client that has not asked for anything yet, and perhaps is about to, is told why."""
+        """See ``HeldConnection``. A client that has not asked for anything yet, and perhaps is about to, is told
+        why."""
         if self._transport is not None:
             if self._fresh:
                 self._refuse(self._transport, no_room())

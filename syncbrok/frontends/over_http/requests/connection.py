@@ -307,17 +307,17 @@ class HttpConnection(web.RequestHandler):
 
     @property
     def unproven(self) -> bool:
-        """See ``Holder``."""
+        """See ``HeldConnection``."""
         return not self._request_count
 
     def rests_since(self) -> float | None:
-        """See ``Holder``."""
+        """See ``HeldConnection``."""
         if self._messages or self._current_request is not None or self._deadline is not None or self.transport is None:
             return None
         return self._next_keepalive_close_time - self._keepalive_timeout
 
     def make_way(self) -> None:
-        """See ``Holder``."""
+        """See ``HeldConnection``."""
         self.force_close()
 
     # -- what goes wrong --------------------------------------------------------------------------------------------
