@@ -214,7 +214,8 @@ def _open(config: Config, budgets: Budgets) -> Space:
         archive=storage.archive,
         indexes_max=budgets.indexes_max,
     )
-    return Space.open(storage.path, SpaceOptions(journal, budgets=budgets), progress=_Told())
+    options = SpaceOptions(journal, budgets=budgets, idle_after_s=config.groups.idle_after_s)
+    return Space.open(storage.path, options, progress=_Told())
 
 
 class _Told:

@@ -99,9 +99,10 @@ def _differs(name: str, now: Any, then: Any) -> bool:
 
 
 def _pruned(file: QueuesFile, running: Mapping[str, Running]) -> Iterator[PlanStep]:
-    """Subscribers of TCP frontends come and go without the file: neither they nor their queues are pruned."""
+    """Subscribers of TCP frontends and groups made by their first pull come and go without the file: neither they nor
+    their queues are pruned."""
     for name, there in running.items():
-        own = [one for one in there.subscribers if endpoint_scheme(one["endpoint"]) not in ("http", "https")]
+        own = [one for one in there.subscribers if not _is_declared(one)]
         if name not in file.entries:
             if not own:
                 yield PlanStep("delete", name, "DELETE", (name,), None, {})
@@ -110,3 +111,9 @@ def _pruned(file: QueuesFile, running: Mapping[str, Running]) -> Iterator[PlanSt
             entry = f"{name}/{one['id']}"
             if entry not in file.entries and one not in own:
                 yield PlanStep("delete", entry, "DELETE", (name, "subscribers", one["id"]), None, {})
+
+
+def _is_declared(subscriber: Mapping[str, Any]) -> bool:
+    """An older broker does not say it: then it is a webhook that was declared, and nothing else."""
+    is_webhook = endpoint_scheme(subscriber["endpoint"]) in ("http", "https")
+    return bool(subscriber.get("declared", is_webhook))

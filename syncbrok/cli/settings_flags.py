@@ -12,7 +12,7 @@ from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS, Setting
 C = TypeVar("C", bound=Callable[..., Any])
 
 _LISTS = ("retry",)
-_BOOLEANS = ("paused",)
+_BOOLEANS = ("paused", "counts")
 _INHERITED = ("retry", "timeout", "window")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 

@@ -99,8 +99,9 @@ def show(client: BrokerConnection, queue: str, subscriber: str, json_wanted: boo
 
 @command.command()
 @click.argument("queue")
-@click.argument("endpoint")
+@click.argument("endpoint", required=False)
 @subscriber_flags("endpoint")
+@click.option("--pull", is_flag=True, help="Instead of ENDPOINT: a group of this --name, whose consumers pull.")
 @click.option("--start", metavar="WHERE", help="now (the default), beginning, or a sequence.")
 @_SECRET
 @as_json
@@ -108,21 +109,26 @@ def show(client: BrokerConnection, queue: str, subscriber: str, json_wanted: boo
 def create(
     client: BrokerConnection,
     queue: str,
-    endpoint: str,
+    endpoint: str | None,
+    pull: bool,
     start: str | None,
     secret_file: TextIO | None,
     json_wanted: bool,
     **flags: Any,
 ) -> None:
-    """Subscribe ENDPOINT to QUEUE. Prints the subscriber's id.
+    """Subscribe ENDPOINT, or a group whose consumers pull, to QUEUE. Prints the subscriber's id.
 
     \b
     Examples:
       syncbrok subscribers create orders http://127.0.0.1:20000/
       syncbrok subscribers create orders https://billing.example/hooks --name billing --secret-file billing.secret
       syncbrok subscribers create orders https://audit.example/ --start beginning --header x-tenant=north
+      syncbrok subscribers create orders --pull --name workers
     """
-    body = {"endpoint": endpoint, **body_of(flags, inherits=True), **_secret(secret_file)}
+    if pull == (endpoint is not None):
+        raise click.UsageError("say where to deliver: ENDPOINT, or --pull --name NAME for a group; one of the two")
+    to: dict[str, Any] = {"pull": True} if pull else {"endpoint": endpoint}
+    body = {**to, **body_of(flags, inherits=True), **_secret(secret_file)}
     if start is not None:
         body["start"] = start
     made = client.ask("POST", f"/v1/queues/{segment(queue)}/subscribers", body).json()

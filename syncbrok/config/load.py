@@ -89,6 +89,7 @@ _KEYS: Final = (
         for name, type_ in _FRONTENDS.items()
         for one in fields(type_)
     ),
+    _Key("groups.idle_after", "idle_after_s", duration(0.0, 10 * 365 * 24 * _HOUR_S)),
     _Key("logging.level", "level", one_of("debug", "info", "warning", "error")),
     _Key("logging.format", "format", one_of("json", "text")),
 )

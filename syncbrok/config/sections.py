@@ -113,6 +113,13 @@ class FrontendsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupsConfig:
+    """``idle_after_s``: when a group of consumers that pull stops counting, or goes, since nobody uses it; 0: never."""
+
+    idle_after_s: float = limits.idle_after_default_s
+
+
+@dataclass(frozen=True, slots=True)
 class LoggingConfig:
     """``format`` is ``json`` (one object a line, for machines) or ``text``."""
 
@@ -129,6 +136,7 @@ class Config:
     guard: GuardConfig = field(default_factory=GuardConfig)
     resolver: ResolverConfig = ResolverConfig()
     frontends: FrontendsConfig = field(default_factory=FrontendsConfig)
+    groups: GroupsConfig = GroupsConfig()
     logging: LoggingConfig = field(default_factory=LoggingConfig)
 
     @property

@@ -22,14 +22,16 @@ from typing import Any, Final, NamedTuple
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig, BadSetting, BrokerFault, ClientFault, UnknownQueue
 from syncbrok.model.file_entry import entry_hash, key_hashes
-from syncbrok.model.message import Format, QueueSettings, SubscriberSettings
+from syncbrok.model.message import PULL_ENDPOINT, Format, QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId, parse_queue_name
 from syncbrok.model.settings import (
     QUEUE_SETTINGS,
     SUBSCRIBER_SETTINGS,
     Setting,
+    as_group,
     parse_queue_changes,
     parse_subscriber_changes,
+    parse_switch,
     suggest,
 )
 from syncbrok.model.units import expected, parse_endpoint, parse_secret
@@ -41,7 +43,7 @@ _log = logging.getLogger("syncbrok.yaml")
 _AT_ONCE: Final = 1_000
 _NAMED_MAX: Final = 100
 _QUEUE_KEYS: Final = tuple(setting.name for setting in QUEUE_SETTINGS)
-_SUBSCRIBER_KEYS: Final = (*(setting.name for setting in SUBSCRIBER_SETTINGS), "secret", "start")
+_SUBSCRIBER_KEYS: Final = (*(setting.name for setting in SUBSCRIBER_SETTINGS), "secret", "start", "pull")
 
 
 class SubscriberEntry(NamedTuple):
@@ -124,13 +126,21 @@ def _subscriber(entry: YamlEntry) -> SubscriberEntry:
     if not entry.is_mapping:
         raise entry.wrong("expected a mapping such as {endpoint: https://billing.example/hooks}")
     settings = entry.mapping(_SUBSCRIBER_KEYS)
-    if "endpoint" not in settings:
-        raise entry.wrong("expected an endpoint, the URL its messages are posted to")
     secret_entry, start_entry = settings.pop("secret", None), settings.pop("start", None)
+    pull = settings.pop("pull", None)
     fields = _fields(settings, parse_subscriber_changes)
+    if pull is not None and pull.read(parse_switch):
+        if "endpoint" in settings:
+            raise entry.wrong("a group has no endpoint, its consumers come for its messages: leave out one of the two")
+        if "name" not in settings:
+            raise entry.wrong("expected a name, by which the consumers of a group ask for messages")
+        fields = as_group(fields)
+    elif "endpoint" not in settings:
+        raise entry.wrong("expected an endpoint, the URL its messages are posted to, or pull: true")
     secret = secret_entry.read(parse_secret) if secret_entry else None
     start = start_entry.read(_start) if start_entry else "now"
     given = _given(SUBSCRIBER_SETTINGS, settings, fields) | ({"start": start} if start_entry else {})
+    given |= {"pull": True} if fields["endpoint"] == PULL_ENDPOINT else {}
     made = SubscriberSettings(**fields)
     return SubscriberEntry(subscriber_id(made), made, secret, start, given, _said(given, secret), entry.where)
 

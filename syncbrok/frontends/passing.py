@@ -32,11 +32,17 @@ class Passing:
         self._name = name
         self.endpoint = f"consumer:{name}"
 
-    async def welcome(self, queue: QueueName, start: str, **settings: Any) -> Guest:
-        """Declared, with these settings. Raises ``ClientFault`` and ``BrokerFault``."""
+    async def welcome(self, queue: QueueName, start: str, *, counts: bool = False, **settings: Any) -> Guest:
+        """Declared, with these settings; messages wait for it only where it ``counts``. Raises ``ClientFault`` and
+        ``BrokerFault``."""
         id_ = SubscriberId(f"{self._name}-{secrets.token_hex(6)}")
         declared = self._subscribers.put(
-            Subscribe(queue, SubscriberSettings(self.endpoint, name=id_, **settings), start=start)
+            Subscribe(
+                queue,
+                SubscriberSettings(self.endpoint, name=id_, counts=counts, **settings),
+                start=start,
+                comes_to_take=True,
+            )
         )
         try:
             await declared

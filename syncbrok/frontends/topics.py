@@ -298,7 +298,8 @@ class _Peer(Conversation):
             # Not "now", which is later: what is accepted until then has this index, or comes after it.
             start = str(newest + 1 if sequence is None else sequence)
         seat = self._seats[topic] = _Seat(self)
-        seat.guest = await self._guests.welcome(queue, start, timeout_s=ANSWER_S, retry=RETRY)
+        counts = self._doors.queues.made(queue)
+        seat.guest = await self._guests.welcome(queue, start, counts=counts, timeout_s=ANSWER_S, retry=RETRY)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 

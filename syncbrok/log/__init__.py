@@ -47,7 +47,7 @@ A header of 92 bytes, then the body: first the meta, then the content. ::
 
     offset  bytes   name
          0      4   magic           "SYBR"
-         4      1   version         of the record: 1
+         4      1   version         of the record: 1, or 2 (see below)
          5      1   kind            see below
          6      2   flags           see below
          8      4   body_bytes      meta and content together
@@ -74,7 +74,8 @@ headers, 6 only one subscriber: the message has one; 8 scope (1: same); 9 and 10
 
 What has come since is a field with a default, or a kind of its own, as long as a program that does not know it does not
 misread the record. One that would be misread gets version 2: who knows only version 1 refuses the log, in words, and
-cuts nothing off. The header keeps its layout in every version.
+cuts nothing off. Those are: a subscriber that does not count (and the first record of a segment that names one), rows
+that end what retention took from such a one, and replays with keys. The header keeps its layout in every version.
 
 **Message** (1). Meta: the parents' ids (16 bytes each, ``items`` of them); where one of the flags 1 to 6 is set, the
 extras; then, up to the end of the meta, the content type (UTF-8). Content: the content. Extras::
@@ -118,7 +119,8 @@ of the file to this record (4 bytes).
 **All others**: JSON, in ``log.format.declaration_bodies``; a field that is not there has a default. That of
 ``SegmentOpened`` has ``sealed_us``, the wall clock when the segment before was sealed; ``time_us`` of a record is never
 smaller than the record's before, and may be ahead of the clock. And it has ``rules``, by which the records of the
-segment were made, for whoever judges them: 1 where it does not say (``model.facts.RULES``). ``lost``, where there are
+segment were made, for whoever judges them: 1 where it does not say (``model.facts.RULES``). A row of reason
+``RETENTION`` stands for all that its subscriber had not taken up to its message. ``lost``, where there are
 any, names dead letters whose content was lost and whose messages' records are gone: message and subscriber of each.
 
 Watermark

@@ -66,6 +66,9 @@ class Reason(IntEnum):
     """a TCP consumer refused it"""
     CONTENT_LOST = 20
     """its record is no longer in the log (salvaged away, or dropped by retention in that moment)"""
+    RETENTION = 21
+    """a subscriber that does not count had not taken it when its segment went. One row stands for all up to its message
+    that had not ended there"""
 
 
 class QueueSet(NamedTuple):
@@ -85,7 +88,8 @@ class QueueDeleted(NamedTuple):
 
 
 class SubscriberSet(NamedTuple):
-    """A subscriber was added, or changed (same number; ``since`` stays that of its first fact)."""
+    """A subscriber was added, or changed (same number; ``since`` stays that of its first fact, or becomes that of the
+    fact from which on it counts)."""
 
     sequence: int
     time_us: int
@@ -334,6 +338,8 @@ class RearmedEntry(NamedTuple):
     parents: tuple[int, ...]
     attempts: tuple[int, ...] = ()
     parent_failure: ParentFailure = ParentFailure.FAIL
+    key: str = ""
+    """of the message: it waits for those of its key before it. An older version wrote none"""
 
 
 class Rearmed(NamedTuple):
@@ -367,9 +373,10 @@ class Carried(NamedTuple):
     tried: tuple[Tried, ...]
 
 
-RULES: Final = 2
+RULES: Final = 3
 """version of RULES that this program keeps, for the order checker. 1: the next message of a key goes to a subscriber
-once the one before has ended there, whatever became of earlier ones. 2: once all before it have (RULES 6)"""
+once the one before has ended there, whatever became of earlier ones. 2: once all before it have (RULES 6). 3: those
+that do not count the subscriber as well"""
 
 
 class SegmentOpened(NamedTuple):

@@ -82,6 +82,13 @@ refused_max = 64
 window_default = 64
 window_max = 10_000
 history_ahead_max = 2_048
+uncounted_per_queue_max = 1_000
+"""subscribers of a queue that do not count and that nobody has declared"""
+idle_after_default_s = 5 * 24 * 3_600.0
+"""a group from which nobody has taken anything for so long, while there was something, stops counting"""
+uncounted_ahead_max = 1 << 16
+"""messages that a subscriber that does not count is told of as they come, and has not taken; one that has more is told
+the rest from the log, when it has few again"""
 attempts_in_flight_max = 20_000
 bytes_in_flight_max = 64 * MIB
 """content of attempts that are out and of leases that are not written yet; a single subscriber gets 28 MiB of it"""

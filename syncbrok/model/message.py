@@ -9,6 +9,8 @@ from syncbrok.model.names import MessageId, QueueName, SubscriberId
 
 CONSUMER_SCHEME = "consumer"
 """scheme of the endpoint of a subscriber whose consumers connect to the broker: ``consumer:NAME``"""
+PULL_ENDPOINT = "consumer:pull"
+"""endpoint of a group of consumers that pull over HTTP"""
 HOPS = "syncbrok-hops"
 """a header: how many deliveries brought a message here. Kept among those of the message where it is not 0, sent with
 every delivery as one more"""
@@ -67,6 +69,7 @@ class SubscriberSettings:
     ``secret_count``: how many of its secrets the vault holds (0, 1, or 2 during a rotation); the secrets themselves are
     never in a fact (RULES 19). ``start``: the sequence to deliver from, ``None`` for now; messages before the
     subscriber's own fact do not count it. ``disabled_us``: when a 410 disabled it (Unix microseconds), else 0.
+    ``counts``: whether the completion of a message waits for it (RULES 3).
     """
 
     endpoint: str
@@ -80,6 +83,10 @@ class SubscriberSettings:
     disabled_us: int = 0
     secret_count: int = 0
     headers: tuple[tuple[str, str], ...] = ()
+    counts: bool = True
+    declared: bool = False
+    """of a group of consumers that pull: somebody has said that it is to be there; one that its first pull made goes
+    when nobody uses it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +100,18 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A subscriber as declared. ``since`` is the sequence of its first fact: later messages count it (RULES 3)."""
+    """A subscriber as declared. ``since`` is the sequence of the fact from which on it counts, or has been there: its
+    first one, or a later one that made it count. Later messages count it, where its settings say so (RULES 3)."""
 
     number: int
     queue: int
     id: SubscriberId
     since: int
     settings: SubscriberSettings
+
+    def counted_by(self, sequence: int) -> bool:
+        """Whether a message of its queue counts it."""
+        return self.settings.counts and sequence > self.since
 
     @property
     def stopped(self) -> bool:

@@ -11,7 +11,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault
-from syncbrok.model.message import Format, ParentFailure, QueueSettings, RetryPolicy, Scope, SubscriberSettings
+from syncbrok.model.message import (
+    PULL_ENDPOINT,
+    Format,
+    ParentFailure,
+    QueueSettings,
+    RetryPolicy,
+    Scope,
+    SubscriberSettings,
+)
 from syncbrok.model.names import parse_subscriber_id
 from syncbrok.model.units import (
     DURATION_PATTERN,
@@ -114,7 +122,8 @@ def _render_retry(policy: RetryPolicy) -> list[str]:
     return [render_duration(delay_s) for delay_s in policy.delays_s]
 
 
-def _parse_bool(value: Any) -> bool:
+def parse_switch(value: Any) -> bool:
+    """``value``; raises ``BadSetting`` where it is neither true nor false."""
     if not isinstance(value, bool):
         raise expected("true or false", value)
     return value
@@ -270,7 +279,7 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "paused",
         "paused",
-        _parse_bool,
+        parse_switch,
         _same,
         "Whether deliveries to it stand still. What is published meanwhile waits for it.",
         {"type": "boolean"},
@@ -284,6 +293,16 @@ SUBSCRIBER_SETTINGS: tuple[Setting, ...] = (
         "Headers that every delivery to it carries. They are kept in the log as they are: no place for secrets.",
         {"type": "object", "additionalProperties": {"type": "string"}},
         {"x-tenant": "north"},
+    ),
+    Setting(
+        "counts",
+        "counts",
+        parse_switch,
+        _same,
+        "Whether a message is complete only once it has ended here too. Without it nobody waits for this subscriber, "
+        "and nothing fails through it.",
+        {"type": "boolean"},
+        True,
     ),
 )
 
@@ -305,8 +324,27 @@ def parse_queue_changes(mapping: Mapping[str, Any], beside: tuple[str, ...] = ()
 
 
 def parse_subscriber_changes(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """As ``parse_queue_changes``, for ``SubscriberSettings``. Take ``secret`` and ``start`` out before."""
-    return _parse(SUBSCRIBER_SETTINGS, mapping, ("secret", "start"))
+    """As ``parse_queue_changes``, for ``SubscriberSettings``. Take ``secret``, ``start`` and ``pull`` out before."""
+    return _parse(SUBSCRIBER_SETTINGS, mapping, ("secret", "start", "pull"))
+
+
+def parse_subscriber(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """As ``parse_subscriber_changes``, for one that is declared: with an endpoint, or with ``pull`` and a name, which
+    makes it a group whose consumers come for its messages. Raises ``BadSetting``."""
+    given = dict(mapping)
+    is_group = parse_switch(given.pop("pull", False))
+    if not is_group:
+        return parse_subscriber_changes(given)
+    if "endpoint" in given:
+        raise BadSetting("pull: a group has no endpoint, its consumers come for its messages", setting="pull")
+    if given.get("name") is None:
+        raise BadSetting("pull: a group has a name, by which its consumers ask for messages", setting="name")
+    return as_group(parse_subscriber_changes(given))
+
+
+def as_group(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of ``SubscriberSettings`` as those of a group that pulls."""
+    return {"window": limits.window_max, **fields, "endpoint": PULL_ENDPOINT, "declared": True}
 
 
 def render_queue(settings: QueueSettings) -> dict[str, Any]:

@@ -199,13 +199,16 @@ class Subscribe(NamedTuple):
     """Receipt: ``Declared``. Identity is the name, else the endpoint (RULES 18). Subscribing again alike is
     ``unchanged``; with other settings a ``Conflict``, unless ``applied`` is given with a hash (see ``DeclareQueue``).
     ``start`` is ``now``, ``beginning`` or a sequence as text; None is ``now`` for a new one, and whatever one that is
-    there was made with. ``secret`` is ``whsec_...`` or None."""
+    there was made with. ``secret`` is ``whsec_...`` or None. ``comes_to_take``: nobody has declared it, it takes
+    messages; so it changes nothing of one that is there, and there are at most so many of a queue that do not count:
+    ``Overloaded``."""
 
     queue: QueueName
     settings: SubscriberSettings
     secret: str | None = None
     start: str | None = None
     applied: FromFile | None = None
+    comes_to_take: bool = False
 
 
 class ChangeSubscriber(NamedTuple):

@@ -57,7 +57,7 @@ class Meters:
 
     __slots__ = (
         *("budgets", "bytes_written", "clock_step_s", "clock_steps", "commits", "failed", "full"),
-        *("records_written", "start"),
+        *("records_written", "start", "untaken_dropped"),
     )
 
     def __init__(self) -> None:
@@ -71,6 +71,8 @@ class Meters:
         self.clock_steps = 0
         """how often the wall clock was set, and by how much the last time"""
         self.clock_step_s = 0.0
+        self.untaken_dropped = 0
+        """how often retention ended what a subscriber that does not count had not taken"""
         self.budgets: Sequence[Budget] = ()
         """of the process; set by the Space"""
         self.start = NOT_STARTED

@@ -257,6 +257,7 @@ class SpaceReport:
     listeners: int
     """open event streams"""
     clock_steps: int = 0
+    untaken_dropped: int = 0
     clock_step_s: float = 0.0
     """how often the wall clock was set while the broker ran, and by how much the last time (negative: back)"""
     budgets: tuple[BudgetReport, ...] = ()

@@ -68,11 +68,12 @@ _readers_max: Final = 4
 
 class SpaceOptions(NamedTuple):
     """``drain_s``: how long attempts that are out may take at the end. ``budgets``: those of the process; where none
-    are given the Space has its own."""
+    are given the Space has its own. ``idle_after_s``: when groups that nobody uses stop counting, or go; 0: never."""
 
     journal: JournalOptions = JournalOptions()
     drain_s: float = limits.drain_timeout_s
     budgets: Budgets | None = None
+    idle_after_s: float = limits.idle_after_default_s
 
 
 class SpaceStatistics(NamedTuple):
@@ -152,6 +153,8 @@ class Space:
             self._patience,
             clock_us,
             options.journal.retention_s,
+            options.idle_after_s,
+            meters,
         )
         self._upkeep.dropped_through = journal.first_sequence - 1
         self._upkeep.wake, self._upkeep.read_ahead = self.dispatcher.wake, self.dispatcher.keep
@@ -253,6 +256,7 @@ class Space:
                 self._upkeep.keep(),
                 self._upkeep.feed(),
                 self._upkeep.retire_secrets(),
+                self._upkeep.retire_groups(),
                 scrub(self._journal, self._patience),
                 watch_clock(self._clock_us, self._meters, self.dispatcher.clock_stepped),
             )

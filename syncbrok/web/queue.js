@@ -92,7 +92,7 @@ function subscribersSection({ queue, subscribers }) {
     return {
       key: one.id,
       cells: [
-        [h("b", null, one.id), h("br"), h("span", { class: "quiet" }, one.endpoint)],
+        [h("b", null, one.id), h("br"), h("span", { class: "quiet" }, one.counts ? one.endpoint : `${one.endpoint} (does not count: no message waits for it)`)],
         pill(failing ? "failing" : one.state),
         compact(figures.backlog),
         number(figures.in_flight),

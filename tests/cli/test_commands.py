@@ -77,6 +77,12 @@ def test_subscribers_from_create_to_delete(run: Run, recorder: Recorder, tmp_pat
     assert "whsec" not in run("subscribers", "show", "subs", "b").stdout
     assert data(run("subscribers", "change", "subs", "b", "--timeout", "7s", "--json"))["timeout"] == "7s"
     assert data(run("subscribers", "change", "subs", "b", "--timeout", "default", "--json"))["timeout"] is None
+    run("subscribers", "create", "subs", "--pull", "--name", "workers")
+    group = data(run("subscribers", "show", "subs", "workers", "--json"))
+    assert (group["endpoint"], group["counts"], group["declared"]) == ("consumer:pull", True, True)
+    assert data(run("subscribers", "change", "subs", "workers", "--not-counts", "--json"))["counts"] is False
+    run("subscribers", "delete", "subs", "workers")
+    assert "one of the two" in run("subscribers", "create", "subs", code=2).stderr
     run("subscribers", "pause", "subs", "b")
     assert data(run("subscribers", "list", "subs", "--json"))[0]["state"] == "paused"
     run("subscribers", "resume", "subs", "b")

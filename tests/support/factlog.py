@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from syncbrok.delivery.handler import Answer, Attempt
@@ -80,6 +81,21 @@ class FactLog:
                 sequence, now, number, queue, SubscriberId(f"s{number}"), known[0].since if known else sequence, given
             )
         )
+
+    def change(self, number: int, **changes: object) -> None:
+        """Some settings of the subscriber, the others as they are."""
+        known = next(one for one in reversed(self.facts) if isinstance(one, SubscriberSet) and one.number == number)
+        settings = replace(known.settings, **changes)  # type: ignore[arg-type]
+        self.add(lambda sequence, now: known._replace(sequence=sequence, time_us=now, settings=settings))
+
+    def count_otherwise(self, number: int) -> None:
+        """As ``Declarations``: from the fact on that makes it count it does."""
+        known = next(one for one in reversed(self.facts) if isinstance(one, SubscriberSet) and one.number == number)
+        counts = not known.settings.counts
+        start = known.settings.start or known.since if counts else known.settings.start
+        settings = replace(known.settings, counts=counts, start=start)
+        since = len(self.facts) + 1 if counts else known.since
+        self.add(lambda sequence, now: known._replace(sequence=sequence, time_us=now, since=since, settings=settings))
 
     def move(self, number: int, queue: int, endpoint: str, **settings: object) -> None:
         """The subscriber gets another endpoint."""
@@ -181,12 +197,20 @@ class FactLog:
 
     def feed(self, together: int = 20) -> None:
         """What ``Upkeep`` tells subscribers that start in the past, until they want no more."""
-        while hungry := self.scheduler.needs_history():
-            for subscriber, queue, after in hungry:
-                known = [one for one in self.messages() if one.queue == queue and one.sequence > after and not one.only]
-                old = [one for one in known if one.sequence > self.gone or self.can_be_read(one.sequence)]
-                told = [(one.sequence, tuple(map(sequence_of, one.parents))) for one in old[:together]]
-                self.scheduler.feed_history(subscriber, told, finished=len(old) <= together)
+        while self.feed_once(together):
+            pass
+
+    def feed_once(self, together: int) -> bool:
+        """So many messages each; whether anybody wanted some."""
+        hungry = self.scheduler.needs_history()
+        for subscriber, queue, after in hungry:
+            known = [one for one in self.messages() if one.queue == queue and one.sequence > after]
+            old = [one for one in known if one.only in (0, subscriber) and self.can_be_read(one.sequence)]
+            told = [(one.sequence, tuple(map(sequence_of, one.parents))) for one in old[:together]]
+            keys = {one.sequence: one.key for one in old[:together] if one.key}
+            through = old[together - 1].sequence if len(old) > together else self.scheduler.newest
+            self.scheduler.feed_history(subscriber, told, keys, through)
+        return bool(hungry)
 
     def later(self, seconds: float) -> None:
         """Time goes by, and a wheel's bucket more."""
@@ -209,6 +233,8 @@ class FactLog:
 
     def drop_before(self, opened: int) -> None:
         """What retention does with the segments before the one that begins with this sequence (``Upkeep``)."""
+        self.rows += self.scheduler.dropped_by_retention(opened - 1, self.now_us)
+        self.commit()
         messages = {message.sequence: message for message in self.messages()}
         for sequence in self.scheduler.unended(None, opened - 1, 10_000):
             ended, tried = self.scheduler.carry(sequence)
@@ -286,6 +312,12 @@ def log_with(*subscribers: int, retry: RetryPolicy = NO_RETRIES, scope: Scope = 
     for number in subscribers:
         log.subscriber(number, 1)
     return log
+
+
+def got(log: FactLog, subscriber: int) -> list[int]:
+    """The messages that were delivered there, in order."""
+    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+    return [row.message for row in rows if row.subscriber == subscriber and row.outcome is Outcome.DELIVERED]
 
 
 def to(attempts: list[Attempt]) -> list[tuple[int, int]]:

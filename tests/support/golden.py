@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from syncbrok.model.facts import (
+    RULES,
     Fact,
     FileApplied,
     Outcome,
@@ -35,6 +36,7 @@ def told() -> Story:
     orders, elsewhere, short = story.queue(), story.queue("elsewhere"), story.queue("short")
     one, two = story.subscriber(orders), story.subscriber(orders, paused=True, start=1, headers=(("X-A", "b"),))
     far, leaver = story.subscriber(elsewhere), story.subscriber(short)
+    reader = story.subscriber(elsewhere, counts=False)
     story.add(FileApplied, "queue/orders", "0123", **_today(FileApplied, keys=(("retry", "4567"),)))
     plain = story.publish(orders, content=b"\x00plain\xff")
     child = story.publish(orders, plain, scope=Scope.SAME, policy=ParentFailure.HOLD)
@@ -54,19 +56,20 @@ def told() -> Story:
     story.attempt(child, one, Outcome.DEAD, reason=Reason.GONE)
     story.end(child, Outcome.EXPIRED, Reason.EXPIRED, two)
     story.attempt(child, two, Outcome.LATE)
-    entry = RearmedEntry(child, orders, (one,), (), (1,), ParentFailure.HOLD)
+    entry = RearmedEntry(child, orders, (one,), (), (1,), ParentFailure.HOLD, "k")
     story.add(Rearmed, 1, (entry,), **_today(Rearmed, subscriber=one))
     story.attempt(child, one, attempt=2)
     story.end(story.publish(short), Outcome.SKIPPED, Reason.NONE)
     story.unsubscribe(leaver)
     story.delete_queue(short)
     story.seal()
-    story.snapshot(bad=[(child, Outcome.EXPIRED)], **_today(SegmentOpened, rules=2))
+    story.snapshot(bad=[(child, Outcome.EXPIRED)], **_today(SegmentOpened, rules=RULES, lost=((child, one),)))
     story.carry(story.message(later, elsewhere, due_us=START_US + _YEARS_US), [], [Tried(far, 1, START_US + _YEARS_US)])
     story.attempt(story.publish(elsewhere), far)
+    story.outcomes(story.row(later, reader, Outcome.DROPPED, reason=Reason.RETENTION, attempt=0))
     story.gap(story.last + 1, story.last + 2)
     story.seal()
-    story.snapshot(**_today(SegmentOpened, rules=2))
+    story.snapshot(**_today(SegmentOpened, rules=RULES))
     story.publish(orders, key="k", content=b"behind the third")
     return story
 

@@ -84,9 +84,11 @@ class Story:
         del self.queues[number]
         return self.add(QueueDeleted, number)
 
-    def snapshot(self, bad: Iterable[tuple[int, Outcome]] = (), rules: int = RULES) -> int:
+    def snapshot(
+        self, bad: Iterable[tuple[int, Outcome]] = (), rules: int = RULES, lost: Iterable[tuple[int, int]] = ()
+    ) -> int:
         declared = (tuple(self.queues.values()), tuple(self.subscribers.values()), (), tuple(bad))
-        return self.add(SegmentOpened, *declared, rules=rules)
+        return self.add(SegmentOpened, *declared, rules=rules, lost=tuple(lost))
 
     def seal(self) -> int:
         """The end of a segment; what it counts is filled in where it is written (``segment_files``)."""

@@ -1,7 +1,9 @@
 """How a message comes into the state: its row, its edges, its first state."""
 
 from array import array
+from collections.abc import Collection
 
+from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.cursor import TriedState
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.lifecycle import MessageEvent, MessageState
@@ -15,7 +17,7 @@ from syncbrok.delivery.scheduler.message_table import (
     SAME,
 )
 from syncbrok.delivery.scheduler.state import DUE, EXPIRES, QueueState, SchedulerState
-from syncbrok.model.facts import Attributes, Carried, Extras, Messages, Outcome, Reason
+from syncbrok.model.facts import Attributes, Carried, Extras, Messages, Outcome, Published, Reason
 from syncbrok.model.message import Scope
 from syncbrok.model.names import MessageId, sequence_of
 
@@ -23,9 +25,10 @@ from syncbrok.model.names import MessageId, sequence_of
 class Admission:
     """Takes in messages as they are accepted, and those that retention carries along."""
 
-    def __init__(self, state: SchedulerState, dependencies: DependencyTracker) -> None:
+    def __init__(self, state: SchedulerState, dependencies: DependencyTracker, backfill: Backfill) -> None:
         self._state = state
         self._dependencies = dependencies
+        self._backfill = backfill
         self._queues, self._left = array("I"), array("H")
         """rows of messages without extras that are still to be made: they end before the next message looked at"""
         self._open_before: tuple[tuple[MessageId, ...], tuple[int, ...]] = ((), ())
@@ -61,7 +64,8 @@ class Admission:
                     if done < sequence:
                         self._add_rows(queue_state, done, sequence - done)
                     self._make_rows(sequence)
-                    self._enter(sequence, attributes, more, queue_state, 1 if more.only else len(cursors))
+                    left = self._is_counted(more.only) if more.only else len(cursors)
+                    self._enter(sequence, attributes, more, queue_state, left)
                     done = sequence + 1
             if done < following:
                 self._add_rows(queue_state, done, following - done)
@@ -72,6 +76,22 @@ class Admission:
                     queue_state.backlog.extend(start, count)
                 self._state.one_more(cursors)
         self._make_rows(following)
+        if self._state.uncounted:
+            self._tell_apart(messages)
+
+    def _tell_apart(self, messages: Messages) -> None:
+        """Those who do not count, of what is in the table now."""
+        following = messages.sequence
+        for end, attributes in messages.stretches:
+            start, following = following, messages.sequence + end
+            queue_state = self._state.queues.get(attributes.queue)
+            if queue_state is not None and queue_state.uncounted:
+                self._backfill.published(queue_state, messages, start, following)
+
+    def _is_counted(self, number: int) -> int:
+        """1 where a message to this subscriber alone counts it."""
+        cursor = self._state.cursors.get(number)
+        return int(cursor is None or cursor.is_counted)
 
     def _add_rows(self, queue_state: QueueState, first: int, count: int) -> None:
         """Rows for messages without extras. (What has no subscriber needs none: it is complete.)"""
@@ -197,14 +217,29 @@ class Admission:
             self._ended_before(message.sequence, number, outcome, queue_state)
         for tried in fact.tried:
             cursor_tried = self._state.cursors.get(tried.subscriber)
-            if cursor_tried is not None and tried.subscriber not in ended:
+            if cursor_tried is not None and cursor_tried.is_counted and tried.subscriber not in ended:
                 self._state.try_again(cursor_tried, message.sequence, TriedState(tried.attempts, tried.due_us))
         if self._state.table.state(message.sequence) is MessageState.PENDING:
             self._dependencies.opened(message.sequence)
+        self._carried_apart(message, ended, queue_state)
+
+    def _carried_apart(self, message: Published, ended: Collection[int], queue_state: QueueState) -> None:
+        """Those who do not count, and where it has not ended."""
+        parents = tuple(map(sequence_of, message.parents))
+        for cursor in queue_state.uncounted:
+            if cursor.history_done:  # at a start from a log that has it no more this is all that tells of it
+                cursor.history_after = max(cursor.history_after, message.sequence)
+            if cursor.number not in ended and message.only in (0, cursor.number) and cursor.is_told(message.sequence):
+                self._backfill.take_up(cursor, message.sequence, parents, message.key)
 
     def _ended_before(self, sequence: int, number: int, outcome: Outcome, queue_state: QueueState) -> None:
         """A delivery of a carried message had ended. Where its row is still in the log, that says why."""
-        if outcome is Outcome.EXPIRED:
+        known = self._state.cursors.get(number)
+        if known is not None and not known.is_counted:
+            if outcome is Outcome.DEAD:
+                known.dead[sequence] = Reason.NONE
+                queue_state.dead += 1
+        elif outcome is Outcome.EXPIRED:
             self._state.table.mark(sequence, HAS_EXPIRED)
         elif outcome is Outcome.DEAD:
             self._state.table.mark(sequence, HAS_DEAD)

@@ -1,58 +1,245 @@
-"""A subscriber that starts in the past: what came before it, told from the log, takes its place in the cursor. Pure."""
+"""What is told to a subscriber message by message: to one that starts in the past what came before it, to one that does
+not count everything (RULES 3, 13, 14). Pure.
+
+Both wait by themselves: for the parents to have ended there, for those of the same key before, and for the gate that
+is one for all. Nobody waits for them.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT, MessageState
-from syncbrok.delivery.scheduler.message_table import ONLY
-from syncbrok.delivery.scheduler.state import SchedulerState
+from syncbrok.delivery.scheduler.message_table import ENDING, KEY_EDGE, ONLY
+from syncbrok.delivery.scheduler.sequence_set import SequenceSet, as_range
+from syncbrok.delivery.scheduler.state import QueueState, SchedulerState
+from syncbrok.model import limits
+from syncbrok.model.facts import Extras, Messages
+from syncbrok.model.names import sequence_of
+
+_LINES_FEW: Final = 64
+"""keys at a subscriber that are not worth tidying up"""
+_HISTORY: Final = 0
+"""among whom messages wait for at a subscriber: that it has been told all that came before its time"""
 
 
 class Backfill:
-    """Messages from before a subscriber's time, and those of its that wait for one another there."""
+    """Messages that come to a subscriber without counting it, and those of its that wait for one another there."""
 
     def __init__(self, state: SchedulerState, dependencies: DependencyTracker) -> None:
         self._state = state
         self._dependencies = dependencies
 
-    def take_up(self, cursor: Cursor, sequence: int, parents: tuple[int, ...]) -> None:
-        """A message from before the subscriber's time: it goes when it could go to anybody, after its parents here.
+    def published(self, queue_state: QueueState, messages: Messages, first: int, following: int) -> None:
+        """Those of the messages from ``first`` to before ``following`` are new in the queue, and in the table. Who does
+        not count and has been told everything so far is told them now; one that has too much to do lags from here on,
+        and is told from the log what comes next."""
+        for cursor in queue_state.uncounted:
+            if cursor.history_done:
+                self._tell(cursor, messages, first, following)
+                cursor.history_after = following - 1
+                if len(cursor.ready) > limits.uncounted_ahead_max or len(cursor.parked) >= limits.window_max:
+                    cursor.history_done = False
+                self._state.activate(cursor)
+
+    def _tell(self, cursor: Cursor, messages: Messages, first: int, following: int) -> None:
+        extras, told = messages.extras, first
+        for sequence in range(first, following) if extras else ():
+            more = extras.get(sequence - messages.sequence)
+            if more is not None and _is_looked_at(more):
+                self.let_go(cursor, range(told, sequence))
+                told = sequence + 1
+                if more.only in (0, cursor.number):
+                    self.take_up(cursor, sequence, tuple(map(sequence_of, more.parents)), more.key)
+        self.let_go(cursor, range(told, following))
+
+    def let_go(self, cursor: Cursor, messages: Sequence[int]) -> None:
+        """These wait for nobody."""
+        if messages:
+            told = as_range(messages)
+            cursor.block_all(told)
+            self._dependencies.release(told, (cursor,))
+
+    def take_up(self, cursor: Cursor, sequence: int, parents: tuple[int, ...], key: str = "") -> None:
+        """A message that does not count the subscriber: it goes when it could go to anybody, after its parents here and
+        after those of its key here.
 
         Messages that nobody was to get any more (cancelled, expired, dead of a parent) are passed by, until a replay
         mends them.
         """
+        if not self._take(cursor, sequence, parents, key):
+            self.ended(cursor, sequence)
+
+    def _take(self, cursor: Cursor, sequence: int, parents: tuple[int, ...], key: str) -> bool:
+        """``take_up``; False where it is passed by, and those behind it there may be next."""
         if cursor.history_taken and cursor.history_taken.discard(sequence):
-            return
+            if key and not cursor.finished(sequence):
+                self._line_up(cursor, sequence, key)
+            return True
         table = self._state.table
         bad = table.bad.get(sequence)
         if bad is not None and (bad.state is not MessageState.DEAD or bad.reason in OF_A_PARENT):
-            cursor.passed[sequence] = parents
-            return
-        if table.flags(sequence) & ONLY:
-            return
+            cursor.passed[sequence] = parents, key
+            return False
+        if table.flags(sequence) & ONLY and table.only.get(sequence, cursor.number) != cursor.number:
+            return True
         cursor.block(sequence)
-        leader = self._leader(cursor, sequence, parents)
+        if key:
+            self._line_up(cursor, sequence, key)
+        leader = self._leader(cursor, sequence, parents, key)
         if leader:
-            cursor.behind.setdefault(leader, []).append((sequence, parents))
-            self._follow(cursor, leader)
+            self._wait(cursor, leader, sequence, parents, key)
         else:
             self._dependencies.release((sequence,), (cursor,))
+        return True
 
-    def _leader(self, cursor: Cursor, sequence: int, parents: tuple[int, ...]) -> int:
-        """The message that must end before ``sequence`` may go to this subscriber; 0 when it may go now.
+    def _wait(self, cursor: Cursor, leader: int, sequence: int, parents: tuple[int, ...], key: str) -> None:
+        cursor.behind.setdefault(leader, []).append((sequence, parents, key))
+        self._follow(cursor, leader)
 
-        Normally that is an unfinished parent. It is the message itself while its own gate is shut. It is a parent again
-        when the message has ended before its parents, because all subscribers that it counted are deleted."""
+    def _line_up(self, cursor: Cursor, sequence: int, key: str) -> None:
+        lines = cursor.key_lines
+        if len(lines) > _LINES_FEW and len(lines) > len(cursor.parked) + len(cursor.ready) + len(cursor.flight):
+            for name, line in list(lines.items()):
+                left = [one for one in line if not cursor.finished(one)]
+                if left:
+                    lines[name] = left
+                else:
+                    del lines[name]
+        line = lines.setdefault(key, [])
+        if sequence not in line:
+            insort(line, sequence)
+
+    def _before_of_key(self, cursor: Cursor, sequence: int, key: str) -> int:
+        """The last one of its key that came before and has not ended here, 0 for none. What goes again in a replay has
+        ended: what is live does not wait for it."""
+        line = cursor.key_lines.get(key, [])
+        at = bisect_left(line, sequence)
+        while at and (cursor.finished(line[at - 1]) or self._is_in_replay(line[at - 1], cursor)):
+            at -= 1
+            del line[at]
+        return line[at - 1] if at else 0
+
+    def _is_in_replay(self, sequence: int, cursor: Cursor) -> bool:
+        entry = self._state.replays.get(sequence)
+        return entry is not None and cursor.number in entry.left
+
+    def waits_for_history(self, cursor: Cursor, sequence: int) -> bool:
+        """Whether a message that counts the subscriber, and could go there, has a key and waits for those of its key
+        from before the subscriber's time: until all of them are known and have ended there (RULES 6). Blocked then."""
+        key = self._state.keys.key_of(sequence)
+        if not key:
+            return False
+        if cursor.history_done:
+            return self.waits_for_key(cursor, sequence, key)
+        cursor.block(sequence)
+        self._wait(cursor, _HISTORY, sequence, (), key)
+        return True
+
+    def waits_for_key(self, cursor: Cursor, sequence: int, key: str) -> bool:
+        """Whether it waits there for one of its key that does not count the subscriber. Blocked then."""
+        leader = self._before_of_key(cursor, sequence, key)
+        if leader:
+            cursor.block(sequence)
+            self._wait(cursor, leader, sequence, (), key)
+        return bool(leader)
+
+    @staticmethod
+    def waiting_for_history(cursor: Cursor) -> int:
+        """How many are blocked until the subscriber has been told all."""
+        return len(cursor.behind.get(_HISTORY, ()))
+
+    def told_all(self, cursor: Cursor) -> None:
+        """The subscriber has been told all that there is to tell."""
+        cursor.history_done = True
+        if not cursor.is_counted:
+            cursor.history_taken = SequenceSet()
+        self.ended(cursor, _HISTORY)
+
+    def _leader(self, cursor: Cursor, sequence: int, parents: tuple[int, ...], key: str) -> int:
+        """The message that must end, or whose gate must open, before ``sequence`` may go to this subscriber; 0 when it
+        may go now.
+
+        Normally that is an unfinished parent, or an unfinished message of its key. It is the message itself while its
+        own gate is shut. It is a parent again when the message has ended before its parents, because all subscribers
+        that it counted are deleted."""
         table = self._state.table
         waits_here = [parent for parent in parents if not cursor.finished(parent)]
         if waits_here:
             return waits_here[-1]
+        before = self._before_of_key(cursor, sequence, key) if key else 0
+        if before:
+            return before
         state = table.state(sequence)
-        if state < MessageState.COMPLETE:
-            return 0 if state is MessageState.PENDING and self._dependencies.open_at(sequence, cursor) else sequence
-        return next((parent for parent in parents if table.state(parent) < MessageState.COMPLETE), 0)
+        if state >= MessageState.COMPLETE:
+            return next((parent for parent in parents if table.state(parent) < MessageState.COMPLETE), 0)
+        if state is not MessageState.PENDING or table.flags(sequence) & ENDING:
+            return sequence
+        if self._dependencies.open_at(sequence, cursor):
+            return 0
+        # Its parents are judged at each subscriber, and at this one by all: none tells when the last one is complete.
+        edges = (edge for edge in table.edges(sequence) if not edge & KEY_EDGE)
+        return next((edge for edge in edges if table.state(edge) < MessageState.COMPLETE), sequence)
+
+    def stop_counting(self, old: Cursor, new: Cursor) -> None:
+        """The subscriber of the cursors counts no more: what it had yet to come to it is told from the log, what it
+        had come to is not told again, and what was blocked there waits by itself."""
+        if old.history_done:
+            new.history_after = old.seen
+        else:
+            new.history_taken.update(range(old.since + 1, old.seen + 1))
+        new.history_taken.update(list(old.ahead))
+        new.history_done = False
+        for child, _, _ in new.behind.pop(_HISTORY, ()):
+            if new.unblock(child):
+                new.history_taken.discard(child)
+        waiting = {child for children in old.behind.values() for child, _, _ in children}
+        table, keys = self._state.table, self._state.keys
+        for sequence in list(old.parked):
+            if sequence in waiting or sequence in self._state.replays:
+                continue
+            parents = tuple(edge for edge in table.edges(sequence) if not edge & KEY_EDGE)
+            chain = keys.of(sequence)
+            self.take_up(new, sequence, parents, chain.key[1] if chain is not None else "")
+
+    def drop_through(self, cursor: Cursor, through: int) -> None:
+        """The records of ended messages up to there go: what the subscriber had not taken of them has ended there. What
+        has not ended is carried along, and is told now where it was not yet."""
+        table = self._state.table
+        if not cursor.history_done and cursor.history_after < through:
+            untold = list(table.waiting(cursor.queue, cursor.history_after + 1, through))
+            cursor.history_after = through
+            for sequence in untold:
+                if cursor.is_told(sequence):
+                    self.take_up(cursor, sequence, tuple(e for e in table.edges(sequence) if not e & KEY_EDGE))
+        for sequence in cursor.untaken(through):
+            if table.state(sequence) >= MessageState.COMPLETE and sequence not in self._state.replays:
+                if sequence in cursor.flight:
+                    self._state.give_up(cursor, (sequence,))
+                    cursor.take_back(sequence)
+                self._state.confirm(cursor, sequence)
+                self.ended(cursor, sequence)
+        for sequence in [one for one in cursor.passed if one <= through]:
+            del cursor.passed[sequence]
+
+    def untaken(self, cursor: Cursor, through: int) -> bool:
+        """Whether ``drop_through`` would end anything."""
+        table = self._state.table
+        if not cursor.history_done and cursor.history_after < min(
+            through, self._state.queues[cursor.queue].last_sequence
+        ):
+            return True
+        return any(table.state(sequence) >= MessageState.COMPLETE for sequence in cursor.untaken(through))
+
+    def shut(self, cursor: Cursor, sequence: int) -> None:
+        """It could go, and its gate is shut again: it waits for itself."""
+        cursor.block(sequence)
+        self._wait(cursor, sequence, sequence, (), "")
 
     def _follow(self, cursor: Cursor, leader: int) -> None:
-        if self._state.table.state(leader) < MessageState.COMPLETE:
+        if leader is not _HISTORY and self._state.table.state(leader) < MessageState.COMPLETE:
             self._state.latecomers.setdefault(leader, []).append(cursor.number)
 
     def restored(self) -> None:
@@ -62,7 +249,7 @@ class Backfill:
                 self._follow(cursor, leader)
 
     def leader_ended(self, sequence: int) -> None:
-        """A message has ended everywhere."""
+        """A message has ended everywhere, or may go now."""
         for number in self._state.latecomers.pop(sequence, ()):
             cursor = self._state.cursors.get(number)
             if cursor is not None:
@@ -71,13 +258,38 @@ class Backfill:
     def mended(self, sequence: int, queue: int) -> None:
         """A replay has made a message complete: those who passed it by are to get it after all."""
         queue_state = self._state.queues.get(queue)
-        for cursor in queue_state.cursors if queue_state is not None else ():
-            parents = cursor.passed.pop(sequence, None) if cursor.passed else None
-            if parents is not None:
-                self.take_up(cursor, sequence, parents)
+        for cursor in (*queue_state.cursors, *queue_state.uncounted) if queue_state is not None else ():
+            told = cursor.passed.pop(sequence, None) if cursor.passed else None
+            if told is not None:
+                self.take_up(cursor, sequence, *told)
 
     def ended(self, cursor: Cursor, sequence: int) -> None:
-        """A message has ended at a subscriber that catches up: those behind it there may be next."""
-        for child, parents in cursor.behind.pop(sequence, ()):
-            if cursor.unblock(child):
-                self.take_up(cursor, child, parents)
+        """A message has ended at a subscriber, or everywhere: those behind it there may be next."""
+        counted: list[int] = []
+        over = [sequence]
+        while over:  # no recursion: a thousand cancelled ones of a key may stand behind one another
+            for child, parents, key in cursor.behind.pop(over.pop(), ()):
+                if cursor.counts(child) or self._is_in_replay(child, cursor):  # looked at again where it is taken
+                    counted.append(child)
+                elif cursor.unblock(child) and not self._take(cursor, child, parents, key):
+                    over.append(child)
+        self._dependencies.release(counted, (cursor,))
+
+    def feed(self, cursor: Cursor, messages: Iterable[tuple[int, tuple[int, ...]]], keys: Mapping[int, str]) -> None:
+        """Messages (sequence, parents' sequences) as the log has them, in order."""
+        bad, chunk, taken = self._state.table.bad, self._state.table.chunk, cursor.history_taken
+        free: list[int] = []
+        for sequence, parents in messages:
+            cursor.history_after = sequence
+            if parents or sequence in keys or chunk(sequence) is not None or sequence in bad or sequence in taken:
+                self.let_go(cursor, free)
+                free = []
+                self.take_up(cursor, sequence, parents, keys.get(sequence, ""))
+            else:
+                free.append(sequence)
+        self.let_go(cursor, free)
+
+
+def _is_looked_at(more: Extras) -> bool:
+    """As ``Admission`` does: others are nobody's child, have no key and no time."""
+    return bool(more.parents or more.key or more.due_us or more.expires_us or more.only)

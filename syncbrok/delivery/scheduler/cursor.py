@@ -26,6 +26,8 @@ from syncbrok.model import limits
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
 
+UNCOUNTED: Final = 1 << 63
+"""``Cursor.since`` of one that does not count: no message is as new as that"""
 _FEW: Final = 64
 """sequences that are sooner extended by one after the other than by an array"""
 
@@ -83,20 +85,24 @@ class Cursor:
 
     __slots__ = (
         "ahead", "backlog", "behind", "cascaded", "dead", "delivered", "doomed", "due", "failed", "failing_since_us",
-        "flight", "held_back", "history_after", "history_done", "history_taken", "last_attempt_us", "last_reason",
-        "last_status", "number", "parked", "passed", "position", "queue", "queued", "ready", "room", "seen", "since",
-        "stopped", "subscriber", "tried", "unconfirmed", "window",
+        "flight", "held_back", "history_after", "history_done", "history_taken", "key_lines", "last_attempt_us",
+        "last_reason", "last_status", "number", "parked", "passed", "position", "queue", "queued", "ready", "room",
+        "seen", "since", "stopped", "subscriber", "tried", "unconfirmed", "unused_us", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
+        """``backlog`` is that of its queue. One that does not count has no place in it: what it gets it is told as
+        one that starts in the past is told its history, all along (``Backfill``)."""
         self.declared(subscriber)
-        self.number, self.queue, self.since = subscriber.number, subscriber.queue, subscriber.since
-        self.backlog = backlog
+        self.number, self.queue = subscriber.number, subscriber.queue
+        self.since = subscriber.since if subscriber.settings.counts else UNCOUNTED
+        """messages after it count the subscriber"""
+        self.backlog = backlog if subscriber.settings.counts else Backlog()
         self.window = window
         self.room = 0
         """what its consumers have room for; only where the subscriber has consumers and no endpoint to post to"""
-        self.seen = subscriber.since
-        self.position = backlog.position_after(subscriber.since)
+        self.seen = self.since
+        self.position = self.backlog.position_after(self.since)
         self.parked = SequenceSet()  # bounded by the log: a bit each
         self.ready = SequenceSet()  # bounded by the log: a bit each
         self.due = SequenceSet()  # a part of ``tried``
@@ -114,21 +120,49 @@ class Cursor:
         self.doomed = False
         """disabled for so long that all that waits for it dies"""
         self.history_after = (subscriber.settings.start or 1) - 1
+        """through where it has been told; while ``history_done``, and it does not count: the newest of its queue"""
         self.history_done = subscriber.settings.start is None or subscriber.settings.start > subscriber.since
+        """it has been told all there is to tell: up to its own time, or, where it does not count, up to now"""
+        if self.history_done and not self.is_counted:
+            self.history_after = max(self.history_after, subscriber.since)
         self.history_taken = SequenceSet()  # of what it catches up on: taken up before a restart
-        self.behind: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # catching up: parent -> (child, its parents)
-        self.passed: dict[int, tuple[int, ...]] = {}
-        """catching up: message that nobody was to get any more -> its parents. A part of ``MessageTable.bad``, which
-        has no bound; each goes when a replay mends its message"""
+        self.behind: dict[int, list[tuple[int, tuple[int, ...], str]]] = {}
+        """catching up: whose end is waited for -> by whom: (message, its parents, its key)"""
+        self.passed: dict[int, tuple[tuple[int, ...], str]] = {}
+        """catching up: message that nobody was to get any more -> its parents, its key. A part of
+        ``MessageTable.bad``, which has no bound; each goes when a replay mends its message"""
+        self.key_lines: dict[str, list[int]] = {}
+        """of what it was told: the messages of a key that may not have ended here, in order; bounded as ``behind``"""
         self.delivered = self.failed = 0
         self.last_status = 0
         self.last_reason = Reason.NONE
         self.last_attempt_us = self.failing_since_us = 0
+        self.unused_us = 0
+        """for how long nobody has taken anything though there was something; see ``Scheduler.unused``"""
 
     def declared(self, subscriber: Subscriber) -> None:
         """Its settings, now. ``stopped``: paused by an operator or disabled by a 410, counted and frozen (RULES 14)."""
         self.subscriber = subscriber
         self.stopped = subscriber.stopped
+
+    def go_on_from(self, old: "Cursor") -> None:
+        """Take over what another cursor of the subscriber has begun and been told; that one keeps its own."""
+        for name in ("parked", "ready", "due", "history_taken"):
+            setattr(self, name, SequenceSet.load(getattr(old, name).dump()))
+        self.flight, self.tried, self.unconfirmed = dict(old.flight), dict(old.tried), set(old.unconfirmed)
+        self.dead, self.passed = old.dead, old.passed
+        self.behind = {leader: list(waiting) for leader, waiting in old.behind.items()}
+        self.key_lines = {key: list(line) for key, line in old.key_lines.items()}
+        self.room, self.doomed = old.room, old.doomed
+        self.history_after, self.history_done = old.history_after, old.history_done
+        self.delivered, self.failed = old.delivered, old.failed
+        self.last_status, self.last_reason = old.last_status, old.last_reason
+        self.last_attempt_us, self.failing_since_us = old.last_attempt_us, old.failing_since_us
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the completion of messages waits for it (RULES 3)."""
+        return self.since < UNCOUNTED
 
     @property
     def idle(self) -> bool:
@@ -150,6 +184,11 @@ class Cursor:
         """Whether a message of its queue counts it: its own fact came first (RULES 3)."""
         return sequence > self.since
 
+    def is_told(self, sequence: int) -> bool:
+        """Of one that does not count: whether it has been told of a message that is for it."""
+        first = self.subscriber.settings.start or self.subscriber.since
+        return first <= sequence <= self.history_after
+
     def outstanding(self, sequence: int) -> bool:
         """Whether the delivery has not ended, for a message that counts this subscriber."""
         if sequence > self.seen and sequence not in self.ahead:
@@ -164,6 +203,11 @@ class Cursor:
             and not (self.parked and sequence in self.parked)
             and not (self.ready and sequence in self.ready)
         )
+
+    def untaken(self, through: int) -> list[int]:
+        """Of one that does not count: what it was told of up to there and has not ended."""
+        sets = (self.ready, self.parked, self.tried, self.flight)
+        return sorted({sequence for one in sets for sequence in one if sequence <= through})
 
     def finished(self, sequence: int) -> bool:
         """Whether the delivery has ended and that is durable."""
@@ -240,6 +284,10 @@ class Cursor:
     def attempt_over(self, sequence: int) -> None:
         """Its attempt has been answered: the slot of the window is free."""
         del self.flight[sequence]
+
+    def take_back(self, sequence: int) -> None:
+        """Its attempt, if one is out, is waited for no more: the answer will be late."""
+        self.flight.pop(sequence, None)
 
     def ended(self, sequence: int) -> None:
         """It has ended, by an answer or without one; its row is to be durable before anybody may rely on that."""

@@ -7,7 +7,7 @@ slices, so that a parent of a million children does not stop the broker.
 
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, lone_children
@@ -25,7 +25,7 @@ from syncbrok.delivery.scheduler.message_table import (
     POLICY_SHIFT,
     SAME,
 )
-from syncbrok.delivery.scheduler.state import HOLD_OVER, Doomed, SchedulerState
+from syncbrok.delivery.scheduler.state import HOLD_OVER, Doomed, ReplayEntry, SchedulerState
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
@@ -89,6 +89,21 @@ class DependencyTracker:
             return True  # who catches up has no order of keys
         chain = self._state.keys.of(sequence)
         return chain is None or not self._state.keys.first_at(chain, cursor, sequence)
+
+    def open_in_replay(self, sequence: int, entry: ReplayEntry, cursor: Cursor) -> bool:
+        """Whether a message in a replay, whose parents there are over, may go to this subscriber: all of its key before
+        it have ended there, in whatever replay, and live. (What is live does not wait for a replay.)"""
+        if not entry.key:
+            return True
+        if 0 < self._state.replays.first_of_key(entry.queue, entry.key, cursor.number) < sequence:
+            return False
+        return not self._state.keys.live_before(entry.queue, entry.key, sequence, cursor)
+
+    def go_on_in_replay(self, queue: int, key: str, cursor: Cursor) -> None:
+        """A message of the key has ended at the subscriber: the next one of it in a replay may be able to go there."""
+        following = self._state.replays.first_of_key(queue, key, cursor.number)
+        if following and not self._state.replays[following].waiting:
+            self.release((following,), (cursor,))
 
     def _parent_open(self, parent: int, flags: int, cursor: Cursor) -> bool:
         table = self._state.table
@@ -164,7 +179,7 @@ class DependencyTracker:
                 count = lone_children(chunk, child, parent, children_max)
                 at = chunk.edge_start[i + count - 1]
                 chunk.change_run(i, i + count, _RELEASED)
-                self.release(range(child, child + count), self._cursors_of(child))
+                self._opened(range(child, child + count))
             else:
                 chunk.change(i, _RELEASED)
                 released.setdefault(chunk.queue[i], []).append(child)
@@ -172,7 +187,7 @@ class DependencyTracker:
             child = chunk.links[at]
             children_max -= count
         for children in released.values():
-            self.release(children, self._cursors_of(children[0]))
+            self._opened(children)
         return child, children_max
 
     def reconsider(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
@@ -211,9 +226,26 @@ class DependencyTracker:
             self.doom(sequence, Outcome.SKIPPED, Reason.NONE)
         else:
             self._release_where_open(sequence, self._cursors_of(sequence))
+            self._tell_latecomers((sequence,))
+
+    def _opened(self, messages: Sequence[int]) -> None:
+        """The gates of these of one queue, in order, have opened, and no subscriber has one of its own."""
+        for cursor in self._cursors_of(messages[0]):
+            counted = messages
+            if not cursor.counts(messages[0]):
+                counted = [message for message in messages if cursor.counts(message)]
+            self.release(counted, (cursor,))
+        self._tell_latecomers(messages)
+
+    def _tell_latecomers(self, opened: Iterable[int]) -> None:
+        """The gates of these have opened, and somebody whom they do not count may wait for that: whether they go there
+        ``Backfill`` says."""
+        latecomers = self._state.latecomers
+        if latecomers:
+            self._state.opened_leaders.extend(sequence for sequence in opened if sequence in latecomers)
 
     def _release_where_open(self, sequence: int, cursors: Iterable[Cursor]) -> None:
-        self.release((sequence,), [cursor for cursor in cursors if self.open_at(sequence, cursor)])
+        self.release((sequence,), [one for one in cursors if one.counts(sequence) and self.open_at(sequence, one)])
 
     def release(self, messages: Collection[int], cursors: Iterable[Cursor]) -> None:
         """What these messages of one queue waited for has come: they go to these subscribers, but where they did not

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from syncbrok.delivery.handler import NEVER, Answer, Attempt
+from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, waiting_neighbours
 from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
@@ -21,7 +22,7 @@ from syncbrok.delivery.scheduler.message_table import ONE_BY_ONE, ONLY
 from syncbrok.delivery.scheduler.retry import wait_us
 from syncbrok.delivery.scheduler.sequence_set import as_range
 from syncbrok.delivery.scheduler.shares import Shares
-from syncbrok.delivery.scheduler.state import SchedulerState
+from syncbrok.delivery.scheduler.state import ReplayEntry, SchedulerState
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason, Row
 
@@ -45,9 +46,12 @@ _TRIM_MASK: Final = (1 << 12) - 1
 class DispatchQueue:
     """Takes attempts from cursors, and answers back."""
 
-    def __init__(self, state: SchedulerState, dependencies: DependencyTracker, shares: Shares) -> None:
+    def __init__(
+        self, state: SchedulerState, dependencies: DependencyTracker, backfill: Backfill, shares: Shares
+    ) -> None:
         self._state = state
         self._dependencies = dependencies
+        self._backfill = backfill
         self._shares = shares
 
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
@@ -120,7 +124,12 @@ class DispatchQueue:
             sequence = sequences[-1]
             chunk = self._state.table.chunks.get(sequence >> CHUNK_SHIFT)
             i = sequence & CHUNK_MASK
-            if chunk is not None and chunk.state[i] == _PENDING and not chunk.flags[i] & ONE_BY_ONE:
+            if (
+                chunk is not None
+                and chunk.state[i] == _PENDING
+                and not chunk.flags[i] & ONE_BY_ONE
+                and (cursor.history_done and not cursor.key_lines)
+            ):
                 cursor.begin_next(sequence)
                 if not cursor.position & _TRIM_MASK:
                     self._trim(cursor)
@@ -153,9 +162,13 @@ class DispatchQueue:
     ) -> int:
         """Which of the candidates may go to the cursor, in their order, until ``found`` are ``most``: those are out and
         added to it; those that must wait are blocked. How many were looked at. ``is_new``: they come next in its queue,
-        and what of them has ended is passed by.
+        and what of them has ended is passed by."""
+        keyed = _has_keys_before(cursor) or cursor.number in self._state.replays.lines_at
+        choose = self._choose_each if keyed else self._choose_many
+        return choose(cursor, candidates, most, found, is_new)
 
-        Of most their state and flags tell; ``_may_go`` looks at the others one by one."""
+    def _choose_many(self, cursor: Cursor, candidates: Sequence[int], most: int, found: list[int], is_new: bool) -> int:
+        """``_choose``: of most their state and flags tell; ``_may_go`` looks at the others one by one."""
         chunks = self._state.table.chunks
         ahead = cursor.ahead if is_new and cursor.ahead.count else ()
         number = looked = -1
@@ -189,12 +202,26 @@ class DispatchQueue:
             found += going
         return looked
 
+    def _choose_each(self, cursor: Cursor, candidates: Sequence[int], most: int, found: list[int], is_new: bool) -> int:
+        """``_choose`` where keys of what has ended elsewhere may keep others back: each is out before the next one,
+        which may be of its key, is looked at."""
+        looked = 0
+        for looked, sequence in enumerate(candidates, 1):  # noqa: B007 - is used behind it
+            has_ended = is_new and not 0 < self._state.table.state(sequence) < MessageState.COMPLETE
+            if has_ended or (is_new and sequence in cursor.ahead) or not self._may_go(sequence, cursor):
+                continue
+            cursor.begin((sequence,))
+            found.append(sequence)
+            if len(found) == most:
+                break
+        return looked
+
     def _may_go(self, sequence: int, cursor: Cursor) -> bool:
         """Whether a message that is looked at by itself may go to the cursor; blocked where it may not yet."""
         if self._state.replays:
             entry = self._state.replays.get(sequence)
             if entry is not None and cursor.number in entry.left:
-                return True
+                return self._may_go_again(sequence, entry, cursor)
         table = self._state.table
         state = table.state(sequence)
         if state >= MessageState.COMPLETE:
@@ -202,9 +229,19 @@ class DispatchQueue:
         if table.flags(sequence) & ONLY and table.only.get(sequence) != cursor.number:
             return False
         if state is MessageState.PENDING and self._dependencies.open_at(sequence, cursor):
-            return True
-        cursor.block(sequence)
+            late = _has_keys_before(cursor) and cursor.counts(sequence)
+            return not late or not self._backfill.waits_for_history(cursor, sequence)
+        if cursor.counts(sequence):
+            cursor.block(sequence)
+        else:
+            self._backfill.shut(cursor, sequence)
         return False
+
+    def _may_go_again(self, sequence: int, entry: ReplayEntry, cursor: Cursor) -> bool:
+        if not self._dependencies.open_in_replay(sequence, entry, cursor):
+            cursor.block(sequence)
+            return False
+        return not (entry.key and cursor.key_lines and self._backfill.waits_for_key(cursor, sequence, entry.key))
 
     def _pass(self, cursor: Cursor, looked: Sequence[int]) -> None:
         """The cursor has looked at these."""
@@ -380,13 +417,19 @@ class DispatchQueue:
 
     def _next_abandoned(self, cursor: Cursor) -> int:
         while sequence := cursor.pop_waiting():
-            if self._state.table.state(sequence) < MessageState.COMPLETE or sequence in self._state.replays:
+            has_ended = self._state.table.state(sequence) >= MessageState.COMPLETE
+            if not has_ended or not cursor.is_counted or sequence in self._state.replays:
                 return sequence
         found: list[int] = []
         self._following(cursor, 1, found)
         for sequence in found:
             cursor.attempt_over(sequence)  # before it has begun
         return found[0] if found else 0
+
+
+def _has_keys_before(cursor: Cursor) -> bool:
+    """Whether messages from before the subscriber's time may keep back later ones of their keys there."""
+    return cursor.is_counted and (bool(cursor.key_lines) or not cursor.history_done)
 
 
 def _row(attempt: Attempt, answer: Answer, outcome: Outcome, due_us: int = 0) -> Row:

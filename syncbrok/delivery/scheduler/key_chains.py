@@ -95,6 +95,12 @@ class KeyChains:
         found = self.numbered.get(message) or self.numbered.get(self._table.key_chain(message))
         return found if isinstance(found, KeyChain) else None
 
+    def key_of(self, message: int) -> str:
+        """The key of a message that has not ended; "" where it has none."""
+        found = self.numbered.get(message) or self.numbered.get(self._table.key_chain(message))
+        name = found.key if isinstance(found, KeyChain) else found
+        return name[1] if name is not None else ""
+
     def ended(self, message: int, chain: KeyChain | None) -> None:
         """A message has ended, which is noted in the table; ``chain`` is its chain."""
         if chain is None:
@@ -135,6 +141,16 @@ class KeyChains:
                 through = chain.through = {}
             through[number] = messages[at - 1]
         return messages[at] if at < end else 0
+
+    def live_before(self, queue: int, key: str, message: int, cursor: Cursor) -> bool:
+        """Whether a message of the key before this one, which has ended and goes again, has not ended at the
+        subscriber."""
+        found = self._newest.get((queue, key))
+        if found is None:
+            return False
+        if isinstance(found, KeyChain):
+            return bool(self.first_at(found, cursor, message))
+        return found < message and self._is_open_at(found, cursor)
 
     def before(self, chain: KeyChain, message: int) -> int:
         """The message of the chain before this one that has not ended; 0 for none."""

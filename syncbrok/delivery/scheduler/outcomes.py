@@ -133,6 +133,10 @@ class OutcomeApplier:
             self._end_all(row)
             return
         cursor = self._state.cursors.get(row.subscriber)
+        if row.reason is Reason.RETENTION:
+            if cursor is not None and not cursor.is_counted:
+                self._backfill.drop_through(cursor, row.message)
+            return
         if cursor is None:
             return  # its deliveries ended with the fact that removed the subscriber
         self._attempted(row, cursor)
@@ -163,28 +167,30 @@ class OutcomeApplier:
         """A delivery has ended: count it down, and tell the children where they wait for this subscriber alone."""
         table = self._state.table
         queue_state = self._state.queues[cursor.subscriber.queue]
+        key = self._state.keys.key_of(row.message) if self._state.replays.by_key else ""
         if row.outcome is Outcome.DEAD:
             cursor.dead[row.message] = row.reason
             queue_state.dead += 1
         if cursor.behind and row.message in cursor.behind:
             self._backfill.ended(cursor, row.message)
+        if not cursor.counts(row.message):
+            return  # nobody waits for it elsewhere
         if not 0 < table.state(row.message) < MessageState.COMPLETE:
             return
         first_child = table.first_child(row.message)
-        is_over = False
-        if cursor.counts(row.message):
-            if row.outcome is Outcome.DEAD:
-                table.mark(row.message, HAS_DEAD)
-            elif row.outcome is Outcome.EXPIRED:
-                table.mark(row.message, HAS_EXPIRED)
-            is_over = table.one_less(row.message) == 0
-        if is_over:
+        if row.outcome is Outcome.DEAD:
+            table.mark(row.message, HAS_DEAD)
+        elif row.outcome is Outcome.EXPIRED:
+            table.mark(row.message, HAS_EXPIRED)
+        if table.one_less(row.message) == 0:
             chain = self._end(row.message, row.reason)
         else:
             chain = self._state.keys.of(row.message)
             self._dependencies.parent_ended(row.message, first_child, cursor)
         if chain is not None:
             self._dependencies.go_on(chain, (cursor,))
+        if key:
+            self._dependencies.go_on_in_replay(cursor.queue, key, cursor)
 
     def _end(self, sequence: int, reason: Reason) -> KeyChain | None:
         flags = self._state.table.flags(sequence)
@@ -208,10 +214,15 @@ class OutcomeApplier:
         if not 0 < table.state(row.message) < MessageState.COMPLETE:
             return
         queue_state = self._state.queues.get(table.queue(row.message))
+        for cursor in queue_state.uncounted if queue_state is not None else ():
+            self._end_uncounted(row, cursor)
+        key = self._state.keys.key_of(row.message) if self._state.replays.by_key else ""
         lost = self._end_at_cursors(row, queue_state) if queue_state is not None else ()
         chain = self._dependencies.end(row.message, ENDING[row.outcome], row.reason)
         if chain is not None and queue_state is not None:
             self._dependencies.go_on(chain, queue_state.cursors)
+        for cursor in queue_state.cursors if key and queue_state is not None else ():
+            self._dependencies.go_on_in_replay(cursor.queue, key, cursor)
         if lost:
             table.lose(row.message, lost)
 
@@ -226,11 +237,25 @@ class OutcomeApplier:
         for cursor in queue_state.cursors:
             if row.message in cursor.flight and cursor.counts(row.message):
                 self._state.give_up(cursor, (row.message,))
-            if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):
+            if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):  # else one that catches up may get it
                 self._state.confirm(cursor, row.message)
-            else:  # where one catches up it waited for its own end, nobody else's
-                self._dependencies.release((row.message,), (cursor,))
         return lost
+
+    def _end_uncounted(self, row: Row, cursor: Cursor) -> None:
+        """At one that does not count the message ends as well, where it could go or has been tried: by a cancel, a
+        purge, an expiry, or since its content is lost. What waits there for its own gate hears of it by itself."""
+        message = row.message
+        if row.outcome is Outcome.SKIPPED or message in cursor.parked or not cursor.outstanding(message):
+            return
+        if message in cursor.flight:
+            self._state.give_up(cursor, (message,))
+            cursor.take_back(message)
+        self._state.confirm(cursor, message)
+        if row.outcome is Outcome.DEAD:
+            cursor.dead[message] = row.reason
+        if message in cursor.behind:
+            self._backfill.ended(cursor, message)
+        self._state.activate(cursor)
 
     def _died_at(self, sequence: int, queue_state: QueueState) -> tuple[int, ...] | None:
         """At whom it dies as a whole; None: at everyone it counts, as nearly always. Its scope does not tell: a start

@@ -14,6 +14,12 @@ from syncbrok.delivery.scheduler.state import SchedulerState, is_at
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Reason, Tried
 
 _OUTCOMES = {state: outcome for outcome, state in BAD_STATE.items()}
+_ENDED_AS = {
+    MessageState.DEAD: DeliveryState.DEAD,
+    MessageState.EXPIRED: DeliveryState.EXPIRED,
+    MessageState.DROPPED: DeliveryState.DROPPED,
+}
+"""at whoever was to get the message after all others"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,8 @@ class SchedulerQueries:
 
     def _delivery_state(self, sequence: int, cursor: Cursor) -> DeliveryState:
         state = cursor.state(sequence)
+        if state is None and not cursor.is_counted and sequence > cursor.history_after:
+            state = DeliveryState.PENDING  # it has yet to be told
         if state is None:
             return self._ended_state(sequence, cursor)
         entry = self.state.replays.get(sequence)
@@ -113,6 +121,9 @@ class SchedulerQueries:
             return DeliveryState.BLOCKED if entry.waiting else DeliveryState.IN_FLIGHT
         if self.dead_letter(sequence, number) is not None:
             return DeliveryState.DEAD
+        passed = self.state.table.bad.get(sequence) if sequence in cursor.passed else None
+        if passed is not None:
+            return _ENDED_AS[passed.state]
         bad = self.state.table.bad.get(sequence)
         if bad is None:
             return DeliveryState.DELIVERED
@@ -224,7 +235,7 @@ class SchedulerQueries:
         reason = cursor.dead.get(sequence)
         if reason is None:
             died, at = self.state.queues[cursor.subscriber.queue].cascaded.get(sequence, (None, ()))
-            reason = died if at is None or subscriber in at else None
+            reason = died if (at is None and cursor.is_counted) or (at and subscriber in at) else None
         return reason
 
     def is_lost(self, sequence: int) -> bool:
@@ -271,7 +282,8 @@ class SchedulerQueries:
             queue_state.waiting + self.state.replays.of_queue[number],
             oldest,
             queue_state.last_sequence,
-            sum(len(cursor.dead) + queue_state.cascaded.count_at(cursor) for cursor in queue_state.cursors),
+            sum(len(cursor.dead) + queue_state.cascaded.count_at(cursor) for cursor in queue_state.cursors)
+            + sum(len(cursor.dead) for cursor in queue_state.uncounted),
             queue_state.accepted,
             queue_state.delivered,
             queue_state.failed,
@@ -281,7 +293,7 @@ class SchedulerQueries:
     def subscriber_statistics(self, number: int) -> SubscriberStatistics:
         cursor = self.state.cursors[number]
         return SubscriberStatistics(
-            cursor.seen,
+            cursor.seen if cursor.is_counted else cursor.history_after,
             cursor.unseen + len(cursor.ready),
             len(cursor.parked),
             len(cursor.flight),
@@ -308,6 +320,12 @@ class SchedulerQueries:
         died = any(outcome is Outcome.DEAD for _, outcome in ended)
         if not died and self.state.table.flags(sequence) & HAS_DEAD:
             ended.append((DELETED_SUBSCRIBER, Outcome.DEAD))
+        queue_state = self.state.queues.get(self.state.table.queue(sequence))
+        ended += [
+            (cursor.number, Outcome.DEAD if sequence in cursor.dead else Outcome.DELIVERED)
+            for cursor in (queue_state.uncounted if queue_state else ())
+            if cursor.is_told(sequence) and cursor.finished(sequence) and sequence not in cursor.passed
+        ]
         return tuple(ended), tuple(tried)
 
     def bad_messages(self, through: int) -> tuple[tuple[int, Outcome], ...]:

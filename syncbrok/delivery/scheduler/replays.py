@@ -58,7 +58,7 @@ class Replays:
             for parent in armed.parents
             if parent in over or parent in state.replays or state.table.state(parent) < MessageState.COMPLETE
         }
-        entry = ReplayEntry(number, armed.queue, left, attempts, waiting, armed.parent_failure)
+        entry = ReplayEntry(number, armed.queue, left, attempts, waiting, armed.parent_failure, armed.key)
         state.replays[armed.message] = entry
         state.table.find(armed.message, left)
         for subscriber in left:
@@ -102,35 +102,54 @@ class Replays:
                 self._state.try_again(cursor, row.message, TriedState(row.attempt, row.due_us, before))
             return
         self._state.confirm(cursor, row.message)
-        entry.left.discard(row.subscriber)
+        self._end_at(row.message, entry, cursor)
         if row.outcome is Outcome.DEAD:
-            entry.failed.add(row.subscriber)
             cursor.dead[row.message] = row.reason
+            if cursor.is_counted:
+                entry.failed.add(row.subscriber)
+        if row.message in cursor.behind:
+            self._backfill.ended(cursor, row.message)
         if not entry.left:
             self._finish(row.message, entry)
 
     def end_all(self, row: Row, entry: ReplayEntry) -> None:
         """A row that ends what is left of a message in a replay."""
-        for number in entry.left:
+        for number in list(entry.left):
             cursor = self._state.cursors.get(number)
-            if cursor is not None:
-                self._state.confirm(cursor, row.message)
+            if cursor is None:
+                continue
+            self._state.confirm(cursor, row.message)
+            if row.message in cursor.behind:
+                self._backfill.ended(cursor, row.message)
+            if not cursor.is_counted:
+                self._end_at(row.message, entry, cursor)
+                if row.outcome is Outcome.DEAD:
+                    cursor.dead[row.message] = row.reason
         entry.failed |= entry.left
         queue_state = self._state.queues.get(entry.queue)
-        if queue_state is not None and row.outcome is Outcome.DEAD:
+        if queue_state is not None and row.outcome is Outcome.DEAD and entry.left:
             _, others = queue_state.cascaded.get(row.message, (row.reason, ()))  # whom this replay was not for
             queue_state.cascaded[row.message] = (row.reason, (*(others or ()), *sorted(entry.left)))
         elif row.message in self._state.table.bad:
             # Or a later replay to others would mend it, and what is on hold for it went out early.
             self._state.table.lose(row.message, entry.left)
-        entry.left.clear()
+        for number in list(entry.left):
+            known = self._state.cursors.get(number)
+            if known is not None:
+                self._end_at(row.message, entry, known)
         self._finish(row.message, entry)
+
+    def _end_at(self, sequence: int, entry: ReplayEntry, cursor: Cursor) -> None:
+        """It has ended again at this subscriber: the next of its key may go there."""
+        self._state.replays.end_at(sequence, cursor.number)
+        if entry.key:
+            self._dependencies.go_on_in_replay(entry.queue, entry.key, cursor)
 
     def lost_subscriber(self, number: int) -> None:
         """A subscriber has been deleted."""
         for sequence, entry in list(self._state.replays.items()):
             if number in entry.left:
-                entry.left.discard(number)
+                self._state.replays.end_at(sequence, number)
                 if not entry.left:
                     self._finish(sequence, entry)
 

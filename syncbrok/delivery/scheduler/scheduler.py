@@ -9,8 +9,8 @@ After a crash the same facts lead to the same state; attempts that were out are 
 owed are owed again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 
 from syncbrok.delivery.handler import Answer, Attempt
 from syncbrok.delivery.scheduler import snapshot
@@ -26,7 +26,6 @@ from syncbrok.delivery.scheduler.message_table import Bad
 from syncbrok.delivery.scheduler.outcomes import OutcomeApplier
 from syncbrok.delivery.scheduler.queries import SchedulerQueries
 from syncbrok.delivery.scheduler.replays import Replays
-from syncbrok.delivery.scheduler.sequence_set import as_range
 from syncbrok.delivery.scheduler.shares import Shares, own_shares
 from syncbrok.delivery.scheduler.state import DISABLED_OVER, QueueState, SchedulerState
 from syncbrok.model import limits
@@ -47,7 +46,7 @@ from syncbrok.model.facts import (
     SubscriberDeleted,
     SubscriberSet,
 )
-from syncbrok.model.message import Queue, Subscriber
+from syncbrok.model.message import PULL_ENDPOINT, Queue, Subscriber
 
 
 class Scheduler(SchedulerQueries):
@@ -64,11 +63,11 @@ class Scheduler(SchedulerQueries):
         """of messages up to here nothing is learned from old snapshots: what they say may be out of date"""
         hold_max_us = int(limits.retention_default_s * 1e6) if hold_max_us is None else hold_max_us
         self._dependencies = DependencyTracker(self.state, hold_max_us)
-        self._line = DispatchQueue(self.state, self._dependencies, shares or own_shares())
-        self.retry_now = self._line.retry_now
         self._backfill = Backfill(self.state, self._dependencies)
+        self._line = DispatchQueue(self.state, self._dependencies, self._backfill, shares or own_shares())
+        self.retry_now = self._line.retry_now
         self._replays = Replays(self.state, self._dependencies, self._backfill, hold_max_us)
-        self._admission = Admission(self.state, self._dependencies)
+        self._admission = Admission(self.state, self._dependencies, self._backfill)
         self._outcomes = OutcomeApplier(self.state, self._dependencies, self._line, self._replays, self._backfill)
         self._ends = ForcedEnds(self.state, self._dependencies, self._line)
         self._leaving: list[tuple[Cursor, Iterator[int]]] = []
@@ -153,11 +152,11 @@ class Scheduler(SchedulerQueries):
         self._leaders_ended()
 
     def _leaders_ended(self) -> None:
-        leaders = self.state.ended_leaders
-        while leaders:
-            leader = leaders.popleft()
-            self._replays.leader_ended(leader)
-            self._backfill.leader_ended(leader)
+        leaders, opened = self.state.ended_leaders, self.state.opened_leaders
+        while leaders or opened:
+            if leaders:
+                self._replays.leader_ended(leaders[0])
+            self._backfill.leader_ended((leaders or opened).popleft())
 
     def _queue_set(self, fact: QueueSet) -> None:
         queue = Queue(fact.number, fact.name, fact.settings)
@@ -166,14 +165,14 @@ class Scheduler(SchedulerQueries):
             self.state.queues[fact.number] = QueueState(queue)
             return
         queue_state.queue = queue
-        for cursor in queue_state.cursors:
+        for cursor in (*queue_state.cursors, *queue_state.uncounted):
             self._set_window(cursor)
 
     def _queue_deleted(self, fact: QueueDeleted) -> None:
         queue_state = self.state.queues.get(fact.number)
         if queue_state is None:
             return
-        for cursor in list(queue_state.cursors):
+        for cursor in (*queue_state.cursors, *queue_state.uncounted):
             self._remove(cursor, fact.sequence)
         self._finish_leaving(None)
         self.state.line.forget(fact.number)
@@ -188,7 +187,10 @@ class Scheduler(SchedulerQueries):
         if cursor is None:
             cursor = Cursor(subscriber, queue_state.backlog, limits.window_default)
             self.state.cursors[fact.number] = cursor
-            queue_state.cursors.append(cursor)
+            (queue_state.cursors if fact.settings.counts else queue_state.uncounted).append(cursor)
+            self.state.uncounted += not fact.settings.counts
+        elif cursor.is_counted != fact.settings.counts:
+            cursor = self._count_otherwise(cursor, subscriber, fact.sequence)
         if cursor.subscriber.settings.endpoint != fact.settings.endpoint:
             self.state.let_go(cursor)
             cursor.taken_over()
@@ -206,6 +208,30 @@ class Scheduler(SchedulerQueries):
             self.state.abandoned.discard(fact.number)
         self.state.activate(cursor)
 
+    def _count_otherwise(self, old: Cursor, subscriber: Subscriber, sequence: int) -> Cursor:
+        """It counts from now on, or does not any more; its new cursor, which goes on with what the old one had begun.
+        The old one leaves as that of a deleted subscriber does, and so frees what waited for it."""
+        queue_state = self.state.queues[subscriber.queue]
+        new = Cursor(subscriber, queue_state.backlog, old.window)
+        new.declared(old.subscriber)
+        new.go_on_from(old)
+        if old.queued:
+            self.state.line.remove(old)
+        if old.held_back:
+            self.state.held_back.remove(old)
+        self.state.cursors[new.number] = new
+        self.state.uncounted += 1 if old.is_counted else -1
+        if new.is_counted:
+            queue_state.uncounted.remove(old)
+            queue_state.cursors.append(new)
+            return new
+        queue_state.cursors.remove(old)
+        queue_state.uncounted.append(new)
+        self._backfill.stop_counting(old, new)
+        self._leaving.append((old, self.state.table.waiting(old.queue, old.since + 1, sequence)))
+        self._finish_leaving(limits.cascade_slice)
+        return new
+
     def _set_window(self, cursor: Cursor) -> None:
         queue_state = self.state.queues[cursor.subscriber.queue]
         window = cursor.subscriber.settings.window or queue_state.queue.settings.window
@@ -222,7 +248,8 @@ class Scheduler(SchedulerQueries):
         number = cursor.subscriber.number
         queue_state = self.state.queues[cursor.subscriber.queue]
         self.state.unconfirmed -= len(cursor.unconfirmed)
-        queue_state.cursors.remove(cursor)
+        (queue_state.cursors if cursor.is_counted else queue_state.uncounted).remove(cursor)
+        self.state.uncounted -= not cursor.is_counted
         if cursor.queued:
             self.state.line.remove(cursor)
         if cursor.held_back:
@@ -231,6 +258,8 @@ class Scheduler(SchedulerQueries):
         self.state.let_go(cursor)
         self.state.abandoned.discard(number)
         self._replays.lost_subscriber(number)
+        if not cursor.is_counted:
+            return
         counted = self.state.table.waiting(cursor.subscriber.queue, cursor.subscriber.since + 1, sequence)
         self._leaving.append((cursor, counted))
 
@@ -335,12 +364,41 @@ class Scheduler(SchedulerQueries):
         cursor = self.state.cursors.get(subscriber)
         if cursor is not None:
             cursor.room = room
+            if room:
+                cursor.unused_us = 0
             self._set_window(cursor)
+
+    def unused(self, elapsed_us: int, idle_after_us: int) -> list[int]:
+        """Groups of consumers that pull (numbers of subscribers) of which nobody has taken anything for so long: one
+        that counts while something could be taken and it was not paused, one that nobody has declared at any time.
+        ``elapsed_us`` has gone by since this was asked last, by a clock that nobody sets."""
+        found: list[int] = []
+        for cursor in self.state.cursors.values():
+            settings = cursor.subscriber.settings
+            if settings.endpoint != PULL_ENDPOINT or (not settings.counts and settings.declared):
+                continue
+            could_be_taken = not cursor.idle and not cursor.stopped
+            if cursor.room or cursor.flight or (settings.counts and not could_be_taken):
+                cursor.unused_us = 0
+                continue
+            cursor.unused_us += elapsed_us
+            if cursor.unused_us >= idle_after_us:
+                found.append(cursor.number)
+        return found
 
     def owed(self, now_us: int, limit: int) -> list[Row]:
         """At most ``limit`` rows that end deliveries without an attempt; each is asked for once and takes effect when
         it is applied. Children mostly wait for these."""
         return self._ends.owed(now_us, limit)
+
+    def dropped_by_retention(self, through: int, now_us: int) -> list[Row]:
+        """A row for each subscriber that does not count and has not taken all that has ended up to there: to be logged
+        before those records go. It stands for all of them."""
+        return [
+            Row(through, cursor.number, 0, Outcome.DROPPED, Reason.RETENTION, 0, now_us, 0, 0, 0)
+            for cursor in self.state.cursors.values()
+            if not cursor.is_counted and self._backfill.untaken(cursor, through)
+        ]
 
     def next_due_us(self) -> int | None:
         """When to call ``take`` and ``owed`` again though nothing has happened; 0 for at once, None for never."""
@@ -372,6 +430,16 @@ class Scheduler(SchedulerQueries):
         """Whether some subscriber started in the past and is not yet through with it."""
         return any(not cursor.history_done for cursor in self.state.cursors.values())
 
+    @property
+    def may_lag(self) -> bool:
+        """Whether there is a subscriber that does not count: it is told what is new as it comes, until it lags."""
+        return self.state.uncounted > 0
+
+    @property
+    def newest(self) -> int:
+        """The highest sequence of a message that was accepted, as far as the facts have been applied."""
+        return self.state.table.newest
+
     def needs_history(self) -> list[tuple[int, int, int]]:
         """(subscriber, queue, after sequence) of those that catch up and have little left to do."""
         return [
@@ -380,27 +448,21 @@ class Scheduler(SchedulerQueries):
             if not cursor.history_done
             and not cursor.stopped
             and len(cursor.ready) < limits.history_ahead_max
-            and len(cursor.parked) < limits.window_max
+            and len(cursor.parked) - self._backfill.waiting_for_history(cursor) < limits.window_max
         ]
 
-    def feed_history(self, subscriber: int, messages: Iterable[tuple[int, tuple[int, ...]]], *, finished: bool) -> None:
-        """Messages (sequence, parents' sequences) of the queue that came before the subscriber, in order."""
+    def feed_history(
+        self, subscriber: int, messages: Sequence[tuple[int, tuple[int, ...]]], keys: Mapping[int, str], through: int
+    ) -> None:
+        """Messages (sequence, parents' sequences) of the queue that came before the subscriber, or that one which does
+        not count has not been told of, in order, and which keys some have. ``through``: up to there these are all."""
         cursor = self.state.cursors.get(subscriber)
-        if cursor is None:
+        if cursor is None or cursor.history_done:
             return
-        bad, chunk, taken = self.state.table.bad, self.state.table.chunk, cursor.history_taken
-        plain: list[int] = []
-        for sequence, parents in messages:
-            if sequence > cursor.subscriber.since:
-                finished = True
-                break
-            cursor.history_after = sequence
-            if parents or chunk(sequence) is not None or sequence in bad or sequence in taken:
-                self._backfill.take_up(cursor, sequence, parents)
-            else:
-                plain.append(sequence)
-        told = as_range(plain)
-        cursor.block_all(told)
-        self._dependencies.release(told, (cursor,))
-        cursor.history_done = finished
+        # Of one that does not count there is no end: once nothing that is known here is left it is told what comes.
+        last = min(self.state.table.newest, cursor.since)
+        self._backfill.feed(cursor, list(takewhile(lambda one: one[0] <= last, messages)), keys)
+        cursor.history_after = max(cursor.history_after, min(through, last))
+        if through >= min(self.state.queues[cursor.queue].last_sequence, cursor.since):
+            self._backfill.told_all(cursor)
         self.state.activate(cursor)

@@ -25,7 +25,9 @@ from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
 
-VERSION: Final = 5
+VERSION: Final = 6
+_BEFORE: Final = 5
+"""what it wrote is read too; it reads nothing of this version, since it would misread records that this one covers"""
 _FULL, _THIN, _ALIKE = range(3)
 """forms of a chunk: all rows, those of messages that have not ended, one row that stands for all"""
 _NEIGHBOURS_MIN: Final = 16
@@ -59,7 +61,7 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
     """Fill a fresh state, in which queues and subscribers have been declared. Raises ``ValueError`` or ``KeyError``
     where the parts are of another version or not whole; then the state are of no use."""
     state = orjson.loads(parts["state"])
-    if state["version"] != VERSION:
+    if state["version"] not in (_BEFORE, VERSION):
         raise ValueError(f"a checkpoint of version {state['version']}, this is {VERSION}")
     scheduler_state.timers = TimerWheel.load(parts["wheel"])
     for name, data in parts.items():
@@ -118,6 +120,7 @@ def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
                 list(entry.failed),
                 [(parent, list(missing)) for parent, missing in entry.held.items()],
                 entry.hold_over_us,
+                entry.key,
             )
             for sequence, entry in scheduler_state.replays.items()
         ],
@@ -160,8 +163,10 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
         "history": [cursor.history_after, cursor.history_done],
         "behind": list(cursor.behind.items()),
         "passed": list(cursor.passed.items()),
+        "key_lines": cursor.key_lines,
         "counts": [cursor.delivered, cursor.failed, cursor.last_status, cursor.last_reason],
         "times": [cursor.last_attempt_us, cursor.failing_since_us],
+        "unused_us": cursor.unused_us,
     }
 
 
@@ -178,10 +183,10 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
     scheduler_state.followers = {leader: dict.fromkeys(followers) for leader, followers in state["followers"]}
     # Not there in checkpoints of before.
     scheduler_state.ended_again = {sequence: set(failed) for sequence, failed in state.get("ended_again", ())}
-    for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us in state["replays"]:
+    for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us, *key in state["replays"]:
         scheduler_state.replays[sequence] = ReplayEntry(
-            number, queue, set(left), dict(attempts), set(waiting), ParentFailure(policy), set(failed),
-            {parent: set(missing) for parent, missing in held}, hold_over_us,
+            number, queue, set(left), dict(attempts), set(waiting), ParentFailure(policy), key[0] if key else "",
+            set(failed), {parent: set(missing) for parent, missing in held}, hold_over_us,
         )  # fmt: skip
     for number, queue_state in scheduler_state.queues.items():
         kept = state["queues"].get(str(number))
@@ -210,13 +215,19 @@ def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
     cursor.dead = {sequence: Reason(reason) for sequence, reason in kept["dead"]}
     cursor.history_after, cursor.history_done = kept["history"]
     cursor.behind = {
-        parent: [(child, tuple(parents)) for child, parents in children] for parent, children in kept["behind"]
+        parent: [(child, tuple(parents), key[0] if key else "") for child, parents, *key in children]
+        for parent, children in kept["behind"]
     }
     # Not there in checkpoints of before: then one that a replay mends comes at the next start from the log.
-    cursor.passed = {sequence: tuple(parents) for sequence, parents in kept.get("passed", ())}
+    cursor.passed = {
+        sequence: (tuple(told[0]), told[1]) if told and isinstance(told[0], list) else (tuple(told), "")
+        for sequence, told in kept.get("passed", ())
+    }
+    cursor.key_lines = kept.get("key_lines", {})
     cursor.delivered, cursor.failed, cursor.last_status, reason = kept["counts"]
     cursor.last_reason = Reason(reason)
     cursor.last_attempt_us, cursor.failing_since_us = kept["times"]
+    cursor.unused_us = kept.get("unused_us", 0)
 
 
 def _dump_backlog(backlog: Backlog) -> bytes:

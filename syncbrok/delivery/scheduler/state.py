@@ -1,6 +1,7 @@
 """All the state of the scheduler in one place, for the parts that work on it. Nobody outside this room sees it."""
 
 from array import array
+from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -78,6 +79,8 @@ class QueueState:
     queue: Queue
     backlog: Backlog = field(default_factory=Backlog)
     cursors: list[Cursor] = field(default_factory=list)
+    uncounted: list[Cursor] = field(default_factory=list)
+    """those whose subscribers do not count: nothing that is decided about a message looks at them"""
     waiting: int = 0
     last_sequence: int = 0
     accepted: int = 0
@@ -106,30 +109,66 @@ class ReplayEntry:
     attempts: dict[int, int]
     waiting: set[int]
     parent_failure: ParentFailure
+    key: str = ""
     failed: set[int] = field(default_factory=set)
     held: dict[int, set[int]] = field(default_factory=dict)
     hold_over_us: int = 0
 
 
 class ReplayEntries(dict[int, ReplayEntry]):
-    """By message. ``of_queue``: how many there are of each queue; a scrape asks that of every one."""
+    """By message. ``of_queue``: how many there are of each queue; a scrape asks that of every one. ``by_key``: by
+    queue, key and subscriber the messages that have yet to end there, in order (RULES 6); ``lines_at``: how many such
+    lines a subscriber has."""
 
     def __init__(self) -> None:
         super().__init__()
         self.of_queue: Counter[int] = Counter()
+        self.by_key: dict[tuple[int, str, int], list[int]] = {}
+        self.lines_at: Counter[int] = Counter()
 
     def __setitem__(self, message: int, entry: ReplayEntry) -> None:
         if message in self:
             del self[message]
         super().__setitem__(message, entry)
         self.of_queue[entry.queue] += 1
+        for subscriber in entry.left if entry.key else ():
+            name = (entry.queue, entry.key, subscriber)
+            if name not in self.by_key:
+                self.by_key[name] = []
+                self.lines_at[subscriber] += 1
+            insort(self.by_key[name], message)
 
     def __delitem__(self, message: int) -> None:
-        queue = self[message].queue
+        entry = self[message]
+        for subscriber in entry.left:
+            self._leave_line(message, entry, subscriber)
         super().__delitem__(message)
-        self.of_queue[queue] -= 1
-        if not self.of_queue[queue]:
-            del self.of_queue[queue]
+        self.of_queue[entry.queue] -= 1
+        if not self.of_queue[entry.queue]:
+            del self.of_queue[entry.queue]
+
+    def end_at(self, message: int, subscriber: int) -> None:
+        """The message, which is here, has ended at the subscriber."""
+        entry = self[message]
+        if subscriber in entry.left:
+            entry.left.discard(subscriber)
+            self._leave_line(message, entry, subscriber)
+
+    def first_of_key(self, queue: int, key: str, subscriber: int) -> int:
+        """The first message of the key that has yet to end at the subscriber in a replay; 0 for none."""
+        line = self.by_key.get((queue, key, subscriber))
+        return line[0] if line else 0
+
+    def _leave_line(self, message: int, entry: ReplayEntry, subscriber: int) -> None:
+        name = (entry.queue, entry.key, subscriber)
+        line = self.by_key.get(name)
+        if line is not None:
+            del line[bisect_left(line, message)]
+            if not line:
+                del self.by_key[name]
+                self.lines_at[subscriber] -= 1
+                if not self.lines_at[subscriber]:
+                    del self.lines_at[subscriber]
 
 
 @dataclass(slots=True)
@@ -148,6 +187,8 @@ class SchedulerState:
     table: MessageTable = field(default_factory=MessageTable)
     queues: dict[int, QueueState] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
+    uncounted: int = 0
+    """how many of them are of subscribers that do not count"""
     abandoned: set[int] = field(default_factory=set)
     """subscribers disabled for so long that all that waits for them dies"""
     timers: TimerWheel = field(default_factory=TimerWheel)
@@ -167,8 +208,10 @@ class SchedulerState:
     """within replays: who waits for whom, in order"""
     ended_leaders: deque[int] = field(default_factory=deque)
     """messages with followers or latecomers that have ended outside a replay"""
+    opened_leaders: deque[int] = field(default_factory=deque)
+    """messages with latecomers whose gates have opened"""
     latecomers: dict[int, list[int]] = field(default_factory=dict)
-    """messages that have not ended -> subscribers that catch up and have others ``behind`` them"""
+    """messages that have not ended -> subscribers that catch up, or do not count, and have others ``behind`` them"""
     replay_number: int = 0
     ended_again: dict[int, set[int]] = field(default_factory=dict)
     """messages that have ended in the newest replay -> at whom they failed there; those that went well only where they

@@ -18,12 +18,12 @@ from syncbrok.delivery.handler import Attempt, Delivery
 from syncbrok.frontends.poll_queue import Poll, PollQueue
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Conflict, Malformed, Overloaded, UnknownSubscriber
-from syncbrok.model.message import SubscriberSettings
+from syncbrok.model.message import PULL_ENDPOINT, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId
 from syncbrok.space.channels import Channel, Subscribe
 from syncbrok.space.queries.view import View
 
-ENDPOINT: Final = "consumer:pull"
+ENDPOINT: Final = PULL_ENDPOINT
 _LEASE: Final = re.compile(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})(?:-([0-9a-f]{32}))?")
 """subscriber, message, attempt and the tag, which older versions gave no lease"""
 _TAG_BYTES: Final = 16
@@ -118,9 +118,9 @@ class Leases:
 
     async def number(self, queue: QueueName, name: SubscriberId, start: str) -> int:
         """Of a group; declared, from ``start`` on, where it is not there. Raises ``UnknownQueue``, ``BrokerFault``."""
-        settings = SubscriberSettings(ENDPOINT, name=name, window=limits.window_max)
+        settings = SubscriberSettings(ENDPOINT, name=name, window=limits.window_max, counts=False)
         with suppress(Conflict):  # somebody has changed its settings: theirs is what counts
-            await self._subscribers.put(Subscribe(queue, settings, start=start))
+            await self._subscribers.put(Subscribe(queue, settings, start=start, comes_to_take=True))
         return self._number_of(queue, name)
 
     @staticmethod

@@ -140,7 +140,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "NewSubscriber": _given(
-        {**_SUBSCRIBER, "secret": _or_null(_SECRET), "start": _START, "from_file": _FROM_FILE}, ["endpoint"]
+        {
+            **_SUBSCRIBER,
+            "pull": _SWITCH | {"description": "Instead of an endpoint: a group of this name, whose consumers pull."},
+            "secret": _or_null(_SECRET),
+            "start": _START,
+            "from_file": _FROM_FILE,
+        },
     ),
     "Subscriber": _object(
         {
@@ -150,7 +156,12 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "secret": {"enum": ["set", None]},
             "start": _START,
             "state": {"type": "string", "enum": ["active", "paused", "disabled"]},
-            "since": {"type": "integer", "description": "It is counted by messages after this sequence."},
+            "since": {"type": "integer", "description": "It has been there since, or counted."},
+            "declared": _SWITCH | {"description": "Somebody has said that it is to be there; else it came to take."},
+            "counts_since": {
+                "anyOf": [{"type": "integer"}, {"type": "null"}],
+                "description": "It is counted by messages after this sequence; null: by none.",
+            },
             "statistics": _object(
                 {
                     "cursor": _INTEGER,

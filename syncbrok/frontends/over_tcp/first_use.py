@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from syncbrok.model.errors import Conflict
 from syncbrok.model.message import QueueSettings, SubscriberSettings
@@ -16,6 +17,7 @@ class FirstUse:
         self._channels = channels
         self._number_of = number_of
         self._known: set[str] = set()  # bounded by the number of queues there are
+        self._made: set[str] = set()  # bounded as ``_known``
 
     def known(self, queue: str) -> bool:
         """Whether it was there when somebody last asked."""
@@ -24,6 +26,12 @@ class FirstUse:
     def forget(self, queue: str) -> None:
         """It is not there any more."""
         self._known.discard(queue)
+        self._made.discard(queue)
+
+    def made(self, queue: str) -> bool:
+        """Whether it was declared here, when somebody first spoke of it: then its consumers count as they always did.
+        In one that was there before they only come to take messages (RULES 3)."""
+        return queue in self._made
 
     async def queue(self, name: str) -> QueueName:
         """Declared, where it is not there yet, with the settings a queue has by default. Raises ``BadName`` and
@@ -31,7 +39,9 @@ class FirstUse:
         queue = parse_queue_name(name)
         if queue not in self._known:
             with suppress(Conflict):  # it is there, with settings of its own
-                await self._channels.queues.put(DeclareQueue(queue, QueueSettings()))
+                declared = await self._channels.queues.put(DeclareQueue(queue, QueueSettings()))
+                if declared.what == "created":
+                    self._made.add(queue)
             self._known.add(queue)
         return queue
 
@@ -39,9 +49,10 @@ class FirstUse:
         """The number of the subscriber that ``settings`` name, declared where it is not there yet, then from ``start``
         on. Raises ``ClientFault`` and ``BrokerFault``."""
         assert settings.name is not None
+        name, settings = settings.name, replace(settings, counts=self.made(queue))
         with suppress(Conflict):  # somebody has changed it meanwhile: theirs is what counts
-            await self._channels.subscribers.put(Subscribe(queue, settings, start=start))
-        return self._number_of(queue, settings.name)
+            await self._channels.subscribers.put(Subscribe(queue, settings, start=start, comes_to_take=True))
+        return self._number_of(queue, name)
 
 
 def named(endpoint: str, name: str, **settings: object) -> SubscriberSettings:

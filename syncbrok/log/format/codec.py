@@ -42,6 +42,7 @@ from syncbrok.log.format.layout import (
     LATER,
     LENGTH_AT,
     MAGIC,
+    NEWEST_VERSION,
     ROW,
     ROW_BYTES,
     SCOPE_SHIFT,
@@ -71,6 +72,7 @@ from syncbrok.model.facts import (
     QueueDeleted,
     QueueSet,
     Rearmed,
+    Reason,
     SegmentOpened,
     SegmentSealed,
     SubscriberDeleted,
@@ -217,7 +219,7 @@ def _record(
 ) -> bytes:
     head = HEAD_STRUCT.pack(
         MAGIC,
-        VERSION,
+        NEWEST_VERSION if _would_be_misread(fact) else VERSION,
         kind,
         flags,
         len(meta) + len(content),
@@ -234,6 +236,22 @@ def _record(
         crc32c(content, crc32c(meta)),
     )
     return b"".join((head, CRC_STRUCT.pack(crc32c(head)), meta, content))
+
+
+def _would_be_misread(fact: Fact) -> bool:
+    """By a program that reads version 1 alone: it would let messages wait for a subscriber that does not count, take
+    the row that ends all that retention took for the end of one, and know no key in a replay."""
+    match fact:
+        case SubscriberSet():
+            return not fact.settings.counts
+        case SegmentOpened():
+            return any(not one.settings.counts for one in fact.subscribers)
+        case Outcomes():
+            return bool(fact.rows) and fact.rows[0].reason is Reason.RETENTION  # those are records of their own
+        case Rearmed():
+            return any(entry.key for entry in fact.entries)
+        case _:
+            return False
 
 
 # -- decode -----------------------------------------------------------------------------------------------------------

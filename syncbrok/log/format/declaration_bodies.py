@@ -83,6 +83,8 @@ def subscriber_settings_out(settings: SubscriberSettings) -> dict[str, Any]:
         "disabled_us": settings.disabled_us,
         "secret_count": settings.secret_count,
         "headers": settings.headers,
+        "counts": settings.counts,
+        "declared": settings.declared,
     }
 
 
@@ -98,6 +100,8 @@ _SUBSCRIBER_FIELDS: dict[str, Callable[[Any], Any]] = {
     "disabled_us": int,
     "secret_count": int,
     "headers": lambda pairs: tuple((str(name), str(value)) for name, value in pairs),
+    "counts": bool,  # an older version wrote none: whoever was there counted
+    "declared": bool,
 }
 
 
@@ -131,7 +135,7 @@ def _subscriber_in(value: list[Any]) -> SubscriberSet:
 
 
 def _entry_in(value: list[Any]) -> RearmedEntry:
-    message, queue, subscribers, parents, attempts, parent_failure = value
+    message, queue, subscribers, parents, attempts, parent_failure = value[:6]
     return RearmedEntry(
         int(message),
         int(queue),
@@ -139,6 +143,7 @@ def _entry_in(value: list[Any]) -> RearmedEntry:
         tuple(int(number) for number in parents),
         tuple(int(number) for number in attempts),
         ParentFailure(parent_failure),
+        str(value[6]) if len(value) > 6 else "",
     )
 
 

@@ -16,6 +16,8 @@ Buffer = bytes | bytearray | memoryview
 MAGIC = 0x5242_5953
 """``SYBR`` in the file; one byte order only, so it tells also a file turned around"""
 VERSION = 1
+NEWEST_VERSION = 2
+"""of a record that a program which reads version 1 alone would misread; see ``codec``"""
 LATER = "a later version of Syncbrok wrote it: go on with that one"
 """what stands in the reason, and so in the error, where what cannot be read is not damaged"""
 
@@ -195,8 +197,9 @@ def read_header(buffer: Buffer, offset: int = 0, *, verify: bool = True) -> Head
         return Corrupt(offset, "no record begins here")
     if verify and crc32c(buffer[offset : offset + HEAD_STRUCT.size]) != header.header_crc:
         return Corrupt(offset, "the header's checksum does not fit")
-    if header.version != VERSION:
-        return Corrupt(offset, f"a record of version {header.version}, this program reads version {VERSION}; {LATER}")
+    if not VERSION <= header.version <= NEWEST_VERSION:
+        what = f"a record of version {header.version}, this program reads versions {VERSION} to {NEWEST_VERSION}"
+        return Corrupt(offset, f"{what}; {LATER}")
     if header.meta_bytes > header.body_bytes:
         return Corrupt(offset, "the meta is longer than the body")
     return header

@@ -18,12 +18,14 @@ log in order. Each rule has a short name, which a ``Violation`` carries:
 ``carried``    a carried message has ended nowhere that the facts say it has not
 =============  ======================================================================================================
 
-What it takes for granted, where the rules leave room: a counted message without counted subscribers is complete
-once its own parents are; deliveries dropped by an operator (cancel, purge, queue deletion) make a failed parent, those
+What it takes for granted, where the rules leave room: a counted message without counted subscribers is complete once
+its own parents are; deliveries dropped by an operator (cancel, purge, queue deletion) make a failed parent, those
 dropped by an unsubscription an acknowledged one; rows for a deleted subscriber change nothing and are not judged; an
-uncounted (catch-up) delivery waits until each parent has ended, whichever way; inside a replay a delivery waits for
-the parents that are in the replay too, and for the others until they have ended once. What a ``Gap`` may have
-swallowed is not judged, nor is what a carried message and a subscriber that was gone by then had to do with each other.
+uncounted (catch-up) delivery waits until each parent has ended, whichever way, and at a subscriber that does not count
+as for the gate that is one for all, and until each parent that is for it has ended there, whichever way; inside a
+replay a delivery waits for the parents that are in the replay too, and for the others until they have ended once. What
+a ``Gap`` may have swallowed is not judged, nor is what a carried message and a subscriber that was gone by then had to
+do with each other.
 """
 
 from collections.abc import Collection, Iterable
@@ -104,7 +106,10 @@ class OrderChecker:
                 self._now.accept(fact, fact.sequence)
             case Outcomes():
                 for row in fact.rows:
-                    self._row(row, fact.sequence)
+                    if row.reason is Reason.RETENTION:
+                        self._now.dropped_through[row.subscriber] = row.message
+                    else:
+                        self._row(row, fact.sequence)
             case Rearmed():
                 self._judge_replay(fact)
                 self._now.rearm(fact)
@@ -281,6 +286,7 @@ class OrderChecker:
         if message.rearmed_by(number):
             if not late:
                 self._judge_gate(message, row, record)
+                self._judge_key_in_replay(message, row, record)
             return
         if late and len(message.ends(number)) > 1:
             return  # which of its lives the attempt belongs to is not known
@@ -310,16 +316,46 @@ class OrderChecker:
 
     def _done(self, message: JudgedMessage, row: Row, parent: int, *, either: bool) -> bool:
         found = self._now.messages.get(parent)
+        either_way = either
         either = either or message.policy is ParentFailure.DELIVER or row.subscriber not in message.counted
         if found is None:
             mended = self._now.bad.get(parent)
             return either or mended is None or 0 < mended <= row.after
         if self._now.in_doubt(found):
             return True
+        if not either_way and self._takes_apart(message, row):
+            return self._done_apart(message, row, found)
         if _is_by_one(message, found.queue, row.subscriber, found.counted):
             return any(end.record <= row.after and (end.good or either) for end in found.ends(row.subscriber))
         at = found.ended_at if either else found.complete_at
         return 0 < at <= row.after
+
+    def _takes_apart(self, message: JudgedMessage, row: Row) -> bool:
+        """Whether the subscriber did not count when the attempt began, and not for this message alone."""
+        subscriber = self._now.subscribers.get(row.subscriber)
+        return (
+            subscriber is not None
+            and not subscriber.settings.counts
+            and row.subscriber not in message.counted
+            and row.after >= max(subscriber.since, self._now.stopped_counting.get(row.subscriber, 0))
+        )
+
+    def _done_apart(self, message: JudgedMessage, row: Row, found: JudgedMessage) -> bool:
+        """Of a parent: it is complete, and has ended at the subscriber too, either way. A message that has ended itself
+        may go though its parent was not: nobody it counted was left, or it was to go out all the same."""
+        after, number = row.after, row.subscriber
+        either = message.policy is ParentFailure.DELIVER or 0 < message.ended_at <= after
+        if not 0 < (found.ended_at if either else found.complete_at) <= after:
+            return False
+        ends = found.ends(number)
+        was_passed_by = not ends and 0 < found.ended_for_all <= after
+        # What a carried one had come to at others nobody says, nor what retention had dropped before this one came.
+        is_known = found.record == found.sequence > self._now.dropped_through.get(number, 0) and (
+            found.sequence > self._now.subscribers[number].since or number in found.deliveries
+        )
+        if not is_known or was_passed_by or not self._is_for(found, number):
+            return True
+        return any(end.record <= after for end in ends)
 
     def _done_in_replay(self, replay: JudgedReplay, message: JudgedMessage, row: Row, parent: int) -> bool:
         entry, found = replay.entries.get(parent), self._now.messages.get(parent)
@@ -343,9 +379,58 @@ class OrderChecker:
         elif self._rules > 1:
             message.at(row.subscriber).was_next = True
 
+    def _judge_key_in_replay(self, message: JudgedMessage, row: Row, record: int) -> None:
+        """Of its key all before it have ended there: those that are being replayed, and those that never had. (A replay
+        of an older version says no key.)"""
+        number, own = row.subscriber, message.at(row.subscriber)
+        if not self._now.replays[own.replay].entries[row.message].key:
+            return
+        for before in self._now.of_key(message):
+            found = before.deliveries.get(number)
+            if self._now.in_doubt(before) or before.record != before.sequence:
+                continue
+            if found is not None and found.next_in_replay == own.replay:
+                break  # all before that one had ended when its attempt began
+            last = found.ends[-1].record if found is not None and found.ends else 0
+            was_armed = found is not None and 0 < found.rearmed <= row.after
+            is_open = found is not None and (found.replay or last > row.after)
+            never_ended = number in before.counted and not (last and before.ends(number)[0].record <= row.after)
+            if (was_armed and is_open) or never_ended:
+                what = f"message {before.sequence} of the same key before it had not ended by then"
+                self._report("key", record, row.message, number, what)
+                return
+        own.next_in_replay = own.replay
+
+    def _open_apart(self, message: JudgedMessage, row: Row) -> JudgedMessage | None:
+        """One of those that do not count the subscriber, and come there all the same."""
+        number = row.subscriber
+        for before in self._now.of_key(message):
+            if number in before.counted or self._now.in_doubt(before) or not self._is_for(before, number):
+                continue
+            if not self._has_ended_apart(before, row):
+                return before
+            found = before.deliveries.get(number)
+            if found is not None and found.was_next:
+                break
+        return None
+
+    def _has_ended_apart(self, before: JudgedMessage, row: Row) -> bool:
+        """Of a message that does not count the subscriber: whether nothing of it was to come there any more when the
+        attempt began."""
+        number, ends = row.subscriber, before.ends(row.subscriber)
+        return (
+            (bool(ends) and ends[0].record <= row.after)
+            or 0 < before.ended_for_all <= row.after
+            or before.sequence <= self._now.dropped_through.get(number, 0)
+            or before.record != before.sequence
+        )
+
     def _of_key_open(self, message: JudgedMessage, row: Row, record: int) -> JudgedMessage | None:
         """A message of the same key before it that had not ended there when the attempt began."""
         number = row.subscriber
+        apart = self._open_apart(message, row) if self._rules > 2 else None
+        if apart is not None:
+            return apart
         for before in self._now.of_key_before(message, number):
             ends = before.ends(number)
             if self._rules == 1:

@@ -47,6 +47,10 @@ class JudgedDelivery:
     first_after: int = -1
     last_after: int = -1
     was_next: bool = False
+    rearmed: int = 0
+    """the record that re-armed it last, 0 for none"""
+    next_in_replay: int = 0
+    """the replay in which an attempt of it began when all of its key before it had ended"""
 
 
 @dataclass(slots=True)
@@ -73,6 +77,10 @@ class JudgedMessage:
     """with which it stands in ``JudgedState.keys``; none for a message to one subscriber alone"""
     ended_at: int = 0
     complete_at: int = 0
+    freed: bool = False
+    """all that it counted have stopped to count"""
+    ended_for_all: int = 0
+    """the record with the first row that ended it wherever it had not ended, 0 for none"""
     deliveries: dict[int, JudgedDelivery] = field(default_factory=dict)
 
     def at(self, subscriber: int) -> JudgedDelivery:
@@ -113,7 +121,12 @@ class JudgedState:
         self.queues: set[int] = set()
         self.subscribers: dict[int, SubscriberSet] = {}
         self.starts: dict[int, int] = {}
-        """the lowest ``start`` each subscriber has had: it may be sent messages from there on, uncounted"""
+        """the lowest ``start`` each subscriber has had, or where one that did not count began: it may be sent messages
+        from there on, uncounted"""
+        self.stopped_counting: dict[int, int] = {}
+        """subscriber -> the record with which it stopped to count; only since the log began"""
+        self.dropped_through: dict[int, int] = {}
+        """subscriber that does not count -> what had ended up to there it did not take in time"""
         self.deleted: set[int] = set()
         self.bad: dict[int, int] = {}
         """those that ended badly and are known from a list of them alone -> the first record after it with a delivery
@@ -130,11 +143,17 @@ class JudgedState:
     # -- queues and subscribers ----------------------------------------------------------------------------------------
 
     def declare(self, fact: SubscriberSet) -> None:
+        before = self.subscribers.get(fact.number)
         self.subscribers[fact.number] = fact
         self._audiences.pop(fact.queue, None)
         start = fact.settings.start
+        if start is None and not fact.settings.counts:
+            start = fact.since
         if start is not None:
             self.starts[fact.number] = min(start, self.starts.get(fact.number, start))
+        if before is not None and before.settings.counts and not fact.settings.counts:
+            self.stopped_counting[fact.number] = fact.sequence
+            self._stop_counting(fact.number, fact.sequence)
 
     def open_segment(self, fact: SegmentOpened) -> None:
         """What the snapshot says stands from here on."""
@@ -158,6 +177,15 @@ class JudgedState:
         for message in list(self.undecided.values()):
             if number in message.open:
                 self.end(message, number, End(record, good=True))
+
+    def _stop_counting(self, number: int, record: int) -> None:
+        """What had not ended there counts it no more, and what waited only for that has ended."""
+        for message in list(self.undecided.values()):
+            if number in message.open & message.counted and not message.rearmed_by(number):
+                message.open -= {number}
+                message.counted -= {number}
+                message.freed = not message.counted
+                self._decide(message, record)
 
     def delete_queue(self, number: int, record: int) -> None:
         for message in list(self.undecided.values()):
@@ -199,7 +227,7 @@ class JudgedState:
     def _counted(self, fact: Published) -> frozenset[int]:
         newest, everybody = self._audiences.get(fact.queue, (0, frozenset()))
         if not newest:
-            known = [one for one in self.subscribers.values() if one.queue == fact.queue]
+            known = [one for one in self.subscribers.values() if one.queue == fact.queue and one.settings.counts]
             newest = max((one.since for one in known), default=1)
             everybody = frozenset(one.number for one in known)
             self._audiences[fact.queue] = newest, everybody
@@ -236,7 +264,7 @@ class JudgedState:
                 message.open |= set(entry.subscribers) - self.deleted
                 for number in entry.subscribers:
                     delivery = message.at(number)
-                    delivery.replay, delivery.retrying = fact.replay, False
+                    delivery.replay, delivery.retrying, delivery.rearmed = fact.replay, False, fact.sequence
                 if message.open:
                     self.undecided[entry.message] = message
 
@@ -251,6 +279,7 @@ class JudgedState:
 
     def end_all(self, message: JudgedMessage, end: End) -> None:
         """A row for all subscribers: every delivery that has not ended."""
+        message.ended_for_all = message.ended_for_all or end.record
         for subscriber in sorted(message.open):
             self.end(message, subscriber, end)
         if not message.counted and not message.complete_at:
@@ -277,13 +306,15 @@ class JudgedState:
 
     def of_key_before(self, message: JudgedMessage, number: int) -> Iterator[JudgedMessage]:
         """The messages before it of the same key that count the subscriber as it does, the newest first."""
-        if not message.key or number not in message.counted:
-            return
-        line = self.keys[message.queue, message.key]
-        for at in range(bisect_left(line, message.sequence) - 1, -1, -1):
-            before = self.messages[line[at]]
-            if number in before.counted:
-                yield before
+        if number in message.counted:
+            yield from (before for before in self.of_key(message) if number in before.counted)
+
+    def of_key(self, message: JudgedMessage) -> Iterator[JudgedMessage]:
+        """The messages before it of the same key, the newest first."""
+        if message.key:
+            line = self.keys[message.queue, message.key]
+            for at in range(bisect_left(line, message.sequence) - 1, -1, -1):
+                yield self.messages[line[at]]
 
     def in_doubt(self, message: JudgedMessage) -> bool:
         """Whether a gap may have swallowed something about it."""
@@ -292,7 +323,9 @@ class JudgedState:
     def _decide(self, message: JudgedMessage, record: int) -> None:
         """Note whether ``message`` has just ended, and with it the messages without subscribers that wait for it."""
         changed = self._note_end(message, record)
-        if not message.open and (message.counted or message.complete_at or message.sequence in self.cancelled):
+        if not message.open and (
+            message.counted or message.freed or message.complete_at or message.sequence in self.cancelled
+        ):
             self.undecided.pop(message.sequence, None)
         if changed:
             self._decide_followers(message.sequence, record)
@@ -311,7 +344,7 @@ class JudgedState:
         """Set when ``message`` ended and when it became complete; say whether either has just happened."""
         if message.open & message.counted or message.complete_at:
             return False
-        if message.counted:
+        if message.counted or message.freed:
             # The first end is decided by every counted delivery (RULES 10, 12). To mend it, a dead letter of a
             # subscriber that is gone does not matter: nobody could be sent a replay.
             forgiven = self.deleted if message.ended_at else frozenset[int]()

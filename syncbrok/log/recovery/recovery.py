@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from syncbrok.log.format import stream
 from syncbrok.log.format.codec import UNIT_END, Corrupt, Header, Incomplete, Kind, gather, read_header, walk_verified
-from syncbrok.log.format.layout import HEADER_BYTES, MAGIC, VERSION
+from syncbrok.log.format.layout import HEADER_BYTES, MAGIC, NEWEST_VERSION, VERSION
 from syncbrok.log.index import sidecar
 from syncbrok.log.index.segment_index import SegmentIndex
 from syncbrok.log.recovery import rotten_ends
@@ -280,7 +280,7 @@ def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool
         vouched=kept_sequence < max(durable, header.base),
         follows=synced is not None,
         covered=synced is not None and synced > kept_sequence,
-        later=bool(good < len(whole) and heads["version"][good] != VERSION),
+        later=bool(good < len(whole) and not _is_known(heads["version"][good])),
     )
     return Scan(
         header,
@@ -299,13 +299,18 @@ def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool
     )
 
 
+def _is_known(versions: Any) -> Any:
+    """Of a record's version, or of many: whether this program reads it."""
+    return (versions >= VERSION) & (versions <= NEWEST_VERSION)
+
+
 def _in_order(heads: npt.NDArray[np.void], base: int) -> int:
-    """The number of leading records that are of this version and in order: no unnamed gap in the sequences, no batch
-    number that falls, nothing behind a seal."""
+    """The number of leading records that are of versions known here and in order: no unnamed gap in the sequences, no
+    batch number that falls, nothing behind a seal."""
     sequences = heads["sequence"].astype(np.int64)
     steps = np.diff(sequences, prepend=base - 1)
     fits = (steps == 1) | ((heads["kind"] == Kind.GAP) & (steps > 1))
-    fits &= (heads["version"] == VERSION) & (heads["meta_bytes"] <= heads["body_bytes"])
+    fits &= _is_known(heads["version"]) & (heads["meta_bytes"] <= heads["body_bytes"])
     fits[1:] &= (heads["batch"][1:] >= heads["batch"][:-1]) & (heads["kind"][:-1] != Kind.SEGMENT_SEALED)
     return len(fits) if fits.all() else int(np.argmin(fits))
 

@@ -15,7 +15,7 @@ from crc32c import crc32c
 from syncbrok.log.format import bodies
 from syncbrok.log.format.codec import Corrupt, Header, Kind, encode, gather, read_header, walk_verified
 from syncbrok.log.format.correction import corrected, corrected_whole
-from syncbrok.log.format.layout import EXTRAS, HEAD_STRUCT, HEADER_BYTES, HEADER_STRUCT, MAGIC, VERSION
+from syncbrok.log.format.layout import EXTRAS, HEAD_STRUCT, HEADER_BYTES, HEADER_STRUCT, MAGIC, NEWEST_VERSION, VERSION
 from syncbrok.log.segments.scan import resume
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, unpack_segment_header
 from syncbrok.model.facts import Carried, Gap, Published, SegmentSealed
@@ -185,7 +185,7 @@ def corrected_header(data: bytes, at: int) -> Header | None:
     if found is None:
         return None
     header = Header._make(HEADER_STRUCT.unpack(found + crc32c(found).to_bytes(4, "little")))
-    sound = header.magic == MAGIC and header.version == VERSION and header.kind in _KINDS
+    sound = header.magic == MAGIC and VERSION <= header.version <= NEWEST_VERSION and header.kind in _KINDS
     return header if sound and header.meta_bytes <= header.body_bytes else None
 
 

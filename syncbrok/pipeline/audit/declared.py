@@ -41,8 +41,9 @@ class Audience(NamedTuple):
 
 @dataclass(slots=True)
 class SubscriberSpan:
-    """A subscriber over the whole log. ``begins``: the record that declared it first; ``gone``: the one that deleted
-    it, 0 for none. ``starts``: from which sequence on it may catch up, as (record that says so, sequence), falling."""
+    """A subscriber over the whole log. ``begins``: the record that declared it first; ``gone``: the one that
+    deleted it, or with which it stopped to count, 0 for none. ``starts``: from which sequence on it may catch up,
+    as (record that says so, sequence), falling."""
 
     number: int
     queue: int
@@ -140,7 +141,7 @@ class _Books:
 
     def _subscriber(self, fact: SubscriberSet, record: int) -> None:
         before = self._standing.get(fact.number)
-        changed = before is None or (before.queue, before.since) != (fact.queue, fact.since)
+        changed = before is None or _counts_as(before) != _counts_as(fact)
         for queue in {fact.queue, before.queue if before else fact.queue} if changed else ():
             self._end_epoch(queue, record)
         self._standing[fact.number] = fact
@@ -148,6 +149,10 @@ class _Books:
         known.queue, known.id = fact.queue, fact.id
         known.frozen = bool(fact.settings.paused or fact.settings.disabled_us)
         start = fact.settings.start
+        if not fact.settings.counts:
+            start = fact.since if start is None else start
+            if before is not None and before.settings.counts and not known.gone:
+                known.gone = record  # what it gets from here on nobody waits for, and nothing is to be judged by it
         if start is not None and (not known.starts or start < known.starts[-1][1]):
             known.starts.append((record, start))
 
@@ -200,7 +205,9 @@ class _Books:
         if begins is None or name is None:
             return
         if begins < record:
-            members = tuple((one.number, one.since) for one in self._standing.values() if one.queue == queue)
+            members = tuple(
+                (one.number, one.since) for one in self._standing.values() if one.queue == queue and one.settings.counts
+            )
             self._epochs.append((name, queue, begins, record, members))
         self._since[queue] = record
 
@@ -209,3 +216,8 @@ class _Books:
 
     def _queue_gone(self, queue: int, begins: int) -> int:
         return next((record for record in self._queues_gone.get(queue, ()) if record > begins), 0)
+
+
+def _counts_as(fact: SubscriberSet) -> tuple[int, int, bool]:
+    """What of a subscriber decides which messages count it."""
+    return fact.queue, fact.since, fact.settings.counts

@@ -33,7 +33,8 @@ def accepted(messages: DataFrame) -> DataFrame:
 
 
 def rows(deliveries: DataFrame) -> DataFrame:
-    """A row for each row of an outcomes record."""
+    """A row for each row of an outcomes record, but those that stand for many messages at a subscriber that does not
+    count: nobody waits for those."""
     fields = {
         "message": f.col("message"),
         "seq": f.col("sequence"),
@@ -45,7 +46,8 @@ def rows(deliveries: DataFrame) -> DataFrame:
         "after": f.col("after"),
         "due_us": f.coalesce(f.unix_micros("due"), f.lit(0)),
     }
-    return deliveries.select("message", *_kinds("row", fields))
+    told = deliveries.where(~f.col("reason").eqNullSafe("retention"))
+    return told.select("message", *_kinds("row", fields))
 
 
 def claims(scanned: DataFrame) -> DataFrame:

@@ -199,6 +199,7 @@ def _subscriber(said: dict[str, Any], sequence: int) -> SubscriberSet:
         start=None if start is None else int(start),
         paused=bool(given.get("paused")),
         disabled_us=int(given.get("disabled_us") or 0),
+        counts=bool(given.get("counts", True)),  # an older version did not say: whoever was there counted
     )
     name = SubscriberId(str(said["id"]))
     return SubscriberSet(sequence, 0, int(said["number"]), int(said["queue"]), name, int(said["since"]), settings)

@@ -20,7 +20,7 @@ from syncbrok.model.names import SEQUENCE_MAX
 
 _SNAPSHOT: Final = (
     "struct<queues:array<struct<number:bigint,name:string,settings:struct<scope:string>>>,"
-    "subscribers:array<struct<number:bigint,queue:bigint,id:string,since:bigint,settings:struct<endpoint:string>>>>"
+    "subscribers:array<struct<number:bigint,queue:bigint,id:string,since:bigint,settings:struct<endpoint:string,counts:boolean>>>>"
 )
 _TIME: Final = pa.timestamp("us", tz="UTC")
 
@@ -36,8 +36,9 @@ class RareFact(NamedTuple):
 
 @dataclass(slots=True)
 class DeclaredSubscriber:
-    """Over the whole log. A message of a sequence above ``since`` counts it. It is gone with the fact that deleted it
-    or its queue, or with the first snapshot that does not name it any more; 0 while it is not."""
+    """Over the whole log. A message of a sequence above ``since`` counts it (where it never counts: none). It is gone
+    with the fact that deleted it or its queue, or with which it stopped to count, or with the first snapshot that does
+    not name it any more; 0 while it is not."""
 
     number: int
     queue: int
@@ -106,20 +107,26 @@ class DeclaredFacts:
             for number in entry["subscribers"]
         ]
 
-    def _subscriber(self, said: dict[str, Any]) -> None:
+    def _subscriber(self, said: dict[str, Any], fact: RareFact) -> None:
         number, endpoint = said["number"], said["settings"]["endpoint"]
+        counts = said["settings"].get("counts") is not False  # an older version did not say
+        since = said["since"] if counts else SEQUENCE_MAX
         known = self.subscribers.get(number)
         if known is None:
-            self.subscribers[number] = DeclaredSubscriber(number, said["queue"], said["id"], said["since"], endpoint)
-        else:
-            known.id, known.endpoint = said["id"], endpoint
+            self.subscribers[number] = DeclaredSubscriber(number, said["queue"], said["id"], since, endpoint)
+            return
+        known.id, known.endpoint = said["id"], endpoint
+        if counts:
+            known.since = min(known.since, since)
+        elif known.since < SEQUENCE_MAX:
+            known.go(fact)
 
     def _snapshot(self, fact: RareFact) -> None:
         for queue in fact.detail["queues"]:
             self._named(queue)
             self.born.setdefault(queue["number"], 0)
         for one in fact.detail["subscribers"]:
-            self._subscriber(one)
+            self._subscriber(one, fact)
         for number in self.subscribers.keys() - {one["number"] for one in fact.detail["subscribers"]}:
             self.subscribers[number].go(fact)
 
@@ -137,7 +144,7 @@ class DeclaredFacts:
 _TAKES: Final[dict[str, Callable[[DeclaredFacts, RareFact], None]]] = {
     "queue_set": DeclaredFacts._queue,  # noqa: SLF001 (the table of what each fact does)
     "queue_deleted": DeclaredFacts._queue_gone,  # noqa: SLF001
-    "subscriber_set": lambda found, fact: found._subscriber(fact.detail),  # noqa: SLF001
+    "subscriber_set": lambda found, fact: found._subscriber(fact.detail, fact),  # noqa: SLF001
     "subscriber_deleted": DeclaredFacts._subscriber_gone,  # noqa: SLF001
     "segment_opened": DeclaredFacts._snapshot,  # noqa: SLF001
     "rearmed": DeclaredFacts._rearmed,  # noqa: SLF001

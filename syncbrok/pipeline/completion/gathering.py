@@ -88,7 +88,9 @@ def _of_messages(telling: Telling, batches: Batches) -> Iterator[pa.RecordBatch]
 
 def _of_deliveries(telling: Telling, batches: Batches) -> Iterator[pa.RecordBatch]:
     for deliveries in blocks(batches):
-        rows = _rows(deliveries, telling)
+        # A row that stands for many messages, at a subscriber that does not count, is about none of them.
+        for_many = pc.fill_null(pc.equal(deliveries["reason"].cast(pa.string()), "retention"), fill_value=False)
+        rows = _rows(deliveries.filter(pc.invert(for_many)), telling)
         yield from batches_of(parcels(rows, longs(rows["message"]), _ROW))
 
 

@@ -3,15 +3,17 @@
 What needs more than one batch (a forced deletion, a purge) stands in ``operations``.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
-from syncbrok.model.errors import BadSetting, Conflict
+from syncbrok.model import limits
+from syncbrok.model.errors import BadSetting, Conflict, Overloaded
 from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, SubscriberSet
 from syncbrok.model.file_entry import PAUSED, SECRET, key_hashes
-from syncbrok.model.message import QueueSettings, Subscriber, SubscriberSettings
+from syncbrok.model.message import PULL_ENDPOINT, QueueSettings, Subscriber, SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX, parse_queue_name, parse_subscriber_id, refuse_reserved
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 from syncbrok.model.units import parse_endpoint, parse_secret
@@ -33,9 +35,12 @@ from syncbrok.space.state.secrets_file import Kept
 
 S = TypeVar("S", QueueSettings, SubscriberSettings)
 
+_log = logging.getLogger(__name__)
+
+_ROOM_AFTER_S: Final = 60.0
 _queue_fields: Final = frozenset(field.name for field in fields(QueueSettings))
 _subscriber_fields: Final = frozenset(field.name for field in fields(SubscriberSettings))
-_not_changed: Final = frozenset({"name", "start", "disabled_us", "secret_count"})
+_not_changed: Final = frozenset({"name", "start", "disabled_us", "secret_count", "declared"})
 """fields of a subscriber that its identity, its first fact or the broker itself decides"""
 
 
@@ -109,10 +114,14 @@ class Declarations:
         queue = self._registry.queue(item.queue)
         known = self._registry.find_subscriber(queue.number, id_)
         if known is not None:
+            if item.settings.declared and not known.settings.declared:
+                return self._declare(known, item, draft)
             if item.applied is not None and item.applied.hash:
                 return self._apply_again(known, item, item.applied, draft)
             return self._subscribe_again(known, item)
         refuse_reserved(id_, "subscriber")
+        if item.comes_to_take and not item.settings.counts:
+            self._check_room(item.queue, queue.number)
         start = self._start(item.start)
         draft.touch(item.queue)
         number = self._next_subscriber(draft)
@@ -125,6 +134,17 @@ class Declarations:
         self._applied(draft, entry, item.applied)
         return Declared("created", id_)
 
+    def _declare(self, known: Subscriber, item: Subscribe, draft: CommitBatch) -> Declared:
+        """A group that its first pull made, or that an older version knows, is declared: as it is said now, but for
+        where it stands."""
+        old = known.settings
+        if old.endpoint != item.settings.endpoint:
+            return self._subscribe_again(known, item)
+        draft.touch(item.queue)
+        self._set(known, replace(item.settings, start=old.start, secret_count=old.secret_count), draft, item.secret)
+        self._applied(draft, f"{item.queue}/{known.id}", item.applied)
+        return Declared("changed", known.id)
+
     def _subscribe_again(self, known: Subscriber, item: Subscribe) -> Declared:
         """Where it starts was decided when it was added; paused by hand it stays, unless asked for outright."""
         old = known.settings
@@ -132,6 +152,8 @@ class Declarations:
         new = replace(
             item.settings, start=old.start, disabled_us=old.disabled_us, secret_count=old.secret_count, paused=paused
         )
+        if item.comes_to_take:
+            new = replace(new, counts=old.counts, declared=old.declared)
         other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
         other_start = item.start is not None and self._start(item.start) != old.start
         if new == old and not other_secret and not other_start:
@@ -252,6 +274,23 @@ class Declarations:
         draft.touch(self._registry.queue_name(known.queue))
         self._add(known, replace(known.settings, disabled_us=max(1, draft.now_us)), draft)
 
+    def unused(self, number: int, draft: CommitBatch) -> None:
+        """Nobody has taken anything from this group for ``idle_after`` (RULES 3): one that counts does so no more, one
+        that nobody has declared goes."""
+        known = self._registry.subscriber_numbered(number)
+        if known is None or (known.settings.declared and not known.settings.counts):
+            return
+        queue = self._registry.queue_name(known.queue)
+        draft.touch(queue)
+        told = {"queue": queue, "subscriber": known.id}
+        if known.settings.counts:
+            self._add(known, replace(known.settings, counts=False, declared=True), draft)
+            draft.after.append(lambda: _log.warning("syncbrok.space.group_uncounted", extra=told))
+            return
+        draft.add(SubscriberDeleted(draft.sequence, draft.time_us, known.number))
+        draft.after.append(lambda: self.forget(known))
+        draft.after.append(lambda: _log.info("syncbrok.space.group_deleted", extra=told))
+
     def unsubscribe(self, item: Unsubscribe, draft: CommitBatch) -> int:
         known = self._registry.subscriber(item.queue, item.id)
         draft.touch(item.queue)
@@ -277,9 +316,13 @@ class Declarations:
         self._add(known, settings, draft)
 
     def _add(self, known: Subscriber, settings: SubscriberSettings, draft: CommitBatch) -> None:
-        draft.add(
-            SubscriberSet(draft.sequence, draft.time_us, known.number, known.queue, known.id, known.since, settings)
-        )
+        since = known.since
+        if settings.counts and not known.settings.counts:  # from now on; what came before it gets uncounted (RULES 3)
+            since = draft.sequence
+            settings = replace(
+                settings, start=known.settings.start or known.since, declared=settings.endpoint == PULL_ENDPOINT
+            )
+        draft.add(SubscriberSet(draft.sequence, draft.time_us, known.number, known.queue, known.id, since, settings))
 
     def _keep_secret(self, draft: CommitBatch, number: int, kept: Kept) -> None:
         """Fsynced before the fact that counts it, in force once that fact is durable (RULES 19)."""
@@ -313,6 +356,16 @@ class Declarations:
         given = sum(isinstance(fact, SubscriberSet) and fact.number > self._registry.last_subscriber_number
                     for fact in draft.facts)  # fmt: skip
         return self._registry.last_subscriber_number + 1 + given
+
+    def _check_room(self, name: str, queue: int) -> None:
+        """For one more in the queue (name and number) that does not count."""
+        count = sum(not one.settings.counts for one in self._registry.subscribers(queue))
+        if count >= limits.uncounted_per_queue_max:
+            raise Overloaded(
+                f"queue {name!r} has {count} subscribers that only take messages, at most "
+                f"{limits.uncounted_per_queue_max}; delete groups that nobody uses, or declare this one",
+                retry_after_s=_ROOM_AFTER_S,
+            )
 
     def _check_endpoint(self, endpoint: str) -> None:
         scheme = endpoint.partition(":")[0]

@@ -5,17 +5,19 @@ secrets and old idempotency keys. Each is one coroutine; none is ever in the way
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogCorrupt, LogFailed, LogFull, LogUnreadable
-from syncbrok.model.facts import Carried, Outcome, Published
+from syncbrok.model.facts import Carried, Outcome, Outcomes, Published
 from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
 from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.losses import Losses
 from syncbrok.space.state.secret_store import Vault
@@ -26,11 +28,14 @@ _log = logging.getLogger(__name__)
 RETENTION_EVERY_S: Final = 60.0
 CHECKPOINT_EVERY_S: Final = 300.0
 SECRETS_EVERY_S: Final = 60.0
+GROUPS_EVERY_S: Final = 60.0
 DAMAGE_EVERY_S: Final = 1.0
 _carried_together: Final = 64
 _history_together: Final = 256
 _history_bytes: Final = 8 * limits.MIB
 _history_every_s: Final = 0.05
+_lag_every_s: Final = 0.5
+"""how often it is asked whether somebody lags who does not count; whoever does has much to do first"""
 _checkpoint_pause_s: Final = 30.0
 """at least so long between two: each stops the loop, for 25 ms where 5 million bare messages wait that are all alike,
 and for 0.8 s where there are a million dead letters"""
@@ -54,6 +59,8 @@ class Upkeep:
         patience: RunBlocking,
         clock_us: Callable[[], int],
         retention_s: float,
+        idle_after_s: float,
+        meters: Meters,
     ) -> None:
         self._journal = journal
         self._state = state
@@ -65,6 +72,8 @@ class Upkeep:
         self._patience = patience
         self._clock_us = clock_us
         self._retention_us = int(retention_s * 1e6)
+        self._meters = meters
+        self._idle_after_us = int(idle_after_s * 1e6)
         self.wake: Callable[[], None] = lambda: None
         self.read_ahead: Callable[[Mapping[int, Published]], None] = lambda _: None
         """told of messages that were read and are delivered next"""
@@ -155,6 +164,7 @@ class Upkeep:
 
     async def _drop(self, expired: Sequence[Section]) -> int:
         through = expired[-1].last
+        await self._append(partial(self._drop_untaken, through))
         carried, unread = await self._carry(through)
         if unread:
             return 0  # it has rotted since it was looked at: it is named now, and ends as a loss in a minute
@@ -186,6 +196,16 @@ class Upkeep:
                 for sequence in {*sequences}.difference(message.sequence for message in found)
             )
             after = sequences[-1]
+
+    def _drop_untaken(self, through: int, draft: CommitBatch) -> None:
+        """Those who do not count do not hold retention: what they had not taken ends there (RULES 14)."""
+        rows = self._state.scheduler.dropped_by_retention(through, draft.now_us)
+        if rows:
+            draft.add(Outcomes(draft.sequence, draft.time_us, tuple(rows)))
+            for row in rows:
+                subscriber = self._state.registry.subscriber_id(row.subscriber)
+                _log.warning("syncbrok.space.untaken_dropped", extra={"subscriber": subscriber, "through": through})
+                self._meters.untaken_dropped += 1
 
     def _carried(self, messages: Sequence[Published], draft: CommitBatch) -> None:
         for message in messages:
@@ -239,7 +259,8 @@ class Upkeep:
     # -- history --------------------------------------------------------------------------------------------------
 
     async def feed(self) -> None:
-        """For ever: give subscribers that start in the past what came before them (RULES 14)."""
+        """For ever: give subscribers that start in the past what came before them (RULES 14), and those that do not
+        count what they have not been told of."""
         scheduler = self._state.scheduler
         while True:
             hungry = scheduler.needs_history()
@@ -247,14 +268,36 @@ class Upkeep:
                 # Whoever has enough to do for now is asked again soon; where all have caught up nobody is.
                 behind = scheduler.backfill
                 self.history_wanted.clear()
-                await _either(self.history_wanted, _history_every_s if behind else None)
+                lags = _lag_every_s if scheduler.may_lag else None
+                await _either(self.history_wanted, _history_every_s if behind else lags)
                 continue
             for subscriber, queue, after in hungry:
-                messages, finished = await self._patience(_read_history, self._journal, queue, after)
+                newest = scheduler.newest
+                messages, through = await self._patience(_read_history, self._journal, subscriber, queue, after, newest)
                 self.read_ahead(messages)
                 edges = [(sequence, tuple(map(sequence_of, one.parents))) for sequence, one in messages.items()]
-                scheduler.feed_history(subscriber, edges, finished=finished)
+                keys = {sequence: one.key for sequence, one in messages.items() if one.key}
+                scheduler.feed_history(subscriber, edges, keys, through)
             self.wake()
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    async def retire_groups(self) -> None:
+        """For ever: groups from which nobody takes anything stop counting, and those that nobody has declared go."""
+        before_s = time.monotonic()
+        while self._idle_after_us:
+            await asyncio.sleep(GROUPS_EVERY_S)
+            now_s = time.monotonic()
+            await self.retire_unused(int(1e6 * (now_s - before_s)))
+            before_s = now_s
+
+    async def retire_unused(self, elapsed_us: int) -> None:
+        """Once, so long after the last time."""
+        for number in self._state.scheduler.unused(elapsed_us, self._idle_after_us):
+            try:
+                await self._append(partial(self._declarations.unused, number))
+            except BrokerFault:
+                return  # no room: another time
 
     # -- secrets --------------------------------------------------------------------------------------------------
 
@@ -279,14 +322,18 @@ async def _either(event: asyncio.Event, timeout_s: float | None) -> None:
             await event.wait()
 
 
-def _read_history(journal: MessageIndex, queue: int, after: int) -> tuple[dict[int, Published], bool]:
-    """Messages of the queue beyond ``after``, by sequence, and whether those were all; some unless there are none."""
+def _read_history(
+    journal: MessageIndex, subscriber: int, queue: int, after: int, newest: int
+) -> tuple[dict[int, Published], int]:
+    """Messages of the queue beyond ``after`` that are for the subscriber (number), by sequence, and through where those
+    are all: at least through ``newest``, which was durable before, where the journal has no more."""
     while True:
         sequences = journal.queue_sequences(queue, after, _history_together)
         read = journal.read_many(sequences, _history_bytes)
         # A test message was for somebody else.
-        messages = {one.sequence: one for one in read if one is not None and not one.only}
-        finished = len(sequences) < _history_together and len(read) == len(sequences)
-        if messages or finished:
-            return messages, finished
-        after = sequences[len(read) - 1]
+        messages = {one.sequence: one for one in read if one is not None and one.only in (0, subscriber)}
+        after = sequences[len(read) - 1] if read else after
+        if len(sequences) < _history_together and len(read) == len(sequences):
+            return messages, max(after, newest)
+        if messages:
+            return messages, after

@@ -120,6 +120,7 @@ class Planner:
             ),
             tuple(attempts.get(number, 0) for number in subscribers),
             message.parent_failure,
+            "" if message.only else message.key,
         )
 
     def _subscribers(self, message: Published, wish: Wish, taken: set[int]) -> tuple[int, ...]:

@@ -69,9 +69,13 @@ class DeliveryReports:
 
     def told(self, message: Published, rows: Sequence[Row]) -> tuple[DeliveryReport, ...]:
         """All deliveries of a message with their attempts: counted ones first, those of deleted subscribers after the
-        others, then those that only have rows (of subscribers that caught up)."""
+        others, then those of subscribers that do not count, or that caught up on it."""
         counted = self._counted(message)
-        sorted_rows = by_subscriber(rows, counted)
+        # At those who do not count a message that nobody else was to get has not ended with that.
+        theirs = [row for row in rows if (row.subscriber, row.outcome) != (ALL_SUBSCRIBERS, Outcome.SKIPPED)]
+        apart = self._registry.uncounted(message.queue, message.sequence, message.only)
+        its_rows = by_subscriber(theirs, apart)
+        sorted_rows = by_subscriber(rows, counted) | {number: its_rows[number] for number in apart}
         # A carried message may have lost its rows: then nobody can tell whether a deleted subscriber had it.
         whole = message.time_us >= self._journal.sections()[0].first_time_us
         for number, gone in self._registry.departed(message.queue, message.sequence):

@@ -144,7 +144,7 @@ class Events:
         if number == ALL_SUBSCRIBERS:
             return True
         subscriber = self._sources.registry.subscriber_numbered(number)
-        return subscriber is not None and subscriber.since < message
+        return subscriber is not None and subscriber.counted_by(message)
 
 
 class EventStream:

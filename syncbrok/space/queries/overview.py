@@ -133,6 +133,7 @@ class Overview:
             waiters=waiters,
             listeners=listeners,
             clock_steps=sources.meters.clock_steps,
+            untaken_dropped=sources.meters.untaken_dropped,
             clock_step_s=sources.meters.clock_step_s,
             budgets=tuple(BudgetReport(one.name, one.used, one.total, one.owners) for one in sources.meters.budgets),
         )

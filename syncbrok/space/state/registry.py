@@ -129,7 +129,15 @@ class Registry:
         return tuple(
             subscriber.number
             for subscriber in self._subscribers.get(queue, {}).values()
-            if subscriber.since < sequence and only in (0, subscriber.number)
+            if subscriber.counted_by(sequence) and only in (0, subscriber.number)
+        )
+
+    def uncounted(self, queue: int, sequence: int, only: int = 0) -> tuple[int, ...]:
+        """Numbers of the subscribers that do not count and get a message of the queue (number) all the same."""
+        return tuple(
+            one.number
+            for one in self._subscribers.get(queue, {}).values()
+            if not one.settings.counts and only in (0, one.number) and (one.settings.start or one.since) <= sequence
         )
 
     def subscriber(self, queue: str, id: str) -> Subscriber:  # noqa: A002 (the word of the domain)

@@ -41,7 +41,7 @@ class State:
         self.through = 0
         self.time_us = 0
         self.behind: Callable[[], None] = lambda: None
-        """called when a subscriber that starts in the past was declared"""
+        """called when a subscriber was declared that starts in the past, or does not count: it may be behind"""
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """Facts that are durable, in log order."""
@@ -62,7 +62,7 @@ class State:
             self.keys.note(Messages.of(fact.message))
             return
         self.registry.apply(fact)
-        if type(fact) is SubscriberSet and fact.settings.start is not None:
+        if type(fact) is SubscriberSet and (fact.settings.start is not None or not fact.settings.counts):
             self.behind()
 
     def snapshot(

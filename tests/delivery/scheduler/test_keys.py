@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
+from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.offline.order import check
 from syncbrok.model import limits
-from syncbrok.model.facts import Carried, Gap, Outcome, Reason
-from syncbrok.model.message import ParentFailure
+from syncbrok.model.facts import Carried, Gap, Outcome, RearmedEntry, Reason
+from syncbrok.model.message import ParentFailure, RetryPolicy
 from syncbrok.model.names import make_message_id
-from tests.support.factlog import BROKEN, KEY, OK, FactLog, log_with, to
+from tests.support.factlog import BROKEN, KEY, OK, FactLog, declared, got, log_with, to
 
 A_RETRY = 2.0
 Way = Callable[[FactLog], int]
@@ -262,14 +263,65 @@ def test_the_next_of_a_key_is_waited_for() -> None:
     assert not log.urgent
 
 
-def test_late_starters_have_no_order_of_keys() -> None:
-    """RULES 6, 14: who starts in the past is not counted, and keys do not order what it catches up on."""
+def test_who_starts_in_the_past_gets_each_key_in_order() -> None:
+    """RULES 6, 14: who starts in the past is not counted by what came before, and gets that in the order of its keys,
+    whatever has become of it elsewhere."""
     log = log_with(1)
     log.subscriber(1, 1, paused=True)
-    a, b = log.publish(1, key="k"), log.publish(1, key="k")
+    a, b, other = log.publish(1, key="k"), log.publish(1, key="k"), log.publish(1, key="other")
     log.subscriber(2, 1, start=1)
     log.feed()
-    assert to(log.take()) == [(a, 2), (b, 2)]
+    taken = log.take()
+    assert to(taken) == [(a, 2), (other, 2)]
+    log.answer(taken[0], BROKEN)
+    log.commit()
+    assert to(log.take()) == [(b, 2)]
+    assert not check(log.facts)
+
+
+@pytest.mark.parametrize("restart", ["none", "log", "checkpoint"])
+def test_what_is_new_waits_for_those_of_its_key_from_before(restart: str) -> None:
+    """RULES 6, 14: a new message with a key waits until the backfill has passed it and all of its key from before have
+    ended there; one without a key, or at the others, goes at once."""
+    log = log_with(1)
+    old = [log.publish(1, key="k") for _ in range(3)]
+    log.pump()
+    log.subscriber(2, 1, start=1)
+    new, free, other = log.publish(1, key="k"), log.publish(1), log.publish(1, key="other")
+    assert to(log.take()) == [(new, 1), (free, 1), (other, 1), (free, 2)]
+    log.feed_once(2)
+    assert to(log.take()) == [(old[0], 2)], "keys of what is new wait until all that came before is known"
+    log.feed()
+    assert to(log.take()) == [(other, 2)]
+    if restart == "checkpoint":
+        parts = log.scheduler.checkpoint()
+        log.scheduler = Scheduler()
+        log.scheduler.restore(parts, declared(log.facts))
+    elif restart == "log":
+        log.restart()
+    else:
+        for attempt in list(log.out):
+            log.answer(attempt)
+        log.commit()
+    log.feed()
+    log.pump()
+    assert [one for one in got(log, 2) if one in (*old, new)] == [*old, new]
+    assert log.scheduler.message_state(new) == "complete"
+    assert not check(log.facts)
+
+
+def test_a_backfill_goes_on_however_many_new_keys_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RULES 14: what waits for the backfill is not what the backfill waits for."""
+    monkeypatch.setattr(limits, "window_max", 4)
+    log = log_with(1)
+    old = log.publish(1, key="k")
+    log.pump()
+    log.subscriber(2, 1, start=1)
+    new = [log.publish(1, key=str(number)) for number in range(10)]
+    log.pump()
+    log.feed()
+    log.pump()
+    assert set(got(log, 2)) == {old, *new}
 
 
 def test_a_key_of_a_queue_without_subscribers_costs_nothing() -> None:
@@ -281,3 +333,98 @@ def test_a_key_of_a_queue_without_subscribers_costs_nothing() -> None:
     log.subscriber(1, 1)
     message = log.publish(1, key="k")
     assert to(log.pump()) == [(message, 1)]
+
+
+def family_of_a_key(log: FactLog, count: int = 3) -> list[int]:
+    """Messages of one key, all of which have died at subscriber 1."""
+    messages = [log.publish(1, key="k") for _ in range(count)]
+    log.pump(lambda _: BROKEN)
+    assert set(log.states().values()) == {"dead"}
+    return messages
+
+
+def armed(
+    messages: list[int], *, subscribers: tuple[int, ...] = (1,), key: str = "k", tries: tuple[int, ...] = (0, 0)
+) -> list[RearmedEntry]:
+    tries = tries[: len(subscribers)]
+    return [RearmedEntry(one, 1, subscribers, (), tries, ParentFailure.FAIL, key) for one in messages]
+
+
+@pytest.mark.parametrize("restart", ["none", "log", "checkpoint"])
+def test_a_replay_keeps_the_order_of_a_key(restart: str) -> None:
+    """RULES 6, 21: of one key a replayed message waits for those before it that are being replayed, in whatever replay,
+    though one fails and is tried again."""
+    log = log_with(1, retry=RetryPolicy((1.0,), 0.0))
+    first, second, third = [log.publish(1, key="k") for _ in range(3)]
+    log.end_all(first, Outcome.DROPPED, Reason.CANCELLED)
+    log.end_all(second, Outcome.DROPPED, Reason.CANCELLED)
+    log.end_all(third, Outcome.DROPPED, Reason.CANCELLED)
+    log.rearm(1, *armed([first, third]))
+    log.rearm(2, *armed([second]))
+    (attempt,) = log.take()
+    assert attempt.message == first
+    log.answer(attempt, BROKEN)
+    log.commit()
+    assert log.take() == []
+    if restart == "checkpoint":
+        parts = log.scheduler.checkpoint()
+        log.scheduler = Scheduler()
+        log.scheduler.restore(parts, declared(log.facts))
+    elif restart == "log":
+        log.restart()
+    assert log.take() == [], "it is not due"
+    log.later(2)
+    log.pump()
+    assert got(log, 1) == [first, second, third]
+    assert not check(log.facts)
+
+
+def test_a_replayed_message_waits_for_what_has_not_ended_and_never_the_other_way() -> None:
+    """RULES 6, 21: what is live and came before it goes first; what is live never waits for a replay."""
+    log = log_with(1, 2)
+    log.subscriber(2, 1, paused=True)
+    live, replayed = log.publish(1, key="k"), log.publish(1, key="k")
+    log.pump()
+    log.end_all(replayed, Outcome.DROPPED, Reason.CANCELLED)
+    log.rearm(1, *armed([replayed], subscribers=(1, 2), tries=(1, 0)))
+    assert to(log.pump()) == [(replayed, 1)], "at the other the first has not ended"
+    later = log.publish(1, key="k")
+    log.subscriber(2, 1)
+    assert to(log.take()) == [(later, 1), (live, 2)]
+    for attempt in list(log.out):
+        log.answer(attempt)
+    log.commit()
+    assert to(log.take()) == [(replayed, 2), (later, 2)], "what is live does not wait for the replay"
+    assert not check(log.facts)
+
+
+def test_one_whose_earlier_message_is_given_up_in_a_replay_goes_on() -> None:
+    """RULES 6, 21, 22: a cancel ends it in the replay, and a subscriber that is deleted keeps nobody back."""
+    log = log_with(1, 2)
+    first, second, third = family = [log.publish(1, key="k") for _ in range(3)]
+    for one in family:
+        log.end_all(one, Outcome.DROPPED, Reason.CANCELLED)
+    log.subscriber(1, 1, paused=True)
+    log.rearm(1, *armed(family, subscribers=(1, 2)))
+    assert to(log.take()) == [(first, 2)]
+    log.answer(log.out[0])
+    log.commit()
+    log.end_all(second, Outcome.DROPPED, Reason.CANCELLED)
+    assert to(log.pump()) == [(third, 2)]
+    log.unsubscribe(1)
+    log.pump()
+    assert not log.scheduler.state.replays
+    assert not log.scheduler.state.replays.by_key
+    assert not check(log.facts)
+
+
+def test_a_replay_of_an_older_version_keeps_no_order_of_keys() -> None:
+    """RULES 6: its record names no key, and nobody judges it by one."""
+    log = log_with(1)
+    family = family_of_a_key(log)
+    log.rearm(1, *armed(family, key="", tries=(1,)))
+    assert [message for message, _ in to(log.take())] == family
+    for attempt in list(log.out):
+        log.answer(attempt)
+    log.commit()
+    assert not check(log.facts)

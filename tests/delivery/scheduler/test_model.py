@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from syncbrok.delivery.scheduler.key_chains import KeyChain
+from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, RearmedEntry, Reason
@@ -157,11 +158,31 @@ class History(RuleBasedStateMachine):
         keyed = [message for message in unended if message in has_key and self.log.scheduler.state.table.left(message)]
         assert sorted(waiting) == keyed
 
-    @rule(queue=queues)
-    def subscribe(self, queue: int) -> None:
-        if self.next_subscriber < 6:
-            self.log.subscriber(self.next_subscriber, queue)
+    @rule(queue=queues, counts=st.booleans(), start=st.sampled_from([None, 1]))
+    def subscribe(self, queue: int, counts: bool, start: int | None) -> None:
+        if self.next_subscriber < 7:
+            self.log.subscriber(self.next_subscriber, queue, counts=counts, start=None if counts else start)
             self.next_subscriber += 1
+
+    @rule(pick=picks, counts=st.booleans())
+    def count_otherwise(self, pick: int, counts: bool) -> None:
+        """RULES 3: it counts from now on, or frees what waits only for it."""
+        cursors = self.log.scheduler.state.cursors
+        subscriber = cursors[sorted(cursors)[pick % len(cursors)]].subscriber
+        if subscriber.settings.counts != counts:
+            self.log.count_otherwise(subscriber.number)
+
+    @rule(together=st.integers(1, 4))
+    def feed(self, together: int) -> None:
+        """A few messages out of the log, for whoever lags."""
+        self.log.feed_once(together)
+
+    @rule(pick=picks)
+    def lag(self, pick: int) -> None:
+        """RULES 14: one that does not count has more than it can take, and is told no more as it comes."""
+        uncounted = [cursor for cursor in self.log.scheduler.state.cursors.values() if not cursor.is_counted]
+        if uncounted:
+            uncounted[pick % len(uncounted)].history_done = False
 
     @rule(pick=picks)
     def unsubscribe(self, pick: int) -> None:
@@ -173,7 +194,7 @@ class History(RuleBasedStateMachine):
     def pause(self, pick: int, paused: bool) -> None:
         cursors = self.log.scheduler.state.cursors
         subscriber = cursors[sorted(cursors)[pick % len(cursors)]].subscriber
-        self.log.subscriber(subscriber.number, subscriber.queue, paused=paused)
+        self.log.change(subscriber.number, paused=paused)
 
     @rule(pick=picks, cut=st.integers(0, 3), well=st.booleans())
     def replay_dead_letters(self, pick: int, cut: int, well: bool) -> None:
@@ -264,7 +285,7 @@ class History(RuleBasedStateMachine):
         scheduler = self.log.scheduler
         for queue, queue_state in scheduler.state.queues.items():
             letters = 0
-            for cursor in queue_state.cursors:
+            for cursor in (*queue_state.cursors, *queue_state.uncounted):
                 dead = scheduler.subscriber_statistics(cursor.number).dead
                 assert dead == len(scheduler.dead_letters(cursor.number))
                 letters += dead
@@ -275,12 +296,35 @@ class History(RuleBasedStateMachine):
     def _let_every_hold_end(self) -> None:
         """RULES 12: nothing stays on hold for ever, in a replay or not; one may wait for another's end."""
         for _ in self.log.messages():
+            self.log.feed()
             if all(map(self.log.scheduler.ended, self.log.states())):
                 break
             self.log.later(limits.retention_default_s)
             self.log.pump()
         assert all(map(self.log.scheduler.ended, self.log.states())), self.log.states()
         assert not check(self.log.facts)
+
+    def _is_counted(self, subscriber: int) -> bool:
+        return self.log.scheduler.state.cursors[subscriber].is_counted
+
+    def _all_has_come_to_those_who_do_not_count(self) -> None:
+        """RULES 14: each has been sent all that has completed since it is there, and waits for nobody any more."""
+        table = self.log.scheduler.state.table
+        for cursor in self.log.scheduler.state.cursors.values():
+            if cursor.is_counted:
+                continue
+            assert cursor.history_done
+            for one in self.log.messages():
+                if (
+                    one.queue != cursor.queue
+                    or not cursor.is_told(one.sequence)
+                    or not self.log.can_be_read(one.sequence)
+                ):
+                    continue
+                if self.log.scheduler.message_state(one.sequence) == "complete":
+                    assert cursor.finished(one.sequence), (cursor.number, one.sequence)
+                    assert one.sequence not in cursor.passed
+            assert all(table.state(one) < MessageState.COMPLETE for one in cursor.parked), set(cursor.parked)
 
     def teardown(self) -> None:
         """Whatever happened: the facts keep every promise, and once all is well everything ends."""
@@ -289,12 +333,14 @@ class History(RuleBasedStateMachine):
         assert not violations, violations
         for cursor in list(self.log.scheduler.state.cursors.values()):
             if cursor.subscriber.settings.paused:
-                self.log.subscriber(cursor.subscriber.number, cursor.subscriber.queue)
+                self.log.change(cursor.subscriber.number, paused=False)
         for attempt in list(self.log.out):
             self.log.answer(attempt)
         for _ in range(8):
+            self.log.feed()
             self.log.pump()
             self.log.later(30)
+        self.log.feed()
         self.log.pump()
         violations = check(self.log.facts)
         assert not violations, violations
@@ -303,8 +349,11 @@ class History(RuleBasedStateMachine):
         assert states <= {"held", "waiting"}, self.log.states()
         assert not states or "held" in states, self.log.states()
         live = self.log.states()
+        self._all_has_come_to_those_who_do_not_count()
         self.log.restart()
-        assert self.log.pump() == []
+        self.log.feed()
+        again = self.log.pump()
+        assert [one for one in again if self._is_counted(one.subscriber) or not self.log.gone] == []
         assert self.log.states() == live
         self._let_every_hold_end()
         assert not any(

@@ -211,7 +211,7 @@ def test_catching_up_does_not_count() -> None:
     message = log.publish(1)
     (attempt,) = log.take()
     log.subscriber(2, 1, start=1)
-    log.scheduler.feed_history(2, [(message, ())], finished=True)
+    log.scheduler.feed_history(2, [(message, ())], {}, log.scheduler.newest)
     (late,) = log.take()
     assert (late.message, late.subscriber) == (message, 2)
     log.answer(late)

@@ -158,7 +158,7 @@ def test_a_subscriber_that_starts_in_the_past_catches_up_in_causal_order() -> No
     log.pump()
     log.subscriber(2, 1, start=1)
     assert log.scheduler.needs_history() == [(2, 1, 0)]
-    log.scheduler.feed_history(2, [(parent, ()), (child, (parent,))], finished=True)
+    log.scheduler.feed_history(2, [(parent, ()), (child, (parent,))], {}, log.scheduler.newest)
     assert to(log.take()) == [(parent, 2)]
     assert log.take() == []
     log.answer(log.out[0])
@@ -178,9 +178,9 @@ def test_consumers_that_start_in_the_past_get_what_is_new_after_it() -> None:
     log.scheduler.offer(2, 64)
     new = [log.publish(1) for _ in range(2)]
     assert to(log.pump()) == [(message, number) for number in (1, 3) for message in new]
-    log.scheduler.feed_history(2, [(old[0], ())], finished=False)
+    log.scheduler.feed_history(2, [(old[0], ())], {}, old[0])
     assert to(log.pump()) == [(old[0], 2)]
-    log.scheduler.feed_history(2, [(old[1], ())], finished=True)
+    log.scheduler.feed_history(2, [(old[1], ())], {}, log.scheduler.newest)
     assert to(log.pump()) == [(message, 2) for message in (old[1], *new)]
 
 
@@ -193,10 +193,10 @@ def test_old_messages_that_wait_for_others_do_not_hold_up_new_ones() -> None:
     log.subscriber(3, 2, start=1, endpoint="consumer:test")
     log.scheduler.offer(3, 64)
     new = log.publish(2)
-    log.scheduler.feed_history(3, [(child, (parent,)) for child in blocked[1:]], finished=False)
+    log.scheduler.feed_history(3, [(child, (parent,)) for child in blocked[1:]], {}, blocked[-1])
     assert to(log.take()) == [(parent, 1)]
     assert log.scheduler.needs_history() == [(3, 2, blocked[-1])]
-    log.scheduler.feed_history(3, [(blocked[0], (parent,))], finished=False)
+    log.scheduler.feed_history(3, [(blocked[0], (parent,))], {}, blocked[0])
     assert log.scheduler.needs_history() == []
     assert to(log.take()) == [(new, 3)]
 
@@ -209,7 +209,7 @@ def test_who_catches_up_gets_what_nobody_else_was_to_get() -> None:
     parent = log.publish(1)
     child = log.publish(2, parent)
     log.subscriber(3, 2, start=1)
-    log.scheduler.feed_history(3, [(child, (parent,))], finished=True)
+    log.scheduler.feed_history(3, [(child, (parent,))], {}, log.scheduler.newest)
     assert to(log.pump()) == [(parent, 1), (child, 3)]
     assert log.scheduler.message_state(child) == "complete"
 

@@ -1,5 +1,6 @@
 """Facts as bytes: nothing is lost on the way there and back, and bytes that are no record are never taken for one."""
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -19,12 +20,14 @@ from syncbrok.model.facts import (
     Outcomes,
     Published,
     Rearmed,
+    RearmedEntry,
     Reason,
     Row,
     SegmentOpened,
+    SubscriberSet,
 )
-from syncbrok.model.message import ParentFailure, Scope
-from syncbrok.model.names import make_message_id
+from syncbrok.model.message import ParentFailure, Scope, SubscriberSettings
+from syncbrok.model.names import SubscriberId, make_message_id
 from tests.support.facts import STRATEGIES, facts
 
 KEY = bytes(range(16))
@@ -175,10 +178,28 @@ def codec_head(
 
 def test_another_version_is_said_to_be_one() -> None:
     """A log of a later program is refused by its version, not called damaged."""
-    head = codec_head(0x5242_5953, 2, 1, 0, 0, 0, 0, b"")
+    head = codec_head(0x5242_5953, 3, 1, 0, 0, 0, 0, b"")
     found = codec.decode(head)
     assert isinstance(found, Corrupt)
-    assert "version 2" in found.why
+    assert "version 3" in found.why
+
+
+def test_what_an_older_program_would_misread_is_of_version_2() -> None:
+    """It refuses such a log in words: it would let messages wait for who does not count, or mistake an end."""
+    webhook = SubscriberSet(2, 1, 1, 1, SubscriberId("a"), 2, SubscriberSettings("http://a/"))
+    reader = webhook._replace(settings=replace(webhook.settings, counts=False))
+    opened = SegmentOpened(3, 1, (), (webhook,), (), ())
+    row = Row(2, 1, 0, Outcome.DROPPED, Reason.PURGED, 0, 1, 0, 0, 0)
+    entry = RearmedEntry(2, 1, (1,), (), (1,))
+    for version, told in (
+        (1, (webhook, opened, Outcomes(4, 1, (row,)), Rearmed(5, 1, 1, (entry,)))),
+        (2, (reader, opened._replace(subscribers=(webhook, reader)))),
+        (2, (Outcomes(4, 1, (row._replace(reason=Reason.RETENTION),)), Rearmed(5, 1, 1, (entry._replace(key="k"),)))),
+    ):
+        for fact in told:
+            record = codec.encode(fact)
+            assert record[4] == version, fact
+            assert codec.decode(record).fact == fact
 
 
 def test_what_an_older_version_did_not_write_has_its_default() -> None:

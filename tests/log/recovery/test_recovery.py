@@ -150,16 +150,16 @@ def test_what_a_later_version_wrote_is_refused_and_never_cut() -> None:
     """A whole record of another version is no write that was cut short, however much of the log the watermark knows:
     going back to this version would lose what was answered 201. One whose body is not whole is torn like any other."""
     golden = Golden(24)
-    for first in range(1, 24):  # records from this one on are of version 2
+    for first in range(1, 24):  # records from this one on are of version 3
         data = bytearray(golden.data)
         for start, end in itertools.pairwise(golden.ends[first - 1 :]):
-            data[start + 4] = 2
+            data[start + 4] = 3
             data[start + 88 : start + 92] = crc32c(data[start : start + 88]).to_bytes(4, "little")
             assert b"%04d" % (golden.record_at(start)) in data[start:end]
         scan = scan_segment(bytes(data), HEADER, 1, last=True)
         assert judge(scan.signs).name == "LATER"
         assert scan.last == first
-        assert "a record of version 2, this program reads version 1; a later version of Syncbrok" in scan.problem
+        assert "a record of version 3, this program reads versions 1 to 2; a later version of Syncbrok" in scan.problem
     data[golden.ends[-1] - 1] ^= 1
     assert judge(scan_segment(bytes(data), HEADER, 1, last=True).signs).name == "TORN"
 

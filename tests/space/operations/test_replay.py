@@ -379,3 +379,27 @@ async def test_a_replay_under_way_counts_as_waiting_and_is_purged_with_the_rest(
         assert running.space.view.queue("q").waiting == 0
         assert await running.states(message) == ["complete"]
         await running.put(DeleteQueue(Q))
+
+
+async def test_a_replay_keeps_the_order_of_a_key(tmp_path: Path):
+    """RULES 6, 21: the dead letters of a key go again one after the other, over a restart too; those of others do not
+    wait for them."""
+    consumer = Failing(b"first", b"second", b"third", b"other")
+    async with running_space(tmp_path, consumer) as running:
+        await running.queue("q", subscribers=["a"])
+        made = [
+            await running.publish("q", content, key="k" if content != b"other" else "other")
+            for content in (b"first", b"second", b"third", b"other")
+        ]
+        await running.ended(*made)
+        consumer.seen.clear()
+        consumer.answer = lambda _: None  # it has what it is sent, and has not answered yet
+        plan = await running.put(Replay(queue=Q))
+        assert plan.messages == 4
+        await eventually(lambda: len(consumer.seen) == 2, "the first of each key has gone")
+        assert sorted(consumer.contents) == [b"first", b"other"]
+    consumer = Consumer()
+    async with running_space(tmp_path, consumer) as running:
+        await running.ended(*made)
+        assert [one for one in consumer.contents if one != b"other"] == [b"first", b"second", b"third"]
+        assert await running.states(*made) == ["complete"] * 4

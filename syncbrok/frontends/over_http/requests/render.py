@@ -11,9 +11,10 @@ from multidict import CIMultiDict
 
 from syncbrok.delivery.handler import Delivery
 from syncbrok.model.facts import Published, Row
+from syncbrok.model.message import CONSUMER_SCHEME
 from syncbrok.model.names import id_text
 from syncbrok.model.settings import render_queue, render_subscriber
-from syncbrok.model.units import render_time
+from syncbrok.model.units import endpoint_scheme, render_time
 from syncbrok.space.channels import ReplayPlan
 from syncbrok.space.reports import (
     DeadLetter,
@@ -62,6 +63,8 @@ def subscriber(report: SubscriberReport) -> dict[str, Any]:
         **render_subscriber(report.settings),
         "state": report.state,
         "since": report.since,
+        "declared": report.settings.declared or endpoint_scheme(report.settings.endpoint) != CONSUMER_SCHEME,
+        "counts_since": report.since if report.settings.counts else None,
         "statistics": {
             "cursor": report.cursor,
             "backlog": report.backlog,

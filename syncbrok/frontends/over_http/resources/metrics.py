@@ -97,6 +97,11 @@ def _space(report: SpaceReport) -> Iterator[Metric]:
     yield _gauge("syncbrok_recovery_clean", "1 where the broker before closed its log.", start.clean)
     yield _gauge("syncbrok_waiters", "Publishers that wait for their message to end.", report.waiters)
     yield _gauge("syncbrok_listeners", "Open event streams.", report.listeners)
+    yield _counter(
+        "syncbrok_untaken_dropped",
+        "How often retention ended what a subscriber that does not count had not taken.",
+        report.untaken_dropped,
+    )
     yield _counter("syncbrok_clock_steps", "How often the machine's clock was set.", report.clock_steps)
     yield _gauge("syncbrok_clock_step_seconds", "By how much the last time; negative: back.", report.clock_step_s)
     yield _counter("process_cpu_seconds", "CPU time of the process.", process.cpu_s)

@@ -16,7 +16,7 @@ from syncbrok.model.errors import BadSetting, SyncbrokError
 from syncbrok.model.file_entry import PAUSED, key_hashes
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import SEQUENCE_MAX, SubscriberId, parse_subscriber_id
-from syncbrok.model.settings import parse_subscriber_changes
+from syncbrok.model.settings import parse_subscriber, parse_subscriber_changes
 from syncbrok.model.units import parse_secret
 from syncbrok.space.channels import (
     ChangeSubscriber,
@@ -38,9 +38,12 @@ async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
     given = await read_object(request, surface.options.body_timeout_s)
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
     start = _parse_start(given.pop("start")) if "start" in given else None
-    changes = parse_subscriber_changes(given)
+    changes = parse_subscriber(given)
     if "endpoint" not in changes:
-        raise BadSetting('the body must say where to deliver: {"endpoint": "https://..."}', setting="endpoint")
+        what = (
+            'the body must say where to deliver, {"endpoint": "https://..."}, or name a group: {"name", "pull": true}'
+        )
+        raise BadSetting(what, setting="endpoint")
     declared: Declared = await surface.channels.subscribers.put(
         Subscribe(queue, SubscriberSettings(**changes), secret, start, _said(changes, secret) if is_from_file else None)
     )

@@ -1,0 +1,401 @@
+"""Who counts (RULES 3, 11): subscribers that only come to take messages decide nothing about the fate of others."""
+
+import random
+
+import pytest
+
+from syncbrok.delivery.scheduler.scheduler import Scheduler
+from syncbrok.log.offline.order import check
+from syncbrok.model import limits
+from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason, SubscriberSet
+from syncbrok.model.message import PULL_ENDPOINT, ParentFailure, Scope
+from tests.support.factlog import BROKEN, OK, FactLog, declared, got, log_with, some_answers, to
+
+COUNTED, READER = 1, 2
+
+
+def log_with_reader(**settings: object) -> FactLog:
+    """Queue 1 with a subscriber that counts, and one that does not."""
+    log = log_with(COUNTED)
+    log.subscriber(READER, 1, counts=False, **settings)
+    return log
+
+
+def only(log: FactLog, subscriber: int) -> list[tuple[int, int]]:
+    """Deliver what is taken at the subscriber, and leave the rest out."""
+    done = [attempt for attempt in log.take() if attempt.subscriber == subscriber]
+    for attempt in done:
+        log.answer(attempt)
+    log.commit()
+    return to(done)
+
+
+def test_nobody_waits_for_one_that_does_not_count() -> None:
+    """RULES 3, 10: it is silent, and the message is complete, its child goes; a publisher hears of the end."""
+    log = log_with_reader()
+    parent = log.publish(1)
+    log.scheduler.watch(parent)
+    child = log.publish(1, parent)
+    assert only(log, COUNTED) == [(parent, COUNTED)]
+    assert log.scheduler.take_watched() == [parent]
+    assert only(log, COUNTED) == [(child, COUNTED)]
+    assert log.states() == {parent: "complete", child: "complete"}
+    assert log.scheduler.waiting_on(1) == 0
+    assert log.scheduler.counted(parent) == (COUNTED,)
+    assert not check(log.facts)
+
+
+def test_there_a_child_goes_when_its_parent_is_complete_and_has_ended_there() -> None:
+    """RULES 11, 13: both, in whatever order they come."""
+    log = log_with_reader()
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    assert only(log, READER) == [(parent, READER)]
+    assert only(log, READER) == [], "it is not complete"
+    (attempt,) = [one for one in log.out if one.subscriber == COUNTED]
+    log.answer(attempt)
+    assert log.urgent
+    log.commit()
+    assert only(log, READER) == [(child, READER)]
+
+    other = log_with_reader()
+    parent = other.publish(1)
+    child = other.publish(1, parent)
+    assert only(other, COUNTED) == [(parent, COUNTED)]
+    assert only(other, READER) == [], "it has the parent and has not answered"
+    (attempt,) = [one for one in other.out if (one.message, one.subscriber) == (parent, READER)]
+    other.answer(attempt)
+    other.commit()
+    assert only(other, READER) == [(child, READER)]
+    assert not check(log.facts)
+    assert not check(other.facts)
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_a_parent_that_died_there_stops_nobody(scope: Scope) -> None:
+    """RULES 10, 12: no child dies through it, there or elsewhere; the dead letter is listed, replayed, and mends or
+    breaks nothing."""
+    log = log_with_reader()
+    parent = log.publish(1)
+    child = log.publish(1, parent, scope=scope, policy=ParentFailure.HOLD)
+    log.pump(lambda attempt: BROKEN if (attempt.message, attempt.subscriber) == (parent, READER) else OK)
+    assert log.states() == {parent: "complete", child: "complete"}
+    assert got(log, COUNTED) == [parent, child]
+    assert got(log, READER) == [child]
+    assert log.scheduler.dead_letters(READER) == {parent: Reason.STATUS}
+    assert log.scheduler.queue_statistics(1).dead_letters == 1
+    log.rearm(1, RearmedEntry(parent, 1, (READER,), (), (1,)))
+    log.pump(lambda _: BROKEN)
+    assert log.states() == {parent: "complete", child: "complete"}
+    log.rearm(2, RearmedEntry(parent, 1, (READER,), (), (2,)))
+    log.pump()
+    assert got(log, READER) == [child, parent]
+    assert log.scheduler.dead_letters(READER) == {}
+    assert not check(log.facts)
+
+
+def test_a_failed_replay_there_holds_no_descendant_elsewhere() -> None:
+    """RULES 12, 21: what fails at one that does not count is no failed parent in a replay either."""
+    log = log_with_reader()
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    log.pump()
+    both = (COUNTED, READER)
+    log.rearm(1, RearmedEntry(parent, 1, both, (), (1, 1)), RearmedEntry(child, 1, both, (parent,), (1, 1)))
+    log.pump(lambda attempt: BROKEN if (attempt.message, attempt.subscriber) == (parent, READER) else OK)
+    assert got(log, COUNTED) == [parent, child, parent, child]
+    assert log.states() == {parent: "complete", child: "complete"}
+
+
+def test_what_dies_elsewhere_does_not_come_until_it_is_mended() -> None:
+    """RULES 12: it is the same gate for all but for who waits: a child that died of its parent goes nowhere; once a
+    replay has mended both it comes there as well."""
+    log = log_with_reader()
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    log.pump(lambda attempt: BROKEN if attempt.subscriber == COUNTED else OK)
+    assert log.states() == {parent: "dead", child: "dead"}
+    assert got(log, READER) == [parent]
+    assert log.scheduler.delivery_state(child, READER) == "dead"
+    family = (RearmedEntry(parent, 1, (COUNTED,), (), (1,)), RearmedEntry(child, 1, (COUNTED,), (parent,), (0,)))
+    log.rearm(1, *family)
+    log.pump()
+    assert got(log, READER) == [parent, child]
+    assert not check(log.facts)
+
+
+def test_one_waits_for_its_time_and_for_its_gate_as_others_do() -> None:
+    """RULES 7: a delay delays it there; nothing of what is not due yet goes out early."""
+    log = log_with_reader()
+    later = log.publish(1, delay_s=5)
+    child = log.publish(1, later)
+    assert log.take() == []
+    log.later(6)
+    log.pump()
+    assert got(log, READER) == [later, child]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [(Outcome.DROPPED, Reason.CANCELLED), (Outcome.DROPPED, Reason.PURGED), (Outcome.EXPIRED, Reason.EXPIRED)],
+)
+def test_a_cancel_and_an_expiry_end_it_too(outcome: Outcome, reason: Reason) -> None:
+    """RULES 22: what has not gone out does not, and what is out comes back late."""
+    log = log_with_reader()
+    log.subscriber(COUNTED, 1, paused=True)
+    out, waiting = log.publish(1), log.publish(1)
+    (attempt, _) = log.take()
+    assert to([attempt]) == [(out, READER)]
+    log.answer(log.out[1], BROKEN)
+    log.commit()
+    log.end_all(out, outcome, reason)
+    log.end_all(waiting, outcome, reason)
+    assert log.scheduler.given_up() == {READER: {out}}
+    assert log.answer(attempt).outcome is Outcome.LATE
+    log.commit()
+    log.later(600)
+    assert log.pump() == []
+    assert log.scheduler.delivery_state(waiting, READER) != "retrying"
+    assert not check(log.facts)
+
+
+def test_a_queue_that_only_such_have_completes_at_once() -> None:
+    """RULES 17: nobody is counted, so nobody is waited for; they get it all the same, parents first."""
+    log = FactLog()
+    log.queue(1)
+    log.subscriber(READER, 1, counts=False)
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    assert log.scheduler.message_state(parent) == "complete"
+    log.pump()
+    assert log.scheduler.message_state(child) == "complete"
+    assert got(log, READER) == [parent, child]
+    assert not check(log.facts)
+
+
+def test_one_key_keeps_its_order_there() -> None:
+    """RULES 6: of one key a later message waits there for the earlier ones, whatever becomes of them elsewhere; and
+    nobody else waits for that."""
+    log = log_with_reader()
+    first, second, third = (log.publish(1, key="k") for _ in range(3))
+    other = log.publish(1, key="other")
+    taken = [attempt for attempt in log.take() if attempt.subscriber == READER]
+    assert to(taken) == [(first, READER), (other, READER)]
+    for attempt in [one for one in log.out if one.subscriber == COUNTED]:
+        log.answer(attempt)
+    log.commit()
+    assert only(log, COUNTED) == [(second, COUNTED)], "it waits for its own alone"
+    log.answer(taken[0], BROKEN)
+    log.commit()
+    assert only(log, READER) == [(second, READER)]
+    assert only(log, READER) == [(third, READER)]
+    assert not check(log.facts)
+
+
+@pytest.mark.parametrize("restart", ["none", "log", "checkpoint"])
+def test_one_that_lags_is_told_from_the_log(restart: str) -> None:
+    """RULES 14: what it has no room for is kept nowhere but in the log; it gets all of it, once, in causal order."""
+    log = log_with_reader(endpoint="consumer:pull")
+    log.publish_run(1, limits.uncounted_ahead_max + 1)
+    told = log.scheduler.state.cursors[READER].history_after
+    log.publish_run(1, 300)
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    cursor = log.scheduler.state.cursors[READER]
+    assert (cursor.history_done, cursor.history_after) == (False, told)
+    log.pump()
+    if restart == "checkpoint":
+        parts = log.scheduler.checkpoint()
+        log.scheduler = Scheduler()
+        log.scheduler.restore(parts, declared(log.facts))
+    elif restart == "log":
+        log.restart()
+    log.scheduler.offer(READER, limits.window_max)
+    while not log.scheduler.state.cursors[READER].history_done:
+        log.feed_once(200)
+        log.pump()
+    log.pump()
+    everything = [message.sequence for message in log.messages()]
+    assert got(log, READER) == everything
+    assert got(log, READER)[-2:] == [parent, child]
+    new = log.publish(1)
+    log.pump()
+    assert got(log, READER)[-1] == new, "and what is new is told as it comes again"
+    assert not check(log.facts)
+    log.restart()
+    log.scheduler.offer(READER, limits.window_max)
+    log.feed()
+    assert log.pump() == []
+
+
+def test_retention_ends_what_it_had_not_taken() -> None:
+    """RULES 14: one row for all of it; what has not ended elsewhere is carried along and comes all the same."""
+    log = log_with_reader(endpoint="consumer:pull")
+    missed = [log.publish(1) for _ in range(3)]
+    log.pump()
+    log.subscriber(COUNTED, 1, paused=True)
+    carried = log.publish(1)
+    log.drop_before(log.roll())
+    rows = [row for fact in log.facts if isinstance(fact, Outcomes) for row in fact.rows]
+    dropped = [row for row in rows if row.reason is Reason.RETENTION]
+    assert [(row.subscriber, row.outcome) for row in dropped] == [(READER, Outcome.DROPPED)]
+    assert dropped[0].message >= missed[-1]
+    log.scheduler.offer(READER, 10)
+    log.pump()
+    assert got(log, READER) == [carried]
+    log.restart()
+    log.scheduler.offer(READER, 10)
+    log.feed()
+    assert log.pump() == []
+    assert not check(log.facts)
+
+
+def test_one_that_counts_no_more_frees_what_waited_for_it() -> None:
+    """RULES 3, 10: at once; what it had not got comes to it all the same."""
+    log = log_with(COUNTED, READER)
+    log.subscriber(READER, 1, paused=True)
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    log.pump()
+    assert log.states() == {parent: "pending", child: "waiting"}
+    log.count_otherwise(READER)
+    log.pump()
+    assert log.states() == {parent: "complete", child: "complete"}
+    assert log.scheduler.counted(parent) == (COUNTED,)
+    log.change(READER, paused=False)
+    log.feed()
+    log.pump()
+    assert got(log, READER) == [parent, child]
+    assert not check(log.facts)
+    log.restart()
+    log.feed()
+    assert log.pump() == []
+
+
+def test_one_counts_from_the_fact_that_says_so() -> None:
+    """RULES 3: ``counts_since``; what came before it gets uncounted, and nothing twice."""
+    log = log_with_reader(paused=True)
+    before = log.publish(1)
+    log.pump()
+    assert log.scheduler.message_state(before) == "complete"
+    log.count_otherwise(READER)
+    after = log.publish(1)
+    log.pump()
+    assert log.scheduler.message_state(after) == "pending"
+    assert log.scheduler.counted(after) == (COUNTED, READER)
+    assert log.scheduler.counted(before) == (COUNTED,)
+    log.change(READER, paused=False)
+    log.pump()
+    assert got(log, READER) == [before, after]
+    assert not check(log.facts)
+
+
+def test_a_test_message_to_one_that_does_not_count() -> None:
+    """RULES 17: it counts nobody, and comes to that one alone."""
+    log = log_with_reader()
+    log.subscriber(3, 1, counts=False)
+    message = log.publish(1, only=READER)
+    assert to(log.pump()) == [(message, READER)]
+    assert log.scheduler.message_state(message) == "complete"
+
+
+def test_one_that_is_deleted_leaves_nothing_behind() -> None:
+    """RULES 14: nobody waited for it, so nothing changes for others."""
+    log = log_with_reader(paused=True)
+    parent = log.publish(1)
+    child = log.publish(1, parent)
+    log.unsubscribe(READER)
+    log.pump()
+    assert log.states() == {parent: "complete", child: "complete"}
+    assert log.scheduler.state.uncounted == 0
+    assert log.scheduler.state.queues[1].uncounted == []
+
+
+def test_an_old_log_counts_everybody() -> None:
+    """RULES 3: a record of a version that did not know of this is of one that counts."""
+    from syncbrok.log.format.declaration_bodies import decode_body, encode_body
+
+    log = log_with(COUNTED)
+    fact = next(one for one in log.facts if isinstance(one, SubscriberSet))
+    body = encode_body(fact).body.replace(b',"counts":true', b"")
+    assert b"counts" not in body
+    assert decode_body(SubscriberSet, fact.sequence, fact.time_us, body) == fact
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_queues_with_readers_complete_as_without(seed: int) -> None:
+    """RULES 3: over random histories, the states of messages with readers beside are those without them."""
+
+    def run(*, readers: bool) -> list[str]:
+        chance, answers = random.Random(seed), random.Random(seed)
+        log = log_with(COUNTED, 3)
+        if readers:
+            log.subscriber(READER, 1, counts=False)
+        else:
+            log.queue(9)  # as many facts
+        known: list[int] = []
+        for _ in range(60):
+            parents = chance.sample(known[-6:], min(len(known[-6:]), chance.choice((0, 0, 1, 2))))
+            policy, key = chance.choice(list(ParentFailure)), chance.choice(("", "", "k"))
+            known.append(log.publish(1, *(message for message in parents), policy=policy, key=key))
+        # Facts of rows differ, so all is published first; who answers badly depends on the message and subscriber.
+        bad = {(message, number) for message in known for number in (1, 3) if answers.random() < 0.2}
+        reader = some_answers(random.Random(seed), 0.5)
+        log.pump(lambda one: reader(one) if one.subscriber == READER else BROKEN if (one[0], one[1]) in bad else OK)
+        assert not check(log.facts)
+        return list(log.states().values())
+
+    assert run(readers=True) == run(readers=False)
+
+
+DAY_US = 24 * 3_600 * 1_000_000
+
+
+def unused(log: FactLog, days: float = 1.0, idle_days: float = 5.0) -> list[int]:
+    return log.scheduler.unused(int(days * DAY_US), int(idle_days * DAY_US))
+
+
+def test_a_group_is_unused_only_while_it_could_take_something() -> None:
+    """RULES 3: an empty queue, a pause and what is out make nobody idle, however long they last."""
+    log = log_with(COUNTED)
+    log.subscriber(READER, 1, endpoint=PULL_ENDPOINT, declared=True)
+    assert unused(log, 100) == [], "there is nothing to take"
+    log.publish(1)
+    assert [unused(log) for _ in range(4)] == [[]] * 4
+    log.change(READER, paused=True)
+    assert unused(log, 100) == []
+    log.change(READER, paused=False)
+    assert [unused(log) for _ in range(5)] == [[], [], [], [], [READER]]
+    log.scheduler.offer(READER, 1)
+    (attempt,) = [one for one in log.take() if one.subscriber == READER]
+    log.scheduler.offer(READER, 0)
+    assert unused(log, 100) == [], "somebody has it"
+    log.answer(attempt)
+    log.commit()
+    log.publish(1)
+    assert unused(log, 4.9) == []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_how_long_a_group_was_unused_is_kept_in_a_checkpoint(restart: bool) -> None:
+    """RULES 3: who is started anew each day comes to its end as well."""
+    log = log_with(COUNTED)
+    log.subscriber(READER, 1, endpoint=PULL_ENDPOINT)
+    log.publish(1)
+    for _ in range(4):
+        assert unused(log) == []
+        if restart:
+            parts = log.scheduler.checkpoint()
+            log.scheduler = Scheduler()
+            log.scheduler.restore(parts, declared(log.facts))
+    assert unused(log) == [READER]
+
+
+def test_who_is_not_a_group_that_pulls_is_never_unused() -> None:
+    """RULES 3: neither webhooks, nor what a TCP format made, nor one that was told not to count."""
+    log = log_with(COUNTED)
+    log.subscriber(2, 1, endpoint="consumer:framed")
+    log.subscriber(3, 1, endpoint=PULL_ENDPOINT, declared=True, counts=False)
+    log.subscriber(4, 1, endpoint=PULL_ENDPOINT, counts=False)
+    log.publish(1)
+    assert unused(log, 100) == [4], "nobody has declared it, and nobody comes"
