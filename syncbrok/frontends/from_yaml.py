@@ -1,9 +1,9 @@
 """Queues and subscribers out of a file, ``queues.yml``: at the start, and again on SIGHUP.
 
 Every entry (a queue, a subscriber) has a hash of what the file says about it, and one for each of its keys; the Space
-keeps them as a fact. An entry is applied again only when the file says something else about it, and of it the keys that
-it says otherwise: neither a restart nor a change beside it reverts what was changed over HTTP since (RULES 18). What
-runs and is not in the file is named in the log and left alone.
+keeps them as a fact. An entry is applied again only when it has changed in the file, and then only its changed keys. So
+neither a restart nor a change of another key reverts changes made over HTTP (RULES 18). Queues and subscribers that are
+not in the file are named in the log and left alone.
 
 The original's file is read as well. Its subscribers get the original's delivery::
 

@@ -1,8 +1,8 @@
 """The multiplexed wire format (INTERFACES 4): many streams on a connection, each a subscriber of a queue's messages.
 
 ``u32 little-endian length, JSON``. A ``Queue`` message asserts a queue and subscribes that stream of the connection;
-an ``EPMessage`` publishes, and is what a stream receives. Every stream of a queue receives every message, and messages
-wait while there is none: one durable subscriber stands for all streams of its queue.
+an ``EPMessage`` publishes; streams receive ``EPMessage`` too. Every stream of a queue receives every message, and
+messages wait while there is no stream: one durable subscriber stands for all streams of its queue.
 """
 
 import asyncio

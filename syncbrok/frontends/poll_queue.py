@@ -1,8 +1,8 @@
-"""Those who ask for messages of one subscriber and wait for them: who gets the next, and for how many there is room.
+"""Polls that wait for messages of one subscriber: which poll gets the next message, and for how many there is room.
 
-Each message is for the poll that has waited longest. The scheduler is offered room for what was handed out and is not
-answered yet, for what the polls still want, and for what whoever derives from this keeps besides; so a poll that ends
-takes its room along. What came for one who has gone is given back: no attempt was made, and it is for the next.
+Each message goes to the poll that has waited longest. The scheduler is offered room for the messages handed out and not
+answered yet, for those the polls still want, and for those a derived class keeps besides; so a poll that ends takes its
+room along. A message for a poll that has gone is given back: no attempt was made, and the next poll gets it.
 """
 
 import asyncio
@@ -78,8 +78,8 @@ class PollQueue(Generic[P]):
     # -- polls --------------------------------------------------------------------------------------------------------
 
     async def wait(self, poll: P, wait_s: float) -> None:
-        """Until some have come for it, or none in ``wait_s``, or none will. What came is given back where whoever waits
-        is cancelled."""
+        """Wait until messages have come, until ``wait_s`` is over, or until none can come. If the waiter is cancelled
+        its messages are given back."""
         self._polls.append(poll)
         self._missing += poll.missing
         self.offer()
@@ -169,7 +169,7 @@ class PollQueue(Generic[P]):
         self.offer()
 
     def lapsed(self, messages: Sequence[int]) -> None:  # noqa: ARG002
-        """See ``Consumer``: who has them hears of it when it answers."""
+        """See ``Consumer``. A client learns of it when it answers such a message."""
         self.offer()
 
     def dismissed(self) -> None:

@@ -1,13 +1,13 @@
 """One bounded resource that many owners share, so that none can take all of it.
 
 The rule is the dynamic threshold of Choudhury and Hahne (IEEE/ACM Transactions on Networking 6(2), 1998, alpha = 1): an
-owner may take while it holds less than what is still free. So no share has to be configured, nothing that idle owners
-do not use is wasted, and one greedy owner stops at half. An eighth of the whole is a reserve: only an owner that holds
-nothing takes from it, one item. Without the reserve, owners that come one after the other and never give back would
-halve what is left until nothing is: fifteen hung subscribers would do for 20,000 attempts.
+owner may take while it holds less than what is still free. So no share has to be configured, no share of an idle owner
+is wasted, and one greedy owner stops at half. An eighth of the whole is a reserve: only an owner that holds nothing
+takes from it, one item. Without the reserve, owners that come one after the other and never give back would halve the
+rest until nothing is left: fifteen hung subscribers would be enough for 20,000 attempts.
 
-Fixed shares for each owner were rejected: they waste what the idle ones do not use. One counter for all was what stood
-here before: a single subscriber that hung could hold all of it, and everybody's delivery stopped.
+Fixed shares for each owner were rejected: they waste the shares of idle owners. An earlier version had one counter for
+all: a single subscriber that hung could hold all of it, and every delivery stopped.
 """
 
 from collections.abc import Callable, Hashable
@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable
 class Budget:
     """``total`` units of a resource called ``name`` (an attempt, a byte, a descriptor). Knows no clock and no loop.
 
-    An item may be larger than what its owner's threshold leaves: whoever is below the threshold may take one item that
-    fits into what is free. Callers bound the size of an item well below ``reserve``, an eighth of ``total``.
+    An owner below its threshold may take one item that fits into what is free, even if that passes the threshold.
+    Callers bound the size of an item well below ``reserve``, an eighth of ``total``.
     """
 
     __slots__ = ("_freed", "_held", "_short", "name", "reserve", "total", "used")

@@ -1,4 +1,4 @@
-"""The port of the log: what a journal promises, wherever it keeps its facts. Three ports, one for each kind of promise.
+"""The ports of the log: the promises of a journal, wherever it keeps its facts. Three ports, one for each kind.
 
     Journal       appends facts, says what is durable, gives them back in order, keeps the checkpoint
     MessageIndex  answers questions about messages and their rows by sequence or key
@@ -7,9 +7,9 @@
 ``log.journal.FileJournal`` keeps them in segment files. ``tests/log/test_journal_port.py`` is what each implementation
 passes: that one, one in memory, and one whose append is a call over a network and may be answered "unknown".
 
-What holds for all three: sequences number the facts from 1 without gaps, in the order in which they were appended, and
-a journal may use some itself (a seal). What is read of a message is read without its content, unless it says otherwise.
-A journal whose ``append`` has raised ``LogFailed`` is good for nothing but ``close``.
+For all three: sequences number the facts from 1 without gaps, in the order in which they were appended; a journal may
+use some itself (for a seal). Messages are read without their content, unless a method says otherwise. A journal whose
+``append`` has raised ``LogFailed`` can only be closed.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -113,8 +113,8 @@ class Journal(Protocol):
         ...
 
     def append_snapshot(self, snapshot: SegmentOpened, *, essential: bool = False) -> None:
-        """Begin a section with a snapshot of what is declared, so that what stands before it may be trimmed one day.
-        Raises ``LogFull``: there is no room for another section. Raises ``LogFailed``."""
+        """Begin a section with a snapshot of all declarations, so that earlier sections may be trimmed one day. Raises
+        ``LogFull`` where there is no room for another section, and ``LogFailed``."""
         ...
 
     # -- reading in order

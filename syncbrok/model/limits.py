@@ -1,7 +1,7 @@
 """Every bound, in one place, with the relations between them asserted.
 
-Sizes are bytes, times are what the suffix says. Those a deployment may change are defaults here and keys in
-``config/broker.yml``; the others are what the code is built for.
+Sizes are in bytes, times in the unit of the suffix. Bounds that a deployment may change are defaults here and keys in
+``config/broker.yml``; the code is built for the others.
 """
 
 KIB = 1024

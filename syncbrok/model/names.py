@@ -11,7 +11,7 @@ A message id is a UUID of version 8 (RFC 9562) that names its own place in the l
 
 Sequence and place need no entry in memory: the sequence is read out of the id. The tag is keyed with 16 random bytes of
 the log, so that an id that this log never issued is told from one whose record retention has dropped (RULES 2).
-It is not a secret and protects nothing; whoever may read the log can compute it.
+The tag is not a secret and protects nothing: every reader of the log can compute it.
 """
 
 import re

@@ -219,8 +219,8 @@ def _is_ipv6(host: str) -> bool:
 
 
 def parse_secret(value: Any, bytes_min: int = SECRET_BYTES_MIN) -> str:
-    """A Standard Webhooks secret; raises ``BadSetting`` that never repeats what was given (RULES 19). ``bytes_min`` is
-    less only for what was kept before there was this bound."""
+    """A Standard Webhooks secret. Raises ``BadSetting``, which never repeats the input (RULES 19). ``bytes_min`` is
+    smaller only for secrets from before there was this bound."""
     what = f"{SECRET_PREFIX} followed by base64 of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes"
     wrong = BadSetting(f"expected {what}", expected=what)
     if not isinstance(value, str):

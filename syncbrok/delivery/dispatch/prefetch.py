@@ -1,8 +1,8 @@
-"""Messages that are read before anybody asks for them, since they come next in some subscriber's backlog. Pure.
+"""Messages that are read ahead because they come next in some subscriber's backlog. Pure.
 
-Without it a backlog is read in runs of what a window has room for, and each run waits for its read. With it the next
-run is read while this one is being delivered: when half of what was read ahead for a subscriber has gone out. And what
-waits for the few messages that are out is read while they are out.
+Without it a backlog is read in runs as large as a window's room, and each run waits for its read. With it the next run
+is read while this one is being delivered: as soon as half of the messages read ahead for a subscriber have gone out.
+If few messages are out, their children are read meanwhile.
 """
 
 from collections import deque

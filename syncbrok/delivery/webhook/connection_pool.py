@@ -223,7 +223,7 @@ class Pool:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def expire(self, now_s: float) -> None:
-        """End what has reached its deadline; see to what waits for a dial."""
+        """End exchanges that have reached their deadline, and dial for those that wait."""
         routes = self._in_turns | self.dialling
         overdue = [(route, exchange) for route in routes for exchange in route.take_overdue(now_s)]
         late = [connection for connection in self.open if connection.deadline_s <= now_s]

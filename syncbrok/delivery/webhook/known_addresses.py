@@ -1,11 +1,11 @@
-"""What is known of the addresses of names, so that a burst of dials asks once and a name server's trouble is not ours.
+"""A cache of addresses: a burst of dials asks once, and a name server that is away does not stop deliveries.
 
-    fresh           asked a moment ago: used as they are; a failure is told again without asking
-    last good       asked again. While no answer comes, and where nobody could be asked, the last good ones are used,
-                    for an hour; where the answer is that the name is no more, not any longer
-    unknown         asked, and waited for
+    fresh           looked up a moment ago: used without asking, a failure too
+    last good       looked up again. Until an answer comes, and if no server can be asked, the last good addresses are
+                    used, for at most an hour; not after an answer that the name no longer exists
+    unknown         looked up, and waited for
 
-A name is asked for once at a time, whoever waits for it, and so many names at a time as the resolver takes.
+A name is looked up once at a time, however many wait for it, and as many names at a time as the resolver takes.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
 """Reading answers that are HTTP, though not as RFC 9112 has it written. No socket, no clock: bytes go in.
 
-``http_response`` reads strictly and comes here with what it refuses, from the first byte on. Whoever sent such an
-answer has the message and has said so: calling it a failure sends the message again, nine times. So what RFC 9112 lets
-a client take is taken: lines that end in a line feed alone (2.2), folded lines (5.2), blanks before a colon (5.1) and
-behind the size of a chunk, the same length several times (6.3), a length beside ``chunked``, which wins (6.3),
-``identity``, which once meant nothing done, and a later version 1.x. What contradicts itself is not: two lengths,
-chunks within chunks, a header without a name. Two readers may disagree about where such an answer ends, so the
-connection that it came on carries nothing more.
+``http_response`` reads strictly and passes answers that it refuses on to here, from the first byte. A server that sends
+such an answer has the message and has said so: calling it a failure would send the message again, nine times. So all
+that RFC 9112 lets a client accept is accepted: lines that end in a line feed alone (2.2), folded lines (5.2), blanks
+before a colon (5.1) and behind the size of a chunk, the same length several times (6.3), a length beside ``chunked``,
+which wins (6.3), ``identity``, which once meant nothing done, and a later version 1.x. Answers that contradict
+themselves are refused: two lengths, chunks within chunks, a header without a name. Two readers may disagree about
+where an odd answer ends, so its connection carries nothing more.
 """
 
 import re

@@ -250,7 +250,7 @@ class SubscriberRoute:
         return max(eager, overdue)
 
     async def _connect(self, made: list[WebhookConnection]) -> WebhookConnection:
-        """Whatever becomes of it, ``made`` has what was made; it is open only where it is returned."""
+        """Dial. ``made`` gets each connection that is made, also if this fails; only a returned one is open."""
         pool = self.pool
 
         def protocol() -> WebhookConnection:

@@ -1,8 +1,8 @@
 """Finds the one byte that rotted, by its checksum. Pure.
 
-A CRC-32C tells any two changes of one byte in a header apart, so what the header said is known though a bit of it has
-turned. Nothing that is found so is delivered: a checksum that can be made to fit again proves less than one that
-fitted. It says which record stood there, so that the loss costs that record and no other.
+A CRC-32C tells any two changes of one byte in a header apart, so a header in which a bit has turned can be restored.
+A message restored like this is never delivered: a checksum that can be made to fit proves less than one that fitted.
+It only tells which record stood there, so that the damage costs that record and no other.
 """
 
 from functools import cache

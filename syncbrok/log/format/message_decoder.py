@@ -1,7 +1,6 @@
-"""Messages that stand one after the other, read in one pass: what a backlog is delivered from. Pure.
+"""Decodes consecutive messages in one pass; backlogs are delivered from it. Pure.
 
-It takes a third of the time of reading record by record. Both checksums of every record are verified all the same,
-where they come from a disk.
+That is several times as fast as record by record. Both checksums of every record that comes from a disk are verified.
 """
 
 import struct

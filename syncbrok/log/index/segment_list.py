@@ -86,8 +86,8 @@ class Catalogue:
         return self._unread | self.damages if self._unread else self.damages
 
     def examine(self, info: SegmentInfo) -> Examined:
-        """Look at every byte of a sealed segment, name what is damaged, and go on with an index of what can be read:
-        where an index leads to nothing, it is the segment that says whether that is damage. Raises
+        """Look at every byte of a sealed segment, name the damage, and use an index of the readable records from now
+        on. Called where an index leads to nothing: only the segment itself tells whether that is damage. Raises
         ``FileNotFoundError`` where it was dropped meanwhile, and ``LogUnreadable``."""
         with self._examining:
             found = self._look(info)
@@ -205,8 +205,8 @@ class Catalogue:
             self._indexes.popitem(last=False)
 
     def _load(self, info: SegmentInfo) -> SegmentIndex:
-        """From the sidecar; built where there is none to be trusted, and always where the segment is damaged: what a
-        sidecar says of a record that cannot be read is no reason to believe it."""
+        """The index from the sidecar. It is built anew without a sidecar to trust, and always for a damaged segment: an
+        entry of the sidecar is no reason to believe in a record that cannot be read."""
         seal = segment.read_seal(info.path)
         sealed = None if seal is None else sidecar.Sealed(self._uuid, info.base, info.bytes, seal[1].crc)
         if sealed is not None and info.base not in self.damages:

@@ -22,8 +22,8 @@ too when the log is closed in good order, with the size and checksum of its reco
     92   4  CRC-32C of bytes 0 to 91
     96  40 for each array: name (24 bytes, ASCII and zeros), type (4, as numpy writes it: "<u4" or "<u8" and zeros),
            number of entries (4), where it begins in this file (8)
-     .   8  CRC-32C of what is said of the arrays, and four zeros: who only asks whether a table is empty need not read
-            the rest (``rows``)
+     .   8  CRC-32C of the descriptions of the arrays, and four zeros: a reader that only asks whether a table is empty
+            need not read the rest (``rows``)
      .   .  the arrays, each followed by zeros up to a multiple of 8
 
 Arrays: ``sparse`` (u4, the offset in the segment of each 256th record, the first included: ``codec.lockstep`` makes

@@ -1,16 +1,16 @@
 """From a damaged log to a new one that holds everything the old one still does. The old one is only read.
 
 The new log has a uuid of its own (a checkpoint or a sidecar of the old one says nothing about it) and the old one's id
-key, so ids stay valid. Every record keeps its bytes, its sequence and its segment; only snapshots, seals and the names
-of what is missing are written anew:
+key, so ids stay valid. Every record keeps its bytes, its sequence and its segment; only snapshots, seals and gaps are
+written anew:
 
-- Sequences that were lost are named by a ``Gap``. It has the last of them as its own sequence.
-- A unit of which a record is known to be lost goes as a whole, and its sequences are named with the others (RULES 5).
-  Where the damaged record hides whether it ended a unit, what stands behind it is kept: the client was told that all
-  of it is safe, so part of it is better than nothing.
+- A ``Gap`` names lost sequences. It has the last of them as its own sequence.
+- A unit with a record that is known to be lost goes as a whole, and its sequences are named with the others (RULES 5).
+  If a damaged record hides whether it ended a unit, the records behind it are kept: the client was told that all of
+  the unit is safe, so part of it is better than nothing.
 - A segment whose snapshot is lost gets the one that the facts before it give. One whose seal is lost is sealed again.
-- A segment that is missing is named by a gap at the end of the one before it.
-- What the watermark knows to have been there after the last record is named too, so that no sequence is given twice.
+- A missing segment is named by a gap at the end of the one before it.
+- Records behind the last one that the watermark vouches for are named too, so that no sequence is given twice.
 """
 
 import os

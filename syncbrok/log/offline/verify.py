@@ -1,9 +1,9 @@
 """Checks a whole log, byte for byte, without changing it and without its lock: beside a running broker too.
 
-What is checked: the header of every segment; header and body of every record against their checksums; that sequences
-follow each other and batch numbers never fall; that units are whole; that snapshots stand first and seals last, with
-the right count and checksum; that sidecars say what their segments say. Of the segment that is being written, what
-stands above the watermark is read as far as it goes: where it ends is the broker's business.
+It checks the header of every segment; header and body of every record against their checksums; that sequences follow
+each other and batch numbers never fall; that units are whole; that snapshots stand first and seals last, with the right
+count and checksum; that sidecars agree with their segments. In the active segment it reads records above the watermark
+as far as they go, and reports nothing about where they end: the broker may be writing there.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
-"""What the files beside the segments know of a log: how far it reached on the disk.
+"""Evidence from the files beside the segments of how far a log reached on the disk.
 
-A checkpoint and a sidecar are written of what is durable, so they outlive a segment that was lost with the watermark.
-They are a reason to refuse a log of which a piece is missing, never one to believe what it says.
+Checkpoints and sidecars describe durable records, so they still tell of a segment that was lost together with the
+watermark. They are a reason to refuse a log with a missing piece, never a reason to believe a record.
 """
 
 from pathlib import Path

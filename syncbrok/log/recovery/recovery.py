@@ -1,8 +1,8 @@
-"""From a directory as a crash left it to a log that can be written to.
+"""Turns a directory as a crash left it into a log that can be written to.
 
-Only the end of the last segment may be mended, and only by taking away what was never acknowledged; whether it may be
-is decided by the table in ``recovery_table``, from what is seen here. Doing it twice, or being killed in the middle,
-ends in the same log: what is cut was copied and fsynced before.
+Only the end of the last segment may be mended, and only by cutting off records that were never acknowledged. The table
+in ``recovery_table`` decides whether it may, from the facts found here. Doing it twice, or being killed in the middle,
+ends in the same log: the cut bytes are copied and fsynced first.
 """
 
 import os
@@ -208,7 +208,8 @@ def _check_follows(path: Path, header: SegmentHeader, before: SegmentInfo, last:
 def _scan_last(
     path: Path, header: SegmentHeader, sealed: tuple[SegmentInfo, ...], mark: Mark | None
 ) -> tuple[bytes, Scan, SegmentIndex | None]:
-    """Its bytes, what stands in them, and the index that was written beside it, where it is as it was closed."""
+    """The bytes of the last segment, the records in them, and the index written beside it at a clean close, if it still
+    fits."""
     if sealed:
         _check_follows(path, header, sealed[-1], header)
     elif mark and mark.oldest and header.base != mark.oldest:

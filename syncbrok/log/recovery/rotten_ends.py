@@ -76,8 +76,8 @@ def sealed_info(path: Path, header: SegmentHeader, following: int) -> SegmentInf
 
 
 def _reaches_the_end(found: Examined, size: int, sequence: int) -> bool:
-    """Whether what has rotted reaches over the place of the seal, of this sequence, and the file ends where it does: a
-    file that was cut ends in a record or behind one."""
+    """True if the rotten bytes cover the place of the seal (``sequence``) and the file ends with them. A file that was
+    cut short ends in a record or behind one instead."""
     if not found.damages:
         return False
     last = found.damages[-1]

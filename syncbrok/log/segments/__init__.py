@@ -1,1 +1,1 @@
-"""The files of the log: segments, what is kept beside them, and what has rotted in them."""
+"""The files of the log: segments, the files beside them, and damage in them."""

@@ -1,8 +1,8 @@
 """Opening the log's files where descriptors are short: the log keeps some of its own.
 
-Connections may use up what the process, or the whole machine, has. An ``open`` that fails for that has written
-nothing, so it says nothing about the disk: it is tried again with a descriptor that the log holds for this, and when
-those are in use too it waits a moment for one. Only then is it refused, and what is on the disk is known all the same.
+Connections may use up all descriptors of the process, or of the machine. An ``open`` that fails for that has written
+nothing, so it says nothing about the disk. It is tried again with a descriptor that the log holds for this; if those
+are in use too it waits a moment for one. Only then is it refused, and the state of the disk is still known.
 """
 
 import errno

@@ -13,7 +13,7 @@ from syncbrok.model.errors import LogFailed, LogFull, LogLocked
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 """Errors that go away when room is made. After any other error of a write or fsync the state of the disk is unknown."""
 _PAGE_BYTES = 4096
-"""what the system reads at once, and so what it says as a whole that it cannot read"""
+"""the system reads so many bytes at once, and so a read error is about as many"""
 
 
 def write_problem(problem: OSError, path: Path) -> LogFull | LogFailed:

@@ -1,10 +1,9 @@
-"""Which segments may go, and how they go.
+"""Decides which segments retention drops, and drops them.
 
-A prefix of the log goes, oldest segment first, never the active one and never a segment that holds something younger
-than the retention. Where an archive is configured a segment goes only once its copy there is fsynced, has been read
-back and is noted in the marker file; where the pipeline archives, only once the pipeline has noted the very bytes that
-stand there now. Going is two steps: renamed now, unlinked after a grace period, so that whoever reads it by name
-finishes.
+Segments go oldest first, never the active one and never one that holds a record younger than the retention. With an
+archive, a segment goes only once its copy there is fsynced, has been read back and is noted in the marker file. If the
+pipeline archives, it goes only once the pipeline has noted exactly the bytes that stand there now. Dropping takes two
+steps: renamed now, unlinked after a grace period, so that readers that have it by name can finish.
 
 The marker file ``archived`` stands beside the segments. A line is ``name size crc`` (decimal, CRC-32C of the whole
 file in eight hexadecimal digits) of a segment that the broker copied, or ``name size crc pipeline place`` of one whose

@@ -1,9 +1,9 @@
 """Reads on behind damage: every record of a segment's bytes that is still whole, and the places where there is none.
 
-What recovery must not do (it refuses) and ``verify`` and ``salvage`` must: go on after a record that cannot be read.
-Behind one whose header is whole the next is where its length says. Behind anything else the bytes are searched for
-the next record that has the right checksums and a sequence that can follow, and is itself followed by one or by
-nothing: a message may carry bytes of another log as its content, and those must not be taken for records of this one.
+``verify`` and ``salvage`` must go on behind a record that cannot be read; recovery must not, and refuses. If the bad
+record's header is whole, its length tells where the next record begins. Otherwise the bytes are searched for a record
+with the right checksums and a possible sequence that is itself followed by such a record or by nothing: a message may
+carry bytes of another log as its content, and those must not be taken for records of this one.
 """
 
 import re

@@ -330,7 +330,7 @@ class ActiveSegment:
         self.last_time_us = time_us
 
     def cut_back(self) -> None:
-        """Take away what stands behind ``end``, for good: what was refused must not come back after a crash."""
+        """Cut off the bytes behind ``end``, durably: refused records must not come back after a crash."""
         self._uncut = True
         self._truncate(self.end)
         self._sync_length()

@@ -1,12 +1,12 @@
-"""How an archive changes from one state to the next, whatever happens in between. Pure but for the place it is given.
+"""Moves an archive from one state to the next, whatever happens in between. Pure but for the place it is given.
 
 1. rows are written below ``_syncbrok/staging`` and read back
 2. the manifest is written as ``NAME.pending``: it names the files that are about to appear
 3. the files are renamed from the staging folder to where they belong
 4. ``NAME.pending`` is renamed to ``NAME``: from now on they are part of the archive
 
-``_syncbrok/log`` names the log and is there before the first manifest: an archive that is empty yet, since nothing of
-its log is sealed, is told by it from a path that was mistyped.
+``_syncbrok/log`` names the log and is there before the first manifest: it tells an archive that is still empty, because
+no segment of its log is sealed, from a mistyped path.
 
 A run that was killed leaves a staging folder, a ``.pending`` and files that no manifest names. Nobody reads those, and
 the next run removes them before it does anything else. Only one run at a time may change an archive.

@@ -98,11 +98,11 @@ def archive(
     keep_replaced_s: float = KEEP_REPLACED_S,
     group_bytes: int | None = None,
 ) -> ArchiveResult:
-    """Archive what is sealed in the log at ``storage`` and not yet in the archive at ``out`` (a path or URI of any
-    Hadoop file system). ``progress`` is told what it is at. ``group_bytes`` of the log are committed together.
+    """Archive the sealed segments of the log at ``storage`` that are not yet in the archive at ``out`` (a path or URI
+    of any Hadoop file system). ``progress`` is told each step. ``group_bytes`` of the log are committed together.
 
     Raises ``ArchiveBusy``, ``AnotherLog``, ``ArchiveDamaged``, ``ArchiveDiffers``, ``PlaceFailed``, ``LogCorrupt``,
-    and what Spark raises; what was committed before stays, and the next run goes on from there."""
+    and Spark's errors. Earlier commits stay, and the next run goes on from there."""
     started_s = time.monotonic()
     directory = log_files.directory_of(str(storage))
     with _alone(directory):

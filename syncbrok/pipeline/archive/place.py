@@ -1,12 +1,12 @@
-"""Where an archive lies: a folder of any file system that Hadoop's client knows (file:, hdfs:, s3a:, abfs:, gs:).
+"""The folder of an archive, in any file system that Hadoop's client knows (file:, hdfs:, s3a:, abfs:, gs:).
 
-What an archive needs of it: a file that was renamed is there whole or not at all, and a listing shows what was renamed
-before it. HDFS and local disks give that. Object stores have no rename; their client copies the object and removes
-the first one. The new object appears whole or not at all all the same, so a commit is as sound there, it only costs a
-copy of the bytes, and a crash may leave both: what no manifest names is no part of the archive.
+An archive needs two things of it: a renamed file is there whole or not at all, and a listing shows all earlier renames.
+HDFS and local disks give both. Object stores have no rename: their client copies the object and removes the first one.
+The new object still appears whole or not at all, so a commit is as sound there. It only costs a copy of the bytes, and
+a crash may leave both objects: a file that no manifest names is no part of the archive.
 
-On a local disk whatever is committed is fsynced first, since the broker unlinks its own copy after that. Elsewhere a
-file is as durable as its store says when it is closed.
+On a local disk files are fsynced before the commit, since the broker unlinks its own copy after it. Elsewhere a closed
+file is as durable as its store promises.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Rows of an archive as data frames: what is written into files, what is read from them, and their checksums.
+"""Rows of an archive as data frames: the forms for writing and reading files, and checksums of rows.
 
 A file has all columns of its kind but ``queue``, which stands in its path beside ``day``: the UTC day of ``time``
 (``recorded`` of a delivery). Rows without a queue lie in Hive's ``__HIVE_DEFAULT_PARTITION__``. Facts lie by day alone.

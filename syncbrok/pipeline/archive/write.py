@@ -1,10 +1,9 @@
 """One group of segments becomes part of the archive: written, read back, compared, committed.
 
-What is compared, for each kind of rows: how many there are and a checksum over all their columns, taken while they came
-out of the log and again from the files that were written; the number of facts with the seals'; messages and outcomes,
-which are read by themselves, with what the facts say of them; and the bytes of each segment with the checksum of its
-seal. So a task that ran twice, a file that a store lost or a disk that turned a bit is found before the archive names
-anything of it.
+The comparison covers, for each kind of rows, their number and a checksum over all columns, taken once while they came
+out of the log and again from the written files; the number of facts against the seals; messages and outcomes, which are
+read separately, against the facts; and the bytes of each segment against the checksum in its seal. So a task that ran
+twice, a file that a store lost or a bit that a disk turned is found before the archive names any of these rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence

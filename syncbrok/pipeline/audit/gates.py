@@ -1,9 +1,9 @@
-"""Rules ``parents``, ``gate`` and ``inversion``: what a message and its parents have to do with each other.
+"""Rules ``parents``, ``gate`` and ``inversion``: the order between a message and its parents. Pure.
 
-Every edge is compared once by a few numbers, all at once: the earliest ``after`` of the child's attempts against the
-records of the parent's end and completion. Where that settles it, it is settled: a parent complete by then is done for
-every scope. The edges that are left are looked at attempt by attempt, with every end of the parent; in a sound log
-those are the ones of scope ``same`` that used what it allows, and of replays. Pure.
+First every edge is judged by a few numbers, all edges at once: the earliest ``after`` of the child's attempts against
+the records of the parent's end and completion. A parent complete by then is done for every scope. The other edges are
+judged attempt by attempt, with every end of the parent. In a sound log these are edges of replays, and of children of
+scope ``same`` that went out before the parent was complete everywhere.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,7 @@
 """Rule ``sequence``: every number from the first record of the log to the last is there once, or named by a gap.
 
-Numbers are counted in bitmaps of 32,768, each filled in where the records are: what is brought together is four
-kilobytes for 32,768 records, and a row of it comes to one place. Only stretches that are not whole are looked at one by
-one.
+Numbers are counted in bitmaps of 32,768, each filled in by the task that has the records. So four kilobytes travel for
+32,768 records, and the rows of one bitmap meet at one place. Only incomplete stretches are looked at one by one.
 """
 
 from collections.abc import Iterable

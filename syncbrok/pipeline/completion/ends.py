@@ -3,11 +3,11 @@
 ``ends``         a row for each (message, subscriber) that the message is for, or that rows are about
 ``completions``  a row for each message
 
-What is taken as an end, and for whom, follows ``OrderChecker`` and RULES 3, 10, 14, 17 and 20: a message counts the
-subscribers whose first fact stands before it and that were not gone by then (a test message one of them); a row for all
-subscribers ends what is open; who deletes a subscriber or a queue drops what is open there; a replay opens a delivery
-again, and completion never goes back. A moment is given as the **record** that says so (a sequence: what stands behind
-it in the log could know of it) and as that record's time, which is when it became durable.
+Ends follow ``OrderChecker`` and RULES 3, 10, 14, 17 and 20. A message counts the subscribers whose first fact stands
+before it and that were not gone by then (a test message counts one of them). A row for all subscribers ends all open
+deliveries. Deleting a subscriber or a queue drops the open deliveries there. A replay opens a delivery again, and
+completion never goes back. A moment is given as the **record** that says so (a sequence; later records could know of
+it) and as that record's time, which is when it became durable.
 
 The three data frames are those of the source; the columns that are needed are ``MESSAGES``, ``DELIVERIES`` and
 ``FACTS`` (``scope`` and ``parent_failure`` may be missing: they are ``all`` and ``fail`` then). They must end at the

@@ -1,10 +1,9 @@
 """Tables as Parquet, written by the tasks that make them.
 
-Spark's writer takes rows one by one: of a table that Python made, the way to it and the writing cost twice what making
-it took. So where the tables go to a disk, each task writes its own files with Arrow's writer: into a folder beside the
-table's, which takes the table's name when all of it is there. What was left by a task that failed, or that Spark gave
-up for another, is not among the files that are reported, and is removed. Who reads meets the old table or the new one,
-for a moment none.
+Spark's writer takes rows one by one: for a table that Python made, handing it over and writing it costs twice the time
+of making it. So each task writes its own files to the disk with Arrow's writer, into a folder beside the table's. That
+folder takes the table's name when it is complete. Files of a task that failed, or that Spark gave up for another, are
+not among the reported files and are removed. A reader finds the old table or the new one, for a moment none.
 """
 
 import platform

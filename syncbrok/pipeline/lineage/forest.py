@@ -1,8 +1,8 @@
 """Arithmetic on forests: each place points at its parent's place, or at nothing. Pure numpy.
 
-Everything is found by pointer doubling: what is known over a distance of 1, 2, 4, ... is put together to what is known
-over twice the distance. A chain of a thousand takes ten rounds and one of a million twenty, each a few passes over
-arrays; a loop over levels would take a thousand and a million.
+Everything is found by pointer doubling: results over a distance of 1, 2, 4, ... are combined to results over twice the
+distance. A chain of a thousand takes ten rounds and one of a million twenty, each a few passes over arrays; a loop over
+levels would take a thousand and a million.
 """
 
 from typing import NamedTuple

@@ -1,9 +1,10 @@
-"""What Spark runs of the report: rows come, rows go to where they are needed next, and what was counted goes along.
+"""The steps of the report that Spark runs. Each takes rows and sends rows to where the next step needs them; counts
+travel along.
 
-``whole_messages``  all rows about a message -> its edges, and what its parents and children want to know of it
-``at_parents``      all that is about a parent -> its edges, with when it was done
-``at_waiters``      all edges of a waiter -> what it waited for, where it had to
-``at_end``          all that had to wait -> who is to blame
+``whole_messages``  all rows about a message -> its edges, and rows for its parents and children
+``at_parents``      all rows about a parent -> its edges, with the time when it was done
+``at_waiters``      all edges of a waiter -> the parent that it waited for, if it had to
+``at_end``          all waiters -> the charges
 """
 
 from collections.abc import Iterable, Iterator

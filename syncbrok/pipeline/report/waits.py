@@ -1,13 +1,13 @@
 """Who waited for which parent, and from when to when: the edges that blame goes up along. Arrow and numpy, no Spark.
 
-A **waiter** is what has a gate of its own (RULES 11): a message of scope ``all``; of scope ``same`` each of its counted
-deliveries. It could have gone at ``ready`` (accepted, its delay over) and its gate opened when the last of its parents
-was done: complete; ended, where its policy is ``deliver``; at the subscriber itself, where its scope says so. Where the
-gate never opened it has waited until it ended for that very reason, or waits now.
+A **waiter** has a gate of its own (RULES 11): it is a message of scope ``all``, or a counted delivery of a message of
+scope ``same``. It could have gone at ``ready`` (accepted, its delay over). Its gate opened when the last of its parents
+was done: complete; or ended, if its policy is ``deliver``; at this subscriber alone for scope ``same``. If the gate
+never opened, the waiter waited until it ended for that reason, or waits now.
 
-Three steps, between which rows are brought together anew: ``edges_of`` says of each message what its children and its
-parents want to know of it, ``met`` finds for each edge when its parent was done, with all that is about a parent at one
-place, and ``gates`` which parent of a waiter was the last, with all of a waiter at one place.
+Three steps, with a shuffle before the second and the third: ``edges_of`` makes rows about each message for its children
+and its parents; ``met`` finds for each edge when its parent was done, with all rows about a parent at one place;
+``gates`` finds the last parent of each waiter, with all rows about a waiter at one place.
 """
 
 from typing import Final

@@ -4,12 +4,12 @@
     anything else -> the connection goes to aiohttp, with every byte not yet worked on, and stays there
 
 A simple publish is ``POST /v1/queues/{queue}/messages`` with a short body of stated length and no header that asks for
-more than publishing (``Prefer``, ``Expect``, other framing, ...). Such a request means the same to every HTTP server,
-so what is read here is read strictly and what is in any doubt is left to aiohttp: the two never disagree about where a
-request ends. Both ways share the reading of headers, the channel and the words of every answer.
+more than publishing (``Prefer``, ``Expect``, other framing, ...). Such a request means the same to every HTTP server.
+It is read strictly here, and any doubtful request is left to aiohttp, so the two never disagree about where a request
+ends. Both ways share the reading of headers, the channel and the words of every answer.
 
-They go into the channel without a future each, and all that one commit made durable together are answered in one pass.
-The commonest ask for nothing but to publish a bare message, with a head that was seen before (``request_head``).
+Simple publishes go into the channel without a future each, and all that one commit made durable are answered in one
+pass. Most publish a bare message, with a head that was seen before (``request_head``).
 
 Why there are two: aiohttp spends 30 to 45 us on a request before the handler begins, twice what accepting, writing
 and fsyncing the message costs. A protocol on httptools for the whole surface was rejected: it would have to be an HTTP
@@ -127,7 +127,7 @@ class FastLane(asyncio.Protocol):
             transport.close()
 
     def _count_held(self) -> bool:
-        """Have what is held counted. False where there is too much of it: it is counted all the same."""
+        """Count the bytes held. False where they are too many; they are counted all the same."""
         held = len(self._held)
         more = (held if held > limits.uncounted_bytes else 0) - self._counted
         if not more:

@@ -87,12 +87,12 @@ def _are_keys(keys: Sequence[str]) -> bool:
 
 
 def _cut(body: bytes) -> _Columns | None:
-    """Without a JSON parser, in a tenth of the time: 0.2 us a line, with keys 0.5.
+    """The columns of lines that all have one usual form; None for any other. Needs no JSON parser.
 
-    Why it reads what a parser would: the lines begin and end with the same characters and are cut apart at a newline,
+    Why it reads the same as a parser: the lines begin and end with the same characters and are cut apart at newlines,
     which no string of JSON may hold. No quote is left over for a string to end at, no backslash for an escape, no
-    control character but the newlines, and all of it is UTF-8. So each line is one object with one string, or with
-    two where what stands between two stands in each line once, and the strings are what stands there."""
+    control character but the newlines, and all of it is UTF-8. So each line is one object with one string; or with two
+    strings, if the border between two stands in each line once."""
     opening = next((one for one in _OPENINGS if body.startswith(one)), None)
     if opening is None or b"\\" in body:
         return None

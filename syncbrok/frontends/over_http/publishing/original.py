@@ -1,6 +1,6 @@
-"""The first broker's three routes, wire-compatible for ever: what is asked is in headers, the answer is text.
+"""The first broker's three routes, wire-compatible for ever: requests are made of headers, the answer is text.
 
-Its clients declare their queue and subscription each time they start, so what is there already is no error.
+Its clients declare their queue and subscription each time they start, so an existing one is no error.
 """
 
 from typing import Final

@@ -1,12 +1,12 @@
 """The names by which this broker answers, and the sites whose web pages may ask it.
 
-A page anywhere on the web can make its reader's browser speak to a broker on loopback. It is told by two headers that
-no page can forge:
+A page anywhere on the web can make its reader's browser speak to a broker on loopback. Two headers, which no page can
+forge, tell such requests from others:
 
 - ``Origin``: where the page came from. It must be the address that the request itself names, or one of ``origins``.
 - ``Host``: the name in the page's own address. A page whose name resolves to 127.0.0.1 once it is loaded (DNS
-  rebinding) has an ``Origin`` that fits its ``Host``, but for that it needs a name. So an address is always taken, and
-  of names only those that nobody else's DNS can point here, and ``hosts``.
+  rebinding) has an ``Origin`` that fits its ``Host``; but it needs a name for that. So any address is accepted, and
+  only those names that no foreign DNS can point here, and ``hosts``.
 
 Where tokens are set and ``hosts`` is not, any ``Host`` is taken: a page of another site does not have the token.
 """

@@ -201,7 +201,7 @@ class HttpConnection(web.RequestHandler):
                 self._hold_socket()
 
     def _hold(self, amount: int) -> bool:
-        """Have so much taken of what is being received. False where that is too much: it is taken all the same."""
+        """Count bytes as being received. False where that is too much; they are counted all the same."""
         more = amount - self._taken
         if amount == more:
             self._taken_by = self.payer

@@ -42,7 +42,8 @@ def without_mark(body: bytes) -> bytes:
 
 
 def loads(text: bytes) -> Any:
-    """Raises ``orjson.JSONDecodeError`` for what is no JSON, and ``Malformed`` for what is nested too deeply."""
+    """The value. Raises ``orjson.JSONDecodeError`` for bytes that are not JSON, and ``Malformed`` for a value that is
+    nested too deeply."""
     found = orjson.loads(text)  # stricter than the other, so it is asked first
     if not has_long_number(text):
         return found

@@ -37,7 +37,7 @@ class HttpOptions:
     """the log's policy, ``always`` or ``interval:<ms>``: named in answers to publishes that were refused"""
     tokens: tuple[Token, ...] = ()
     hosts: tuple[str, ...] = ()
-    """names by which clients may call this broker; where there are none, but tokens, they may use any"""
+    """names by which clients may call this broker; if empty, any name may be used once tokens are set"""
     machine_names: tuple[str, ...] = ()
     """this machine's own, which are always taken"""
     origins: tuple[str, ...] = ()

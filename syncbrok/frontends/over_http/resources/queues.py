@@ -17,7 +17,7 @@ from syncbrok.space.channels import ChangeQueue, Declared, DeclareQueue, DeleteQ
 
 
 async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
-    """201; 200 where it exists alike; 409 where it differs."""
+    """Declare a queue: 201; 200 if it exists with the same settings; 409 if a setting differs."""
     given = await read_object(request, surface.options.body_timeout_s)
     name = given.pop("name", None)
     if not isinstance(name, str):

@@ -33,7 +33,7 @@ TEST_CONTENT: Final = b'{"type":"syncbrok.test"}'
 
 
 async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
-    """201 with its id; 200 where it is subscribed alike; 409 where it differs."""
+    """Declare a subscriber: 201 with its id; 200 if it exists with the same settings; 409 if a setting differs."""
     queue = queue_of(request)
     given = await read_object(request, surface.options.body_timeout_s)
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
