@@ -1,4 +1,4 @@
-"""YAML whose every value knows its file, line and key, so that a mistake can be named where it stands.
+"""Reads YAML so that every value knows its file, line and key, and a mistake can be named where it stands.
 
 Less than YAML on purpose: no aliases (a few lines of them can unfold to gigabytes), no tags, no key twice, one
 document, bounded size. ``${NAME}`` in a value is replaced from the environment, ``$${`` stands for ``${``; a plain

@@ -33,7 +33,7 @@ class Paced(Asker):
 
 
 async def generate(wish: dict[str, Any]) -> dict[str, Any]:
-    """Send until the time is over or the requests are; what came of it."""
+    """Send until the time is over or all requests are sent. Returns the result."""
     loop = asyncio.get_running_loop()
     port, path = wish["port"], wish["path"]
     body = wish.get("body", "").encode()

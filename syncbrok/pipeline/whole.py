@@ -1,15 +1,15 @@
-"""Archive and live log as one data frame: what is archived from the archive, what came after from the log.
+"""Archive and live log as one data frame: archived rows from the archive, later ones from the log.
 
     frames = Whole(spark, "storage/", "hdfs://name/archive")
     frames.read("messages"), frames.read("deliveries")
 
-Both are looked at once, when ``Whole`` is made, and every frame of it says what they said then: a frame that is
-computed twice is the same twice, frames of different kinds fit each other, and while segments are appended, archived
-and dropped no row is missing and none is there twice. Where retention has dropped a part of the log before a frame was
-computed, that is an error (``Gone``) and not fewer rows: make a new ``Whole``, the part is in the archive by then.
+Both are looked at once, when ``Whole`` is made, and every frame shows that moment. So a frame that is computed twice is
+the same twice, frames of different kinds fit each other, and no row is missing or there twice while segments are
+appended, archived and dropped. If retention has dropped a part of the log before a frame is computed, that is an error
+(``Gone``) and not fewer rows: make a new ``Whole``; the part is in the archive by then.
 
-A message that retention carried along is there once: from its own segment where the log or the archive has it, else
-from where it was carried to (``carried`` is true).
+A carried message is there once: from its own segment if the log or the archive has it, else from the record that
+carries it (``carried`` is true).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -110,8 +110,8 @@ class Cancel(NamedTuple):
 
 
 class RetryMessage(NamedTuple):
-    """Try again now what waits for another attempt of a message, at every subscriber or at one (RULES 26). Receipt: at
-    how many (int). ``SubscriberStopped`` where that is paused or disabled."""
+    """Make the waiting attempts of a message now, at every subscriber or at one (RULES 26). Receipt: at how many
+    subscribers (int). Refused with ``SubscriberStopped`` where that one is paused or disabled."""
 
     id: MessageId
     subscriber: SubscriberId | None = None

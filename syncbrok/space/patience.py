@@ -1,6 +1,6 @@
-"""Reading a disk that for the time being reads nothing.
+"""Waits for a disk that reads nothing for the time being.
 
-Who reads without being asked, and would end what it cannot read, reads with ``Patience``.
+Internal readers, which would give up a message that they cannot read, read with ``Patience``.
 """
 
 import asyncio

@@ -75,7 +75,7 @@ class DeliveryReport:
 
 @dataclass(frozen=True, slots=True)
 class MessageReport:
-    """A message and where it stands. ``waits_for`` says in words why it is not on its way, ``""`` where it is."""
+    """A message and its state. ``waits_for`` says in words why it is not on its way; ``""`` if it is."""
 
     id: MessageId
     sequence: int

@@ -67,8 +67,8 @@ _readers_max: Final = 4
 
 
 class SpaceOptions(NamedTuple):
-    """``drain_s``: how long attempts that are out may take at the end. ``budgets``: those of the process; where none
-    are given the Space has its own. ``idle_after_s``: when groups that nobody uses stop counting, or go; 0: never."""
+    """Options of a Space. ``drain_s``: how long attempts in flight may take at the end. ``budgets``: the process's;
+    without them the Space has its own. ``idle_after_s``: when unused groups stop counting, or go; 0: never."""
 
     journal: JournalOptions = JournalOptions()
     drain_s: float = limits.drain_timeout_s
@@ -173,7 +173,7 @@ class Space:
         progress: Callable[[int, int], None] | None = None,
         open_journal: OpenJournal = FileJournal.open,
     ) -> "Space":
-        """Recover what is in ``directory``, or begin there. Blocks, for seconds where there is much to recover:
+        """Recover the log in ``directory``, or begin one there. Blocks, for seconds where there is much to recover:
         ``progress`` is told (bytes done, bytes in all). Raises ``LogLocked``, ``LogCorrupt``, ``LogFailed``,
         ``LogFull`` and ``BadConfig``."""
         began = time.perf_counter()

@@ -6,10 +6,10 @@
     OUT/_syncbrok/{first}-{last}.000000.json                           the manifest: what counts, with checksums
     OUT/_syncbrok/log                                                  which log's archive it is, also while it is empty
 
-Whatever happens, each row of the log is in the archive once: a run may be killed at any point and repeated, segments
-may be sealed and dropped meanwhile (a run takes one look at the log and archives what was sealed then). A segment that
-is archived is noted in the file ``archived`` beside the log, and a broker with ``storage.archive: pipeline`` drops only
-such segments.
+Each row of the log is in the archive exactly once, whatever happens: a run may be killed at any point and repeated, and
+segments may be sealed and dropped meanwhile (a run looks at the log once and archives the segments sealed by then).
+Archived segments are noted in the file ``archived`` beside the log, and a broker with ``storage.archive: pipeline``
+drops only those.
 """
 
 import fcntl

@@ -3,12 +3,12 @@
     found = audit(messages, deliveries, facts)     # the findings, as a DataFrame
     whole = prove(messages, deliveries, facts)     # the same, with what waits, and how much was looked at
 
-The rules and what they say stand in ``rules``. ``OrderChecker`` judges the same record by record in plain Python and is
-what this is tested against. Here the facts of a message meet by one shuffle (``standing``), a second brings each
-message to its parents (``gates``), a third the little that has not ended to what keeps it back (``waiting``). What
-meets is judged as columns of numpy, with hardly a plan for Spark to make: a small log takes seconds, and a large one
-scales with the cluster. Nothing of the broker's scheduler is used, and nothing of ``pipeline.completion`` either,
-which the report shows people: what judges must not share a mistake with what is judged.
+``rules`` has the rules. ``OrderChecker`` judges the same record by record in plain Python, and this job is tested
+against it. Here one shuffle brings the facts of a message together (``standing``), a second brings each message to its
+parents (``gates``), a third brings the few unfinished deliveries to their obstacles (``waiting``). The rows that meet
+are judged as columns of numpy, with hardly a plan for Spark to make: a small log takes seconds, and a large one scales
+with the cluster. No code of the broker's scheduler is used, and none of ``pipeline.completion``, which the report shows
+to people: a judge must not share a mistake with the code it judges.
 """
 
 from collections.abc import Callable, Iterable, Iterator

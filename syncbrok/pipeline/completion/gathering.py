@@ -1,7 +1,7 @@
-"""All rows that are about a message come to one place, in parcels: the message, its deliveries, what carried messages
-say of them, and what others ask of it.
+"""Brings all rows about a message to one place, in parcels: the message, its deliveries, delivery states from carried
+messages, and questions of other messages.
 
-    messages ─┬─ parcelled where they are read ─▶ place of the message ─▶ Telling.tell: what is said of whole messages
+    messages ─┬─ parcelled where they are read ─▶ place of the message ─▶ Telling.tell: rows about whole messages
   deliveries ─┘
 
 Rows of a log are parcelled by the tasks that decode them, so Spark meets no row of them at all.

@@ -104,8 +104,8 @@ def standing(table: pa.Table, known: RareFacts) -> CompletionTables:
 
 
 def _counted(accepted: AcceptedColumns, subscribers: Subscribers, died: Longs) -> tuple[Longs, Longs]:
-    """Place of the message and number of the subscriber of each counted delivery; ``NOBODY`` where there is none. The
-    messages that ``died`` at one that is gone count that as well."""
+    """For each counted delivery the place of the message and the number of the subscriber; ``NOBODY`` for a message
+    without one. Messages that ``died`` at a deleted subscriber count that one as well."""
     by_queue: dict[str | None, list[int]] = {}
     for place, queue in enumerate(subscribers.queue):
         by_queue.setdefault(queue, []).append(place)

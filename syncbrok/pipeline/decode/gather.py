@@ -1,8 +1,8 @@
 """Arrow arrays from places in a segment's bytes, many at once. Pure.
 
-Numbers of fixed width are gathered by numpy and handed over without a copy. What has a length of its own (a key, a
-content) is cut out by Arrow: the wanted places and what stands between them are the elements of one binary array over
-the segment's bytes, and taking every other element copies the wanted ones, one ``memcpy`` each.
+Numbers of fixed width are gathered by numpy and handed over without a copy. Values with a length of their own (a key, a
+content) are cut out by Arrow: one binary array over the segment's bytes has the wanted values and the bytes between
+them as its elements, and taking every other element copies the wanted ones, one ``memcpy`` each.
 """
 
 from functools import lru_cache

@@ -1,6 +1,4 @@
-"""Some of a segment's bytes in memory, the records in them, and what is said where they are not as they should be.
-Pure, no Spark.
-"""
+"""Some of a segment's bytes in memory, the records in them, and the error where they are damaged. Pure, no Spark."""
 
 from pathlib import Path
 

@@ -1,10 +1,10 @@
 """The bytes of one whole segment, verified, and where its records begin in them. No Spark.
 
-A sealed segment is read into memory that is used again for the next one (``pages``), and verified by the checksum of
-its seal, bit by bit as it comes: 6 ms for 64 MiB. What retention takes out of the log stays readable under its other
-name until it is unlinked. Its records are found by the offsets of the sidecar; where there is none, or it does not lead
-from one record to the next up to the seal, by walking from record to record. The segment that is written to is read, up
-to where it is known to be on the disk, and verified record by record.
+A sealed segment is read into memory that is used again for the next one (``pages``), and verified piece by piece by the
+checksum of its seal. A segment that retention has dropped stays readable under its other name until it is unlinked. The
+offsets of records come from the sidecar; without one, or if it does not lead from one record to the next up to the
+seal, from walking over the records. The active segment is read as far as it is known to be on the disk, and verified
+record by record.
 """
 
 import logging
@@ -111,8 +111,8 @@ class OpenSegment(Piece):
         return self.damaged(min(size, one.end), one.base, f"the file has {size} bytes, not {one.end} as it was sealed")
 
     def _filled(self, descriptor: int, size: int) -> tuple[memoryview, int]:
-        """The file in borrowed memory, and the checksum of what is sealed (0 where nothing is to be verified): of each
-        piece while it is in the processor's cache."""
+        """The file in borrowed memory, and the checksum of its sealed bytes (0 if nothing is to be verified). Each
+        piece is summed while it is in the processor's cache."""
         self._borrowed = pages.borrow(size)
         view = memoryview(self._borrowed)[:size]
         summed = slice(SEGMENT_HEADER_BYTES, size - SEAL_BYTES if self._verify else 0)

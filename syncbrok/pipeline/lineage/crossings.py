@@ -97,9 +97,9 @@ def found(nodes: DataFrame) -> CrossingsAtHand:
 
 def crossings_of(leaving: DataFrame, nodes: DataFrame) -> DataFrame:
     """A row for each message whose critical parent is in another tree: ``top`` (the message), its own ``tree``,
-    ``path_end_at`` (null where it is not on that tree's critical path; it is the first there else); the parent
-    (``sequence``) and its ``root``; and where the way up from that ends in its tree: ``next``, ``next_at``, ``steps``
-    further up."""
+    ``path_end_at`` (null if it is not on that tree's critical path; if it is, it is the first there); the parent
+    (``sequence``) and its ``root``; and the end of the path up from the parent in its tree: ``next``, ``next_at``,
+    ``steps`` further up."""
     reached = nodes.select("sequence", "root", f.col("top").alias("next"), f.col("top_at").alias("next_at"), "steps")
     return leaving.join(reached, "sequence")
 

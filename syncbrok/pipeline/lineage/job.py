@@ -8,8 +8,8 @@
 ``trees``           a row a tree (``trees_of``)
 ``critical_paths``  a row a step of each tree's critical path (``lineage.paths``)
 
-Root and depth are those the broker recorded. Where they are missing (rows of elsewhere) they are derived first
-(``lineage.places``). A salvaged log with gaps needs nothing of the kind: what is left of a tree still says whose it is.
+Root and depth are those the broker recorded. If they are missing (rows from elsewhere) they are derived first
+(``lineage.places``). A salvaged log with gaps does not need that: the messages left of a tree still name its root.
 """
 
 from collections.abc import Iterator

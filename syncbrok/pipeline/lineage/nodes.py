@@ -1,11 +1,11 @@
-"""Messages and what became of them -> one row a message with its place in its tree.
+"""Messages and their completions -> one row a message with its place in its tree.
 
-Two steps of numpy, before each of which parcels (``parcels``) are brought together, however deep the trees are:
+Two steps of numpy, each after a shuffle of parcels (``parcels``), however deep the trees are:
 
-``sent``    at the place of a message: what is known of it, to where its tree is; and to those that ask for it (it is
-            one of their further parents: when those ended is not known in a tree, they may be of another) when it ended
-``placed``  whole trees come to one place (``lineage.trees``): a task looks at about a million messages at once, or at
-            one place where that has more
+``sent``    at the place of a message: sends its row to the place of its tree, and its end to messages that have it as a
+            further parent (which may be of another tree, whose place does not know the end)
+``placed``  at the place of a tree: finds each message's place in it (``lineage.trees``). A task looks at about a
+            million messages at once, or at one place where that has more
 """
 
 from collections.abc import Iterator

@@ -1,12 +1,12 @@
-"""Whole trees in, what each message's place in them says out: Arrow tables and numpy, no Spark and no loop.
+"""Whole trees in, each message's place in its tree out: Arrow tables and numpy, no Spark and no loop.
 
 A tree is the messages of one root, each below its **first** parent (the root is that of the first parent, so the first
 parent stands in the same tree or is missing from the data). Further parents are edges too; they may lead into another
-tree. What is found of each message:
+tree. The columns of each message:
 
 ``children``         how many messages name it as a parent, as the first or another, in whichever tree
-``descendants``      how many messages stand below it in its tree, along first parents. Who depends on it through
-                     another parent only is not counted: a message with two parents would count twice on the way up
+``descendants``      how many messages stand below it in its tree, along first parents. Messages that depend on it only
+                     through another parent are not counted: one with two parents would count twice on the way up
 ``critical_parent``  of the parents that had ended before it, the one that ended last: the one it waited for. A parent
                      that ended after its child (scope ``same``, an operator's replay) did not hold it up
 ``critical``         it stands on its tree's critical path: from the message of the tree that completed last (of several

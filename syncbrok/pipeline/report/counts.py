@@ -6,9 +6,9 @@
 
 each by hours (``period``) and by the bucket of a duration (``latency``). A delivery that a replay opened again counts
 with all its moments: it came, it ended, it came again, it ended again. Moments lie close together, so there are few
-combinations. Each task counts what it has; what one number of a subscriber stands for, and every sum of these, is found
-on the driver (``tables``). Counts of a kind travel as one value, an Arrow stream: they come out beside rows of another
-shape, in one pass over the data.
+combinations. Each task counts its rows. The driver adds the counts up and finds the subscribers by their numbers
+(``tables``). Counts of a kind travel as one value, an Arrow stream: so they come out beside rows of another shape, in
+one pass over the data.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What was accepted, delivered, slow and dead, by queue, subscriber and hour, and who kept others waiting.
+"""The report: accepted, delivered, slow and dead messages by queue, subscriber and hour, and who kept others waiting.
 
     whole = Whole(spark, "storage/", archive)
     messages, deliveries = whole.rows("messages", ",".join(MESSAGES)), whole.rows("deliveries", ",".join(DELIVERIES))
@@ -7,7 +7,7 @@
 
 ``report`` takes the rows of a ``Whole``, or data frames of the source, which must end at the same record (those of one
 ``Whole`` do), and makes small tables, each an aggregate. Spark counts everything in one query, and nothing but those
-counts ever comes to the driver, which sums them up (``tables``, where it stands what the columns say):
+counts ever comes to the driver, which sums them up (``tables`` explains the columns):
 
 ``queues``        by queue and hour: accepted, completed, backlog, times to completion and of waiting for parents
 ``subscribers``   by queue, subscriber and hour: accepted, delivered, attempts, failed, backlog, times

@@ -5,18 +5,18 @@
 
 ``sink.lines`` says what the columns are, ``sink.options`` what the options are.
 
-**Nothing twice.** Every row goes out with an idempotency key, so a task that is repeated, a query that starts again at
-its checkpoint, a request without an answer publish again what the broker knows already, and it adds nothing (RULES 4).
-A row's key is that of its key column; where it has none, it is made of its position: query, batch, partition and number
-of the row (for a write that is no stream: ``run``, else a name made for this write, instead of query and batch). Then
-the rows must come in the same order each time: from a source that is read in order (files, this format) through
-``select``, ``filter``, ``withColumn``, ``map`` they do; behind a shuffle (``groupBy``, ``join``, ``repartition``,
+**Nothing twice.** Every row goes out with an idempotency key. So a repeated task, a query that starts again at its
+checkpoint, or a request without an answer only repeats keys that the broker knows, and adds nothing (RULES 4). A row's
+key comes from its key column. Without one it is made of the row's position: query, batch, partition and number of the
+row (for a write that is no stream ``run``, else a name made for this write, replaces query and batch). Then the rows
+must come in the same order each time. They do from a source that is read in order (files, this format) through
+``select``, ``filter``, ``withColumn``, ``map``; behind a shuffle (``groupBy``, ``join``, ``repartition``,
 ``distinct``) they need not, and a key column is needed. And the repetition must fall into the queue's idempotency
 window (24 h unless the queue says otherwise): later the broker has forgotten the keys.
 
 A task sends one request at a time, so the broker sees as many at once as there are tasks running (``coalesce`` bounds
-them), and the rows of a partition and queue are accepted in their order. A partition is not one unit: what was accepted
-before a row that is refused stays accepted, and running the mended rows again with the same keys publishes the rest.
+them), and the rows of a partition and queue are accepted in their order. A partition is not one unit: rows accepted
+before a refused one stay accepted, and running the mended rows again with the same keys publishes the rest.
 """
 
 import logging

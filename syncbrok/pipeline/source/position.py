@@ -43,7 +43,7 @@ class Position(NamedTuple):
 
 
 def earliest(log: LogSnapshot) -> Position:
-    """The beginning of what is left of the log, and what was carried over from before."""
+    """The position at the beginning of the log as it is left, with messages carried over from before."""
     here = Position(log.uuid.hex(), log.oldest, log.oldest if log.segments else 0)
     return here if log.oldest <= 1 else here._replace(carried_below=log.oldest, carried_through=log.durable)
 

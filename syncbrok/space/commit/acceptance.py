@@ -59,7 +59,7 @@ class LookupResult:
     older: dict[OldKey, int] = field(default_factory=dict)
     """the newest message with the key, 0 for none"""
     lost: dict[int, Published | None] = field(default_factory=dict)
-    """the log is damaged where they stand; what it still tells of each"""
+    """messages whose records are damaged, each as far as the log still tells"""
 
 
 class SomeRefused(Exception):
@@ -181,10 +181,10 @@ class Acceptor:
     def accept(
         self, units: Sequence[Publish], draft: CommitBatch, found: LookupResult | None = None
     ) -> Accepted | Wanted | Slowly:
-        """Puts what is new of one unit into the draft, or bare messages that are units of their own; a large unit is
-        decided in steps, and nothing else may be put into the draft meanwhile. Raises ``UnknownQueue``,
-        ``UnknownSubscriber``, ``UnknownParent``, ``IdempotencyConflict``, ``Malformed``, ``TooLarge`` or ``Conflict``,
-        and where there are several units ``SomeRefused`` instead, having changed nothing."""
+        """Put the new messages of one unit into the draft, or bare messages that are units of their own. A large unit
+        is decided in steps; nothing else may be put into the draft meanwhile. Raises ``UnknownQueue``,
+        ``UnknownSubscriber``, ``UnknownParent``, ``IdempotencyConflict``, ``Malformed``, ``TooLarge`` or ``Conflict``;
+        for several units ``SomeRefused`` instead. Then nothing was changed."""
         unit = units[0]
         if unit.extras or unit.keys or unit.only:
             return self._accept_with_extras(unit, draft, found)

@@ -283,8 +283,8 @@ class Committer:
         self._apply(draft, 0)
 
     def _apply(self, draft: CommitBatch, done: int) -> None:
-        """Its facts from the position ``done`` on, in slices: what is durable takes effect in log order, and what of it
-        has not yet is not acknowledged."""
+        """Apply the draft's facts from position ``done`` on, in slices. Durable facts take effect in log order, and
+        receipts wait until theirs have."""
         facts = draft.facts
         has_time = _slice()
         while done < len(facts):

@@ -1,9 +1,9 @@
-"""What happens, as it becomes durable, for whoever listens (``GET /v1/events``).
+"""Streams of events, told as they become durable (``GET /v1/events``).
 
-The committer hands every durable fact to ``Events.apply``. While nobody listens that costs one comparison. A listener
+The committer hands every durable fact to ``Events.apply``. Without a listener that costs one comparison. A listener
 gets facts, bounded by ``limits.listener_events_max`` events, and turns them into events in its own time: naming
 messages may need the disk, and the committer must not wait for that. A listener that falls too far behind is cut off
-with a last event that says so; it comes back with the id of what it had last and gets what it missed from the log.
+with a last event that says so. It comes back with the id of its last event and gets the missed ones from the log.
 
     apply(fact) --> Listener (facts, bounded) --> Describing (names, slices) --> events
                     replay(after, bounded) ------^

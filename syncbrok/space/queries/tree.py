@@ -1,4 +1,4 @@
-"""The causal graph around one message: up to what it waits for, or down to what waits for it.
+"""The causal graph around one message: up to its ancestors, or down to its descendants.
 
 Breadth first, so that a graph larger than ``limits.tree_nodes_max`` is cut at its far edge. Every level is read off
 the event loop in slices, and states are asked for between them.

@@ -139,8 +139,8 @@ class View:
         return Content(message.content, message.content_type)
 
     async def tree(self, id: MessageId, direction: str, depth: int) -> TreeReport:  # noqa: A002
-        """``direction`` is ``up`` (what it waits for) or ``down`` (what waits for it); ``depth`` in edges. Raises
-        ``UnknownMessage``, ``Gone`` and ``Malformed``."""
+        """The ancestors (``direction`` ``up``) or descendants (``down``) of a message, at most ``depth`` edges away.
+        Raises ``UnknownMessage``, ``Gone`` and ``Malformed``."""
         if direction not in ("up", "down"):
             raise Malformed(f"direction is up or down, not {direction!r}", direction=direction)
         message = (await self._reading.find(id, rows=False)).message

@@ -1,7 +1,7 @@
-"""Why a message is not on its way, in words a person understands.
+"""Explains in words why a message is not on its way.
 
-Only what stands in the way is named: the first thing waited for, and where that waits itself, the thing at the root
-of it. The scheduler answers from memory; ids and queues of what is named are read once for many messages.
+It names only the obstacle: the first message waited for and, if that waits itself, the one at the root of the waiting.
+The scheduler answers from memory; ids and queues of the named messages are read once for many explanations.
 """
 
 from collections.abc import Sequence
@@ -110,8 +110,8 @@ class Why:
         return text
 
     def _stands(self, sequence: int, heads: dict[int, MessageHead], *, held: bool = False) -> str:
-        """A clause beginning with "which" about a message that is waited for and that nothing blocks. ``held``: by one
-        on hold for it; what is complete is in its way where it was sent again and failed."""
+        """A clause beginning with "which" about a message that is waited for and is not blocked itself. ``held``: a
+        message is on hold for it. Then even a complete one is an obstacle, if it was sent again and failed."""
         state = self._schedule.message_state(sequence)
         if state == "scheduled":
             return "which is not due yet"

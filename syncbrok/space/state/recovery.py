@@ -32,9 +32,9 @@ def recover(journal: Log, make_scheduler: Callable[[], Scheduler]) -> tuple[Stat
 
 
 def roll_at_start(journal: Log, state: State, now_us: int) -> None:
-    """A broker that was killed on a full disk starts on it: from the reserve, or where that is gone in the segment
-    that is full, which takes what is essential until there is room. Raises ``LogFull`` where there is none to go on
-    with."""
+    """Begin a segment at the start, also for a broker that was killed on a full disk: from the reserve, or, without
+    one, by going on in the full segment, which takes essential records until there is room. Raises ``LogFull`` where
+    no segment is left to go on in."""
     opened = state.snapshot(journal.snapshot_sequence, max(state.time_us, now_us), now_us)
     try:
         journal.append_snapshot(opened, essential=True)

@@ -1,7 +1,8 @@
 """The bytes of the file of secrets: JSON that people can read, with a checksum over all of it. Pure.
 
-A flipped bit in a secret is a secret too, and every receiver would refuse what it signs; so nothing that is not byte
-for byte what was written is believed. Version 1 had no checksum: it is read, and the next write makes it version 2.
+A secret with a flipped bit still looks like a secret, but every receiver would refuse its signatures. So a file is
+believed only byte for byte as it was written. Version 1 had no checksum: it is read, and the next write makes it
+version 2.
 """
 
 import json
