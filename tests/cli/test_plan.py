@@ -13,6 +13,7 @@ from syncbrok.cli.main import group
 from syncbrok.cli.plan import PlanStep, Running, plan
 from syncbrok.frontends.from_yaml import QueuesFile, read_queues_file
 from syncbrok.model.message import QueueSettings, SubscriberSettings
+from syncbrok.model.names import SubscriberId
 from syncbrok.model.settings import render_queue, render_subscriber
 from tests.support.process import BrokerProcess
 
@@ -117,6 +118,32 @@ def test_only_prune_deletes(tmp_path: Path) -> None:
         ("delete", "orders/s-1", ("orders", "subscribers", "s-1")),
         ("delete", "old", ("old",)),
     ]
+
+
+def test_a_group_goes_by_prune_only_where_it_was_declared(tmp_path: Path) -> None:
+    """RULES 18: one that its first pull made is nobody's to prune."""
+    file = read(tmp_path, FILE)
+    there = running(file)
+    group = {"id": "workers", **render_subscriber(SubscriberSettings("consumer:pull"))}
+    there["orders"] = Running(there["orders"].queue, [*there["orders"].subscribers, group | {"declared": False}])
+    assert plan(file, there, prune=True) == []
+    there["orders"] = Running(there["orders"].queue, [*there["orders"].subscribers[:-1], group | {"declared": True}])
+    assert [one.entry for one in plan(file, there, prune=True)] == ["orders/workers"]
+
+
+def test_a_file_makes_a_group_count_that_its_first_pull_made(tmp_path: Path) -> None:
+    """RULES 3: the plan says so, and what it sends makes one where there is none."""
+    file = read(tmp_path, "queues: {orders: {subscribers: [{name: workers, pull: true}]}}")
+    (_, create) = plan(file, {}, prune=False)
+    assert create.body is not None
+    assert {name: create.body.get(name) for name in ("name", "pull", "endpoint")} == {
+        "name": "workers", "pull": True, "endpoint": None,
+    }  # fmt: skip
+    queue_there = {"name": "orders", **render_queue(QueueSettings())}
+    made = SubscriberSettings("consumer:pull", name=SubscriberId("workers"), window=10_000, counts=False)
+    there = {"orders": Running(queue_there, [{"id": "workers", **render_subscriber(made)}])}
+    (change,) = plan(file, there, prune=False)
+    assert (change.method, change.changes) == ("PATCH", {"counts": (False, True)})
 
 
 @pytest.fixture
