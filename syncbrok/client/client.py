@@ -96,7 +96,7 @@ class Client:
         return [await one.future for one in pending]
 
     async def wait(self, message: Published | str, timeout_s: float = 60.0) -> str:
-        """How it has ended: ``complete``, ``dead``, ``expired`` or ``dropped``. Raises ``TimeoutError``."""
+        """Wait for a message's end: ``complete``, ``dead``, ``expired`` or ``dropped``. Raises ``TimeoutError``."""
         until_s = time.monotonic() + timeout_s
         pause_s = _LOOK_S
         while (state := (await self.message(message))["state"]) not in _ENDED:
@@ -107,7 +107,7 @@ class Client:
         return str(state)
 
     async def message(self, message: Published | str) -> dict[str, Any]:
-        """What ``GET /v1/messages/{id}`` shows: state, deliveries, attempts, why it waits."""
+        """The JSON of ``GET /v1/messages/{id}``: state, deliveries, attempts, why it waits."""
         id_ = message if isinstance(message, str) else message.id
         shown: dict[str, Any] = await self._transport.request("GET", f"/v1/messages/{segment(id_)}")
         return shown

@@ -70,8 +70,8 @@ class GuardConfig:
 
 @dataclass(frozen=True, slots=True)
 class ResolverConfig:
-    """Where addresses of names are looked up: at ``servers`` if set, else by ``getaddrinfo`` if ``system``, else at the
-    system's name servers."""
+    """The resolver of names: asks ``servers`` if set, else ``getaddrinfo`` if ``system``, else the system's name
+    servers."""
 
     system: bool = False
     servers: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ class Poll:
 
     @property
     def missing(self) -> int:
-        """How many more it asks for."""
+        """The number of further messages that it asks for."""
         return self.most - len(self.deliveries)
 
 
@@ -72,7 +72,7 @@ class PollQueue(Generic[P]):
 
     @property
     def room_besides(self) -> int:
-        """How many there is room for beyond those that were handed out and those that polls want."""
+        """Room for messages beyond those handed out and those that polls want."""
         return 0
 
     # -- polls --------------------------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ class PollQueue(Generic[P]):
             self._missing -= poll.missing
 
     def _first(self) -> P | None:
-        """The poll that gets the next message. One whose wait was ended a moment ago is passed over: it has gone, or
-        its time is over."""
+        """The poll that gets the next message. A poll whose wait has just ended (its client has gone, or its time is
+        over) is passed over."""
         while self._polls:
             if not self._polls[0].some.cancelled():
                 return self._polls[0]
@@ -118,7 +118,7 @@ class PollQueue(Generic[P]):
         return None
 
     def _wanted(self, poll: P) -> int:
-        """How many more by what its answer may hold, where each is as large as those that came last."""
+        """The number of further messages that fit into its answer, if each is as large as the last ones."""
         if self._answer_bytes_max is None:
             return poll.missing
         left_bytes = self._answer_bytes_max - poll.content_bytes
@@ -140,7 +140,7 @@ class PollQueue(Generic[P]):
                 member.open(window)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Nobody was told of these: they are for the next."""
+        """Give back deliveries that no client was told of: the next poll gets them."""
         if self.member is not None:
             for delivery in deliveries:
                 self.member.give_back(delivery.attempt.message)

@@ -1,7 +1,7 @@
-"""What a bootstrap file says of a queue or a subscriber, as hashes (RULES 18). Pure.
+"""Hashes of a bootstrap file's entries, each a queue or a subscriber (RULES 18). Pure.
 
-Of the values, not of the text: comments, order and ways to write 60s change nothing. Of a secret only a digest of a
-digest gets into a hash, which the log keeps; it is 24 random bytes or more.
+They are hashes of values, not of text: comments, order and ways to write 60s change nothing. The log keeps them, so a
+secret (24 random bytes or more) goes into a hash only as the digest of a digest.
 """
 
 import hashlib

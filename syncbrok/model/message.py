@@ -1,4 +1,4 @@
-"""What publishers send and what operators declare. Frozen: what is durable never changes in memory either."""
+"""Messages of publishers, and queues and subscribers of operators. Frozen: durable things never change in memory."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum

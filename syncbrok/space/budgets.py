@@ -47,14 +47,14 @@ def raise_descriptors() -> int:
 
 
 class Budgets:
-    """All of a broker. Owners:
+    """All budgets of a broker, with their owners:
 
     descriptors        an address that connects (its /64, where it is IPv6); an origin whose endpoints are dialled
     receiving          bytes of requests and frames that are not whole yet, or wait to be worked on: a token's name,
                        else the address
     sending            bytes of answers and streams that were not read yet: as ``receiving``
     attempts           deliveries that are out: the subscriber
-    leases             messages lent to those who come for them: the subscriber
+    leases             messages lent to consumers that come for them: the subscriber
     content_in_flight  bytes of content held for them: the subscriber
     """
 

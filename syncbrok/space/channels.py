@@ -1,4 +1,4 @@
-"""What frontends write into: three channels one can only put into, for messages, queues and subscribers.
+"""The channels that frontends write into, for messages, queues and subscribers. One can only put into them.
 
 Each item carries its receipt: a future that the Space settles once the item is durable (group commit), or refuses
 with a ``ClientFault`` or ``BrokerFault``. A refused item has changed nothing. A receipt that nobody waits for any

@@ -35,7 +35,7 @@ class Receiver(Protocol):
         """Its message is gone from the log."""
 
     def standing(self, pairs: list[Pair]) -> list[Pair]:
-        """Those of ``pairs`` that may still begin. The others are not out any more."""
+        """The pairs whose attempts may still begin. The other attempts are not out any more."""
 
     def put_back(self, pairs: list[Pair]) -> None:
         """These must not go out now; they will be taken again."""

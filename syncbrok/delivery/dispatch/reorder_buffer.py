@@ -53,7 +53,7 @@ class ReorderBuffer:
             self._early.update(line)
 
     def early(self, ready: list[Pair]) -> list[Pair]:
-        """Those of the pairs that ``arrived`` lets out that must not go out now."""
+        """The pairs among ``ready`` (which ``arrived`` let out) that must not go out now."""
         early = [pair for pair in ready if pair[0] in self._early] if self._early else []
         self._early.difference_update(attempt for attempt, _ in early)
         return early

@@ -1,8 +1,8 @@
 """Reading answers and judging them. No socket, no clock: bytes go in, an ``Answer`` comes out.
 
 Bodies are read up to ``limits.response_bytes_max``; a longer one is cut there, its answer is judged by the status and
-the connection is given up. What the strict parser refuses is read again from its first byte by ``odd_response``; what
-that refuses too is not an answer and ends in ``GarbledAnswer``.
+the connection is given up. Bytes that the strict parser refuses are read again from the first one by ``odd_response``;
+if that refuses them too they are no answer and end in ``GarbledAnswer``.
 """
 
 from datetime import UTC

@@ -18,7 +18,7 @@ _AT_ONCE_MAX: Final = 64
 
 
 class Turns:
-    """Of one event loop. Who is about to do work that takes more than a few microseconds calls::
+    """Shares out one event loop. Before work that takes more than a few microseconds call::
 
     if not turns.now():
         await turns.wait(owner)

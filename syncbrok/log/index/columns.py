@@ -1,6 +1,6 @@
-"""What can be looked up in a stretch of the log, as sorted numpy columns made from its bytes. Pure.
+"""The look-up tables of a stretch of the log, as sorted numpy columns made from its bytes. Pure.
 
-Six tables, each sorted (stably, so in the order of the log where equal) by its first column:
+Six tables, each sorted by its first column (stably: equal rows stay in the order of the log):
 
 ===============  ==========  ============================================================================
 ``queues``       queue       place: the messages accepted here

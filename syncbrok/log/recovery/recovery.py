@@ -301,7 +301,7 @@ def scan_segment(data: bytes, header: SegmentHeader, durable: int, *, last: bool
 
 
 def _is_known(versions: Any) -> Any:
-    """Of a record's version, or of many: whether this program reads it."""
+    """True for each version of a record that this program reads."""
     return (versions >= VERSION) & (versions <= NEWEST_VERSION)
 
 

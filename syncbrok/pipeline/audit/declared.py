@@ -219,5 +219,5 @@ class _Books:
 
 
 def _counts_as(fact: SubscriberSet) -> tuple[int, int, bool]:
-    """What of a subscriber decides which messages count it."""
+    """The properties of a subscriber that decide which messages count it."""
     return fact.queue, fact.since, fact.settings.counts

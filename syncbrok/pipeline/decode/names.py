@@ -12,7 +12,7 @@ from syncbrok.pipeline.decode.gather import Array, Lookup
 
 
 class Names:
-    """Of one segment."""
+    """The names in one segment."""
 
     def __init__(self, snapshot: Fact, declared: Callable[[], Iterable[Fact]]) -> None:
         """``declared``: all that the segment declares, for when the snapshot is not enough."""

@@ -1,9 +1,9 @@
-"""What reading a query takes: the slices that may hold its rows, and which carried messages are rows. No Spark.
+"""Plans a query: the slices that may hold its rows, and the carried messages that are rows. No Spark.
 
 A message that had not ended when retention dropped its segment stands in the log again, as a record of another sequence
-with its own sequence inside (and again, when that segment goes). It is a row where its own record is gone, and only by
-the last of the records that carry it. That is decided here, from the sidecars' tables of carried messages, since no
-segment knows it of itself.
+with its own sequence inside (and once more when that segment goes). It becomes a row only if its own record is gone,
+and only from the last record that carries it. That is decided here, from the sidecars' tables of carried messages,
+since no single segment can tell.
 """
 
 from contextlib import closing

@@ -1,11 +1,11 @@
-"""Who kept descendants waiting, and for how long.
+"""Charges waits to the subscribers that caused them.
 
 Waiter *m* could have gone at ``ready`` and had to wait until its ``gate``. Its critical parent, the one that was done
 last, had itself been let go at its own gate: what *m* waited since then is charged to the subscriber that the parent
 ended with. What *m* waited before, the parent waited too: that is charged one step further up, and so on to the
 ancestor that really took the time. So a slow endpoint at the root of a chain is charged once for each message below
-that was ready and waited, and the endpoints in between only for their own time. Of the time in which the parent was
-let go but its own delay was not over nobody is to blame (``culprit`` null).
+that was ready and waited, and the endpoints in between only for their own time. Time in which the parent was let go but
+its own delay was not over is charged to no subscriber (``culprit`` null).
 
 Each *m* is charged in full to all steps up to the last one, k, that was done after *m* was ready, and for a part to k
 itself: the steps' gates fall on the way up. So k is found by doubling, and how often each step is charged in full is a

@@ -1,4 +1,4 @@
-"""Who waited for which parent, and from when to when: the edges that blame goes up along. Arrow and numpy, no Spark.
+"""The waits of messages for their parents, with begin and end: blame goes up along them. Arrow and numpy, no Spark.
 
 A **waiter** has a gate of its own (RULES 11): it is a message of scope ``all``, or a counted delivery of a message of
 scope ``same``. It could have gone at ``ready`` (accepted, its delay over). Its gate opened when the last of its parents
