@@ -1,7 +1,7 @@
 """``/openapi.json`` (OpenAPI 3.1), made of the same rows the routes are registered from."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -10,9 +10,9 @@ from aiohttp import web
 
 import syncbrok
 from syncbrok.frontends.over_http.requests import problems
-from syncbrok.frontends.over_http.requests.routes import JSON, Parameter, Reply, Route
+from syncbrok.frontends.over_http.requests.routes import JSON, Parameter, Reply, Route, Shape
 from syncbrok.frontends.over_http.requests.surface import Surface
-from syncbrok.frontends.over_http.schemas import QUEUE_NAME, SCHEMAS, SUBSCRIBER_NAME
+from syncbrok.frontends.over_http.schemas import QUEUE_NAME, SUBSCRIBER_NAME, components, reference
 
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 _PATH_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -57,7 +57,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": SCHEMAS,
+            "schemas": components(_shapes(routes)),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -78,7 +78,7 @@ def _operation(one: Route) -> dict[str, Any]:
     if one.body is not None:
         operation["requestBody"] = {
             "required": one.body.required,
-            "content": {media: {"schema": _schema(schema)} for media, schema in one.body.media.items()},
+            "content": {media: {"schema": _schema(shape)} for media, shape in one.body.media.items()},
             **({"description": one.body.doc} if one.body.doc else {}),
         }
     if one.scope is not None:
@@ -99,15 +99,15 @@ def _responses(one: Route) -> dict[str, Any]:
     for status in sorted({*common, *of_bodies, *one.problems} - set(one.replies)):
         responses[str(status)] = {
             "description": HTTPStatus(status).phrase,
-            "content": {problems.CONTENT_TYPE: {"schema": _schema("Problem")}},
+            "content": {problems.CONTENT_TYPE: {"schema": _schema(problems.ProblemAnswer)}},
         }
     return responses
 
 
 def _reply(reply: Reply) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": reply.doc}
-    if reply.schema is not None:
-        shown["content"] = {reply.media: {"schema": _schema(reply.schema)}}
+    if reply.shape is not None:
+        shown["content"] = {reply.media: {"schema": _schema(reply.shape)}}
     if reply.headers:
         shown["headers"] = {name: {"schema": {"type": "string"}} for name in reply.headers}
     return shown
@@ -127,5 +127,15 @@ def _parameter(given: Parameter, where: str) -> dict[str, Any]:
     }
 
 
-def _schema(schema: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"$ref": f"#/components/schemas/{schema}"} if isinstance(schema, str) else schema
+def _schema(shape: Shape) -> Mapping[str, Any]:
+    return reference(shape) if isinstance(shape, type) else shape
+
+
+def _shapes(routes: Sequence[Route]) -> Iterator[type]:
+    """Every type that ``routes`` take or answer with."""
+    yield problems.ProblemAnswer
+    for one in routes:
+        of_body = () if one.body is None else one.body.media.values()
+        for shape in (*of_body, *(reply.shape for reply in one.replies.values())):
+            if isinstance(shape, type):
+                yield shape

@@ -16,6 +16,16 @@ from syncbrok.frontends.over_http.requests.pieces import PiecewiseBody
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.surface import ADMIN, CONSUME, Surface
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown
+from syncbrok.frontends.over_http.shapes.answers import AnsweredAnswer, PulledAnswer, ReceivedAnswer
+from syncbrok.frontends.over_http.shapes.bodies import (
+    AnswerAckBody,
+    AnswerExtendBody,
+    AnswerNackBody,
+    AnswersAckBody,
+    AnswersExtendBody,
+    AnswersNackBody,
+    PullBody,
+)
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting
 from syncbrok.model.names import SubscriberId, parse_subscriber_id
@@ -60,7 +70,8 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
         await client_of(request).turn(goes_on=True)
         if place:
             answer.add(b",")
-        answer.add(orjson.dumps({"lease": one.lease, **render.received(one.delivery)}))
+        received: ReceivedAnswer = {"lease": one.lease, **render.received(one.delivery)}
+        answer.add(orjson.dumps(received))
     answer.add(b"]}")
     group.written(lent)
     return web.Response(body=answer)
@@ -119,7 +130,7 @@ async def answer_one(
     settings = _settings(given, verb)
     refuse_unknown(given)
     act(leases, request.match_info["lease"], _holder(request), settings)
-    return render.json({"answered": 1, "over": []})
+    return render.json(AnsweredAnswer(1, []))
 
 
 async def answer_many(
@@ -144,14 +155,21 @@ async def answer_many(
             act(leases, name, holder, settings)
         except LeaseOver:
             over.append(name)
-    return render.json({"answered": len(names) - len(over), "over": over})
+    return render.json(AnsweredAnswer(len(names) - len(over), over))
 
 
-_VERBS: Final[tuple[tuple[str, Answer, str], ...]] = (
-    ("ack", _acknowledge, "Acknowledge"),
-    ("nack", _refuse, "Refuse: a failed attempt, tried again as the retry schedule says"),
-    ("extend", _extend, "Keep for another `lease`"),
+_VERBS: Final[tuple[tuple[str, Answer, str, type, type], ...]] = (
+    ("ack", _acknowledge, "Acknowledge", AnswerAckBody, AnswersAckBody),
+    (
+        "nack",
+        _refuse,
+        "Refuse: a failed attempt, tried again as the retry schedule says",
+        AnswerNackBody,
+        AnswersNackBody,
+    ),
+    ("extend", _extend, "Keep for another `lease`", AnswerExtendBody, AnswersExtendBody),
 )
+"""what is said, what it does, in words, and the bodies for one lease and for many"""
 
 
 def routes(leases: Leases) -> tuple[Route, ...]:
@@ -164,9 +182,9 @@ def routes(leases: Leases) -> tuple[Route, ...]:
             CONSUME,
             "pull",
             "Lend messages, in causal order, to a consumer of a group",
-            {200: Reply("What there is, none where nothing came in time.", "Pulled")},
+            {200: Reply("What there is, none where nothing came in time.", PulledAnswer)},
             (404, 409, 429, 503, 507),
-            body=Body({JSON: "Pull"}, required=False),
+            body=Body({JSON: PullBody}, required=False),
             lasts=True,
         ),
         *(
@@ -177,12 +195,12 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 CONSUME,
                 "pull",
                 f"{words}: one message",
-                {200: Reply("Done.", "Answered")},
+                {200: Reply("Done.", AnsweredAnswer)},
                 (410,),
-                body=Body({JSON: f"Answer{verb.capitalize()}"}, required=False),
+                body=Body({JSON: body}, required=False),
                 or_scope=ADMIN,
             )
-            for verb, act, words in _VERBS
+            for verb, act, words, body, _ in _VERBS
         ),
         *(
             Route(
@@ -192,10 +210,10 @@ def routes(leases: Leases) -> tuple[Route, ...]:
                 CONSUME,
                 "pull",
                 f"{words}: many messages",
-                {200: Reply("How many, and which were over already.", "Answered")},
-                body=Body({JSON: f"Answers{verb.capitalize()}"}),
+                {200: Reply("How many, and which were over already.", AnsweredAnswer)},
+                body=Body({JSON: body}),
                 or_scope=ADMIN,
             )
-            for verb, act, words in _VERBS
+            for verb, act, words, _, body in _VERBS
         ),
     )

@@ -21,6 +21,7 @@ from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
 from syncbrok.frontends.over_http.requests.surface import CONSUME, PUBLISH, Surface
 from syncbrok.frontends.over_http.resources import events
+from syncbrok.frontends.over_http.shapes.answers import StoredAnswer
 from syncbrok.frontends.passing import Guest, Passing
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError
@@ -301,7 +302,7 @@ async def _text(request: web.Request, queue: QueueName, messages: Sequence[Publi
     return b"".join(texts)
 
 
-def _event(message: dict[str, Any]) -> bytes:
+def _event(message: StoredAnswer) -> bytes:
     return b"id: %d\nevent: message\ndata: %s\n\n" % (message["sequence"], orjson.dumps(message))
 
 

@@ -17,6 +17,8 @@ from syncbrok.frontends.over_http.requests.problems import UnsupportedMedia
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.slices import in_slices
 from syncbrok.frontends.over_http.requests.surface import SYNC, Surface
+from syncbrok.frontends.over_http.shapes.answers import BatchAnswer, MistakeAnswer
+from syncbrok.frontends.over_http.shapes.bodies import LineBody
 from syncbrok.model.errors import ClientFault, Malformed, TooLarge, UnknownParent
 from syncbrok.model.message import Message
 from syncbrok.model.names import MessageId
@@ -106,7 +108,7 @@ async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:
     events = _load(body, options.batch_lines_max)
     messages: list[Message] = []
     known: dict[str, int] = {}
-    mistakes: list[dict[str, Any]] = []
+    mistakes: list[MistakeAnswer] = []
     unknown: ClientFault | None = None
     for position, event in enumerate(events):
         try:
@@ -160,13 +162,13 @@ ROUTES: Final = (
         "messages",
         "Publish a batch, all or nothing",
         {
-            200: Reply("Every line was known by its idempotency key.", "Batch", headers=(SYNC,)),
-            201: Reply("Written and fsynced as one unit.", "Batch", headers=(SYNC,)),
-            202: Reply("Accepted under a weaker policy.", "Batch", headers=(SYNC,)),
+            200: Reply("Every line was known by its idempotency key.", BatchAnswer, headers=(SYNC,)),
+            201: Reply("Written and fsynced as one unit.", BatchAnswer, headers=(SYNC,)),
+            202: Reply("Accepted under a weaker policy.", BatchAnswer, headers=(SYNC,)),
         },
         publish.PROBLEMS,
         body=Body(
-            {NDJSON: "Line", CLOUD_EVENTS: {"type": "array", "items": {"type": "object"}}},
+            {NDJSON: LineBody, CLOUD_EVENTS: {"type": "array", "items": {"type": "object"}}},
             doc="NDJSON: one object a line, no empty lines; `#n` names line n, counted from 1.",
         ),
         bytes_max="batch_bytes_max",

@@ -24,6 +24,7 @@ from syncbrok.frontends.over_http.publishing.headers import (
     parse_parent_failure,
 )
 from syncbrok.frontends.over_http.requests import exact_json
+from syncbrok.frontends.over_http.shapes.answers import MistakeAnswer
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
 from syncbrok.model.message import HOPS, Message
@@ -206,7 +207,7 @@ def lines_in_steps(
     if count > lines_max:
         raise TooLarge(f"a batch may have {lines_max} lines, this one has {count}", lines_max=lines_max)
     messages: list[Message] = []
-    mistakes: list[dict[str, Any]] = []
+    mistakes: list[MistakeAnswer] = []
     position = 0
     for some in _pieces(body):
         yield
@@ -237,7 +238,7 @@ def at_once(steps: Generator[None, None, T]) -> T:
             return result
 
 
-def refused(mistakes: list[dict[str, Any]]) -> Malformed:
+def refused(mistakes: list[MistakeAnswer]) -> Malformed:
     """The error for a batch in which these lines cannot be read."""
     first = mistakes[0]
     more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""

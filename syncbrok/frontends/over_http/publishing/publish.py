@@ -1,11 +1,9 @@
 """Publishing one message: the body is the content, byte for byte; everything else is in headers (INTERFACES 3)."""
 
 import time
-from typing import Any, Final
+from typing import Final
 
-import orjson
 from aiohttp import web
-from multidict import CIMultiDict
 
 from syncbrok.frontends.over_http.publishing import cloud_events
 from syncbrok.frontends.over_http.publishing.headers import Asked, check_parents_count, parse_event, parse_publish
@@ -14,6 +12,7 @@ from syncbrok.frontends.over_http.requests.body import read_body
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
 from syncbrok.frontends.over_http.requests.surface import SYNC, Surface
+from syncbrok.frontends.over_http.shapes.answers import PublishedAnswer, ResultAnswer
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import Message
@@ -54,47 +53,47 @@ async def receipt(surface: Surface, queue: QueueName, asked: Asked, accepted: Ac
     """The answer to a publisher of one message: 201, 200 for a known one, 202 under a weaker policy; with ``Prefer:
     wait`` 200 once its deliveries have ended and 202 when the time is over (RULES 8)."""
     status, location, answer = told(surface, queue, accepted)
-    headers = CIMultiDict({"Content-Type": JSON, "Location": location, SYNC: accepted.sync})
+    headers = {"Location": location, SYNC: accepted.sync}
     report = None
     if asked.wait_s is not None:
         headers["Preference-Applied"] = f"wait={asked.wait_s:g}"
         report = await _ended(surface, accepted.ids[0], asked.wait_s)
         status = 202 if report is None else 200
-        answer["state"] = surface.view.message_state(accepted.sequences[0])
+        answer.state = surface.view.message_state(accepted.sequences[0])
     if report is not None:
-        answer["deliveries"] = results(report)
-    return web.Response(status=status, body=orjson.dumps(answer), headers=headers)
+        answer.deliveries = results(report)
+    return render.json(answer, status, headers)
 
 
-def told(surface: Surface, queue: QueueName, accepted: Accepted) -> tuple[int, str, dict[str, Any]]:
+def told(surface: Surface, queue: QueueName, accepted: Accepted) -> tuple[int, str, PublishedAnswer]:
     """Status, ``Location`` and body of the answer to one message that was accepted."""
     message_id, sequence = id_text(accepted.ids[0]), accepted.sequences[0]
-    answer = {
-        "id": message_id,
-        "queue": queue,
-        "sequence": sequence,
-        "state": surface.view.message_state(sequence),
-        "parents": [id_text(parent) for parent in accepted.parents.get(0, ())],
-    }
+    answer = PublishedAnswer(
+        id=message_id,
+        queue=queue,
+        sequence=sequence,
+        state=surface.view.message_state(sequence),
+        parents=[id_text(parent) for parent in accepted.parents.get(0, ())],
+    )
     status = 200 if accepted.known else 201 if accepted.sync == ALWAYS else 202
     return status, f"/v1/messages/{message_id}", answer
 
 
-def results(report: MessageReport) -> list[dict[str, Any]]:
+def results(report: MessageReport) -> list[ResultAnswer]:
     """Each subscriber's result, for a publisher that waited: the delivery with its last attempt only."""
     shown = []
     for one in report.deliveries:
-        last = render.attempt(one.attempts[-1]) if one.attempts else {}
+        last = render.attempt(one.attempts[-1]) if one.attempts else None
         shown.append(
-            {
-                "subscriber": one.subscriber,
-                "state": one.state,
-                "attempts": max((row.attempt for row in one.attempts), default=0),
-                "status": last.get("status"),
-                "latency_ms": last.get("latency_ms"),
-                "reason": one.reason or None,
-                "detail": last.get("detail"),
-            }
+            ResultAnswer(
+                subscriber=one.subscriber,
+                state=one.state,
+                attempts=max((row.attempt for row in one.attempts), default=0),
+                status=None if last is None else last.status,
+                latency_ms=None if last is None else last.latency_ms,
+                reason=one.reason or None,
+                detail=None if last is None else last.detail,
+            )
         )
     return shown
 
@@ -172,9 +171,9 @@ HEADERS: Final = (
 )
 _SENT: Final = ("Location", SYNC)
 REPLIES: Final = {
-    200: Reply("The idempotency key was known, or the wait has seen every delivery end.", "Published", JSON, _SENT),
-    201: Reply("Written and fsynced.", "Published", JSON, _SENT),
-    202: Reply("Accepted under a weaker policy, or the wait is over.", "Published", JSON, _SENT),
+    200: Reply("The idempotency key was known, or the wait has seen every delivery end.", PublishedAnswer, JSON, _SENT),
+    201: Reply("Written and fsynced.", PublishedAnswer, JSON, _SENT),
+    202: Reply("Accepted under a weaker policy, or the wait is over.", PublishedAnswer, JSON, _SENT),
 }
 PROBLEMS: Final = (404, 409, 422, 429, 503, 507)
 

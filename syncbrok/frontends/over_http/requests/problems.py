@@ -8,13 +8,15 @@ import logging
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, NotRequired, TypedDict
 
 import orjson
 from aiohttp import web
+from msgspec import Meta
 
 from syncbrok.frontends.over_http.leases import LeaseOver
 from syncbrok.frontends.over_http.requests.authorities import Misdirected
+from syncbrok.frontends.over_http.shapes.answers import MistakeAnswer
 from syncbrok.model import errors
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,18 @@ class UnknownRoute(errors.ClientFault):
 
 class MethodNotAllowed(errors.ClientFault):
     slug = "method-not-allowed"
+
+
+class ProblemAnswer(TypedDict):
+    """RFC 9457. Other members say what to mend."""
+
+    type: Annotated[str, Meta(description=f"Stable: {TYPE_PREFIX}SLUG.")]
+    title: str
+    status: int
+    detail: NotRequired[str]
+    mend: NotRequired[Annotated[str, Meta(description="What to do about it.")]]
+    line: NotRequired[Annotated[int, Meta(description="Of the batch, from 1.")]]
+    errors: NotRequired[list[MistakeAnswer]]
 
 
 class ProblemRow(NamedTuple):
@@ -148,13 +162,13 @@ def document(error: errors.SyncbrokError) -> tuple[int, bytes]:
     members = {name: value for name, value in error.members.items() if value is not None}
     if row.mend:
         members.setdefault("mend", row.mend)
-    problem = members | {
+    always: ProblemAnswer = {
         "type": TYPE_PREFIX + error.slug,
         "title": row.title,
         "status": row.status,
         "detail": error.detail,
     }
-    return row.status, _written(problem)
+    return row.status, _written({**members, **always})
 
 
 def _written(problem: Mapping[str, object]) -> bytes:
@@ -210,7 +224,12 @@ def from_aiohttp(error: web.HTTPException, request: web.BaseRequest) -> web.Stre
 
 def answer_status(status: int, detail: str) -> web.Response:
     """A problem that has no class of ours: ``type`` is ``about:blank``, the title is the status's own (RFC 9457)."""
-    problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    problem: ProblemAnswer = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+    }
     return web.Response(status=status, body=orjson.dumps(problem), content_type=CONTENT_TYPE)
 
 

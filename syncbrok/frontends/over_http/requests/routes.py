@@ -7,6 +7,9 @@ from syncbrok.frontends.over_http.requests.surface import Handler
 
 JSON: Final = "application/json"
 
+Shape = type | Mapping[str, Any]
+"""a type of ``shapes``, or JSON Schema where there is none"""
+
 
 class Parameter(NamedTuple):
     """A query parameter or header. ``schema`` is JSON Schema."""
@@ -18,9 +21,9 @@ class Parameter(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The bodies that a route takes: media type -> schema (a name of ``openapi.SCHEMAS`` or JSON Schema)."""
+    """The bodies that a route takes: media type -> what it looks like."""
 
-    media: Mapping[str, str | Mapping[str, Any]]
+    media: Mapping[str, Shape]
     required: bool = True
     doc: str = ""
 
@@ -29,7 +32,7 @@ class Reply(NamedTuple):
     """An answer that is no problem."""
 
     doc: str
-    schema: str | Mapping[str, Any] | None = None
+    shape: Shape | None = None
     media: str = JSON
     headers: tuple[str, ...] = ()
 

@@ -9,12 +9,13 @@ from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.resources.messages import REPLAY_BODY, REPLAY_PROBLEMS, replay_of
+from syncbrok.frontends.over_http.shapes.answers import DeadLettersAnswer, ReplayPlanAnswer
 from syncbrok.space.channels import Replay
 
 
 async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
     page = await surface.view.dead_letters(queue_of(request), query.after_sequence(request), query.limit(request))
-    return render.json({"dead_letters": [render.dead_letter(one) for one in page.items], "next": page.next})
+    return render.json(DeadLettersAnswer([render.dead_letter(one) for one in page.items], page.next))
 
 
 async def replay(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -29,7 +30,7 @@ ROUTES: Final = (
         "read",
         "dead letters",
         "List dead letters of a queue",
-        {200: Reply("A page of them.", "DeadLetters")},
+        {200: Reply("A page of them.", DeadLettersAnswer)},
         (404,),
         query=(query.AFTER_SEQUENCE, query.LIMIT),
     ),
@@ -40,7 +41,7 @@ ROUTES: Final = (
         "admin",
         "dead letters",
         "Deliver the dead letters of a queue again, in causal order",
-        {200: Reply("What goes out again.", "ReplayPlan")},
+        {200: Reply("What goes out again.", ReplayPlanAnswer)},
         REPLAY_PROBLEMS,
         body=REPLAY_BODY,
         query=(query.DRY_RUN,),

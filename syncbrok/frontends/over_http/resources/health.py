@@ -10,6 +10,7 @@ from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.requests.slices import in_slices
 from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.resources import metrics
+from syncbrok.frontends.over_http.shapes.answers import StatusAnswer
 from syncbrok.model.errors import Draining
 
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -17,7 +18,7 @@ EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 async def alive(_surface: Surface, _request: web.Request) -> web.StreamResponse:
     """Answer 200: the process runs and its event loop turns. It means no more than that."""
-    return render.json({"status": "ok"})
+    return render.json(StatusAnswer("ok"))
 
 
 async def ready(surface: Surface, _request: web.Request) -> web.StreamResponse:
@@ -25,7 +26,7 @@ async def ready(surface: Surface, _request: web.Request) -> web.StreamResponse:
     state = surface.view.state
     if not surface.view.ready:
         raise Draining(f"not ready: {state}", state=state, retry_after_s=1)
-    return render.json({"status": state})
+    return render.json(StatusAnswer(state))
 
 
 def routes(gate: Gate) -> tuple[Route, ...]:
@@ -37,7 +38,7 @@ def routes(gate: Gate) -> tuple[Route, ...]:
         return web.Response(body=text, headers={"Content-Type": EXPOSITION})
 
     return (
-        Route("GET", "/healthz", alive, None, "health", "Liveness", {200: Reply("The process runs.", "Status")}),
+        Route("GET", "/healthz", alive, None, "health", "Liveness", {200: Reply("The process runs.", StatusAnswer)}),
         Route(
             "GET",
             "/readyz",
@@ -45,7 +46,7 @@ def routes(gate: Gate) -> tuple[Route, ...]:
             None,
             "health",
             "Readiness",
-            {200: Reply("It takes messages.", "Status")},
+            {200: Reply("It takes messages.", StatusAnswer)},
             (503,),
         ),
         Route(

@@ -1,6 +1,6 @@
 """Messages: read a queue, show one and why it waits, its content, its tree; find, cancel, replay, retry now."""
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from aiohttp import web
 
@@ -10,6 +10,15 @@ from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
 from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
+from syncbrok.frontends.over_http.shapes.answers import (
+    DroppedAnswer,
+    MessageAnswer,
+    MessagesAnswer,
+    ReplayPlanAnswer,
+    RetriedAnswer,
+    TreeAnswer,
+)
+from syncbrok.frontends.over_http.shapes.bodies import ReplayBody, RetryBody
 from syncbrok.model.errors import BadSetting, Malformed
 from syncbrok.model.names import MessageId, SubscriberId, id_text, parse_message_id, parse_subscriber_id
 from syncbrok.space.channels import Cancel, Replay, ReplayPlan, RetryMessage
@@ -38,7 +47,7 @@ async def of_queue(surface: Surface, request: web.Request) -> web.StreamResponse
         query.limit(request),
         query.choice(request, "state", STATES, None),
     )
-    return render.json({"messages": [render.message(one) for one in page.items], "next": page.next})
+    return render.json(MessagesAnswer([render.message(one) for one in page.items], page.next))
 
 
 async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -59,13 +68,12 @@ async def content(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 async def tree(surface: Surface, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
-    direction = query.choice(request, "direction", DIRECTIONS, "down")
+    asked = query.choice(request, "direction", DIRECTIONS, "down")
+    direction: Literal["up", "down"] = "up" if asked == "up" else "down"
     depth = query.number(request, "depth", DEPTH_DEFAULT, 1, DEPTH_MAX)
-    found = await surface.view.tree(id_, "up" if direction == "up" else "down", depth)
+    found = await surface.view.tree(id_, direction, depth)
     nodes = [render.tree_node(node) for node in found.nodes]
-    return render.json(
-        {"id": id_text(id_), "direction": direction, "depth": depth, "nodes": nodes, "truncated": found.truncated}
-    )
+    return render.json(TreeAnswer(id_text(id_), direction, depth, nodes, found.truncated))
 
 
 async def find(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -75,13 +83,13 @@ async def find(surface: Surface, request: web.Request) -> web.StreamResponse:
         raise Malformed("say what to look for: ?key=... or ?idempotency_key=...")
     before = query.after_sequence(request) or None
     page = await surface.view.find_page(key or None, idempotency_key or None, before, query.limit(request))
-    return render.json({"messages": [render.message(one) for one in page.items], "next": page.next})
+    return render.json(MessagesAnswer([render.message(one) for one in page.items], page.next))
 
 
 async def cancel(surface: Surface, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
     dropped = await surface.channels.messages.put(Cancel(id_))
-    return render.json({"id": id_text(id_), "dropped": dropped})
+    return render.json(DroppedAnswer(id=id_text(id_), dropped=dropped))
 
 
 async def replay(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -108,7 +116,7 @@ async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
     given = await read_object(request, surface.options.body_timeout_s)
     asked = RetryMessage(id_, _take_subscriber(given))
     refuse_unknown(given)
-    return render.json({"retried": await surface.channels.messages.put(asked)})
+    return render.json(RetriedAnswer(await surface.channels.messages.put(asked)))
 
 
 def _take_subscriber(given: dict[str, Any]) -> SubscriberId | None:
@@ -123,7 +131,7 @@ def _take_subscriber(given: dict[str, Any]) -> SubscriberId | None:
 _STRING: Final = {"type": "string"}
 _ONE: Final = "/v1/messages/{id}"
 
-REPLAY_BODY: Final = Body({JSON: "Replay"}, required=False)
+REPLAY_BODY: Final = Body({JSON: ReplayBody}, required=False)
 REPLAY_PROBLEMS: Final = (404, 409, 410, 429, 503, 507)
 
 ROUTES: Final = (
@@ -134,7 +142,7 @@ ROUTES: Final = (
         "read",
         "messages",
         "Read a queue from any point",
-        {200: Reply("A page in the order accepted.", "Messages")},
+        {200: Reply("A page in the order accepted.", MessagesAnswer)},
         (404,),
         query=(
             query.AFTER_SEQUENCE,
@@ -149,7 +157,7 @@ ROUTES: Final = (
         "read",
         "messages",
         "Find by key or idempotency key, newest first",
-        {200: Reply("A page of what was found.", "Messages")},
+        {200: Reply("A page of what was found.", MessagesAnswer)},
         query=(
             Parameter("key", "Its Syncbrok-Key.", _STRING),
             Parameter("idempotency_key", "Its idempotency key.", _STRING),
@@ -164,7 +172,7 @@ ROUTES: Final = (
         "read",
         "messages",
         "State, attempts, and why it waits",
-        {200: Reply("The message.", "Message")},
+        {200: Reply("The message.", MessageAnswer)},
         (404, 410),
     ),
     Route(
@@ -184,7 +192,7 @@ ROUTES: Final = (
         "read",
         "messages",
         "The causal graph above or below it",
-        {200: Reply("Nearest first.", "Tree")},
+        {200: Reply("Nearest first.", TreeAnswer)},
         (404, 410),
         query=(
             Parameter(
@@ -204,7 +212,7 @@ ROUTES: Final = (
         "admin",
         "messages",
         "Cancel what has not been delivered",
-        {200: Reply("How many deliveries were dropped.", "Dropped")},
+        {200: Reply("How many deliveries were dropped.", DroppedAnswer)},
         (404, 409, 410, 429, 503, 507),
     ),
     Route(
@@ -214,7 +222,7 @@ ROUTES: Final = (
         "admin",
         "messages",
         "Deliver again, in causal order",
-        {200: Reply("What goes out again.", "ReplayPlan")},
+        {200: Reply("What goes out again.", ReplayPlanAnswer)},
         REPLAY_PROBLEMS,
         body=REPLAY_BODY,
         query=(query.DRY_RUN,),
@@ -226,8 +234,8 @@ ROUTES: Final = (
         "admin",
         "messages",
         "Try again now what waits for another attempt",
-        {200: Reply("At how many subscribers it is due now.", "Retried")},
+        {200: Reply("At how many subscribers it is due now.", RetriedAnswer)},
         REPLAY_PROBLEMS,
-        body=Body({JSON: "Retry"}, required=False),
+        body=Body({JSON: RetryBody}, required=False),
     ),
 )

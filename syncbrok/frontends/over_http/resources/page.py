@@ -7,13 +7,20 @@ from elsewhere, and the policy sent with it forbids it to.
 import hashlib
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import hdrs, web
 
 from syncbrok.frontends.over_http.requests import query, render
 from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
 from syncbrok.frontends.over_http.requests.surface import Surface
+from syncbrok.frontends.over_http.shapes.answers import (
+    BudgetAnswer,
+    LogAnswer,
+    OverviewAnswer,
+    QueueGlanceAnswer,
+    TotalsAnswer,
+)
 from syncbrok.model import limits
 from syncbrok.model.units import render_time
 from syncbrok.space.reports import QueueReport, SpaceReport, SubscriberReport
@@ -45,47 +52,47 @@ async def overview(surface: Surface, request: web.Request) -> web.StreamResponse
     queues = query.number(request, "limit", _QUEUES_DEFAULT, 1, limits.list_limit_max)
     stuck = await surface.view.stuck(_STUCK_MAX)
     return render.json(
-        {
-            "state": report.state,
-            "version": report.process.version,
-            "time": render_time(report.time_us),
-            "log": _log(report),
-            "deliveries": {
-                "delivered": report.deliveries.delivered,
-                "failed": report.deliveries.failed,
-                "dead": report.deliveries.dead,
-                "in_flight": report.deliveries.in_flight,
-                "retrying": report.deliveries.retrying,
-                "waiting": report.deliveries.waiting,
-                "dead_letters": report.deliveries.dead_letters,
-            },
-            "budgets": [{"name": one.name, "used": one.used, "total": one.total} for one in report.budgets],
-            "queues": _queues(report, queues),
-            "queues_in_all": len(report.queues),
-            "subscribers_in_all": len(report.subscribers),
-            "ill": [render.subscriber(one) for one in report.subscribers if _is_ill(one)][:_ILL_MAX],
-            "stuck": [render.message(one) for one in stuck],
-        }
+        OverviewAnswer(
+            state=report.state,
+            version=report.process.version,
+            time=render_time(report.time_us),
+            log=_log(report),
+            deliveries=TotalsAnswer(
+                delivered=report.deliveries.delivered,
+                failed=report.deliveries.failed,
+                dead=report.deliveries.dead,
+                in_flight=report.deliveries.in_flight,
+                retrying=report.deliveries.retrying,
+                waiting=report.deliveries.waiting,
+                dead_letters=report.deliveries.dead_letters,
+            ),
+            budgets=[BudgetAnswer(one.name, one.used, one.total) for one in report.budgets],
+            queues=_queues(report, queues),
+            queues_in_all=len(report.queues),
+            subscribers_in_all=len(report.subscribers),
+            ill=[render.subscriber(one) for one in report.subscribers if _is_ill(one)][:_ILL_MAX],
+            stuck=[render.message(one) for one in stuck],
+        )
     )
 
 
-def _log(report: SpaceReport) -> dict[str, Any]:
+def _log(report: SpaceReport) -> LogAnswer:
     log = report.log
-    return {
-        "sync": log.sync,
-        "sequence": log.sequence,
-        "durable_sequence": log.durable_sequence,
-        "segments": log.segments,
-        "bytes": log.bytes,
-        "commits": log.commits.count,
-        "commit_seconds_sum": log.commits.sum_s,
-        "full": log.full,
-        "damaged_records": log.damaged_records,
-        "damage": log.damage,
-    }
+    return LogAnswer(
+        sync=log.sync,
+        sequence=log.sequence,
+        durable_sequence=log.durable_sequence,
+        segments=log.segments,
+        bytes=log.bytes,
+        commits=log.commits.count,
+        commit_seconds_sum=log.commits.sum_s,
+        full=log.full,
+        damaged_records=log.damaged_records,
+        damage=log.damage,
+    )
 
 
-def _queues(report: SpaceReport, limit: int) -> list[dict[str, Any]]:
+def _queues(report: SpaceReport, limit: int) -> list[QueueGlanceAnswer]:
     ill: dict[str, int] = {}
     for subscriber in report.subscribers:
         if _is_ill(subscriber):
@@ -94,16 +101,16 @@ def _queues(report: SpaceReport, limit: int) -> list[dict[str, Any]]:
     if len(chosen) > limit:
         chosen = tuple(sorted(chosen, key=_busy, reverse=True)[:limit])
     return [
-        {
-            "name": queue.name,
-            "subscribers": queue.subscribers,
-            "ill": ill.get(queue.name, 0),
-            "waiting": queue.waiting,
-            "dead_letters": queue.dead_letters,
-            "accepted": queue.accepted,
-            "delivered": queue.delivered,
-            "failed": queue.failed,
-        }
+        QueueGlanceAnswer(
+            name=queue.name,
+            subscribers=queue.subscribers,
+            ill=ill.get(queue.name, 0),
+            waiting=queue.waiting,
+            dead_letters=queue.dead_letters,
+            accepted=queue.accepted,
+            delivered=queue.delivered,
+            failed=queue.failed,
+        )
         for queue in sorted(chosen, key=lambda queue: queue.name)
     ]
 
@@ -143,7 +150,7 @@ def routes() -> tuple[Route, ...]:
             "read",
             "page",
             "The Space at a glance",
-            {200: Reply("Figures, queues, subscribers that are ill, messages that wait longest.", {"type": "object"})},
+            {200: Reply("Figures, queues, subscribers that are ill, messages that wait longest.", OverviewAnswer)},
             query=(
                 Parameter(
                     "limit",

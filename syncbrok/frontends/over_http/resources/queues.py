@@ -9,6 +9,8 @@ from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
 from syncbrok.frontends.over_http.requests.surface import Surface
+from syncbrok.frontends.over_http.shapes.answers import DroppedAnswer, QueueAnswer, QueuesAnswer
+from syncbrok.frontends.over_http.shapes.bodies import DryRunBody, NewQueueBody, QueueSettingsBody
 from syncbrok.model.errors import BadSetting, Malformed
 from syncbrok.model.message import QueueSettings
 from syncbrok.model.names import parse_queue_name
@@ -31,7 +33,7 @@ async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
 async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
     after = request.query.get("after")
     page, following = surface.view.queues(after and parse_queue_name(after), query.limit(request))
-    return render.json({"queues": [render.queue(one) for one in page], "next": following})
+    return render.json(QueuesAnswer([render.queue(one) for one in page], following))
 
 
 async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -49,7 +51,7 @@ async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
 async def delete(surface: Surface, request: web.Request) -> web.StreamResponse:
     """409 while anything waits, unless ``?force=true`` (RULES 16)."""
     dropped = await surface.channels.queues.put(DeleteQueue(queue_of(request), query.switch(request, "force")))
-    return render.json({"dropped": dropped})
+    return render.json(DroppedAnswer(dropped=dropped))
 
 
 async def purge(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -57,7 +59,7 @@ async def purge(surface: Surface, request: web.Request) -> web.StreamResponse:
     dry_run = take_dry_run(given, request)
     refuse_unknown(given)
     dropped = await surface.channels.queues.put(PurgeQueue(queue_of(request), dry_run))
-    return render.json({"dropped": dropped, "dry_run": dry_run})
+    return render.json(DroppedAnswer(dropped=dropped, dry_run=dry_run))
 
 
 def take_switch(given: dict[str, Any], name: str, *, default: bool) -> bool:
@@ -98,11 +100,11 @@ ROUTES: Final = (
         "queues",
         "Declare a queue",
         {
-            200: Reply("It exists alike.", "Queue", headers=("Location",)),
-            201: Reply("Declared.", "Queue", headers=("Location",)),
+            200: Reply("It exists alike.", QueueAnswer, headers=("Location",)),
+            201: Reply("Declared.", QueueAnswer, headers=("Location",)),
         },
         (409, 429, 503, 507),
-        body=Body({JSON: "NewQueue"}),
+        body=Body({JSON: NewQueueBody}),
     ),
     Route(
         "GET",
@@ -111,7 +113,7 @@ ROUTES: Final = (
         "read",
         "queues",
         "List queues by name",
-        {200: Reply("A page of them.", "Queues")},
+        {200: Reply("A page of them.", QueuesAnswer)},
         query=(query.LIMIT, query.AFTER_NAME),
     ),
     Route(
@@ -121,7 +123,7 @@ ROUTES: Final = (
         "read",
         "queues",
         "Settings and live statistics of a queue",
-        {200: Reply("The queue.", "Queue")},
+        {200: Reply("The queue.", QueueAnswer)},
         (404,),
     ),
     Route(
@@ -131,9 +133,9 @@ ROUTES: Final = (
         "admin",
         "queues",
         "Change settings of a queue",
-        {200: Reply("As it is now.", "Queue")},
+        {200: Reply("As it is now.", QueueAnswer)},
         _CHANGED,
-        body=Body({JSON: "QueueSettings"}),
+        body=Body({JSON: QueueSettingsBody}),
     ),
     Route(
         "DELETE",
@@ -142,7 +144,7 @@ ROUTES: Final = (
         "admin",
         "queues",
         "Delete a queue",
-        {200: Reply("Deleted; how many deliveries were dropped.", "Dropped")},
+        {200: Reply("Deleted; how many deliveries were dropped.", DroppedAnswer)},
         (*_CHANGED, 409),
         query=(Parameter("force", "Drop what waits in it.", {"type": "boolean", "default": False}),),
     ),
@@ -153,9 +155,9 @@ ROUTES: Final = (
         "admin",
         "queues",
         "Drop what waits in a queue",
-        {200: Reply("How many messages were, or with dry_run would be, dropped.", "Dropped")},
+        {200: Reply("How many messages were, or with dry_run would be, dropped.", DroppedAnswer)},
         _CHANGED,
-        body=Body({JSON: "DryRun"}, required=False),
+        body=Body({JSON: DryRunBody}, required=False),
         query=(query.DRY_RUN,),
     ),
 )

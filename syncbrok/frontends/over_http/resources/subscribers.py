@@ -12,6 +12,19 @@ from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_switch
+from syncbrok.frontends.over_http.shapes.answers import (
+    DroppedAnswer,
+    RetriedAnswer,
+    SecretAnswer,
+    SubscriberAnswer,
+    SubscribersAnswer,
+)
+from syncbrok.frontends.over_http.shapes.bodies import (
+    NewSecretBody,
+    NewSubscriberBody,
+    NoSettingsBody,
+    SubscriberSettingsBody,
+)
 from syncbrok.model.errors import BadSetting, SyncbrokError
 from syncbrok.model.file_entry import PAUSED, key_hashes
 from syncbrok.model.message import SubscriberSettings
@@ -57,7 +70,7 @@ async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
     page, following = surface.view.subscribers(
         queue_of(request), after and parse_subscriber_id(after), query.limit(request)
     )
-    return render.json({"subscribers": [render.subscriber(one) for one in page], "next": following})
+    return render.json(SubscribersAnswer([render.subscriber(one) for one in page], following))
 
 
 async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -85,7 +98,7 @@ async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
 
 async def delete(surface: Surface, request: web.Request) -> web.StreamResponse:
     dropped = await surface.channels.subscribers.put(Unsubscribe(queue_of(request), _subscriber_id(request)))
-    return render.json({"dropped": dropped})
+    return render.json(DroppedAnswer(dropped=dropped))
 
 
 async def rotate_secret(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -95,7 +108,7 @@ async def rotate_secret(surface: Surface, request: web.Request) -> web.StreamRes
     secret = _take_secret(given)
     refuse_unknown(given)
     new: str = await surface.channels.subscribers.put(RotateSecret(queue, subscriber, secret))
-    return render.json({"id": subscriber, "secret": new}, 200, {"Cache-Control": "no-store"})
+    return render.json(SecretAnswer(subscriber, new), 200, {"Cache-Control": "no-store"})
 
 
 async def test(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -119,7 +132,7 @@ async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
     """Try all messages now that wait for another attempt at this subscriber, as its window has room (RULES 26)."""
     refuse_unknown(await read_object(request, surface.options.body_timeout_s))
     asked = RetrySubscriber(queue_of(request), _subscriber_id(request))
-    return render.json({"retried": await surface.channels.subscribers.put(asked)})
+    return render.json(RetriedAnswer(await surface.channels.subscribers.put(asked)))
 
 
 def _subscriber_id(request: web.Request) -> SubscriberId:
@@ -166,11 +179,11 @@ ROUTES: Final = (
         "subscribers",
         "Subscribe an endpoint",
         {
-            200: Reply("It is subscribed alike.", "Subscriber", headers=("Location",)),
-            201: Reply("Subscribed.", "Subscriber", headers=("Location",)),
+            200: Reply("It is subscribed alike.", SubscriberAnswer, headers=("Location",)),
+            201: Reply("Subscribed.", SubscriberAnswer, headers=("Location",)),
         },
         (*_CHANGED, 409),
-        body=Body({JSON: "NewSubscriber"}),
+        body=Body({JSON: NewSubscriberBody}),
     ),
     Route(
         "GET",
@@ -179,7 +192,7 @@ ROUTES: Final = (
         "read",
         "subscribers",
         "List subscribers of a queue",
-        {200: Reply("A page of them.", "Subscribers")},
+        {200: Reply("A page of them.", SubscribersAnswer)},
         (404,),
         query=(query.LIMIT, query.AFTER_NAME),
     ),
@@ -190,7 +203,7 @@ ROUTES: Final = (
         "read",
         "subscribers",
         "Settings and health of a subscriber",
-        {200: Reply("The subscriber.", "Subscriber")},
+        {200: Reply("The subscriber.", SubscriberAnswer)},
         (404,),
     ),
     Route(
@@ -200,9 +213,9 @@ ROUTES: Final = (
         "admin",
         "subscribers",
         "Change a subscriber",
-        {200: Reply("As it is now.", "Subscriber")},
+        {200: Reply("As it is now.", SubscriberAnswer)},
         (*_CHANGED, 409),
-        body=Body({JSON: "SubscriberSettings"}),
+        body=Body({JSON: SubscriberSettingsBody}),
     ),
     Route(
         "DELETE",
@@ -211,7 +224,7 @@ ROUTES: Final = (
         "admin",
         "subscribers",
         "Unsubscribe",
-        {200: Reply("Deleted; how many deliveries were dropped.", "Dropped")},
+        {200: Reply("Deleted; how many deliveries were dropped.", DroppedAnswer)},
         _CHANGED,
     ),
     Route(
@@ -234,9 +247,9 @@ ROUTES: Final = (
         "admin",
         "subscribers",
         "Try again now what waits for another attempt",
-        {200: Reply("How many messages are due now.", "Retried")},
+        {200: Reply("How many messages are due now.", RetriedAnswer)},
         (*_CHANGED, 409),
-        body=Body({JSON: "NoSettings"}, required=False),
+        body=Body({JSON: NoSettingsBody}, required=False),
     ),
     Route(
         "POST",
@@ -245,8 +258,8 @@ ROUTES: Final = (
         "admin",
         "subscribers",
         "Sign with a new secret, and with the old one for 24 h",
-        {200: Reply("The new secret, shown this once.", "Secret")},
+        {200: Reply("The new secret, shown this once.", SecretAnswer)},
         _CHANGED,
-        body=Body({JSON: "NewSecret"}, required=False),
+        body=Body({JSON: NewSecretBody}, required=False),
     ),
 )

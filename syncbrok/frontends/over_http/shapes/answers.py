@@ -1,0 +1,404 @@
+"""Answers. A class is a component of ``/openapi.json``, named without its ``Answer``; its docstring is what clients
+read of it there. Fields are written in the order in which they stand here. What is null where it does not apply is
+``None``; what is left out there is unset.
+
+Messages as consumers get them are dictionaries, since they are joined with what else is said of each.
+"""
+
+from typing import Annotated, Any, Final, NotRequired, TypedDict
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+
+from syncbrok.frontends.over_http.shapes.values import (
+    Base64Text,
+    IdText,
+    QueueText,
+    SecretText,
+    Start,
+    SubscriberText,
+    TimeText,
+    answered,
+)
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
+
+_NEXT: Final = Meta(description="Pass as `after`; null on the last page.")
+
+
+class _Answer(Struct, gc=False):
+    """Nothing in an answer leads back to it: the collector need not look at it."""
+
+
+# -- queues and subscribers -------------------------------------------------------------------------------------------
+
+
+class QueueStatisticsAnswer(_Answer):
+    """Counts of messages; `delivered`, `failed` and `dead` are of deliveries since the broker started."""
+
+    subscribers: int
+    last_sequence: int
+    waiting: int
+    oldest_waiting: IdText | None
+    dead_letters: int
+    accepted: int
+    delivered: int
+    failed: int
+    dead: int
+
+
+_NamedQueue: Any = defstruct("_NamedQueue", [("name", QueueText), *answered(QUEUE_SETTINGS)], bases=(_Answer,))
+
+
+class QueueAnswer(_NamedQueue):  # type: ignore[misc]  # its fields are the rows of the table
+    """A queue, its settings and what is in it now."""
+
+    statistics: QueueStatisticsAnswer
+
+
+class QueuesAnswer(_Answer):
+    """A page of queues, by name."""
+
+    queues: list[QueueAnswer]
+    next: Annotated[str | None, _NEXT]
+
+
+class SubscriberStatisticsAnswer(_Answer):
+    """How a subscriber does."""
+
+    cursor: int
+    backlog: int
+    blocked: Annotated[int, Meta(description="Passed by: they wait for parents, or their key.")]
+    in_flight: int
+    retrying: int
+    dead_letters: int
+    delivered: int
+    failed: int
+    last_status: int | None
+    last_reason: str | None
+    last_attempt_at: TimeText | None
+    failing_since: TimeText | None
+
+
+_SetSubscriber: Any = defstruct(
+    "_SetSubscriber",
+    [
+        ("id", SubscriberText),
+        ("queue", QueueText),
+        *answered(SUBSCRIBER_SETTINGS),
+        ("secret", Annotated[Any, Meta(extra_json_schema={"enum": ["set", None]})]),
+        ("start", Start),
+    ],
+    bases=(_Answer,),
+)
+
+
+class SubscriberAnswer(_SetSubscriber):  # type: ignore[misc]  # its fields are the rows of the table
+    """A subscriber, its settings and how it does."""
+
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "paused", "disabled"]})]
+    since: Annotated[int, Meta(description="It has been there since, or counted.")]
+    declared: Annotated[bool, Meta(description="Somebody has said that it is to be there; else it came to take.")]
+    counts_since: Annotated[
+        int | None, Meta(description="It is counted by messages after this sequence; null: by none.")
+    ]
+    statistics: SubscriberStatisticsAnswer
+
+
+class SubscribersAnswer(_Answer):
+    """A page of subscribers, by id."""
+
+    subscribers: list[SubscriberAnswer]
+    next: Annotated[str | None, _NEXT]
+
+
+class SecretAnswer(_Answer):
+    """The one answer that shows a secret."""
+
+    id: SubscriberText
+    secret: SecretText
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+class ResultAnswer(_Answer):
+    """How the delivery to one subscriber ended, by its last attempt."""
+
+    subscriber: SubscriberText
+    state: str
+    attempts: int
+    status: int | None
+    latency_ms: float | None
+    reason: str | None
+    detail: str | None
+
+
+class PublishedAnswer(_Answer):
+    """A message was accepted; `deliveries` where its publisher waited for them."""
+
+    id: IdText
+    queue: QueueText
+    sequence: int
+    state: str
+    parents: list[IdText]
+    deliveries: list[ResultAnswer] | UnsetType = UNSET
+
+
+class BatchAnswer(_Answer):
+    """Ids of the messages, line by line."""
+
+    ids: list[IdText]
+
+
+class MistakeAnswer(TypedDict):
+    """What is wrong with a line of a batch."""
+
+    line: int
+    detail: str
+
+
+class AttemptAnswer(_Answer):
+    """One attempt, or the end of a delivery."""
+
+    attempt: Annotated[int, Meta(description="0: ended without an attempt.")]
+    time: TimeText | None
+    outcome: str
+    status: int | None
+    latency_ms: float
+    reason: str | None
+    detail: str | None
+
+
+class DeliveryAnswer(_Answer):
+    """How a message stands with one subscriber."""
+
+    subscriber: SubscriberText
+    endpoint: str
+    state: str
+    counted: bool
+    reason: str | None
+    next_attempt_at: TimeText | None
+    blocked_by: list[IdText]
+    attempts: list[AttemptAnswer]
+
+
+class MessageAnswer(_Answer):
+    """A message, where it stands, and why it waits."""
+
+    id: IdText
+    queue: QueueText
+    sequence: int
+    state: str
+    accepted_at: TimeText
+    parents: list[IdText]
+    blocked_by: list[IdText]
+    waits_for: str | None
+    key: str | None
+    idempotency_key: str | None
+    scope: str
+    parent_failure: str
+    deliver_at: TimeText | None
+    expires_at: TimeText | None
+    root: Annotated[int, Meta(description="Sequence of the root of its causal graph.")]
+    depth: int
+    content_type: str | None
+    content_bytes: int
+    headers: dict[str, str]
+    deliveries: list[DeliveryAnswer]
+
+
+class MessagesAnswer(_Answer):
+    """A page of messages."""
+
+    messages: list[MessageAnswer]
+    next: Annotated[int | None, _NEXT]
+
+
+class TreeNodeAnswer(_Answer):
+    """A message of a causal graph; `state` is `gone` where retention has dropped it."""
+
+    id: IdText
+    queue: QueueText
+    sequence: int
+    state: str
+    distance: Annotated[int, Meta(description="Edges away from the message asked about.")]
+    parents: list[IdText]
+
+
+class TreeAnswer(_Answer):
+    """The causal graph above or below a message, nearest first."""
+
+    id: IdText
+    direction: Annotated[str, Meta(extra_json_schema={"enum": ["up", "down"]})]
+    depth: int
+    nodes: list[TreeNodeAnswer]
+    truncated: bool
+
+
+class DeadLetterAnswer(_Answer):
+    """What could not be delivered, to whom and why."""
+
+    id: IdText | None
+    queue: QueueText
+    sequence: int
+    subscriber: SubscriberText
+    reason: str
+    status: int | None
+    attempts: int
+    time: TimeText | None
+    detail: str | None
+
+
+class DeadLettersAnswer(_Answer):
+    """A page of dead letters, in the order of their messages."""
+
+    dead_letters: list[DeadLetterAnswer]
+    next: Annotated[int | None, _NEXT]
+
+
+class ReplayedAnswer(_Answer):
+    """A message of a replay and to whom it goes."""
+
+    id: IdText
+    subscribers: list[SubscriberText]
+
+
+class ReplayPlanAnswer(_Answer):
+    """What goes out again, in causal order."""
+
+    replay: Annotated[int | None, Meta(description="Its number; null for a dry run.")]
+    dry_run: bool
+    messages: int
+    deliveries: int
+    left: Annotated[int, Meta(description="Dead letters that stay, for they are another subscriber's.")]
+    order: list[ReplayedAnswer]
+
+
+class RetriedAnswer(_Answer):
+    """How many deliveries are due now."""
+
+    retried: int
+
+
+class DroppedAnswer(_Answer, kw_only=True):
+    """How much was, or would be, dropped."""
+
+    id: IdText | UnsetType = UNSET
+    dropped: int
+    dry_run: bool | UnsetType = UNSET
+
+
+# -- consumers --------------------------------------------------------------------------------------------------------
+
+
+class StoredAnswer(TypedDict):
+    """A message with its content: text as `content`, other bytes as `content_base64`."""
+
+    id: IdText
+    queue: QueueText
+    sequence: int
+    accepted_at: TimeText
+    parents: list[IdText]
+    key: str | None
+    content_type: str | None
+    headers: dict[str, str]
+    content: NotRequired[str]
+    content_base64: NotRequired[Base64Text]
+
+
+class DeliveredAnswer(StoredAnswer):
+    """A message as a consumer receives it."""
+
+    attempt: int
+    replay: NotRequired[Annotated[int, Meta(description="Number of the replay it belongs to.")]]
+
+
+class ReceivedAnswer(DeliveredAnswer):
+    """A message that is lent, with its content: text as `content`, other bytes as `content_base64`."""
+
+    lease: Annotated[str, Meta(description="Names the loan; to be acknowledged in time.")]
+
+
+class PulledAnswer(_Answer):
+    """Messages that are lent, in causal order."""
+
+    messages: list[ReceivedAnswer]
+
+
+class AnsweredAnswer(_Answer):
+    """How many leases were answered, and which were over already."""
+
+    answered: int
+    over: list[str]
+
+
+# -- the broker -------------------------------------------------------------------------------------------------------
+
+
+class StatusAnswer(_Answer):
+    """How the broker does, in a word."""
+
+    status: str
+
+
+class LogAnswer(_Answer):
+    """The log as it stands; totals count from the start of the broker."""
+
+    sync: str
+    sequence: int
+    durable_sequence: int
+    segments: int
+    bytes: int
+    commits: int
+    commit_seconds_sum: float
+    full: bool
+    damaged_records: int
+    damage: tuple[str, ...]
+
+
+class TotalsAnswer(_Answer):
+    """All queues together."""
+
+    delivered: int
+    failed: int
+    dead: int
+    in_flight: int
+    retrying: int
+    waiting: int
+    dead_letters: int
+
+
+class BudgetAnswer(_Answer):
+    """How much is taken of what clients share."""
+
+    name: str
+    used: int
+    total: int
+
+
+class QueueGlanceAnswer(_Answer):
+    """A queue in a line."""
+
+    name: QueueText
+    subscribers: int
+    ill: Annotated[int, Meta(description="Subscribers that are stopped, or whose last attempt failed.")]
+    waiting: int
+    dead_letters: int
+    accepted: int
+    delivered: int
+    failed: int
+
+
+class OverviewAnswer(_Answer):
+    """The Space at a glance."""
+
+    state: str
+    version: str
+    time: TimeText
+    log: LogAnswer
+    deliveries: TotalsAnswer
+    budgets: list[BudgetAnswer]
+    queues: list[QueueGlanceAnswer]
+    queues_in_all: int
+    subscribers_in_all: int
+    ill: Annotated[list[SubscriberAnswer], Meta(description="Subscribers that are stopped, or failed at last.")]
+    stuck: Annotated[list[MessageAnswer], Meta(description="Messages that wait longest.")]

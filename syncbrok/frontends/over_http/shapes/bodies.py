@@ -1,0 +1,194 @@
+"""Bodies that are JSON. A class is a component of ``/openapi.json``, named without its ``Body``; its docstring is what
+clients read of it there. What may be left out has a default, or is unset."""
+
+from typing import Annotated, Any, ClassVar, Final
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
+
+from syncbrok.frontends.over_http.shapes.values import (
+    Base64Text,
+    Duration,
+    QueueText,
+    SecretText,
+    Start,
+    SubscriberText,
+    described,
+    given,
+)
+from syncbrok.model import limits
+from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
+
+_FROM_FILE: Final = (
+    "from_file",
+    Annotated[
+        bool,
+        Meta(
+            description="secret and paused are what a file says: each is set only where it said something else before, "
+            "or nothing."
+        ),
+    ],
+    False,
+)
+_PARENT_FAILURE: Final = next(described(row) for row in QUEUE_SETTINGS if row.name == "parent_failure")
+
+
+class _Given(Struct, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+# -- queues and subscribers -------------------------------------------------------------------------------------------
+
+QueueSettingsBody: Any = defstruct("QueueSettingsBody", given(QUEUE_SETTINGS), bases=(_Given,), kw_only=True)
+NewQueueBody: Any = defstruct(
+    "NewQueueBody", [("name", QueueText), *given(QUEUE_SETTINGS)], bases=(_Given,), kw_only=True
+)
+SubscriberSettingsBody: Any = defstruct(
+    "SubscriberSettingsBody",
+    [
+        *given(SUBSCRIBER_SETTINGS),
+        (
+            "secret",
+            Annotated[SecretText | None, Meta(description="null takes it away: no longer signed.")] | UnsetType,
+            UNSET,
+        ),
+        _FROM_FILE,
+    ],
+    bases=(_Given,),
+    kw_only=True,
+)
+NewSubscriberBody: Any = defstruct(
+    "NewSubscriberBody",
+    [
+        *given(SUBSCRIBER_SETTINGS),
+        (
+            "pull",
+            Annotated[bool, Meta(description="Instead of an endpoint: a group of this name, whose consumers pull.")]
+            | UnsetType,
+            UNSET,
+        ),
+        ("secret", SecretText | UnsetType | None, UNSET),
+        ("start", Start, UNSET),
+        _FROM_FILE,
+    ],
+    bases=(_Given,),
+    kw_only=True,
+)
+
+
+class NewSecretBody(_Given):
+    """The secret to sign with from now on; without one the broker makes it."""
+
+    secret: SecretText | UnsetType | None = UNSET
+
+
+class DryRunBody(_Given):
+    """Whether only to say what would be done."""
+
+    dry_run: bool | UnsetType = UNSET
+
+
+class NoSettingsBody(_Given):
+    """Nothing can be said."""
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+class LineBody(_Given):
+    """A message of a batch."""
+
+    also: ClassVar = {"oneOf": [{"required": [name]} for name in ("content", "content_base64", "data")]}
+
+    content: str | UnsetType = UNSET
+    content_base64: Base64Text | UnsetType = UNSET
+    data: Annotated[Any, Meta(description="Any JSON; delivered as application/json.")] = UNSET
+    parents: (
+        Annotated[
+            list[str],
+            Meta(
+                max_length=limits.parents_max,
+                description="Ids, or #n for line n of this batch, which must stand before this one.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    key: str | UnsetType = UNSET
+    idempotency_key: str | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    parent_failure: Annotated[Any, _PARENT_FAILURE] = UNSET
+    delay_given: Duration | UnsetType = field(name="delay", default=UNSET)
+
+
+class ReplayBody(_Given):
+    """What goes out again, and to whom."""
+
+    descendants: Annotated[bool, Meta(description="Also again what had been delivered of those that come after.")] = (
+        False
+    )
+    subscriber: (
+        Annotated[SubscriberText | None, Meta(description="Only to this one, descendants too; null for all.")]
+        | UnsetType
+    ) = UNSET
+    dry_run: bool = False
+
+
+class RetryBody(_Given):
+    """Where to try again."""
+
+    subscriber: Annotated[SubscriberText | None, Meta(description="Only at this one; null for all.")] | UnsetType = (
+        UNSET
+    )
+
+
+# -- consumers --------------------------------------------------------------------------------------------------------
+
+
+class PullBody(_Given):
+    """What is pulled, for how long, and by whom."""
+
+    max: Annotated[int, Meta(ge=1, le=limits.pull_messages_max)] = 100
+    wait: (
+        Annotated[Duration, Meta(description="How long to wait for the first message; by default not at all.")]
+        | UnsetType
+    ) = UNSET
+    lease: Annotated[Duration, Meta(description="How long each message is lent; 30 s by default.")] | UnsetType = UNSET
+    group: Annotated[SubscriberText, Meta(description="Whose messages: consumers of a group share them.")] = "pull"
+    start: Annotated[Start, Meta(description="Where a group that is new begins.")] = "beginning"
+
+
+class AnswerAckBody(_Given):
+    """Nothing can be said."""
+
+
+class AnswerNackBody(_Given):
+    """What went wrong, and when to try again."""
+
+    delay_given: (
+        Annotated[Duration, Meta(description="Try it again no sooner than this, where the retry schedule is quicker.")]
+        | UnsetType
+    ) = field(name="delay", default=UNSET)
+    reason: Annotated[str, Meta(description="Kept with the attempt.")] | UnsetType = UNSET
+
+
+class AnswerExtendBody(_Given):
+    """How long it is still needed."""
+
+    lease: Annotated[Duration, Meta(description="From now on; 30 s by default.")] | UnsetType = UNSET
+
+
+class AnswersAckBody(AnswerAckBody, kw_only=True):
+    """Which leases are acknowledged."""
+
+    leases: list[str]
+
+
+class AnswersNackBody(AnswerNackBody, kw_only=True):
+    """Which leases are refused, and why."""
+
+    leases: list[str]
+
+
+class AnswersExtendBody(AnswerExtendBody, kw_only=True):
+    """Which leases are extended."""
+
+    leases: list[str]
