@@ -129,7 +129,7 @@ async def test_settings_are_described_from_their_table(document: Any) -> None:
         ("QueueSettings", QUEUE_SETTINGS, set()),
         ("NewQueue", QUEUE_SETTINGS, {"name"}),
         ("SubscriberSettings", SUBSCRIBER_SETTINGS, {"secret", "from_file"}),
-        ("NewSubscriber", SUBSCRIBER_SETTINGS, {"secret", "start", "from_file"}),
+        ("NewSubscriber", SUBSCRIBER_SETTINGS, {"pull", "secret", "start", "from_file"}),
     ):
         assert set(schemas[name]["properties"]) == {row.name for row in rows} | more
         for row in rows:
