@@ -21,8 +21,8 @@ PROMISES = {
     "no attempt of a parent starts after an attempt of its child, crash or not.",
     "nothing lost": "A message ends delivered, dead (with the reason), expired or dropped by an operator; each end is "
     "a record.",
-    "bounded": "A subscriber that hangs costs its own window and disk, not memory; messages with no unfinished "
-    "ancestor there do not notice it.",
+    "bounded": "A subscriber that hangs uses its own window and room on the disk, no memory; messages without an "
+    "unfinished ancestor there are not delayed.",
     "who may speak": "Only who can connect and has a token, where there are tokens; no web page of another site; other "
     "machines only where the configuration says so.",
 }
