@@ -1,7 +1,7 @@
 """Answers questions about a Space with frozen reports, from the scheduler's memory and from the log.
 
-Frontends get this and the channels, nothing else. Memory answers at once; a question that may need the disk is
-``async`` and runs in a reader's thread. A report shows one moment, which may be over when it is read.
+Frontends get this and the channels, and of the Space nothing else. Memory answers at once; a question that may need the
+disk is ``async`` and runs in a reader's thread. A report shows one moment, which may be over when it is read.
 """
 
 import asyncio
