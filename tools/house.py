@@ -5,8 +5,8 @@ endpoint, then a parent is acknowledged and its child goes out. Counted are the 
 called meanwhile, the files they stand in, how often the call after a call stands in another file, and how often that
 file had been left before. The rest is counted in the source.
 
-Files and functions are the same in each run; moves are not, since what is due meanwhile (a timer, a second commit)
-passes the same functions again.
+Files are the same in each run, functions but for a few (a write in the thread or on the loop), moves are not: what is
+due meanwhile (a timer, a second commit) passes the same functions again. Take the lowest of some runs.
 """
 
 import ast
