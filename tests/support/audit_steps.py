@@ -39,7 +39,7 @@ def judged_in_steps(facts: Sequence[Fact]) -> Judged:
     audiences = Audiences(known, first)
     events = {
         "accepted": [_accepted(one) for one in rows.messages],
-        "row": [_row(one) for one in rows.deliveries],
+        "row": [_row(one) for one in rows.deliveries if one["reason"] != "retention"],
         "claim": scanned.get("claim", []),
         "bad": scanned.get("bad", []),
     }

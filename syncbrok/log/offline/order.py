@@ -78,18 +78,23 @@ class WaitingDelivery(NamedTuple):
     why: str
 
 
-def check(facts: Iterable[Fact]) -> list[Violation]:
-    """Every violation in ``facts``, which are a log's in order (a prefix may be missing, as after retention)."""
-    checker = OrderChecker()
+def check(facts: Iterable[Fact], *, keys_apart: bool = True) -> list[Violation]:
+    """Every violation in ``facts``, which are a log's in order (a prefix may be missing, as after retention).
+    ``keys_apart``: see ``OrderChecker``."""
+    checker = OrderChecker(keys_apart=keys_apart)
     for fact in facts:
         checker.apply(fact)
     return checker.violations
 
 
 class OrderChecker:
-    """Feed it facts; read ``violations`` and ``waiting()`` at any time."""
+    """Feed it facts; read ``violations`` and ``waiting()`` at any time.
 
-    def __init__(self) -> None:
+    ``keys_apart``: whether keys are judged also in replays and at subscribers that the messages do not count. The audit
+    on Spark judges them only where the messages count."""
+
+    def __init__(self, *, keys_apart: bool = True) -> None:
+        self._keys_apart = keys_apart
         self.violations: list[Violation] = []
         self._now = JudgedState()
         self._first = 0
@@ -383,7 +388,7 @@ class OrderChecker:
         """Of its key all before it have ended there: those that are being replayed, and those that never had. (A replay
         of an older version says no key.)"""
         number, own = row.subscriber, message.at(row.subscriber)
-        if not self._now.replays[own.replay].entries[row.message].key:
+        if not self._keys_apart or not self._now.replays[own.replay].entries[row.message].key:
             return
         for before in self._now.of_key(message):
             found = before.deliveries.get(number)
@@ -428,7 +433,7 @@ class OrderChecker:
     def _of_key_open(self, message: JudgedMessage, row: Row, record: int) -> JudgedMessage | None:
         """A message of the same key before it that had not ended there when the attempt began."""
         number = row.subscriber
-        apart = self._open_apart(message, row) if self._rules > 2 else None
+        apart = self._open_apart(message, row) if self._keys_apart and self._rules > 2 else None
         if apart is not None:
             return apart
         for before in self._now.of_key_before(message, number):
