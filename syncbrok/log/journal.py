@@ -27,7 +27,7 @@ from threading import Lock
 from syncbrok.log.format.codec import Header, encode, encode_batch, read_header
 from syncbrok.log.index.ages import Ages
 from syncbrok.log.index.segment_index import SegmentIndex
-from syncbrok.log.index.segment_list import Catalogue
+from syncbrok.log.index.segment_list import SegmentList
 from syncbrok.log.reading.history import read_facts
 from syncbrok.log.reading.reader import Reader
 from syncbrok.log.reading.recent import Batch, Recent
@@ -38,7 +38,7 @@ from syncbrok.log.segments.options import PIPELINE, JournalOptions
 from syncbrok.log.segments.preallocation import Blank
 from syncbrok.log.segments.reserve import Reserve
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, ActiveSegment, SegmentHeader, SegmentInfo
-from syncbrok.log.segments.single_writer import Turnstile
+from syncbrok.log.segments.single_writer import SingleWriter
 from syncbrok.log.segments.watermark import Mark, Watermark
 from syncbrok.model import limits
 from syncbrok.model.errors import LogFailed, LogFull
@@ -70,10 +70,10 @@ class FileJournal:
         self._prepared = self._written = recovered.batch
         """numbers of the last batch prepared and of the last one written"""
         self._always = options.sync == "always"
-        self._writing = Turnstile()
-        self._catalogue = Catalogue(self.uuid, recovered.sealed, options.indexes_max, self.id_key)
-        self._ages = Ages(self._catalogue)
-        self._reader = Reader(self._catalogue, lambda: self.next_sequence)
+        self._writing = SingleWriter()
+        self._segment_list = SegmentList(self.uuid, recovered.sealed, options.indexes_max, self.id_key)
+        self._ages = Ages(self._segment_list)
+        self._reader = Reader(self._segment_list, lambda: self.next_sequence)
         self._recent = Recent()
         self._reserve = Reserve(directory, options.reserve_bytes)
         self._changing = Lock()
@@ -123,13 +123,13 @@ class FileJournal:
     def __repr__(self) -> str:
         writing, full = self._writing, self._reserve.short
         state = "failed" if writing.failed else "closed" if writing.closed else "full" if full else "open"
-        return f"<Journal {state} segments={len(self._catalogue.parts)} next={self.next_sequence}>"
+        return f"<Journal {state} segments={len(self._segment_list.parts)} next={self.next_sequence}>"
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
     @property
     def first_sequence(self) -> int:
-        return self._catalogue.oldest
+        return self._segment_list.oldest
 
     @property
     def snapshot_due(self) -> bool:
@@ -149,7 +149,7 @@ class FileJournal:
 
     def sections(self) -> tuple[SegmentInfo, ...]:
         """All segments, oldest first; the active one last."""
-        parts, active = self._catalogue.parts, self._active
+        parts, active = self._segment_list.parts, self._active
         return tuple(
             active.info(self.next_sequence - 1) if part.active is not None and active is not None else part.info
             for part in parts
@@ -284,12 +284,12 @@ class FileJournal:
         self.durable_sequence = sequence
         self._active = self._index = None
         with self._changing:
-            self._catalogue.sealed(info)
-        self._background.submit(self._catalogue.write_sidecar, info)
+            self._segment_list.sealed(info)
+        self._background.submit(self._segment_list.write_sidecar, info)
 
     def _adopt(self, active: ActiveSegment, index: SegmentIndex) -> None:
         with self._changing:
-            self._catalogue.opened(active.info(self.next_sequence - 1), index)
+            self._segment_list.opened(active.info(self.next_sequence - 1), index)
         self._active, self._index = active, index
         self._now_durable()
 
@@ -311,15 +311,15 @@ class FileJournal:
         return self._reader.stands_in(self._info(section), messages)
 
     def check(self, section: Section) -> None:
-        self._catalogue.scrub(self._info(section))
+        self._segment_list.scrub(self._info(section))
 
     @property
     def damages(self) -> Mapping[int, tuple[DamagedRecords, ...]]:
-        return self._catalogue.all_damages
+        return self._segment_list.all_damages
 
     @property
     def damaged(self) -> Mapping[str, str]:
-        return self._catalogue.damaged
+        return self._segment_list.damaged
 
     @staticmethod
     def _info(section: Section) -> SegmentInfo:
@@ -331,22 +331,22 @@ class FileJournal:
         where an archive is configured. A later ``sweep`` unlinks its file. Raises ``LogFailed``; and, with the segment
         left in place, ``LogFull``, ``LogUnreadable``, or ``OSError`` from the archive or because it is
         ``held_back``."""
-        parts = self._catalogue.parts
+        parts = self._segment_list.parts
         assert len(parts) > 1, "the last segment stays"
         info = parts[0].info
         assert info.sealed, "only a sealed segment is dropped"
-        damaged = info.base in self._catalogue.damages
+        damaged = info.base in self._segment_list.damages
         if damaged:
-            self._catalogue.check_disk()
+            self._segment_list.check_disk()
         if retention.archive_first(info.path, self._options.archive, damaged=damaged) and damaged:
-            what = {"file": info.path.name, "detail": self._catalogue.damaged.get(info.path.name, "")}
+            what = {"file": info.path.name, "detail": self._segment_list.damaged.get(info.path.name, "")}
             log.warning("syncbrok.log.damage_archived", extra=what)
         with self._changing:
             # First the decision, then the deed: a start in between finishes it, and so does a sweep.
             self._save_mark(clean=False, oldest=parts[1].info.base)
             self._oldest = parts[1].info.base
             # Readers know of it before the file goes: who does not find the file looks again, and elsewhere.
-            self._catalogue.dropped(info.base)
+            self._segment_list.dropped(info.base)
             try:
                 retention.drop_leftovers([info.path], self._clock_us())
             except OSError as problem:
@@ -367,7 +367,7 @@ class FileJournal:
         return self._reader.replay(after)
 
     def facts_or_runs(self, after: int = 0) -> Iterator[FactOrRun]:
-        return read_facts(self._catalogue, after)
+        return read_facts(self._segment_list, after)
 
     def inherited(self) -> Iterator[Fact]:
         return self._reader.inherited()
@@ -411,7 +411,7 @@ class FileJournal:
     def kind_of(self, sequence: int) -> KindName:
         """``message``, ``other``, ``dropped`` (by retention), ``lost`` (in a gap that salvage left) or ``unknown``
         (never written)."""
-        found = self._recent.find(sequence) if sequence >= self._catalogue.oldest else None
+        found = self._recent.find(sequence) if sequence >= self._segment_list.oldest else None
         if found is not None:
             header = read_header(*found, verify=False)
             if isinstance(header, Header):
@@ -447,7 +447,7 @@ class FileJournal:
         return saved is None or saved.durable < self.durable_sequence
 
     def _mark(self, *, clean: bool) -> None:
-        parts = self._catalogue.parts
+        parts = self._segment_list.parts
         with self._changing:
             try:
                 self._save_mark(clean=clean, oldest=self._oldest or (parts[0].info.base if parts else 0))
@@ -455,7 +455,7 @@ class FileJournal:
                 log.warning("syncbrok.log.no_watermark")  # without a new one less is vouched for, and that is all
 
     def _save_mark(self, *, clean: bool, oldest: int) -> None:
-        parts = self._catalogue.parts
+        parts = self._segment_list.parts
         if not parts:
             return
         self._marked_us = self._clock_us()
@@ -473,7 +473,7 @@ class FileJournal:
                 with self._writing:
                     self._sync()
                     if self._active is not None:
-                        self._catalogue.write_active_sidecar(self._active.path, self._active.crc)
+                        self._segment_list.write_active_sidecar(self._active.path, self._active.crc)
                     self._mark(clean=True)
                 with suppress(OSError):  # the next start takes it away
                     self._blank.path.unlink()

@@ -66,8 +66,8 @@ class QueueSettings:
 class SubscriberSettings:
     """The settings of a subscriber. ``None`` means that the queue's setting holds.
 
-    ``secret_count``: how many of its secrets the vault holds (0, 1, or 2 during a rotation); the secrets themselves are
-    never in a fact (RULES 19). ``start``: the sequence to deliver from, ``None`` for now; messages before the
+    ``secret_count``: how many of its secrets are kept (0, 1, or 2 during a rotation); the secrets themselves are never
+    in a fact (RULES 19). ``start``: the sequence to deliver from, ``None`` for now; messages before the
     subscriber's own fact do not count it. ``disabled_us``: when a 410 disabled it (Unix microseconds), else 0.
     ``counts``: whether the completion of a message waits for it (RULES 3).
     """

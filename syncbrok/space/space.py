@@ -42,7 +42,7 @@ from syncbrok.space.commit.lookups import Lookups, look_up
 from syncbrok.space.intake import Intake
 from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
-from syncbrok.space.operations.maintenance import Upkeep
+from syncbrok.space.operations.maintenance import Maintenance
 from syncbrok.space.operations.operations import Operations
 from syncbrok.space.operations.scrub import scrub
 from syncbrok.space.patience import Patience
@@ -51,7 +51,7 @@ from syncbrok.space.queries.view import View
 from syncbrok.space.reports import StartReport
 from syncbrok.space.state.recovery import recover, roll_at_start
 from syncbrok.space.state.registry import RegistryStatistics
-from syncbrok.space.state.secret_store import Vault
+from syncbrok.space.state.secret_store import SecretStore
 from syncbrok.space.state.state import State
 from syncbrok.space.unrouted_handler import UnroutedHandler
 
@@ -94,14 +94,14 @@ class Space:
         self,
         journal: Log,
         state: State,
-        vault: Vault,
+        secret_store: SecretStore,
         options: SpaceOptions,
         meters: Meters,
         clock_us: Callable[[], int],
     ) -> None:
-        self._journal, self._state, self._vault, self._options = journal, state, vault, options
+        self._journal, self._state, self._secret_store, self._options = journal, state, secret_store, options
         self._clock_us, self._meters = clock_us, meters
-        self.signing_keys = vault.keys
+        self.signing_keys = secret_store.keys
         """for the webhook"""
         self._handlers: dict[str, Handler] = {}
         self._nobody = UnroutedHandler()
@@ -130,7 +130,7 @@ class Space:
         )
         closing: set[int] = set()
         append = self._committer.append
-        declarations = Declarations(registry, vault, self._handlers.keys(), self._owing, self._forget)
+        declarations = Declarations(registry, secret_store, self._handlers.keys(), self._owing, self._forget)
         self._patience = Patience(self._run_blocking)
         self._lookups = Lookups(self._look_up, self._committer.messages)
         forget, wake = declarations.forget, self.dispatcher.wake
@@ -142,10 +142,10 @@ class Space:
             operations,
         )
         self._committer.steps.update(self._intake.steps)
-        self._upkeep = Upkeep(
+        self._maintenance = Maintenance(
             journal,
             state,
-            vault,
+            secret_store,
             declarations,
             append,
             self._committer.roll,
@@ -156,9 +156,9 @@ class Space:
             options.idle_after_s,
             meters,
         )
-        self._upkeep.dropped_through = journal.first_sequence - 1
-        self._upkeep.wake, self._upkeep.read_ahead = self.dispatcher.wake, self.dispatcher.keep
-        state.behind = self._upkeep.history_wanted.set
+        self._maintenance.dropped_through = journal.first_sequence - 1
+        self._maintenance.wake, self._maintenance.read_ahead = self.dispatcher.wake, self.dispatcher.keep
+        state.behind = self._maintenance.history_wanted.set
         self._disable = declarations.disable
 
     # -- opening and closing --------------------------------------------------------------------------------------
@@ -186,11 +186,11 @@ class Space:
             options = options._replace(budgets=budgets)
             meters.budgets = budgets.all
             state, replayed = recover(journal, lambda: Scheduler(hold_max_us, now_us, budgets.shares))
-            vault = Vault.open(directory, clock_us)
-            vault.check(state.registry.all_subscribers())
+            secret_store = SecretStore.open(directory, clock_us)
+            secret_store.check(state.registry.all_subscribers())
             if journal.snapshot_due:
                 roll_at_start(journal, state, now_us)
-            space = cls(journal, state, vault, options, meters, clock_us)
+            space = cls(journal, state, secret_store, options, meters, clock_us)
         except OSError as problem:
             journal.close()
             raise files.opening_problem(problem, directory) from problem
@@ -251,12 +251,12 @@ class Space:
         upkeep = [
             tasks.create_task(work, name="syncbrok upkeep")
             for work in (
-                self._upkeep.retain(),
-                self._upkeep.checkpoint(),
-                self._upkeep.keep(),
-                self._upkeep.feed(),
-                self._upkeep.retire_secrets(),
-                self._upkeep.retire_groups(),
+                self._maintenance.retain(),
+                self._maintenance.checkpoint(),
+                self._maintenance.keep(),
+                self._maintenance.feed(),
+                self._maintenance.retire_secrets(),
+                self._maintenance.retire_groups(),
                 scrub(self._journal, self._patience),
                 watch_clock(self._clock_us, self._meters, self.dispatcher.clock_stepped),
             )
@@ -279,7 +279,7 @@ class Space:
         self._committer.stop()  # 6. written,
         await committer  # and fsynced; its writer thread is gone
         if self._state.through:
-            await self._upkeep.save()  # 7. checkpoint; ``run`` closes handlers and log
+            await self._maintenance.save()  # 7. checkpoint; ``run`` closes handlers and log
 
     async def drain(self) -> None:
         """End ``run`` in good order; returns at once."""
@@ -290,7 +290,7 @@ class Space:
         if not self._closed:
             self._closed = True
             self._readers.shutdown(wait=True, cancel_futures=True)
-            self._vault.close()
+            self._secret_store.close()
             self._journal.close()
 
     def statistics(self) -> SpaceStatistics:
@@ -325,11 +325,11 @@ class Space:
         self.dispatcher.wake()
 
     def rolled(self, opened: SegmentOpened) -> None:
-        self._upkeep.bad_kept, self._upkeep.lost_kept = frozenset(opened.bad), frozenset(opened.lost)
-        self._upkeep.rolled.set()
+        self._maintenance.bad_kept, self._maintenance.lost_kept = frozenset(opened.bad), frozenset(opened.lost)
+        self._maintenance.rolled.set()
 
     def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:
-        scheduler, through = self._state.scheduler, self._upkeep.dropped_through
+        scheduler, through = self._state.scheduler, self._maintenance.dropped_through
         opened = self._state.snapshot(sequence, time_us, self._clock_us(), scheduler.bad_messages(through))
         return opened._replace(lost=scheduler.lost_letters(through))
 

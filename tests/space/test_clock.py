@@ -90,15 +90,15 @@ async def test_retention_goes_by_the_clock(tmp_path: Path, checkpoint: bool):
     async with once_ahead(tmp_path, clock, Consumer(), retention_s=DAY_S) as running:
         await running.publish("q", b"the last of the first segment")
         clock.forward(DAY_S / 7)
-        assert await running.space._upkeep.drop_expired() == 0, "it rolls, since little is written"
+        assert await running.space._maintenance.drop_expired() == 0, "it rolls, since little is written"
         assert len(running.space._journal.sections()) == 2
     if not checkpoint:
         forget_checkpoints(tmp_path)
     async with running_space(tmp_path, Consumer(), **options) as running:
         clock.forward(DAY_S * 0.99)
-        assert await running.space._upkeep.drop_expired() == 0
+        assert await running.space._maintenance.drop_expired() == 0
         clock.forward(DAY_S * 0.02)
-        assert await running.space._upkeep.drop_expired() == 1
+        assert await running.space._maintenance.drop_expired() == 1
 
 
 def test_a_segment_says_when_it_was_opened(tmp_path: Path):

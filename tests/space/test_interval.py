@@ -8,7 +8,7 @@ from typing import Any
 from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, Reason, Row
 from syncbrok.model.message import Message
-from syncbrok.space.commit.outcome_buffer import Outbox
+from syncbrok.space.commit.outcome_buffer import OutcomeBuffer
 from tests.support.polling import eventually
 from tests.support.spaces import FaultyJournal, running_space
 
@@ -57,7 +57,7 @@ async def test_under_an_interval_the_next_of_a_key_waits_for_the_fsync(tmp_path:
 
 def test_who_comes_to_wait_for_an_outcome_under_way_is_known_when_it_is_written() -> None:
     """RULES 13: nobody waited for it when it came, and then a child was accepted; its commit is synced all the same."""
-    rows = Outbox()
+    rows = OutcomeBuffer()
     rows.put([Row(1, 1, 1, Outcome.DELIVERED, Reason.NONE, 200, 0, 0, 0, 0)] * 2, urgent=False)
     assert not rows.urgent
     rows.written(0, (), opened=True)

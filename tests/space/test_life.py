@@ -125,7 +125,7 @@ async def expire(running: Running) -> int:
     for _ in range(4):
         await running.publish_all("q", *[Message(b"x" * 1_000)] * 40)
     await eventually(lambda: running.view.queue("q").waiting <= 3, "the filling is delivered")
-    return await running.space._upkeep.drop_expired()
+    return await running.space._maintenance.drop_expired()
 
 
 async def test_retention_takes_along_what_has_not_ended(tmp_path: Path):
@@ -186,7 +186,7 @@ async def test_a_segment_that_never_fills_expires_all_the_same(tmp_path: Path):
         await running.queue("q", subscribers=["a"])
         id_ = await running.publish("q", b"m")
         await running.ended(id_)
-        drop = running.space._upkeep.drop_expired
+        drop = running.space._maintenance.drop_expired
         clock.forward(DAY_S / 7)
         assert [await drop(), len(running.space._journal.sections())] == [0, 2]
         clock.forward(DAY_S)
@@ -211,8 +211,8 @@ async def test_a_message_carried_while_it_waits_is_delivered_after_a_restart(tmp
             await running.publish_all("q", *[Message(b"x" * 1_000)] * 40)
         await eventually(lambda: running.view.queue("q").waiting == 2, "the filling is delivered")
         clock.forward(2 * DAY_S)
-        assert await running.space._upkeep.drop_expired() >= 2
-        assert await running.space._upkeep.drop_expired() == 0
+        assert await running.space._maintenance.drop_expired() >= 2
+        assert await running.space._maintenance.drop_expired() == 0
         carried = await running.view.message(waits)
         assert (carried.id, carried.sequence, carried.headers) == (before.id, before.sequence, before.headers)
         assert await running.states(waits, child) == ["pending", "waiting"]
@@ -248,7 +248,7 @@ async def test_what_waits_for_old_messages_waits_after_a_restart(tmp_path: Path,
         await running.ended(dies)
         assert await running.states(old, *young) == ["held", "waiting", "held"]
         clock.forward(DAY_S * 3 / 4)
-        assert await running.space._upkeep.drop_expired() >= 1
+        assert await running.space._maintenance.drop_expired() >= 1
         with pytest.raises(Gone):
             await running.view.message(dies)
         assert (await running.view.message(young[0])).sequence > running.space._journal.sections()[0].base

@@ -69,7 +69,7 @@ async def test_retention_keeps_what_a_disk_that_reads_nothing_holds(
     clock, consumer = Clock(), Consumer()
     ids = await backlog(tmp_path, clock)
     async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
-        journal, upkeep = running.space._journal, running.space._upkeep
+        journal, upkeep = running.space._journal, running.space._maintenance
         first = journal.sections()[0]
         assert journal.kind_of(sequence_of(ids[0])) == "message"  # its index is in use
         clock.forward(3 * DAY_S)

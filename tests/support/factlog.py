@@ -196,7 +196,7 @@ class FactLog:
             self.commit()
 
     def feed(self, together: int = 20) -> None:
-        """What ``Upkeep`` tells subscribers that start in the past, until they want no more."""
+        """What ``Maintenance`` tells subscribers that start in the past, until they want no more."""
         while self.feed_once(together):
             pass
 
@@ -225,14 +225,14 @@ class FactLog:
         return self.add(lambda sequence, now: SegmentOpened(sequence, now, queues, subscribers, (), bad, rules=RULES))
 
     def may_drop_before(self, opened: int) -> bool:
-        """Whether no replay waits for a message that is read from these segments (``Upkeep``)."""
+        """Whether no replay waits for a message that is read from these segments (``Maintenance``)."""
         kept = self.facts[self.gone :]
         where = {one.message.sequence: one.sequence for one in kept if isinstance(one, Carried)}
         replaying = self.scheduler.replaying(None)
         return all(opened <= (one if one > self.gone else where.get(one, opened)) for one in replaying)
 
     def drop_before(self, opened: int) -> None:
-        """What retention does with the segments before the one that begins with this sequence (``Upkeep``)."""
+        """What retention does with the segments before the one that begins with this sequence (``Maintenance``)."""
         self.rows += self.scheduler.dropped_by_retention(opened - 1, self.now_us)
         self.commit()
         messages = {message.sequence: message for message in self.messages()}

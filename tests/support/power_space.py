@@ -125,7 +125,7 @@ async def record(root: Path, dice: random.Random) -> Life:
                     several = [await driver.publish(running, "good") for _ in range(6)]
                     await driver.ended(running, *several)
                 driver.jump(1.5 * DAY_S)
-                await running.space._upkeep.drop_expired()
+                await running.space._maintenance.drop_expired()
                 await driver.publish(running, "child", held)
                 await driver.rotate(running)
     return driver.life

@@ -240,13 +240,13 @@ async def test_a_group_that_nobody_uses_stops_counting(served: Serve, tmp_path: 
         parent = (await api.publish("shop", b"parent")).json()["id"]
         child = (await api.publish("shop", b"child", {"Syncbrok-Parent": parent})).json()["id"]
         await eventually(lambda: len(running.consumer.seen) == 1, "the webhook has the parent")
-        await running.space._upkeep.retire_unused(IDLE_US - 1)
+        await running.space._maintenance.retire_unused(IDLE_US - 1)
         assert (await api.get(f"/v1/messages/{child}")).json()["state"] == "waiting"
-        await running.space._upkeep.retire_unused(1)
+        await running.space._maintenance.retire_unused(1)
         await running.ended(parse_message_id(parent), parse_message_id(child))
         shown = (await api.get("/v1/queues/shop/subscribers/workers")).json()
         assert (shown["counts"], shown["counts_since"], shown["declared"]) == (False, None, True)
-        await running.space._upkeep.retire_unused(2 * IDLE_US)
+        await running.space._maintenance.retire_unused(2 * IDLE_US)
         assert [one["content"] for one in await pulled(api, "workers", wait=5)] == ["parent"]
         shown = (await api.patch("/v1/queues/shop/subscribers/workers", {"counts": True})).json()
         assert shown["counts"] is True
@@ -260,7 +260,7 @@ async def test_a_group_that_nobody_declared_or_uses_goes(served: Serve, tmp_path
         assert (await api.get("/v1/queues/shop/subscribers/ghost")).json()["declared"] is False
         declared = await api.post("/v1/queues/shop/subscribers", {"name": "workers", "pull": True})
         assert (declared.status, declared.json()["declared"], declared.json()["counts"]) == (200, True, True)
-        await running.space._upkeep.retire_unused(IDLE_US)
+        await running.space._maintenance.retire_unused(IDLE_US)
         assert (await api.get("/v1/queues/shop/subscribers/ghost")).status == 404
         assert (await api.get("/v1/queues/shop/subscribers/workers")).status == 200
 

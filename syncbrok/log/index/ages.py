@@ -5,7 +5,7 @@ clock has caught up. So a segment's age counts from its sealing, which the first
 """
 
 from syncbrok.log.format.codec import Decoded
-from syncbrok.log.index.segment_list import Catalogue
+from syncbrok.log.index.segment_list import SegmentList
 from syncbrok.log.segments.segment import SegmentInfo, read_first_record
 from syncbrok.model.facts import SegmentOpened
 
@@ -13,8 +13,8 @@ from syncbrok.model.facts import SegmentOpened
 class Ages:
     """Reads the first record of a segment once, when it is asked for. Any thread may ask."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, segment_list: SegmentList) -> None:
+        self._segment_list = segment_list
         self._opened: dict[int, int] = {}
 
     def opened_us(self, info: SegmentInfo) -> int:
@@ -22,13 +22,13 @@ class Ages:
         known = self._opened.get(info.base)
         if known is None:
             known = self._read(info) or info.first_time_us
-            there = {part.info.base for part in self._catalogue.parts}
+            there = {part.info.base for part in self._segment_list.parts}
             self._opened = {base: us for base, us in self._opened.items() if base in there} | {info.base: known}
         return known
 
     def sealed_us(self, info: SegmentInfo) -> int:
         """When the segment was sealed; the time of its last record where nothing follows it."""
-        following = next((part.info for part in self._catalogue.parts if part.info.base == info.last + 1), None)
+        following = next((part.info for part in self._segment_list.parts if part.info.base == info.last + 1), None)
         return self.opened_us(following) if following else info.last_time_us
 
     @staticmethod

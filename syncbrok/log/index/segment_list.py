@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
     info: SegmentInfo
     active: SegmentIndex | None
-    """the index of the segment that is written to; None: sealed, ask ``Catalogue.index``"""
+    """the index of the segment that is written to; None: sealed, ask ``SegmentList.index``"""
 
 
 class _Kept(NamedTuple):
@@ -40,7 +40,7 @@ class _Kept(NamedTuple):
     verified_s: float
 
 
-class Catalogue:
+class SegmentList:
     """The segments, oldest first; the last one may be active. Readers work on the tuple they took: it never changes."""
 
     def __init__(

@@ -12,32 +12,32 @@ import numpy.typing as npt
 from syncbrok.log.format import stream
 from syncbrok.log.format.codec import Buffer, Corrupt, walk
 from syncbrok.log.index.segment_index import SegmentIndex
-from syncbrok.log.index.segment_list import Catalogue, Part
+from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.segments import files, segment
 from syncbrok.log.segments.descriptors import reading
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, corrupt_error
 from syncbrok.model.facts import FactOrRun
 
 
-def read_facts(catalogue: Catalogue, after: int = 0) -> Iterator[FactOrRun]:
+def read_facts(segment_list: SegmentList, after: int = 0) -> Iterator[FactOrRun]:
     """Everything with a sequence above ``after``, in order, without content; what else is left out of
     messages: see ``stream.facts_or_runs``. Raises ``LogCorrupt``."""
     buffer = bytearray()
-    for part in catalogue.parts:
+    for part in segment_list.parts:
         if part.active is None and part.info.last <= after:
             continue
-        index = catalogue.index(part)
+        index = segment_list.index(part)
         end = index.end if part.active is not None else part.info.bytes
         if end > len(buffer):
             buffer = bytearray(end)
-        for fact in stream.facts_or_runs(*_whole(catalogue, part, index, buffer, end, after), after):
+        for fact in stream.facts_or_runs(*_whole(segment_list, part, index, buffer, end, after), after):
             if isinstance(fact, Corrupt):
                 raise corrupt_error(part.info.path, fact.offset, part.info.base, index.last, fact.why)
             yield fact
 
 
 def _whole(
-    catalogue: Catalogue, part: Part, index: SegmentIndex, buffer: bytearray, end: int, after: int
+    segment_list: SegmentList, part: Part, index: SegmentIndex, buffer: bytearray, end: int, after: int
 ) -> tuple[Buffer, npt.NDArray[np.int64]]:
     """The bytes of a segment and the offsets of its records. A sealed segment is verified here; recovery has checked
     the active one record by record. A damaged message is replaced by what is known of it, so that it ends as lost.
@@ -51,7 +51,7 @@ def _whole(
                 raise
             data[:] = files.read_around(file.fileno(), end, 0)
     if part.active is None and segment.scrub_bytes(data) is not None:
-        found = catalogue.examine(part.info)
+        found = segment_list.examine(part.info)
         for damage in found.damages:
             if damage.last > after and not damage.survived:
                 why = f"{damage.describe()}. Without it nobody can tell how things stood, and no checkpoint covers it"

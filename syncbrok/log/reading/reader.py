@@ -10,7 +10,7 @@ from itertools import chain, islice
 from syncbrok.log.format import stream
 from syncbrok.log.format.codec import Corrupt, Decoded, Kind, decode
 from syncbrok.log.index.segment_index import SegmentIndex, text_hash
-from syncbrok.log.index.segment_list import Catalogue, Part
+from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.reading.records import RecordReader
 from syncbrok.log.segments import segment
 from syncbrok.log.segments.segment import SEGMENT_HEADER_BYTES, SegmentInfo, corrupt_error
@@ -28,17 +28,17 @@ _CANDIDATES = 64
 class Reader:
     """``next_sequence`` tells up to where the log goes."""
 
-    def __init__(self, catalogue: Catalogue, next_sequence: Callable[[], int]) -> None:
-        self._catalogue = catalogue
+    def __init__(self, segment_list: SegmentList, next_sequence: Callable[[], int]) -> None:
+        self._segment_list = segment_list
         self._next_sequence = next_sequence
-        self._records = RecordReader(catalogue, next_sequence)
+        self._records = RecordReader(segment_list, next_sequence)
         self.header = self._records.header
 
     # -- records ------------------------------------------------------------------------------------------------------
 
     def messages(self, sequences: Sequence[int], bytes_max: int | None = None) -> list[Published | None]:
         """The messages of these sequences (their own), content included, in the same order. None: dropped by retention
-        and carried by no later record, not a message, or damaged on the disk (which ``Catalogue.damaged`` then tells):
+        and carried by no later record, not a message, or damaged on the disk (``SegmentList.damaged`` tells it):
         one record that rots must not keep the others from being read. With ``bytes_max`` the list may be shorter: it
         ends where the contents came to about so many bytes, and nothing much beyond is read."""
         if bytes_max is None:
@@ -70,7 +70,7 @@ class Reader:
     def _carried_in(self, gone: Iterable[int]) -> Iterator[int]:
         """The records that carry these messages."""
         for sequence in gone:
-            for _, index in self._indexes(reversed(self._catalogue.parts)):
+            for _, index in self._indexes(reversed(self._segment_list.parts)):
                 record = index.carried(sequence)
                 if record is not None:
                     yield record
@@ -80,7 +80,7 @@ class Reader:
         """The index of each that retention has not dropped meanwhile."""
         for part in parts:
             try:
-                index = self._catalogue.index(part)
+                index = self._segment_list.index(part)
             except FileNotFoundError:
                 continue
             yield part, index
@@ -90,25 +90,25 @@ class Reader:
         known."""
         if not 0 < sequence < self._next_sequence():
             return "unknown"
-        if sequence < self._catalogue.oldest:
+        if sequence < self._segment_list.oldest:
             carried = next(self._carried_in((sequence,)), None)
             if carried is None:
                 return "dropped"
-            return "message" if self._catalogue.damage_of(carried) is None else "lost"
+            return "message" if self._segment_list.damage_of(carried) is None else "lost"
         header = self._records.header(sequence)
         if header is None:
             # Retention may have taken it just now; else it is damaged, or in a gap that salvage left.
-            return "dropped" if sequence < self._catalogue.oldest else "lost"
+            return "dropped" if sequence < self._segment_list.oldest else "lost"
         if header.kind == Kind.GAP:
             return "lost"  # the gap has the last of what it names as its own sequence
         if header.kind != Kind.MESSAGE:
             return "other"
-        return "message" if self._catalogue.damage_of(sequence) is None else "lost"
+        return "message" if self._segment_list.damage_of(sequence) is None else "lost"
 
     def lost(self, sequence: int) -> Published | None:
         """A damaged message (its own sequence) as far as the log still tells, without content; None for others."""
-        record = sequence if sequence >= self._catalogue.oldest else next(self._carried_in((sequence,)), 0)
-        damage = self._catalogue.damage_of(record)
+        record = sequence if sequence >= self._segment_list.oldest else next(self._carried_in((sequence,)), 0)
+        damage = self._segment_list.damage_of(record)
         return damage.message if damage is not None else None
 
     def place_of(self, sequence: int) -> tuple[MessageId, int] | None:
@@ -122,14 +122,14 @@ class Reader:
     def replay(self, after: int = 0) -> Iterator[Fact]:
         """Every fact with a sequence above ``after``, in order, without content; a ``Gap`` for records that are
         damaged. Raises ``LogCorrupt``."""
-        for part in self._catalogue.parts:
-            index = self._catalogue.index(part)
+        for part in self._segment_list.parts:
+            index = self._segment_list.index(part)
             if index.last <= after:
                 continue
             place, end = index.locate(after + 1), index.end
             path = part.info.path
             data = segment.read_segment(path, 0, end) if part.active is not None else segment.read_sealed(path)
-            if part.active is None and (self._catalogue.is_damaged(part) or segment.scrub_bytes(data) is not None):
+            if part.active is None and (self._segment_list.is_damaged(part) or segment.scrub_bytes(data) is not None):
                 yield from self._replay_damaged(part, after)
                 continue
             for fact in stream.facts(data, place[0] if place else SEGMENT_HEADER_BYTES):
@@ -140,7 +140,7 @@ class Reader:
 
     def _replay_damaged(self, part: Part, after: int) -> Iterator[Fact]:
         """Yield the facts of a damaged segment, with gaps in place of what cannot be read."""
-        found = self._catalogue.examine(part.info)
+        found = self._segment_list.examine(part.info)
         time_us = part.info.first_time_us
         lost = {
             damage.offset: damage for damage in found.damages if damage.last > after and damage.last >= damage.first
@@ -159,10 +159,10 @@ class Reader:
         """Yield the facts that a reader must know before anything else when there is no checkpoint: the ends of
         messages that ended badly, and the newest carried record of messages whose own records are gone. In the log
         these come after children of the messages, so in log order the parents would count as complete."""
-        parts, oldest = self._catalogue.parts, self._catalogue.oldest
+        parts, oldest = self._segment_list.parts, self._segment_list.oldest
         if oldest <= 1:
             return
-        records = dict(chain.from_iterable(self._catalogue.index(part).carried_records() for part in parts))
+        records = dict(chain.from_iterable(self._segment_list.index(part).carried_records() for part in parts))
         gone = sorted(sequence for sequence in records if sequence < oldest)
         opened = [
             fact
@@ -177,7 +177,7 @@ class Reader:
             some = sorted(records[sequence] for sequence in gone[at : at + SLICE])
             carried = {fact.sequence: fact for fact in self._records.facts(some) if isinstance(fact, Carried)}
             for record in some:
-                damage = self._catalogue.damage_of(record)
+                damage = self._segment_list.damage_of(record)
                 if record not in carried and damage is not None and isinstance(damage.fact, Carried):
                     carried[record] = damage.fact
             yield from sorted(carried.values(), key=lambda fact: fact.message.sequence)
@@ -190,15 +190,15 @@ class Reader:
         first = bisect_left(messages, info.base)
         if first < len(messages) and messages[first] <= info.last:
             return True
-        gone = set(messages[: bisect_left(messages, self._catalogue.oldest)])
-        part = self._catalogue.part_of(info.base) if gone else None
-        return part is not None and any(own in gone for own, _ in self._catalogue.index(part).carried_records())
+        gone = set(messages[: bisect_left(messages, self._segment_list.oldest)])
+        part = self._segment_list.part_of(info.base) if gone else None
+        return part is not None and any(own in gone for own, _ in self._segment_list.index(part).carried_records())
 
     def rows_of(self, message: int) -> list[tuple[int, Row]]:
         """(sequence of the record, row) for every row of a message, oldest first, those for all subscribers too."""
         places = [
             place
-            for _, index in self._indexes(self._catalogue.from_segment_of(message))
+            for _, index in self._indexes(self._segment_list.from_segment_of(message))
             for place in index.rows_of(message)
         ]
         records = {
@@ -212,15 +212,15 @@ class Reader:
     def children_of(self, parent: int, limit: int) -> list[int]:
         """At most ``limit`` messages that name ``parent``, lowest first. All segments behind it are asked, even for a
         few: a carried message stands behind messages that came after it."""
-        indexes = self._indexes(self._catalogue.from_segment_of(parent))
+        indexes = self._indexes(self._segment_list.from_segment_of(parent))
         return sorted({child for _, index in indexes for child in index.children_of(parent)})[:limit]
 
     def queue_sequences(self, queue: int, after: int, limit: int) -> list[int]:
         """Messages of a queue with sequences above ``after``, lowest first, at most ``limit``; carried ones too."""
         while True:
-            oldest = self._catalogue.oldest
+            oldest = self._segment_list.oldest
             found = self._queue_sequences(queue, after, limit, oldest)
-            if oldest == self._catalogue.oldest:
+            if oldest == self._segment_list.oldest:
                 return found  # else what stood in a segment that was dropped meanwhile stands elsewhere now
 
     def _queue_sequences(self, queue: int, after: int, limit: int, oldest: int) -> list[int]:
@@ -228,12 +228,12 @@ class Reader:
         if after < oldest - 1:
             carried = {
                 sequence
-                for _, index in self._indexes(self._catalogue.parts)
+                for _, index in self._indexes(self._segment_list.parts)
                 for sequence in index.carried_sequences(queue, after, limit)
                 if sequence < oldest
             }
             found = sorted(carried)[:limit]
-        for _, index in self._indexes(self._catalogue.from_segment_of(after)):
+        for _, index in self._indexes(self._segment_list.from_segment_of(after)):
             if len(found) >= limit:
                 break
             found += index.queue_sequences(queue, after, limit - len(found))
@@ -251,7 +251,7 @@ class Reader:
         """Two streams of sequences whose key may be the one of this hash, newest first: messages of each segment, and
         messages carried into it. They are separate because carried ones are older than every segment that is left; in
         one stream they would come before newer messages."""
-        parts = self._catalogue.parts
+        parts = self._segment_list.parts
         own = (
             sequence
             for part, index in self._indexes(reversed(parts))
@@ -275,7 +275,7 @@ class Reader:
     def with_idempotency_key(self, key: str, queue: int | None, since_us: int) -> list[int]:
         """Messages with this idempotency key accepted at ``since_us`` or later, newest first."""
         hashed = text_hash(key)
-        parts = self._catalogue.parts
+        parts = self._segment_list.parts
         young = [part for part in reversed(parts) if part.active is not None or part.info.last_time_us >= since_us]
         candidates = (
             sequence for _, index in self._indexes(young) for sequence in reversed(index.with_idempotency(hashed))

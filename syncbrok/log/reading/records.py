@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from syncbrok.log.format.codec import HEADER_BYTES, Buffer, Decoded, Header, decode, read_header
 from syncbrok.log.index.segment_index import SegmentIndex
-from syncbrok.log.index.segment_list import Catalogue, Part
+from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.reading.blocks import BLOCK_BYTES_MAX, Block, hop_block, hop_header, together, walk_block
 from syncbrok.log.segments import files
 from syncbrok.log.segments.descriptors import open_file, reading
@@ -24,8 +24,8 @@ from syncbrok.model.limits import offsets_every
 class RecordReader:
     """``next_sequence`` tells up to where the log goes."""
 
-    def __init__(self, catalogue: Catalogue, next_sequence: Callable[[], int]) -> None:
-        self._catalogue = catalogue
+    def __init__(self, segment_list: SegmentList, next_sequence: Callable[[], int]) -> None:
+        self._segment_list = segment_list
         self._next_sequence = next_sequence
 
     def facts(self, records: Sequence[int]) -> list[Fact]:
@@ -34,7 +34,7 @@ class RecordReader:
         for part, wanted in self._by_part(records):
             before = len(facts)
             try:
-                if self._catalogue.is_damaged(part):
+                if self._segment_list.is_damaged(part):
                     self._undamaged(part, wanted, facts)
                 else:
                     self._facts_of(part, wanted, facts)
@@ -43,7 +43,7 @@ class RecordReader:
             except LogCorrupt as damage:
                 del facts[before:]
                 if part.active is not None:
-                    self._catalogue.found_damage(part.info, damage.detail)
+                    self._segment_list.found_damage(part.info, damage.detail)
                 with suppress(FileNotFoundError):
                     self._undamaged(part, wanted, facts)
         return facts
@@ -53,15 +53,15 @@ class RecordReader:
         offset, so that the reader never walks over rotten bytes. Where one cannot be read, the whole segment is
         examined and the records are looked for once more, because the index may have been wrong."""
         unread = self._each_of(part, records, facts)
-        unread = [record for record in unread if self._catalogue.damage_of(record) is None]
+        unread = [record for record in unread if self._segment_list.damage_of(record) is None]
         if not unread:
             return
         data: Buffer | None = None
         if part.active is None:
             # From the bytes that were examined: asked again, the disk may read fewer of them.
-            data = self._catalogue.examine(part.info).data
+            data = self._segment_list.examine(part.info).data
         else:
-            self._catalogue.check_disk()
+            self._segment_list.check_disk()
         before = len(facts)
         unread = self._each_of(part, unread, facts, data)
         if part.active is not None:
@@ -71,15 +71,15 @@ class RecordReader:
 
     def _name_unread(self, part: Part, records: Sequence[int]) -> None:
         """Name unreadable records of the active segment as damaged. A sealed segment is examined as a whole instead."""
-        index = self._catalogue.index(part)
+        index = self._segment_list.index(part)
         for record in records:
             place = index.extent(record)
             if place is not None:
-                self._catalogue.found_unread(part.info, record, *place)
+                self._segment_list.found_unread(part.info, record, *place)
 
     def _each_of(self, part: Part, records: Sequence[int], facts: list[Fact], data: Buffer | None = None) -> list[int]:
         """Put those that can be read into ``facts``; the others. ``data``: the segment's bytes, where they are here."""
-        index = self._catalogue.index(part)
+        index = self._segment_list.index(part)
         unread: list[int] = []
         with reading(part.info.path) as file:
             for record in records:
@@ -105,7 +105,7 @@ class RecordReader:
             if record > last:
                 if part is not None and wanted:
                     yield part, wanted
-                part, wanted = self._catalogue.part_of(record), []
+                part, wanted = self._segment_list.part_of(record), []
                 last = record if part is None else part.info.last if part.active is None else self._next_sequence()
             wanted.append(record)
         if part is not None and wanted:
@@ -129,7 +129,7 @@ class RecordReader:
             os.close(descriptor)
 
     def _blocks(self, part: Part, records: Sequence[int]) -> list[Block]:
-        index = self._catalogue.index(part)
+        index = self._segment_list.index(part)
         places = list(_places(index, records))
         # Only now, so that what is appended meanwhile makes the last block longer, never too short.
         sparse, end = index.sparse, index.end
@@ -144,22 +144,22 @@ class RecordReader:
     def header(self, sequence: int) -> Header | None:
         """The header of the record of this sequence. None where there is no such record (any more), or it is so damaged
         that its kind cannot be told."""
-        part = self._catalogue.part_of(sequence)
+        part = self._segment_list.part_of(sequence)
         if part is None:
             return None
         try:
-            if not self._catalogue.is_damaged(part):
+            if not self._segment_list.is_damaged(part):
                 try:
                     return self._header(part, sequence)
                 except LogCorrupt as met:
                     if part.active is None:
-                        self._catalogue.examine(part.info)
+                        self._segment_list.examine(part.info)
                     else:
-                        self._catalogue.check_disk()
-                        self._catalogue.found_damage(part.info, met.detail)
+                        self._segment_list.check_disk()
+                        self._segment_list.found_damage(part.info, met.detail)
                         if self._header_at(part, sequence) is None:
                             self._name_unread(part, [sequence])
-            damage = self._catalogue.damage_of(sequence)
+            damage = self._segment_list.damage_of(sequence)
             return damage.header if damage is not None else self._header_at(part, sequence)
         except FileNotFoundError:
             return None
@@ -177,7 +177,7 @@ class RecordReader:
 
     def _header_at(self, part: Part, sequence: int) -> Header | None:
         """Without a walk."""
-        place = self._catalogue.index(part).extent(sequence)
+        place = self._segment_list.index(part).extent(sequence)
         if place is None:
             return None
         with reading(part.info.path) as file:

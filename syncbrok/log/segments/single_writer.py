@@ -9,7 +9,7 @@ from syncbrok.model.errors import LogFailed
 log = logging.getLogger(__name__)
 
 
-class Turnstile:
+class SingleWriter:
     """A context: inside it one writes. A second one meanwhile is a mistake of the program and raises at once, it is not
     made to wait. A class and not a generator's context, which would take 2 us of every commit."""
 

@@ -37,7 +37,7 @@ from syncbrok.space.commit.channel import (
 from syncbrok.space.commit.commit_batch import CommitBatch, Followers, Later, Step, run_step
 from syncbrok.space.commit.full_disk import refuse_others
 from syncbrok.space.commit.named_timers import Timers
-from syncbrok.space.commit.outcome_buffer import Outbox
+from syncbrok.space.commit.outcome_buffer import OutcomeBuffer
 from syncbrok.space.commit.writer import Writer
 from syncbrok.space.meters import Meters
 
@@ -83,7 +83,7 @@ class Committer:
         self._last_us = newest_us
         self._is_lazy = sync_every_s is not None
         self._sync_every_s = sync_every_s or _mark_s
-        self._rows = Outbox()
+        self._rows = OutcomeBuffer()
         self._rolls: list[asyncio.Future[None]] = []
         self._busy = self._scheduled = self._submitting = self._stopping = False
         self._full = self._suspended = False

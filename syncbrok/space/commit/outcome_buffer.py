@@ -11,7 +11,7 @@ _together: Final = 256
 """so many are not kept waiting for company"""
 
 
-class Outbox:
+class OutcomeBuffer:
     """Rows that wait to be written, in order. Not bounded here: the committer stops attempts where there are many."""
 
     __slots__ = ("_rows", "_urgent", "hurry")

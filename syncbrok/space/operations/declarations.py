@@ -30,7 +30,7 @@ from syncbrok.space.channels import (
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.state.file_changes import said_otherwise, with_settings
 from syncbrok.space.state.registry import Registry, subscriber_id
-from syncbrok.space.state.secret_store import Vault, make_secret
+from syncbrok.space.state.secret_store import SecretStore, make_secret
 from syncbrok.space.state.secrets_file import Kept
 
 S = TypeVar("S", QueueSettings, SubscriberSettings)
@@ -52,13 +52,13 @@ class Declarations:
     def __init__(
         self,
         registry: Registry,
-        vault: Vault,
+        secret_store: SecretStore,
         schemes: AbstractSet[str],
         owing: Callable[[int], int],
         forget: Callable[[Subscriber], None],
     ) -> None:
         self._registry = registry
-        self._vault = vault
+        self._secret_store = secret_store
         self._schemes = schemes
         self._owing = owing
         self._forget = forget
@@ -154,7 +154,7 @@ class Declarations:
         )
         if item.comes_to_take:
             new = replace(new, counts=old.counts, declared=old.declared)
-        other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
+        other_secret = item.secret is not None and not self._secret_store.holds(known.number, item.secret)
         other_start = item.start is not None and self._start(item.start) != old.start
         if new == old and not other_secret and not other_start:
             return Declared("unchanged", known.id)
@@ -196,7 +196,7 @@ class Declarations:
             settings = replace(settings, disabled_us=0)
         if item.secret is not None:
             parse_secret(item.secret)
-        other_secret = item.secret is not None and not self._vault.holds(known.number, item.secret)
+        other_secret = item.secret is not None and not self._secret_store.holds(known.number, item.secret)
         if item.without_secret:
             settings = replace(settings, secret_count=0)
         entry = f"{item.queue}/{known.id}"
@@ -208,7 +208,7 @@ class Declarations:
             self._had_secret(known, entry, draft)
         if item.without_secret:
             # Forgotten after the fact: a crash before it must not leave one that is counted and not there.
-            draft.after.append(lambda: self._vault.forget(known.number))
+            draft.after.append(lambda: self._secret_store.forget(known.number))
         self._set(known, settings, draft, item.secret if other_secret else None)
         self._applied(draft, entry, said)
         return Declared("changed", known.id)
@@ -233,26 +233,26 @@ class Declarations:
         before, one that is being rotated out is that, and is not taken back."""
         before = self._registry.last_applied(entry)
         told = dict(before.keys or ()) if before is not None else {}
-        return self._vault.holds(known.number, secret) or (
-            SECRET not in told and self._vault.knows(known.number, secret)
+        return self._secret_store.holds(known.number, secret) or (
+            SECRET not in told and self._secret_store.knows(known.number, secret)
         )
 
     def _had_secret(self, known: Subscriber, entry: str, draft: CommitBatch) -> None:
         """Its secret is to be another one, which no file says: a file that says the old one says nothing new."""
         before = self._registry.last_applied(entry)
         told = {} if before is None else None if before.keys is None else dict(before.keys)
-        if self._vault.keys(known.number) and told is not None and SECRET not in told:
-            newest = self._vault.newest(known.number).secrets[0]
+        if self._secret_store.keys(known.number) and told is not None and SECRET not in told:
+            newest = self._secret_store.newest(known.number).secrets[0]
             self._applied(draft, entry, FromFile("", {**told, **key_hashes({}, newest)}))
 
     def rotate_secret(self, item: RotateSecret, draft: CommitBatch) -> str:
         known = self._registry.subscriber(item.queue, item.id)
         secret = make_secret() if item.secret is None else parse_secret(item.secret)
-        if self._vault.holds(known.number, secret):
+        if self._secret_store.holds(known.number, secret):
             raise Conflict("this is the secret it signs with already", queue=item.queue, subscriber=item.id)
         draft.touch(item.queue)
         self._had_secret(known, f"{item.queue}/{known.id}", draft)
-        kept = self._vault.rotated(known.number, secret, draft.now_us)
+        kept = self._secret_store.rotated(known.number, secret, draft.now_us)
         self._keep_secret(draft, known.number, kept)
         self._add(known, replace(known.settings, secret_count=len(kept.secrets)), draft)
         return secret
@@ -263,7 +263,7 @@ class Declarations:
         if known is None or known.settings.secret_count < 2:
             return
         draft.touch(self._registry.queue_name(known.queue))
-        self._keep_secret(draft, number, self._vault.newest(number))
+        self._keep_secret(draft, number, self._secret_store.newest(number))
         self._add(known, replace(known.settings, secret_count=1), draft)
 
     def disable(self, row: Row, draft: CommitBatch) -> None:
@@ -302,7 +302,7 @@ class Declarations:
     def forget(self, subscriber: Subscriber) -> None:
         """It is deleted, durably."""
         self._forget(subscriber)
-        self._vault.forget(subscriber.number)
+        self._secret_store.forget(subscriber.number)
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
@@ -326,9 +326,9 @@ class Declarations:
 
     def _keep_secret(self, draft: CommitBatch, number: int, kept: Kept) -> None:
         """Fsynced before the fact that counts it, in force once that fact is durable (RULES 19)."""
-        draft.before.append(self._vault.stage(number, kept))
-        draft.after.append(lambda: self._vault.keep(number))
-        draft.undo.append(lambda: self._vault.discard(number))
+        draft.before.append(self._secret_store.stage(number, kept))
+        draft.after.append(lambda: self._secret_store.keep(number))
+        draft.undo.append(lambda: self._secret_store.discard(number))
 
     def _is_applied(self, draft: CommitBatch, entry: str, applied: FromFile | None, *, is_there: bool) -> bool:
         """Whether the file says of the entry what it said when it was last applied. Where an older version applied it

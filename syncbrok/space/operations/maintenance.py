@@ -20,7 +20,7 @@ from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.losses import Losses
-from syncbrok.space.state.secret_store import Vault
+from syncbrok.space.state.secret_store import SecretStore
 from syncbrok.space.state.state import State
 
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ _checkpoint_records_min: Final = 10_000
 """fewer in a segment that goes on are replayed in a moment"""
 
 
-class Upkeep:
+class Maintenance:
     """``append``, ``roll`` and ``call`` are the committer's; ``patience`` is ``run_blocking`` that waits for the disk.
     ``wake`` is called when there is something to deliver."""
 
@@ -51,7 +51,7 @@ class Upkeep:
         self,
         journal: Log,
         state: State,
-        vault: Vault,
+        secret_store: SecretStore,
         declarations: Declarations,
         append: Callable[[Callable[[CommitBatch], Any]], Awaitable[Any]],
         roll: Callable[[], Awaitable[None]],
@@ -64,7 +64,7 @@ class Upkeep:
     ) -> None:
         self._journal = journal
         self._state = state
-        self._vault = vault
+        self._secret_store = secret_store
         self._declarations = declarations
         self._append = append
         self._roll = roll
@@ -304,14 +304,14 @@ class Upkeep:
     async def retire_secrets(self) -> None:
         """For ever: forget secrets that were rotated out, and those of subscribers that are gone."""
         while True:
-            for number in self._vault.rotated_out(self._clock_us()):
+            for number in self._secret_store.rotated_out(self._clock_us()):
                 try:
                     await self._append(partial(self._declarations.retire_secret, number))
                 except BrokerFault:
                     break  # no room: another time
-            if self._vault.untidy:
+            if self._secret_store.untidy:
                 with contextlib.suppress(BrokerFault):
-                    await self._append(lambda draft: draft.before.append(self._vault.tidy))
+                    await self._append(lambda draft: draft.before.append(self._secret_store.tidy))
             await asyncio.sleep(SECRETS_EVERY_S)
 
 

@@ -59,7 +59,7 @@ def first_of(happened: Happened, events: int) -> Happened:
     return happened
 
 
-class Describing:
+class EventRendering:
     """Describes for one listener; ``queue`` (number) narrows it to one, None takes all."""
 
     def __init__(self, sources: Sources, reading: Reading, queue: int | None) -> None:

@@ -5,7 +5,7 @@ gets facts, bounded by ``limits.listener_events_max`` events, and turns them int
 messages may need the disk, and the committer must not wait for that. A listener that falls too far behind is cut off
 with a last event that says so. It comes back with the id of its last event and gets the missed ones from the log.
 
-    apply(fact) --> Listener (facts, bounded) --> Describing (names, slices) --> events
+    apply(fact) --> Listener (facts, bounded) --> EventRendering (names, slices) --> events
                     replay(after, bounded) ------^
 """
 
@@ -34,7 +34,7 @@ from syncbrok.model.facts import (
     last_sequence,
 )
 from syncbrok.model.journal import MessageIndex
-from syncbrok.space.queries.event_rendering import Describing, Happened, first_of, size, weight
+from syncbrok.space.queries.event_rendering import EventRendering, Happened, first_of, size, weight
 from syncbrok.space.queries.reading import Reading
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.reports import Event
@@ -156,7 +156,7 @@ class EventStream:
     ) -> None:
         self._events = events
         self._sources = sources
-        self._describing = Describing(sources, reading, queue)
+        self._describing = EventRendering(sources, reading, queue)
         self._queue = queue
         self._after = after
         self._facts: deque[Happened] = deque()

@@ -40,7 +40,7 @@ def make_secret() -> str:
     return "whsec_" + base64.b64encode(secrets.token_bytes(_secret_bytes)).decode()
 
 
-class Vault:
+class SecretStore:
     """Secrets by number of subscriber. After ``stage`` call exactly one of ``keep`` and ``discard``. Methods that write
     the file are awaited by one caller at a time, the committer. ``close`` it."""
 
@@ -57,7 +57,7 @@ class Vault:
         self._keys: dict[int, tuple[bytes, ...]] = {}  # decoded once, since they are asked for at each attempt
 
     @classmethod
-    def open(cls, directory: Path, clock_us: Callable[[], int]) -> "Vault":
+    def open(cls, directory: Path, clock_us: Callable[[], int]) -> "SecretStore":
         """Raises ``BadConfig`` where others may read the file, ``LogCorrupt`` where it is damaged, and ``OSError``. One
         of an older version, without a checksum, is written again soon (``tidied``)."""
         path = directory / FILE
@@ -77,9 +77,9 @@ class Vault:
                 "again: until then its deliveries are not signed",
                 file=FILE,
             ) from problem
-        vault = cls(directory, kept, clock_us)
-        vault.untidy = not has_checksum
-        return vault
+        secret_store = cls(directory, kept, clock_us)
+        secret_store.untidy = not has_checksum
+        return secret_store
 
     def keys(self, number: int) -> tuple[bytes, ...]:
         """The raw bytes that sign now, newest first: none, one, or two during a rotation. Most subscribers have none,
@@ -197,12 +197,12 @@ class Vault:
         await _fsync_directory(self._path.parent, executor=self._thread)
 
     def __repr__(self) -> str:
-        return f"<Vault subscribers={len(self._kept)}>"
+        return f"<SecretStore subscribers={len(self._kept)}>"
 
 
 def _keys_of(kept: Kept) -> tuple[bytes, ...]:
     """The signing keys of an entry. Raises ``BadSetting``. Short secrets of older versions still sign, or receivers
-    that verify with them would get nothing any more; ``Vault.check`` names them."""
+    that verify with them would get nothing any more; ``SecretStore.check`` names them."""
     return tuple(secret_key(secret, bytes_min=0) for secret in kept.secrets)
 
 

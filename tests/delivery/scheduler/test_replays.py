@@ -61,7 +61,7 @@ def test_an_answer_that_a_cancel_of_its_replay_overtakes_is_not_waited_for() -> 
     row = log.answer(log.take()[0])
     log.rows.clear()
     log.end_all(message, Outcome.DROPPED, Reason.CANCELLED)
-    log.rows.append(row._replace(outcome=Outcome.LATE))  # what ``Outbox.written`` makes of it
+    log.rows.append(row._replace(outcome=Outcome.LATE))  # what ``OutcomeBuffer.written`` makes of it
     log.commit()
     assert log.scheduler.state.unconfirmed == 0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok.log.format.codec import encode_batch
-from syncbrok.log.index.segment_list import Catalogue, Part
+from syncbrok.log.index.segment_list import Part, SegmentList
 from syncbrok.log.journal import FileJournal
 from syncbrok.log.reading.reader import Reader
 from syncbrok.log.reading.recent import Batch, Recent
@@ -327,12 +327,12 @@ def test_a_segment_that_goes_at_this_moment_is_looked_for_elsewhere(tmp_path: Pa
     journal.close()
 
 
-class Dropping(Catalogue):
+class Dropping(SegmentList):
     """The real one, of a journal that drops its oldest segment while somebody asks for the segments behind a place."""
 
     def __init__(self, journal: FileJournal) -> None:
         super().__init__(journal.uuid, ())
-        self.parts, self.journal, self.dropped_while_asked = journal._catalogue.parts, journal, False
+        self.parts, self.journal, self.dropped_while_asked = journal._segment_list.parts, journal, False
 
     def from_segment_of(self, sequence: int) -> tuple[Part, ...]:
         parts = super().from_segment_of(sequence)
@@ -352,9 +352,12 @@ def test_history_is_whole_while_segments_go(tmp_path: Path) -> None:
     roll(journal)
     (young,) = publish(journal)
     carry(journal, kept)
-    catalogue = Dropping(journal)
-    assert Reader(catalogue, lambda: journal.next_sequence).queue_sequences(1, 0, 10) == [kept.sequence, young.sequence]
-    assert catalogue.dropped_while_asked
+    segment_list = Dropping(journal)
+    assert Reader(segment_list, lambda: journal.next_sequence).queue_sequences(1, 0, 10) == [
+        kept.sequence,
+        young.sequence,
+    ]
+    assert segment_list.dropped_while_asked
     journal.close()
 
 

@@ -213,7 +213,7 @@ async def test_retention_waits_for_the_pipeline(tmp_path: Path, caplog: pytest.L
         await running.queue("q", subscribers=["a"])
         for _ in range(3):
             await running.publish_all("q", *[Message(b"x" * 1_000)] * 40)
-        journal, upkeep = running.space._journal, running.space._upkeep
+        journal, upkeep = running.space._journal, running.space._maintenance
         clock.forward(2 * DAY_S)
         before = journal.sections()
         with caplog.at_level("INFO"):
@@ -245,20 +245,20 @@ async def test_what_is_delivered_again_is_read_where_it_stands(
         await running.put(Replay(id=dead))
         clock.forward(1.1 * DAY_S)
         with caplog.at_level("INFO"):
-            dropped = await running.space._upkeep.drop_expired()
+            dropped = await running.space._maintenance.drop_expired()
             assert (dropped > 0) is carried, "what stands before the carried one goes"
-            assert [await running.space._upkeep.drop_expired() for _ in range(2)] == [0, 0]
+            assert [await running.space._maintenance.drop_expired() for _ in range(2)] == [0, 0]
         said = [one for one in caplog.records if one.message == "syncbrok.space.retention_waits_for_replay"]
         assert [vars(one)["first"] for one in said] == [running.space._journal.sections()[0].base]
     forget_checkpoints(tmp_path)
     consumer = Consumer()
     async with running_space(tmp_path, consumer, clock_us=clock, **options) as running:
-        assert await running.space._upkeep.drop_expired() == 0
+        assert await running.space._maintenance.drop_expired() == 0
         await running.put(ChangeSubscriber(QUEUE, A, {"paused": False}))
         await running.ended(dead)
         assert b"again" in consumer.contents
         assert await running.states(dead) == ["complete"]
-        assert await running.space._upkeep.drop_expired() > 0
+        assert await running.space._maintenance.drop_expired() > 0
 
 
 async def test_a_replay_does_not_hold_the_log_for_ever(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ async def test_a_replay_does_not_hold_the_log_for_ever(tmp_path: Path) -> None:
         await running.put(ChangeSubscriber(QUEUE, A, {"paused": True}))
         await running.put(Replay(id=dead))
         clock.forward(2.1 * DAY_S)
-        assert await running.space._upkeep.drop_expired() > 0
+        assert await running.space._maintenance.drop_expired() > 0
     consumer = Consumer()
     async with running_space(tmp_path, consumer, clock_us=clock, segment_bytes=SMALL, retention_s=DAY_S) as running:
         await running.put(ChangeSubscriber(QUEUE, A, {"paused": False}))
@@ -290,7 +290,7 @@ async def dead_letter(running: Running, clock: Clock, *, carried: bool) -> Messa
     await fill(running)
     if carried:
         clock.forward(1.1 * DAY_S)
-        assert await running.space._upkeep.drop_expired() > 0
+        assert await running.space._maintenance.drop_expired() > 0
         assert journal.sections()[0].base > sequence_of(dead)
         consumer.answer = lambda _: REFUSED
         consumer.release(REFUSED)

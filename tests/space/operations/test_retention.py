@@ -43,7 +43,7 @@ class Aging:
                 if self.script.random.random() < 0.1:
                     self.read(running.space._journal)
                     self.clock.forward(self.script.random.choice((DAY_S / 3, DAY_S / 2)))
-                    await running.space._upkeep.drop_expired()
+                    await running.space._maintenance.drop_expired()
             if last:
                 await self.finish(running)
         journal = FileJournal.open(self.directory, JournalOptions(), lambda: 0)

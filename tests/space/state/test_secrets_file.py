@@ -10,7 +10,7 @@ import pytest
 from syncbrok.cli.exits import LOG_CORRUPT, from_error
 from syncbrok.model.errors import LogCorrupt
 from syncbrok.space.state import secrets_file
-from syncbrok.space.state.secret_store import FILE, Vault, make_secret
+from syncbrok.space.state.secret_store import FILE, SecretStore, make_secret
 from syncbrok.space.state.secrets_file import Kept
 from tests.support.polling import eventually
 from tests.support.spaces import running_space
@@ -25,8 +25,8 @@ def written(directory: Path, data: bytes) -> Path:
     return file
 
 
-def opened(directory: Path) -> Vault:
-    return Vault.open(directory, lambda: 0)
+def opened(directory: Path) -> SecretStore:
+    return SecretStore.open(directory, lambda: 0)
 
 
 def test_what_was_written_is_read() -> None:
@@ -93,7 +93,7 @@ async def test_a_fact_waits_for_its_secret_and_the_loop_does_not(tmp_path: Path)
     async with running_space(tmp_path) as running:
         await running.queue("q")
         slow_disk = threading.Event()
-        running.space._vault._thread.submit(slow_disk.wait)
+        running.space._secret_store._thread.submit(slow_disk.wait)
         before = running.space._journal.next_sequence
         subscribing = asyncio.ensure_future(running.subscribe("q", "a", secret=KEPT[1].secrets[0]))
         for _ in range(1_000):
