@@ -33,7 +33,13 @@ def subscribers(broker: BrokerProcess) -> list[str]:
     return [one["id"] for one in shown]
 
 
-async def test_a_consumer_handles_refuses_and_fails(client: Client) -> None:
+def declare_group(broker: BrokerProcess, name: str) -> None:
+    """One that messages wait for (RULES 3)."""
+    declared = broker.request("POST", "/v1/queues/shop/subscribers", {"name": name, "pull": True, "start": "beginning"})
+    assert declared.status == 201, declared
+
+
+async def test_a_consumer_handles_refuses_and_fails(broker: BrokerProcess, client: Client) -> None:
     """INTERFACES 3: returning acknowledges, raising refuses, and the queue's schedule brings it again."""
     seen: list[tuple[str, int]] = []
 
@@ -45,7 +51,7 @@ async def test_a_consumer_handles_refuses_and_fails(client: Client) -> None:
         if message.text() == "fail" and message.attempt < 3:
             raise ValueError("a mistake of the handler")
 
-    await client.pull("shop", group="workers", wait_s=0)  # the group is there before the messages
+    declare_group(broker, "workers")
     running = asyncio.create_task(client.run())
     published = await client.publish_many("shop", ["fine", "refuse", "fail", *map(str, range(40))])
     assert [await client.wait(one) for one in published] == ["complete"] * 43
@@ -121,8 +127,8 @@ async def test_a_stream_handles_refuses_and_survives_the_broker(broker: BrokerPr
             if message.text() == "fail" and message.attempt < 3:
                 raise ValueError("a mistake of the handler")
 
+        declare_group(broker, "watchers")
         running = asyncio.create_task(client.run())
-        await eventually(lambda: subscribers(broker) == ["watchers"], "it listens")
         published = await client.publish_many("shop", ["fine", "refuse", "fail", *map(str, range(40))])
         assert [await client.wait(one) for one in published] == ["complete"] * 43
         assert {one for one in seen if not one[0].isdigit()} == {

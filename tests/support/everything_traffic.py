@@ -294,7 +294,7 @@ def life(storage: Path, seed: int, kills: int, between: Callable[[int], None] = 
     stop = threading.Event()
     with crm, other, bill, post, BrokerProcess(storage, queues=queues) as broker:
         for queue, group in (("accounts", "workers"), ("letters", "readers")):  # before anything they are to count for
-            broker.request("POST", f"/v1/queues/{queue}/pull", {"group": group, "wait": 0})
+            broker.request("POST", f"/v1/queues/{queue}/subscribers", {"name": group, "pull": True})
         consumers = (Worker(broker, ledger, stop), Reader(broker, ledger, stop))
         publishers = [Publisher(broker, ledger, i, seed + 1 + i) for i in range(3)]
         operator = Operator(broker, ledger, seed + 9, (crm.url, other.url))

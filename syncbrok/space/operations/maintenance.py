@@ -86,6 +86,8 @@ class Maintenance:
         self.rolled = asyncio.Event()
         """set when a segment was sealed: a checkpoint is worth its while"""
         self.history_wanted = asyncio.Event()
+        self._dropping = asyncio.Lock()
+        """two drops at once would each take as many segments, and the second those that nobody had carried from"""
         self.dropped_through = 0
         """messages up to here live on only in what was carried, and in the list of those that ended badly"""
         self.held_back = ("", 0)
@@ -115,6 +117,10 @@ class Maintenance:
         """Drop the expired segments, oldest first: what has not ended is carried along, the end of what ended badly is
         kept in the snapshot of a new segment, and only then do they go. How many went. A crash anywhere between
         leaves records twice, which changes nothing."""
+        async with self._dropping:
+            return await self._drop_expired()
+
+    async def _drop_expired(self) -> int:
         before_us = self._clock_us() - self._retention_us
         try:
             expired = await self._run_blocking(self._journal.expired, before_us)
