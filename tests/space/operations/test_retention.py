@@ -1,5 +1,6 @@
 """A Space whose log loses its beginning again and again, and whose checkpoints are lost now and then."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,26 @@ async def test_nothing_is_early_or_lost_however_old_it_grows(tmp_path: Path, see
     rearmed = {entry.message for fact in facts if isinstance(fact, Rearmed) for entry in fact.entries}
     rows = [row for fact in facts if isinstance(fact, Outcomes) for row in fact.rows]
     assert not [row for row in rows if row.reason is Reason.CONTENT_LOST and row.message in carried - rearmed]
+
+
+async def test_two_drops_at_once_take_no_more_than_is_old(tmp_path: Path):
+    """RULES 14, 15 and DESIGN 1: the Space's own round may be under way when another one is asked for; what has not
+    ended is in the log all the same."""
+    clock, consumer = Clock(), Consumer(lambda _: None)
+    options = {"segment_bytes": limits.segment_bytes_min, "retention_s": DAY_S}
+    async with running_space(tmp_path, consumer, clock_us=clock, drain_s=0.005, **options) as running:
+        await running.queue("q", subscribers=["a"])
+        old = await running.publish("q", b"old")
+        await running.space._committer.roll()
+        clock.forward(2 * DAY_S)
+        young = await running.publish("q", b"young")
+        await running.space._committer.roll()
+        await running.publish("q", b"youngest")
+        maintenance = running.space._maintenance
+        dropped = await asyncio.gather(maintenance.drop_expired(), maintenance.drop_expired())
+        assert sum(dropped) == 1
+        assert len(running.space._journal.sections()) == 2
+    consumer = Consumer()
+    async with running_space(tmp_path, consumer, clock_us=clock, **options) as running:
+        await running.ended(old, young)
+        assert sorted(consumer.contents) == [b"old", b"young", b"youngest"]
