@@ -87,7 +87,7 @@ class Maintenance:
         """set when a segment was sealed: a checkpoint is worth its while"""
         self.history_wanted = asyncio.Event()
         self._dropping = asyncio.Lock()
-        """two drops at once would each take as many segments, and the second those that nobody had carried from"""
+        """held while segments go: two rounds at once would each take as many, the second those not carried from"""
         self.dropped_through = 0
         """messages up to here live on only in what was carried, and in the list of those that ended badly"""
         self.held_back = ("", 0)
@@ -117,10 +117,6 @@ class Maintenance:
         """Drop the expired segments, oldest first: what has not ended is carried along, the end of what ended badly is
         kept in the snapshot of a new segment, and only then do they go. How many went. A crash anywhere between
         leaves records twice, which changes nothing."""
-        async with self._dropping:
-            return await self._drop_expired()
-
-    async def _drop_expired(self) -> int:
         before_us = self._clock_us() - self._retention_us
         try:
             expired = await self._run_blocking(self._journal.expired, before_us)
@@ -179,8 +175,9 @@ class Maintenance:
         bad, lost = scheduler.bad_messages(through), scheduler.lost_letters(through)
         if not (self.bad_kept.issuperset(bad) and self.lost_kept.issuperset(lost)):
             await self._roll()  # else without one, since where there is no room for a segment dropping makes some
-        for _ in expired:
-            await self._run_blocking(self._journal.trim_oldest)
+        async with self._dropping:
+            while self._journal.sections()[0].last <= through:
+                await self._run_blocking(self._journal.trim_oldest)
         _log.info("syncbrok.space.segments_dropped", extra={"segments": len(expired), "through": through,
                                                             "carried": carried})  # fmt: skip
         return len(expired)
