@@ -5,7 +5,7 @@ a stream that begins at the end after a restart.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,23 @@ def subscribers(broker: BrokerProcess) -> list[str]:
     return [one["id"] for one in shown]
 
 
+HANDLED = {("fine", 1), ("refuse", 1), ("refuse", 2), ("fail", 1), ("fail", 2), ("fail", 3)}
+"""what ``stumbling`` is sent of these, by text and attempt"""
+
+
+def stumbling(seen: list[tuple[str, int]]) -> Callable[[Received], Awaitable[None]]:
+    """Handles well what is neither to be refused once nor to fail twice."""
+
+    async def handle(message: Received) -> None:
+        seen.append((message.text(), message.attempt))
+        if message.text() == "refuse" and message.attempt == 1:
+            raise Refuse("not yet")
+        if message.text() == "fail" and message.attempt < 3:
+            raise ValueError("a mistake of the handler")
+
+    return handle
+
+
 def declare_group(broker: BrokerProcess, name: str) -> None:
     """One that messages wait for (RULES 3)."""
     declared = broker.request("POST", "/v1/queues/shop/subscribers", {"name": name, "pull": True, "start": "beginning"})
@@ -42,22 +59,12 @@ def declare_group(broker: BrokerProcess, name: str) -> None:
 async def test_a_consumer_handles_refuses_and_fails(broker: BrokerProcess, client: Client) -> None:
     """INTERFACES 3: returning acknowledges, raising refuses, and the queue's schedule brings it again."""
     seen: list[tuple[str, int]] = []
-
-    @client.consumer("shop", group="workers", concurrency=4)
-    async def handle(message: Received) -> None:
-        seen.append((message.text(), message.attempt))
-        if message.text() == "refuse" and message.attempt == 1:
-            raise Refuse("not yet")
-        if message.text() == "fail" and message.attempt < 3:
-            raise ValueError("a mistake of the handler")
-
+    client.consumer("shop", group="workers", concurrency=4)(stumbling(seen))
     declare_group(broker, "workers")
     running = asyncio.create_task(client.run())
     published = await client.publish_many("shop", ["fine", "refuse", "fail", *map(str, range(40))])
     assert [await client.wait(one) for one in published] == ["complete"] * 43
-    assert {one for one in seen if not one[0].isdigit()} == {
-        ("fine", 1), ("refuse", 1), ("refuse", 2), ("fail", 1), ("fail", 2), ("fail", 3),
-    }  # fmt: skip
+    assert {one for one in seen if not one[0].isdigit()} == HANDLED
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -118,22 +125,12 @@ async def test_a_stream_handles_refuses_and_survives_the_broker(broker: BrokerPr
     found again, and a group goes on where it was."""
     seen: list[tuple[str, int]] = []
     async with Client(broker.url) as client:
-
-        @client.stream("shop", group="watchers", start="beginning", window=4)
-        async def handle(message: Received) -> None:
-            seen.append((message.text(), message.attempt))
-            if message.text() == "refuse" and message.attempt == 1:
-                raise Refuse("not yet")
-            if message.text() == "fail" and message.attempt < 3:
-                raise ValueError("a mistake of the handler")
-
+        client.stream("shop", group="watchers", start="beginning", window=4)(stumbling(seen))
         declare_group(broker, "watchers")
         running = asyncio.create_task(client.run())
         published = await client.publish_many("shop", ["fine", "refuse", "fail", *map(str, range(40))])
         assert [await client.wait(one) for one in published] == ["complete"] * 43
-        assert {one for one in seen if not one[0].isdigit()} == {
-            ("fine", 1), ("refuse", 1), ("refuse", 2), ("fail", 1), ("fail", 2), ("fail", 3),
-        }  # fmt: skip
+        assert {one for one in seen if not one[0].isdigit()} == HANDLED
         await asyncio.to_thread(broker.kill)
         await asyncio.to_thread(broker.start)
         assert await client.wait(await client.publish("shop", "after")) == "complete"

@@ -275,6 +275,15 @@ class FactLog:
             at = last_sequence(fact)
         self.scheduler = fresh
 
+    def start_again(self, how: str) -> None:
+        """``none``: it does not; ``log``: from the facts alone; ``checkpoint``: from one of this moment."""
+        if how == "log":
+            self.restart()
+        elif how == "checkpoint":
+            parts = self.scheduler.checkpoint()
+            self.scheduler = Scheduler()
+            self.scheduler.restore(parts, declared(self.facts))
+
     def tries(self, message: int, subscriber: int) -> int:
         """The number of the last attempt whose row is durable; 0 for none."""
         rows = [row for fact in self.facts if isinstance(fact, Outcomes) for row in fact.rows]

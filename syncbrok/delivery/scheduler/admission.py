@@ -48,6 +48,7 @@ class Admission:
     def _take_in(self, messages: Messages) -> None:
         first, extras = messages.sequence, messages.extras
         queues, following = self._state.queues, first
+        apart = False
         for end, attributes in messages.stretches:
             start, following = following, first + end
             queue_state = queues.get(attributes.queue)
@@ -75,8 +76,9 @@ class Admission:
                 else:
                     queue_state.backlog.extend(start, count)
                 self._state.one_more(cursors)
+            apart |= bool(queue_state.uncounted)
         self._make_rows(following)
-        if self._state.uncounted:
+        if apart:
             self._tell_apart(messages)
 
     def _tell_apart(self, messages: Messages) -> None:
@@ -85,7 +87,7 @@ class Admission:
         for end, attributes in messages.stretches:
             start, following = following, messages.sequence + end
             queue_state = self._state.queues.get(attributes.queue)
-            if queue_state is not None and queue_state.uncounted:
+            if queue_state is not None:
                 self._backfill.published(queue_state, messages, start, following)
 
     def _is_counted(self, number: int) -> int:

@@ -6,7 +6,7 @@ is one for all. Nobody waits for them.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from syncbrok.delivery.scheduler.cursor import Cursor
@@ -62,7 +62,7 @@ class Backfill:
             cursor.block_all(told)
             self._dependencies.release(told, (cursor,))
 
-    def take_up(self, cursor: Cursor, sequence: int, parents: tuple[int, ...], key: str = "") -> None:
+    def take_up(self, cursor: Cursor, sequence: int, parents: tuple[int, ...], key: str) -> None:
         """A message that does not count the subscriber: it goes when it could go to anybody, after its parents here and
         after those of its key here.
 
@@ -180,8 +180,8 @@ class Backfill:
         if self._dependencies.open_at(sequence, cursor):
             return 0
         # Its parents are judged at each subscriber, and at this one by all: none tells when the last one is complete.
-        edges = (edge for edge in table.edges(sequence) if not edge & KEY_EDGE)
-        return next((edge for edge in edges if table.state(edge) < MessageState.COMPLETE), sequence)
+        open_parents = self._open_parents(sequence)
+        return next((parent for parent in open_parents if table.state(parent) < MessageState.COMPLETE), sequence)
 
     def stop_counting(self, old: Cursor, new: Cursor) -> None:
         """The subscriber of the cursors counts no more: what it had yet to come to it is told from the log, what it
@@ -192,17 +192,23 @@ class Backfill:
             new.history_taken.update(range(old.since + 1, old.seen + 1))
         new.history_taken.update(list(old.ahead))
         new.history_done = False
+        for sequence in old.flight:
+            if self._state.table.state(sequence) >= MessageState.COMPLETE and not self._is_in_replay(sequence, old):
+                new.take_back(sequence)  # it has been cancelled, or has expired: its answer is late
         for child, _, _ in new.behind.pop(_HISTORY, ()):
             if new.unblock(child):
                 new.history_taken.discard(child)
         waiting = {child for children in old.behind.values() for child, _, _ in children}
-        table, keys = self._state.table, self._state.keys
         for sequence in list(old.parked):
-            if sequence in waiting or sequence in self._state.replays:
-                continue
-            parents = tuple(edge for edge in table.edges(sequence) if not edge & KEY_EDGE)
-            chain = keys.of(sequence)
-            self.take_up(new, sequence, parents, chain.key[1] if chain is not None else "")
+            if sequence not in waiting and sequence not in self._state.replays:
+                self._take_up_unended(new, sequence)
+
+    def _take_up_unended(self, cursor: Cursor, sequence: int) -> None:
+        """``take_up`` of a message that has not ended, by what is known of it."""
+        self.take_up(cursor, sequence, tuple(self._open_parents(sequence)), self._state.keys.key_of(sequence))
+
+    def _open_parents(self, sequence: int) -> Iterator[int]:
+        return (edge for edge in self._state.table.edges(sequence) if not edge & KEY_EDGE)
 
     def drop_through(self, cursor: Cursor, through: int) -> None:
         """The records of ended messages up to there go: what the subscriber had not taken of them has ended there. What
@@ -213,7 +219,7 @@ class Backfill:
             cursor.history_after = through
             for sequence in untold:
                 if cursor.is_told(sequence):
-                    self.take_up(cursor, sequence, tuple(e for e in table.edges(sequence) if not e & KEY_EDGE))
+                    self._take_up_unended(cursor, sequence)
         for sequence in cursor.untaken(through):
             if table.state(sequence) >= MessageState.COMPLETE and sequence not in self._state.replays:
                 if sequence in cursor.flight:
@@ -258,7 +264,7 @@ class Backfill:
     def mended(self, sequence: int, queue: int) -> None:
         """A replay has made a message complete: those who passed it by are to get it after all."""
         queue_state = self._state.queues.get(queue)
-        for cursor in (*queue_state.cursors, *queue_state.uncounted) if queue_state is not None else ():
+        for cursor in queue_state.everybody if queue_state is not None else ():
             told = cursor.passed.pop(sequence, None) if cursor.passed else None
             if told is not None:
                 self.take_up(cursor, sequence, *told)

@@ -233,21 +233,12 @@ class SchedulerQueries:
         if cursor is None:
             return None
         reason = cursor.dead.get(sequence)
-        if reason is None:
-            died, at = self.state.queues[cursor.subscriber.queue].cascaded.get(sequence, (None, ()))
-            reason = died if (at is None and cursor.is_counted) or (at and subscriber in at) else None
-        return reason
+        died = self.state.queues[cursor.queue].cascaded.get(sequence) if reason is None else None
+        return died[0] if died is not None and is_at(cursor, sequence, died) else reason
 
     def is_lost(self, sequence: int) -> bool:
         """Whether a dead letter says of this message that its content was lost."""
-        for queue_state in self.state.queues.values():
-            died = queue_state.cascaded.get(sequence)
-            for cursor in queue_state.cursors:
-                if died is not None and died[0] is Reason.CONTENT_LOST and is_at(cursor, sequence, died):
-                    return True
-                if cursor.dead.get(sequence) is Reason.CONTENT_LOST:
-                    return True
-        return False
+        return any(self.dead_letter(sequence, number) is Reason.CONTENT_LOST for number in self.state.cursors)
 
     def lost_letters(self, through: int) -> tuple[tuple[int, int], ...]:
         """(sequence, number of the subscriber) of the dead letters up to ``through`` whose content was lost."""

@@ -165,14 +165,14 @@ class Scheduler(SchedulerQueries):
             self.state.queues[fact.number] = QueueState(queue)
             return
         queue_state.queue = queue
-        for cursor in (*queue_state.cursors, *queue_state.uncounted):
+        for cursor in queue_state.everybody:
             self._set_window(cursor)
 
     def _queue_deleted(self, fact: QueueDeleted) -> None:
         queue_state = self.state.queues.get(fact.number)
         if queue_state is None:
             return
-        for cursor in (*queue_state.cursors, *queue_state.uncounted):
+        for cursor in queue_state.everybody:
             self._remove(cursor, fact.sequence)
         self._finish_leaving(None)
         self.state.line.forget(fact.number)
@@ -187,8 +187,7 @@ class Scheduler(SchedulerQueries):
         if cursor is None:
             cursor = Cursor(subscriber, queue_state.backlog, limits.window_default)
             self.state.cursors[fact.number] = cursor
-            (queue_state.cursors if fact.settings.counts else queue_state.uncounted).append(cursor)
-            self.state.uncounted += not fact.settings.counts
+            queue_state.beside(cursor).append(cursor)
         elif cursor.is_counted != fact.settings.counts:
             cursor = self._count_otherwise(cursor, subscriber, fact.sequence)
         if cursor.subscriber.settings.endpoint != fact.settings.endpoint:
@@ -220,13 +219,10 @@ class Scheduler(SchedulerQueries):
         if old.held_back:
             self.state.held_back.remove(old)
         self.state.cursors[new.number] = new
-        self.state.uncounted += 1 if old.is_counted else -1
+        queue_state.beside(old).remove(old)
+        queue_state.beside(new).append(new)
         if new.is_counted:
-            queue_state.uncounted.remove(old)
-            queue_state.cursors.append(new)
             return new
-        queue_state.cursors.remove(old)
-        queue_state.uncounted.append(new)
         self._backfill.stop_counting(old, new)
         self._leaving.append((old, self.state.table.waiting(old.queue, old.since + 1, sequence)))
         self._finish_leaving(limits.cascade_slice)
@@ -248,8 +244,7 @@ class Scheduler(SchedulerQueries):
         number = cursor.subscriber.number
         queue_state = self.state.queues[cursor.subscriber.queue]
         self.state.unconfirmed -= len(cursor.unconfirmed)
-        (queue_state.cursors if cursor.is_counted else queue_state.uncounted).remove(cursor)
-        self.state.uncounted -= not cursor.is_counted
+        queue_state.beside(cursor).remove(cursor)
         if cursor.queued:
             self.state.line.remove(cursor)
         if cursor.held_back:
@@ -433,7 +428,7 @@ class Scheduler(SchedulerQueries):
     @property
     def may_lag(self) -> bool:
         """Whether there is a subscriber that does not count: it is told what is new as it comes, until it lags."""
-        return self.state.uncounted > 0
+        return any(queue_state.uncounted for queue_state in self.state.queues.values())
 
     @property
     def newest(self) -> int:

@@ -93,6 +93,15 @@ class QueueState:
     def __post_init__(self) -> None:
         self.cascaded = Cascaded(self.cursors)
 
+    @property
+    def everybody(self) -> tuple[Cursor, ...]:
+        """All who get its messages, whether they count or not."""
+        return (*self.cursors, *self.uncounted)
+
+    def beside(self, cursor: Cursor) -> list[Cursor]:
+        """Where the cursor stands: among those that count, or among the others."""
+        return self.cursors if cursor.is_counted else self.uncounted
+
 
 @dataclass(slots=True)
 class ReplayEntry:
@@ -187,8 +196,6 @@ class SchedulerState:
     table: MessageTable = field(default_factory=MessageTable)
     queues: dict[int, QueueState] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
-    uncounted: int = 0
-    """how many of them are of subscribers that do not count"""
     abandoned: set[int] = field(default_factory=set)
     """subscribers disabled for so long that all that waits for them dies"""
     timers: TimerWheel = field(default_factory=TimerWheel)

@@ -321,14 +321,14 @@ class OrderChecker:
 
     def _done(self, message: JudgedMessage, row: Row, parent: int, *, either: bool) -> bool:
         found = self._now.messages.get(parent)
-        either_way = either
+        is_apart = not either and self._takes_apart(message, row)
         either = either or message.policy is ParentFailure.DELIVER or row.subscriber not in message.counted
         if found is None:
             mended = self._now.bad.get(parent)
             return either or mended is None or 0 < mended <= row.after
         if self._now.in_doubt(found):
             return True
-        if not either_way and self._takes_apart(message, row):
+        if is_apart:
             return self._done_apart(message, row, found)
         if _is_by_one(message, found.queue, row.subscriber, found.counted):
             return any(end.record <= row.after and (end.good or either) for end in found.ends(row.subscriber))

@@ -4,12 +4,11 @@ import random
 
 import pytest
 
-from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.offline.order import check
 from syncbrok.model.facts import Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy, Scope
 from syncbrok.model.names import sequence_of
-from tests.support.factlog import FactLog, declared, log_with, some_answers, to
+from tests.support.factlog import FactLog, log_with, some_answers, to
 
 
 def latecomer(log: FactLog, number: int, queue: int = 1) -> None:
@@ -43,12 +42,8 @@ def test_what_was_passed_by_comes_when_a_replay_mends_it(restart: str) -> None:
     log.pump()
     latecomer(log, 2)
     assert log.pump() == []
-    if restart == "checkpoint":
-        parts = log.scheduler.checkpoint()
-        log.scheduler = Scheduler()
-        log.scheduler.restore(parts, declared(log.facts))
-    elif restart == "log":
-        log.restart()
+    log.start_again(restart)
+    if restart == "log":
         log.feed()
     family = ((parent, ()), (child, (parent,)), (grandchild, (child,)))
     log.rearm(1, *(RearmedEntry(message, 1, (1,), parents, (0,)) for message, parents in family))
@@ -99,12 +94,7 @@ def test_what_ended_before_its_parents_waits_for_them_at_a_latecomer(restart: st
     log.feed()
     assert log.pump() == []
     assert log.scheduler.message_state(child) == "complete"
-    if restart == "checkpoint":
-        parts = log.scheduler.checkpoint()
-        log.scheduler = Scheduler()
-        log.scheduler.restore(parts, declared(log.facts))
-    elif restart == "log":
-        log.restart()
+    log.start_again(restart)
     log.feed()
     assert log.pump() == []
     log.subscriber(1, 1)

@@ -9,13 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Gap, Outcome, RearmedEntry, Reason
 from syncbrok.model.message import ParentFailure, RetryPolicy
 from syncbrok.model.names import make_message_id
-from tests.support.factlog import BROKEN, KEY, OK, FactLog, declared, got, log_with, to
+from tests.support.factlog import BROKEN, KEY, OK, FactLog, got, log_with, to
 
 A_RETRY = 2.0
 Way = Callable[[FactLog], int]
@@ -293,13 +292,8 @@ def test_what_is_new_waits_for_those_of_its_key_from_before(restart: str) -> Non
     assert to(log.take()) == [(old[0], 2)], "keys of what is new wait until all that came before is known"
     log.feed()
     assert to(log.take()) == [(other, 2)]
-    if restart == "checkpoint":
-        parts = log.scheduler.checkpoint()
-        log.scheduler = Scheduler()
-        log.scheduler.restore(parts, declared(log.facts))
-    elif restart == "log":
-        log.restart()
-    else:
+    log.start_again(restart)
+    if restart == "none":
         for attempt in list(log.out):
             log.answer(attempt)
         log.commit()
@@ -365,12 +359,7 @@ def test_a_replay_keeps_the_order_of_a_key(restart: str) -> None:
     log.answer(attempt, BROKEN)
     log.commit()
     assert log.take() == []
-    if restart == "checkpoint":
-        parts = log.scheduler.checkpoint()
-        log.scheduler = Scheduler()
-        log.scheduler.restore(parts, declared(log.facts))
-    elif restart == "log":
-        log.restart()
+    log.start_again(restart)
     assert log.take() == [], "it is not due"
     log.later(2)
     log.pump()
