@@ -192,12 +192,16 @@ class Backfill:
             new.history_taken.update(range(old.since + 1, old.seen + 1))
         new.history_taken.update(list(old.ahead))
         new.history_done = False
-        for sequence in old.flight:
+        for sequence in filter(old.counts, old.flight):
             if self._state.table.state(sequence) >= MessageState.COMPLETE and not self._is_in_replay(sequence, old):
                 new.take_back(sequence)  # it has been cancelled, or has expired: its answer is late
         for child, _, _ in new.behind.pop(_HISTORY, ()):
             if new.unblock(child):
                 new.history_taken.discard(child)
+        for sequence in new.untaken(self._state.table.newest):
+            key = self._state.keys.key_of(sequence)
+            if key:  # what is out, or is tried again, keeps back what comes after it
+                self._line_up(new, sequence, key)
         waiting = {child for children in old.behind.values() for child, _, _ in children}
         for sequence in list(old.parked):
             if sequence not in waiting and sequence not in self._state.replays:

@@ -7,7 +7,7 @@ import pytest
 from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Outcomes, RearmedEntry, Reason, SubscriberSet
-from syncbrok.model.message import PULL_ENDPOINT, ParentFailure, Scope
+from syncbrok.model.message import PULL_ENDPOINT, ParentFailure, RetryPolicy, Scope
 from tests.support.factlog import BROKEN, OK, FactLog, got, log_with, some_answers, to
 
 COUNTED, READER = 1, 2
@@ -293,6 +293,43 @@ def test_what_was_cancelled_while_it_was_out_stays_ended_where_one_counts_no_mor
     log.count_otherwise(READER)
     assert log.answer(out[READER]).outcome is Outcome.LATE
     assert log.answer(out[COUNTED]).outcome is Outcome.LATE
+    log.commit()
+    log.feed()
+    assert log.pump() == []
+    assert not check(log.facts)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_is_out_or_tried_again_keeps_its_key_where_one_counts_no_more(answered: bool) -> None:
+    """RULES 6: the next of its key waits for it as before."""
+    log = log_with(COUNTED, READER, retry=RetryPolicy((5.0,), 0.0))
+    first, second = log.publish(1, key="k"), log.publish(1, key="k")
+    (attempt,) = [one for one in log.take() if one.subscriber == READER]
+    if answered:
+        log.answer(attempt, BROKEN)
+        log.commit()
+    log.count_otherwise(READER)
+    log.feed()
+    log.pump()
+    assert got(log, READER) == []
+    if not answered:
+        log.answer(attempt)
+        log.commit()
+    log.later(60)
+    log.pump()
+    assert got(log, READER) == [first, second]
+    assert not check(log.facts)
+
+
+def test_what_is_out_uncounted_is_not_lost_where_one_counts_and_counts_no_more() -> None:
+    """RULES 3, 14: that a message is complete elsewhere ends nothing at one that it does not count."""
+    log = log_with(READER)
+    message = log.publish(1)
+    (attempt,) = log.take()
+    for _ in range(3):  # not, again, not any more
+        log.count_otherwise(READER)
+    assert log.scheduler.message_state(message) == "complete"
+    assert log.answer(attempt).outcome is Outcome.DELIVERED
     log.commit()
     log.feed()
     assert log.pump() == []
