@@ -166,7 +166,8 @@ class Maintenance:
 
     async def _drop(self, expired: Sequence[Section]) -> int:
         through = expired[-1].last
-        await self._append(partial(self._drop_untaken, through))
+        if self._state.scheduler.may_lag:
+            await self._append(partial(self._drop_untaken, through))
         carried, unread = await self._carry(through)
         if unread:
             return 0  # it has rotted since it was looked at: it is named now, and ends as a loss in a minute
@@ -205,10 +206,14 @@ class Maintenance:
         rows = self._state.scheduler.dropped_by_retention(through, draft.now_us)
         if rows:
             draft.add(Outcomes(draft.sequence, draft.time_us, tuple(rows)))
-            for row in rows:
-                subscriber = self._state.registry.subscriber_id(row.subscriber)
-                _log.warning("syncbrok.space.untaken_dropped", extra={"subscriber": subscriber, "through": through})
-                self._meters.untaken_dropped += 1
+            draft.after.append(partial(self._untaken_dropped, [row.subscriber for row in rows], through))
+
+    def _untaken_dropped(self, subscribers: Sequence[int], through: int) -> None:
+        """That is durable now."""
+        self._meters.untaken_dropped += len(subscribers)
+        for number in subscribers:
+            subscriber = self._state.registry.subscriber_id(number)
+            _log.warning("syncbrok.space.untaken_dropped", extra={"subscriber": subscriber, "through": through})
 
     def _carried(self, messages: Sequence[Published], draft: CommitBatch) -> None:
         for message in messages:

@@ -10,6 +10,8 @@ from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.offline.order import check
 from syncbrok.model import limits
 from syncbrok.model.facts import Carried, Fact, Outcomes, Rearmed, Reason
+from syncbrok.model.names import QueueName, SubscriberId
+from syncbrok.space.channels import ChangeSubscriber
 from tests.support.polling import eventually
 from tests.support.space_script import Script, on_their_way
 from tests.support.spaces import ACKNOWLEDGED, Clock, Consumer, Running, forget_checkpoints, running_space
@@ -108,3 +110,29 @@ async def test_two_drops_at_once_take_no_more_than_is_old(tmp_path: Path):
     async with running_space(tmp_path, consumer, clock_us=clock, **options) as running:
         await running.ended(old, young)
         assert sorted(consumer.contents) == [b"old", b"young", b"youngest"]
+
+
+async def test_who_does_not_count_holds_no_segment(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """RULES 14: what it has not taken ends there by one row, told in the log and by the metric; a start from what is
+    left sends nothing of it."""
+    clock, consumer = Clock(), Consumer()
+    options = {"segment_bytes": limits.segment_bytes_min, "retention_s": DAY_S}
+    async with running_space(tmp_path, consumer, clock_us=clock, **options) as running:
+        await running.queue("q", subscribers=["a"])
+        await running.subscribe("q", "reader", counts=False, paused=True)
+        await running.ended(await running.publish("q", b"old"))
+        await running.space._committer.roll()
+        clock.forward(2 * DAY_S)
+        await running.ended(await running.publish("q", b"young"))
+        assert await running.space._maintenance.drop_expired() == 1
+        assert running.view.statistics().untaken_dropped == 1
+        (told,) = [one for one in caplog.records if one.message == "syncbrok.space.untaken_dropped"]
+        assert told.__dict__["subscriber"] == "reader"
+        assert await running.space._maintenance.drop_expired() == 0
+    forget_checkpoints(tmp_path)
+    consumer = Consumer()
+    async with running_space(tmp_path, consumer, clock_us=clock, **options) as running:
+        await running.put(ChangeSubscriber(QueueName("q"), SubscriberId("reader"), {"paused": False}))
+        await eventually(lambda: bool(consumer.seen), "the young one comes")
+        assert consumer.seen == [(b"young", "reader")]
+        assert running.view.statistics().untaken_dropped == 0
