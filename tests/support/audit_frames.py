@@ -288,4 +288,4 @@ def _declare(fact: Fact, queues: dict[int, QueueSet], subscribers: dict[int, Sub
 
 def judged(facts: Sequence[Fact]) -> list[tuple[str, int, int, int]]:
     """What ``OrderChecker`` says of them, sorted, without words."""
-    return sorted((one.rule, one.sequence, one.message, one.subscriber) for one in order.check(facts, keys_apart=False))
+    return sorted((one.rule, one.sequence, one.message, one.subscriber) for one in order.check(facts))

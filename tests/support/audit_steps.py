@@ -1,17 +1,18 @@
 """The steps of the audit one behind the other in this process, without Spark: what its shuffles bring together is cut
 into partitions by hand. For many random logs in seconds; that Spark does the same is tested on a few."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from syncbrok.model.facts import Fact
 from syncbrok.pipeline import schema
-from syncbrok.pipeline.audit import chains, gates, keys, standing, tables, waiting
+from syncbrok.pipeline.audit import chains, gates, key_line, keys, standing, tables, waiting
 from syncbrok.pipeline.audit import facts as audit_facts
 from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.declared import declared
+from syncbrok.pipeline.audit.drops import Drops
 from syncbrok.pipeline.audit.rules import BAD_OUTCOMES, BY_OPERATOR
 from syncbrok.pipeline.audit.shapes import EVENTS
 from syncbrok.pipeline.audit.tables import DELIVER, NEVER, OUTCOMES, POLICIES
@@ -45,9 +46,15 @@ def judged_in_steps(facts: Sequence[Fact]) -> Judged:
     }
     told = _run(events, EVENTS, {}, lambda batches: standing.told(batches, audiences))
     settled = _settled(told)
+    drops: dict[int, list[tuple[int, int]]] = {}
+    for one in rows.deliveries:
+        if one["reason"] == "retention":
+            drops.setdefault(one["subscriber_number"], []).append((one["sequence"], one["message"]))
     meeting = {name: told.get(name, []) for name in ("standing", "edge", "bad")} | {"settled": settled}
-    met = _run(meeting, gates.MEETING, {"edge": "parent"}, lambda batches: gates.met(batches, audiences, said.began))
-    lined = _lined(told.get("line", []), said.rules)
+    met = _run(
+        meeting, gates.MEETING, {"edge": "parent"}, lambda batches: gates.met(batches, audiences, said.began, drops)
+    )
+    lined = _lined(told.get("line", []), said.rules, drops)
     kept = {"open": told.get("open", []), "state": met.get("state", []), "behind": lined.get("behind", [])}
     end_us = max(fact.time_us for fact in facts)
     at_end = waiting.AtEnd(end_us, frozenset(known.frozen()))
@@ -162,24 +169,10 @@ def _settled(told: By) -> Rows:
     return [row for one in chains._task(iter([batch])) for row in one.to_pylist()]
 
 
-def _lined(lines: Rows, rules: keys.Rules) -> By:
-    pairs = []
-    for one in lines:
-        line = [
-            other
-            for other in sorted(lines, key=lambda other: other["message"])
-            if all(other[name] == one[name] for name in ("queue", "key", "s")) and other["message"] < one["message"]
-        ]
-        if not line:
-            continue
-        done, before = max(
-            ((other["done"], other["message"]) for other in line if other["doubt"] == one["doubt"]), default=(-1, -1)
-        )
-        neighbour = next((other for other in reversed(line) if other["own"]), None)
-        pair = {name: one[name] for name in ("message", "s", "is_open", "events")}
-        pair |= {"all_done": max(other["done"] for other in line), "before": before, "before_done": done}
-        pair["neighbour"] = neighbour["message"] if neighbour else -1
-        pair |= {f"neighbour_{name}": neighbour[name] if neighbour else -1 for name in ("end_seq", "end_pos", "doubt")}
-        pairs.append(pair)
-    kinds = keys._BEFORE
-    return kinds_of(keys._judged(_batches({"pair": pairs}, kinds), rules))
+def _lined(lines: Rows, rules: key_line.Rules, drops: Mapping[int, Drops]) -> By:
+    found: By = {}
+    for number in range(PARTITIONS):
+        part = [one for one in lines if hash((one["queue"], one["key"], one["s"])) % PARTITIONS == number]
+        for kind, some in kinds_of(keys.judged(_batches({"line": part}, keys._KEPT), rules, drops)).items():
+            found.setdefault(kind, []).extend(some)
+    return found

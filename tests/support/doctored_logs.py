@@ -189,6 +189,91 @@ def _keys() -> Doctored:
     return Doctored(story.facts, [("key", record) for record in early])
 
 
+def _keys_in_replays() -> Doctored:
+    """RULES 6: a replayed message waits for those of its key before it, in whichever replay they are, and for one that
+    never had ended; what is live waits for no replay, nor does a replay that an older version wrote."""
+    story = Story()
+    queue = story.queue()
+    one, two = story.subscriber(queue), story.subscriber(queue)
+    first, never, second, third = (story.publish(queue, key="k") for _ in range(4))
+    for message in (first, second, third):
+        story.end(message, Outcome.DEAD, Reason.STATUS)
+    again = [RearmedEntry(message, queue, (one, two), (), (0, 0), key="k") for message in (first, second, third)]
+    story.rearm(1, again[0])
+    story.rearm(2, *again[1:])
+    story.attempt(first, one)
+    early = [story.attempt(second, one)]  # ``never`` has not ended there
+    story.attempt(never, one)
+    story.attempt(third, one)
+    story.end(never, Outcome.DEAD, Reason.STATUS)
+    early.append(story.attempt(second, two))  # ``first`` is in the other replay there
+    began = story.last
+    story.attempt(first, two, attempt=2)
+    early.append(story.attempt(third, two, after=began))
+    story.rearm(3, again[0])
+    story.attempt(story.publish(queue, key="k"), two)
+    story.rearm(4, again[1]._replace(key=""))
+    story.attempt(second, two, attempt=3)
+    return Doctored(story.facts, [("key", record) for record in early])
+
+
+def _keys_uncounted() -> Doctored:
+    """RULES 6: who starts in the past, and who does not count, gets a key in its order too. Before rules 3 nobody
+    promised that."""
+    story = Story()
+    queue = story.queue()
+    story.subscriber(queue)
+    old = [story.publish(queue, key="k") for _ in range(3)]
+    late, reader = story.subscriber(queue, start=old[0]), story.subscriber(queue, counts=False)
+    story.attempt(old[0], late)
+    early = [story.attempt(old[2], late)]
+    new = [story.publish(queue, key="k") for _ in range(4)]
+    story.attempt(old[1], late)
+    story.attempt(new[0], late)
+    story.attempt(new[0], reader, Outcome.FAILED)
+    early.append(story.attempt(new[1], reader))
+    story.attempt(new[0], reader, attempt=2)
+    story.end(new[2], Outcome.DROPPED, Reason.CANCELLED)  # one row for all: nothing of it comes any more
+    story.attempt(new[3], reader)
+    last, later = story.publish(queue, key="other"), story.publish(queue, key="other")
+    story.end(last, Outcome.DROPPED, Reason.RETENTION, reader)
+    story.attempt(later, reader)
+    story.snapshot(rules=2)
+    story.publish(queue, key="k")
+    story.attempt(story.publish(queue, key="k"), reader)
+    return Doctored(story.facts, [("key", record) for record in early])
+
+
+def _gate_uncounted() -> Doctored:
+    """RULES 11: at one that does not count a child goes when its parents are complete and have ended there, either
+    way; who only starts in the past waits until they have ended somehow."""
+    story = Story()
+    queue, elsewhere = story.queue(), story.queue("elsewhere")
+    one, reader = story.subscriber(queue), story.subscriber(queue, counts=False)
+    stranger = story.subscriber(elsewhere)
+    parent, other = story.publish(queue), story.publish(elsewhere)
+    child = story.publish(queue, parent, other)
+    story.attempt(parent, one)
+    story.attempt(other, stranger)
+    early = [story.attempt(child, reader, Outcome.FAILED)]
+    story.attempt(parent, reader, Outcome.DEAD)
+    story.attempt(child, reader, attempt=2)
+    dead = story.publish(queue)
+    story.attempt(dead, one, Outcome.DEAD)
+    story.attempt(dead, reader)
+    below = story.publish(queue, dead, policy=ParentFailure.HOLD)
+    early.append(story.attempt(below, reader, Outcome.FAILED))  # at none that counts it was complete
+    late = story.subscriber(queue, start=dead)
+    story.attempt(dead, late)
+    story.attempt(below, late)
+    passed = story.publish(queue)
+    for number in (one, late):
+        story.attempt(passed, number)
+    story.end(passed, Outcome.DROPPED, Reason.CANCELLED)
+    story.attempt(story.publish(queue, passed), reader)
+    return Doctored(story.facts, [("gate", record) for record in early])
+
+
 def _parents() -> Doctored:
     """A parent that was accepted later, and an id that names another place."""
     story = Story()
@@ -314,6 +399,9 @@ CASES: dict[str, Callable[[], Doctored]] = {
     "ends": _ends,
     "addressees": _addressees,
     "keys": _keys,
+    "keys_in_replays": _keys_in_replays,
+    "keys_uncounted": _keys_uncounted,
+    "gate_uncounted": _gate_uncounted,
     "parents": _parents,
     "carried": _carried,
     "sequences": _sequences,

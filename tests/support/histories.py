@@ -37,6 +37,7 @@ def history(dice: random.Random, steps: int) -> list[Fact]:  # noqa: C901  # a c
             case "publish":
                 _publish(log, dice)
             case "work":
+                log.feed_once(dice.randrange(1, 20))
                 log.take(dice.randrange(1, 6))
                 for attempt in list(log.out):
                     if dice.random() < 0.7:
@@ -85,10 +86,11 @@ def _operate(log: FactLog, dice: random.Random) -> None:
     subscriber = cursors[number].subscriber
     match dice.choice(("pause", "pause", "add", "remove")):
         case "pause":
-            log.subscriber(number, subscriber.queue, paused=not subscriber.settings.paused)
+            log.change(number, paused=not subscriber.settings.paused)
         case "add":
             used = [fact.number for fact in log.facts if isinstance(fact, SubscriberSet)]  # never given twice
-            log.subscriber(max(used) + 1, dice.choice((1, 2, 3)))
+            start = dice.choice((None, None, dice.randrange(1, len(log.facts) + 1)))
+            log.subscriber(max(used) + 1, dice.choice((1, 2, 3)), start=start, counts=dice.random() < 0.7)
         case "remove" if len(cursors) > 2:
             log.unsubscribe(number)
         case _:
@@ -108,7 +110,8 @@ def _replay(log: FactLog, dice: random.Random, replay: int) -> None:
         parents = tuple(one for one in above if one in dead or not log.scheduler.ended(one))
         tried = [row.attempt for row in rows if (row.message, row.subscriber) == (sequence, number)]
         policy = made[sequence].parent_failure
-        entry = RearmedEntry(sequence, made[sequence].queue, (number,), parents, (max(tried, default=0),), policy)
+        attempts, key = (max(tried, default=0),), made[sequence].key
+        entry = RearmedEntry(sequence, made[sequence].queue, (number,), parents, attempts, policy, key)
         entries.append(entry)
     if entries:
         log.rearm(replay, *entries)
@@ -179,7 +182,7 @@ class _Scribe:
             case "operate":
                 self._operate()
             case "snapshot":
-                self.story.snapshot(rules=self._dice.choice((1, 2)))
+                self.story.snapshot(rules=self._dice.choice((1, 2, 3)))
             case "gap" if self._dice.random() < 0.2:
                 self.story.gap(self.story.last + 1, self.story.last + self._dice.randrange(1, 4))
             case _:
@@ -224,7 +227,8 @@ class _Scribe:
             fact = self._made[message]
             whom = tuple(sorted(dice.sample(self._subscribers, dice.randrange(1, 3))))
             parents = tuple(sequence_of(parent) for parent in fact.parents if dice.random() < 0.7)
-            entries.append(RearmedEntry(message, fact.queue, whom, parents, (), fact.parent_failure))
+            key = fact.key if self._replays % 3 else ""  # as an older version wrote it
+            entries.append(RearmedEntry(message, fact.queue, whom, parents, (), fact.parent_failure, key))
         self.story.rearm(self._replays, *entries)
 
     def _carry(self) -> None:
@@ -239,7 +243,8 @@ class _Scribe:
         match dice.choice(("add", "add", "remove", "delete")):
             case "add" if self._queues:
                 start = dice.choice((None, None, dice.randrange(1, story.last + 1)))
-                self._subscribers.append(story.subscriber(dice.choice(self._queues), start=start))
+                counts = dice.random() < 0.6
+                self._subscribers.append(story.subscriber(dice.choice(self._queues), start=start, counts=counts))
             case "remove" if story.subscribers:
                 story.unsubscribe(dice.choice(list(story.subscribers)))
             case "delete" if len(story.queues) > 2 and dice.random() < 0.3:

@@ -352,18 +352,20 @@ def _until(shops: list[Shop], open_: list["Future[list[Acknowledged]]"], wanted:
 
 
 def _mend(broker: BrokerProcess, endpoints: Endpoints) -> None:
-    """Replay the dead letters of ``notices`` while its endpoint works again for a while; then more of them die."""
-    letters = len(list(pages(broker, "/v1/queues/notices/dead-letters", "dead_letters")))
-    assert letters > 10
+    """Replay the dead letters of ``notices`` while its endpoint works again for a while; then more of them die. Where
+    the replay cascades into other queues it waits for the keys and parents of what has not ended there, which may be
+    for ever."""
+
+    def letters() -> int:
+        return len(list(pages(broker, "/v1/queues/notices/dead-letters", "dead_letters")))
+
+    before = letters()
+    assert before > 10
     endpoints.mended.set()
     plan = broker.request("POST", "/v1/queues/notices/dead-letters/replay", {}).json()
     assert plan["replay"], plan
-
-    def mended() -> bool:
-        left = pages(broker, "/v1/queues/notices/messages", "messages")
-        return all(one["state"] != "pending" for one in left)
-
-    eventually_blocking(mended, "the dead letters delivered", 20)
+    settle(broker)
+    assert letters() < before
     endpoints.mended.clear()
     batch(broker, "notices", [{"content": "bad news"}, *({"content": "more", "parents": ["#1"]} for _ in range(8))])
 

@@ -52,7 +52,7 @@ from syncbrok.model.facts import (
     SubscriberSet,
 )
 from syncbrok.model.message import ParentFailure, Scope
-from syncbrok.model.names import sequence_of
+from syncbrok.model.names import SEQUENCE_MAX, sequence_of
 
 _BY_OPERATOR = frozenset({Reason.CANCELLED, Reason.PURGED, Reason.QUEUE_DELETED})
 
@@ -78,23 +78,18 @@ class WaitingDelivery(NamedTuple):
     why: str
 
 
-def check(facts: Iterable[Fact], *, keys_apart: bool = True) -> list[Violation]:
-    """Every violation in ``facts``, which are a log's in order (a prefix may be missing, as after retention).
-    ``keys_apart``: see ``OrderChecker``."""
-    checker = OrderChecker(keys_apart=keys_apart)
+def check(facts: Iterable[Fact]) -> list[Violation]:
+    """Every violation in ``facts``, which are a log's in order (a prefix may be missing, as after retention)."""
+    checker = OrderChecker()
     for fact in facts:
         checker.apply(fact)
     return checker.violations
 
 
 class OrderChecker:
-    """Feed it facts; read ``violations`` and ``waiting()`` at any time.
+    """Feed it facts; read ``violations`` and ``waiting()`` at any time."""
 
-    ``keys_apart``: whether keys are judged also in replays and at subscribers that the messages do not count. The audit
-    on Spark judges them only where the messages count."""
-
-    def __init__(self, *, keys_apart: bool = True) -> None:
-        self._keys_apart = keys_apart
+    def __init__(self) -> None:
         self.violations: list[Violation] = []
         self._now = JudgedState()
         self._first = 0
@@ -163,10 +158,27 @@ class OrderChecker:
             "parents": "open" in states,
             "paused": bool(subscriber and (subscriber.settings.paused or subscriber.settings.disabled_us)),
             "retrying": delivery is not None and delivery.retrying,
-            "key": any(not before.ends(number) for before in self._now.of_key_before(message, number)),
+            "key": self._is_behind(message, number),
             "delayed": message.delayed and not message.rearmed_by(number),
         }
         return next((reason for reason, holds in reasons.items() if holds), "ready")
+
+    def _is_behind(self, message: JudgedMessage, number: int) -> bool:
+        """Whether one before it of the same key keeps it back."""
+        if replay := message.rearmed_by(number):
+            return bool(self._now.replays[replay].entries[message.sequence].key) and any(
+                before.rearmed_by(number) or (number in before.counted and not before.ends(number))
+                for before in self._now.of_key(message)
+            )
+        return any(not before.ends(number) for before in self._now.of_key_before(message, number)) or (
+            self._rules > 2
+            and any(
+                number not in before.counted
+                and self._comes_uncounted(before, number)
+                and not self._has_ended_apart(before, number, SEQUENCE_MAX)
+                for before in self._now.of_key(message)
+            )
+        )
 
     def _state(self, message: JudgedMessage, number: int, parent: int) -> str:
         """``done``, ``failed`` or ``open``: a parent as the delivery of ``message`` at ``number`` waits for it."""
@@ -302,6 +314,10 @@ class OrderChecker:
     def _is_for(self, message: JudgedMessage, number: int) -> bool:
         if number in message.counted or number in message.open:
             return True
+        return self._comes_uncounted(message, number)
+
+    def _comes_uncounted(self, message: JudgedMessage, number: int) -> bool:
+        """Whether it is for the subscriber because of where that one starts."""
         subscriber = self._now.subscribers.get(number)
         if subscriber is None or subscriber.queue != message.queue or message.only not in (0, number):
             return False
@@ -388,7 +404,7 @@ class OrderChecker:
         """Of its key all before it have ended there: those that are being replayed, and those that never had. (A replay
         of an older version says no key.)"""
         number, own = row.subscriber, message.at(row.subscriber)
-        if not self._keys_apart or not self._now.replays[own.replay].entries[row.message].key:
+        if not self._now.replays[own.replay].entries[row.message].key:
             return
         for before in self._now.of_key(message):
             found = before.deliveries.get(number)
@@ -396,11 +412,8 @@ class OrderChecker:
                 continue
             if found is not None and found.next_in_replay == own.replay:
                 break  # all before that one had ended when its attempt began
-            last = found.ends[-1].record if found is not None and found.ends else 0
-            was_armed = found is not None and 0 < found.rearmed <= row.after
-            is_open = found is not None and (found.replay or last > row.after)
-            never_ended = number in before.counted and not (last and before.ends(number)[0].record <= row.after)
-            if (was_armed and is_open) or never_ended:
+            never_ended = number in before.counted and not any(end.record <= row.after for end in before.ends(number))
+            if never_ended or (found is not None and found.was_in_replay_at(row.after)):
                 what = f"message {before.sequence} of the same key before it had not ended by then"
                 self._report("key", record, row.message, number, what)
                 return
@@ -410,22 +423,22 @@ class OrderChecker:
         """One of those that do not count the subscriber, and come there all the same."""
         number = row.subscriber
         for before in self._now.of_key(message):
-            if number in before.counted or self._now.in_doubt(before) or not self._is_for(before, number):
+            if number in before.counted or self._now.in_doubt(before) or not self._comes_uncounted(before, number):
                 continue
-            if not self._has_ended_apart(before, row):
+            if not self._has_ended_apart(before, number, row.after):
                 return before
             found = before.deliveries.get(number)
             if found is not None and found.was_next:
                 break
         return None
 
-    def _has_ended_apart(self, before: JudgedMessage, row: Row) -> bool:
-        """Of a message that does not count the subscriber: whether nothing of it was to come there any more when the
-        attempt began."""
-        number, ends = row.subscriber, before.ends(row.subscriber)
+    def _has_ended_apart(self, before: JudgedMessage, number: int, after: int) -> bool:
+        """Of a message that does not count the subscriber: whether nothing of it was to come there any more when
+        record ``after`` was the newest."""
+        ends = before.ends(number)
         return (
-            (bool(ends) and ends[0].record <= row.after)
-            or 0 < before.ended_for_all <= row.after
+            (bool(ends) and ends[0].record <= after)
+            or 0 < before.ended_for_all <= after
             or before.sequence <= self._now.dropped_through.get(number, 0)
             or before.record != before.sequence
         )
@@ -433,7 +446,7 @@ class OrderChecker:
     def _of_key_open(self, message: JudgedMessage, row: Row, record: int) -> JudgedMessage | None:
         """A message of the same key before it that had not ended there when the attempt began."""
         number = row.subscriber
-        apart = self._open_apart(message, row) if self._keys_apart and self._rules > 2 else None
+        apart = self._open_apart(message, row) if self._rules > 2 else None
         if apart is not None:
             return apart
         for before in self._now.of_key_before(message, number):

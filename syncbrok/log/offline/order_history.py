@@ -47,10 +47,16 @@ class JudgedDelivery:
     first_after: int = -1
     last_after: int = -1
     was_next: bool = False
-    rearmed: int = 0
-    """the record that re-armed it last, 0 for none"""
+    rearmed: tuple[int, ...] = ()
+    """the records that re-armed it"""
     next_in_replay: int = 0
     """the replay in which an attempt of it began when all of its key before it had ended"""
+
+    def was_in_replay_at(self, after: int) -> bool:
+        """Whether a replay had sent it again when record ``after`` was the newest, and it had not ended since."""
+        return any(
+            record <= after and not any(record < end.record <= after for end in self.ends) for record in self.rearmed
+        )
 
 
 @dataclass(slots=True)
@@ -264,7 +270,8 @@ class JudgedState:
                 message.open |= set(entry.subscribers) - self.deleted
                 for number in entry.subscribers:
                     delivery = message.at(number)
-                    delivery.replay, delivery.retrying, delivery.rearmed = fact.replay, False, fact.sequence
+                    delivery.replay, delivery.retrying = fact.replay, False
+                    delivery.rearmed = (*delivery.rearmed, fact.sequence)
                 if message.open:
                     self.undecided[entry.message] = message
 

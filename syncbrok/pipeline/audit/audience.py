@@ -43,6 +43,13 @@ class Audiences:
         for at, one in enumerate(known.audiences):
             epochs[one.name].append((one.begins, one.ends, at))
         self._epochs = {name: _longs(sorted(spans)).T for name, spans in epochs.items()}
+        self._told_apart = [
+            (one.number, one.queue, record, start, min(ends, one.gone or NEVER))
+            for one in known.subscribers.values()
+            for (record, start), ends in zip(one.starts, [NEVER, *(start for _, start in one.starts)], strict=False)
+        ]
+        """(subscriber, queue, record, first, ends): messages from ``first`` on, before ``ends``, come there because of
+        what the record says"""
         self._gap_records = _longs([one.record for one in known.gaps])
         self._gap_lasts = np.maximum.accumulate(_longs([one.last for one in known.gaps]))
         self._doubtful = known.doubtful
@@ -68,6 +75,23 @@ class Audiences:
         gone = self._gones[at] if len(self._gones) else np.full(len(at), NEVER)
         return is_there, np.where(is_there, gone, NEVER)
 
+    def uncounted(self, queues: Longs, messages: Longs) -> tuple[Longs, Longs, Longs]:
+        """The subscribers to which messages of the ``queues`` come because of where the subscriber starts, those that
+        count it among them: as three columns the message's place, the subscriber, and the record that says so.
+        ``messages`` ascend."""
+        found = [
+            (places_of, np.full(len(places_of), number, np.int64), np.full(len(places_of), record, np.int64))
+            for number, queue, record, first, ends in self._told_apart
+            for lower, upper in [np.searchsorted(messages, [first, ends]).tolist()]
+            for places_of in [lower + np.flatnonzero(queues[lower:upper] == queue)]
+            if len(places_of)
+        ]
+        if not found:
+            none = np.zeros(0, np.int64)
+            return none, none, none
+        which, s, since = (np.concatenate(column) for column in zip(*found, strict=True))
+        return which, s, since
+
     def doubt(self, messages: Longs, records: Longs | None = None) -> Longs:
         """For each message the record from which on nothing about it is sure, since a gap behind it may have swallowed
         some of it. With ``records``, their own, gaps before them count as well."""
@@ -84,6 +108,19 @@ class Audiences:
     def is_gone(self, message: int, record: int) -> bool:
         """True if ``message``, which is unknown at ``record``, was dropped by retention or lost in a gap."""
         return message < self.first or int(self.doubt(_longs([message]))[0]) < record
+
+    def is_apart(self, number: int, record: int, after: int) -> bool:
+        """Whether subscriber ``number`` did not count, neither when an attempt began (``after``) nor when it was
+        recorded."""
+        known = self.subscribers.get(number)
+        return known is not None and any(begins <= after and record <= ends for begins, ends in known.uncounted)
+
+    def comes_uncounted(self, number: int, queue: int, message: int, record: int) -> bool:
+        """Whether ``record`` knows that ``message`` of ``queue`` is for the subscriber because of where that one
+        starts."""
+        known = self.subscribers.get(number)
+        is_its = known is not None and known.queue == queue and known.begins < record
+        return is_its and any(at < record and start <= message for at, start in self.subscribers[number].starts)
 
     def deleted(self, number: int) -> int:
         """The record that deleted a subscriber."""

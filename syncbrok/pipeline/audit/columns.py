@@ -31,6 +31,7 @@ class AuditMessages:
     """The accepted messages of a partition by columns, in order."""
 
     def __init__(self, table: pa.Table, claims: Claims, known: Audiences) -> None:
+        self._known = known
         # If a message is there twice, its own record counts.
         order = np.lexsort((~flags(table, "own"), longs(table, "message")))
         numbers = longs(table, "message")[order]
@@ -54,6 +55,14 @@ class AuditMessages:
         self.is_ordinary = self.own & (self.only == 0) & (self.doubt == NEVER)
         self.is_ordinary &= known.newest[self.audience] < self.message
         self.is_ordinary[claimed[is_there]] = False
+
+    def uncounted(self, at: Longs) -> tuple[Longs, Longs, Longs]:
+        """The subscribers to which the messages at the places ``at``, each with a key and in its own record, were to
+        come though they do not count them: as three columns the message's place, the subscriber, and the record because
+        of which."""
+        which, s, since = self._known.uncounted(self.queue[at], self.message[at])
+        is_counted, _ = self._known.member(self.audience[at[which]], s)
+        return at[which[~is_counted]], s[~is_counted], since[~is_counted]
 
     def key_of(self) -> tuple[Flags, list[str | None]]:
         keys = self.table.column("key").combine_chunks()
@@ -128,7 +137,7 @@ def claims_of(table: pa.Table) -> Claims:
         if row["of"] == REARMED:
             entries.append(
                 LifeReplay(row["record"], row["position"], int(said["replay"]), int(said["queue"]),
-                      tuple(said["subscribers"]), tuple(said["parents"]), int(said["for"]))
+                      tuple(said["subscribers"]), tuple(said["parents"]), bool(said.get("key")), int(said["for"]))
             )  # fmt: skip
         elif row["of"] == CARRIED:
             ended = tuple((int(number), OUTCOMES.index(outcome) + 1) for number, outcome in said["ended"])

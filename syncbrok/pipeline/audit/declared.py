@@ -53,6 +53,8 @@ class SubscriberSpan:
     frozen: bool = False
     """paused or disabled at the end"""
     starts: list[tuple[int, int]] = field(default_factory=list)
+    uncounted: list[tuple[int, int]] = field(default_factory=list)
+    """(since, the record that ended that): where it did not count"""
 
 
 class LostRange(NamedTuple):
@@ -149,8 +151,12 @@ class _Books:
         known.queue, known.id = fact.queue, fact.id
         known.frozen = bool(fact.settings.paused or fact.settings.disabled_us)
         start = fact.settings.start
-        if not fact.settings.counts:
+        if fact.settings.counts:
+            known.uncounted = [(since, min(ends, record)) for since, ends in known.uncounted]
+        else:
             start = fact.since if start is None else start
+            if before is None or before.settings.counts:
+                known.uncounted.append((fact.since if before is None else record, FOREVER))
             if before is not None and before.settings.counts and not known.gone:
                 known.gone = record  # what it gets from here on nobody waits for, and nothing is to be judged by it
         if start is not None and (not known.starts or start < known.starts[-1][1]):

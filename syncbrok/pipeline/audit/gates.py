@@ -6,7 +6,7 @@ judged attempt by attempt, with every end of the parent. In a sound log these ar
 scope ``same`` that went out before the parent was complete everywhere.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 
 from syncbrok.pipeline.audit.audience import Audiences
+from syncbrok.pipeline.audit.drops import Drops, dropped_before
 from syncbrok.pipeline.audit.life import LifeReplay
 from syncbrok.pipeline.audit.rules import AuditFinding
 from syncbrok.pipeline.audit.shapes import TOLD
@@ -22,6 +23,7 @@ from syncbrok.pipeline.audit.tables import (
     COUNTED,
     DELIVER,
     ENDS,
+    FAIL,
     FOUND,
     GOOD,
     JUDGED,
@@ -62,7 +64,9 @@ MET: Final = {
 """what comes out"""
 
 
-def met(batches: Iterable[pa.RecordBatch], known: Audiences, began: dict[int, int]) -> Iterator[pa.RecordBatch]:
+def met(
+    batches: Iterable[pa.RecordBatch], known: Audiences, began: dict[int, int], drops: Mapping[int, Drops]
+) -> Iterator[pa.RecordBatch]:
     """Rows of ``MET`` from all ``MEETING`` of a partition, where edges come to their parents. ``began``: the first
     record of each replay."""
     tables = gathered(batches, MEETING)
@@ -70,7 +74,7 @@ def met(batches: Iterable[pa.RecordBatch], known: Audiences, began: dict[int, in
     if not len(edges.child):
         return
     yield from found(MET, _unknown(edges, known.first))
-    yield from found(MET, _early(edges, began))
+    yield from found(MET, _early(edges, began, known, drops))
     yield from found(MET, _inverted(edges))
     yield from _states(edges, began)
 
@@ -118,6 +122,8 @@ class _Edges:
             row["parent"], row["child"], row["is_same"] and row["queue"] == int(self.above_queue[edge]),
             row["queue"], bool(self.delivers[edge]), events_of(row["events"]), _entries(row["entries"]),
             int(self.above[edge]), int(self.above_doubt[edge]), int(self.ended[edge]), int(self.complete[edge]),
+            min(row["ended"], row["cancelled"]), row["follows"] and row["policy"] == FAIL,
+            above["ended_for_all"] if above else NEVER, above["only"] if above else 0, int(self.above_queue[edge]),
             int(self.bad_since[edge]), int(self.mended[edge]),
             frozenset(numbers_of(above["counted"])) if above else frozenset(),
             events_of(above["events"]) if above else [], _entries(above["entries"]) if above else [],
@@ -139,6 +145,12 @@ class _Pair(NamedTuple):
     above_doubt: int
     ended: int
     complete: int
+    child_ended: int
+    ends_with_it: bool
+    """the child counts nobody, and dies with its parent"""
+    above_ended_for_all: int
+    above_only: int
+    above_queue: int
     bad_since: int
     mended: int
     above_counted: frozenset[int]
@@ -160,8 +172,8 @@ def _listed(table: pa.Table, parents: Longs) -> tuple[Longs, Longs]:
 def _entries(said: str) -> list[LifeReplay]:
     rows = orjson.loads(said) if said else ()
     return [
-        LifeReplay(record, pos, replay, queue, tuple(whom), tuple(above), only)
-        for record, pos, replay, queue, whom, above, only in rows
+        LifeReplay(record, pos, replay, queue, tuple(whom), tuple(above), has_key, only)
+        for record, pos, replay, queue, whom, above, has_key, only in rows
     ]
 
 
@@ -181,12 +193,17 @@ def _unknown(edges: _Edges, first: int) -> Iterator[AuditFinding]:
 # -- gates -------------------------------------------------------------------------------------------------------------
 
 
-def _early(edges: _Edges, began: dict[int, int]) -> Iterator[AuditFinding]:
+def _early(
+    edges: _Edges, began: dict[int, int], known: Audiences, drops: Mapping[int, Drops]
+) -> Iterator[AuditFinding]:
     """Rule ``gate``, attempt by attempt, for the edges where it is not settled."""
     for at in np.flatnonzero(_may_be_early(edges)).tolist():
         pair = edges.pair(at)
         for event in pair.events:
-            if event.flags & JUDGED and not _was_done(pair, event, began):
+            if not event.flags & JUDGED:
+                continue
+            is_apart = not event.flags & (COUNTED | REPLAYED) and known.is_apart(event.s, event.seq, event.after)
+            if not (_done_apart(pair, event, known, drops) if is_apart else _was_done(pair, event, began)):
                 what = (
                     f"attempt {event.attempt} began after record {event.after}, its parent {pair.parent} was not done"
                 )
@@ -201,7 +218,8 @@ def _may_be_early(edges: _Edges) -> Flags:
     # A parent whose record is gone counts as complete, unless a snapshot says otherwise (RULES 2).
     is_bad = ~edges.is_there & (edges.bad_since != NEVER) & (strict != NEVER)
     is_late_known = edges.is_there & (edges.above >= edges.record)
-    found: Flags = flags(edges.table, "is_replayed") | is_late_known | (edges.is_there & is_early) | is_bad
+    is_special = flags(edges.table, "is_replayed") | flags(edges.table, "is_apart")
+    found: Flags = is_special | is_late_known | (edges.is_there & is_early) | is_bad
     return found
 
 
@@ -240,6 +258,34 @@ def _done(pair: _Pair, event: RowEvent, *, strict: bool) -> bool:
             if one.flags & ENDS
         )
     return (pair.complete if strict else pair.ended) <= event.after
+
+
+def _done_apart(pair: _Pair, event: RowEvent, known: Audiences, drops: Mapping[int, Drops]) -> bool:
+    """True if the parent was done for this attempt at a subscriber that did not count: it is complete, and has ended
+    there too, either way. A message that has ended itself may go though its parent was not: nobody it counted was left,
+    or it was to go out all the same."""
+    if pair.above >= event.seq or pair.above_doubt < event.seq:
+        return True
+    child_ended = min(pair.child_ended, pair.ended) if pair.ends_with_it else pair.child_ended
+    if (pair.ended if pair.delivers or child_ended <= event.after else pair.complete) > event.after:
+        return False
+    there = [one for one in pair.above_events if one.s == event.s and one.seq < event.seq]
+    armed = [one.record for one in pair.above_entries if event.s in one.subscribers and one.record < event.seq]
+    ends = [one.seq for one in there if one.flags & ENDS]
+    if not ends and pair.above_ended_for_all <= event.after:
+        return True
+    # What a carried one had come to at others nobody says, nor what retention had dropped before this one came.
+    is_own = pair.above == pair.parent > dropped_before(drops.get(event.s, ()), event.seq)
+    if not is_own or not (pair.parent > known.subscribers[event.s].uncounted[0][0] or there or armed):
+        return True
+    is_for = (
+        event.s in pair.above_counted
+        or any(not any(end > record for end in ends) for record in armed)
+        or (
+            pair.above_only in (0, event.s) and known.comes_uncounted(event.s, pair.above_queue, pair.parent, event.seq)
+        )
+    )
+    return not is_for or any(end <= event.after for end in ends)
 
 
 def _entry(entries: list[LifeReplay], replay: int, seq: int) -> LifeReplay | None:

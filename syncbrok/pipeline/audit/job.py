@@ -11,7 +11,8 @@ with the cluster. No code of the broker's scheduler is used, and none of ``pipel
 to people: a judge must not share a mistake with the code it judges.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, reduce
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,7 @@ from syncbrok.pipeline.audit import chains, events, gates, keys, sequences, shap
 from syncbrok.pipeline.audit import facts as audit_facts
 from syncbrok.pipeline.audit.audience import Audiences
 from syncbrok.pipeline.audit.declared import declared
+from syncbrok.pipeline.audit.drops import Drops
 from syncbrok.pipeline.audit.rules import VIOLATION, AuditFinding
 from syncbrok.pipeline.audit.tables import Kinds, ddl, struct
 from syncbrok.pipeline.settings import UNMEASURED, set_for_now, unset
@@ -85,8 +87,11 @@ def prove(
         settled_ones = None
         if counts["chained"]:
             settled_ones = _kept(chains.settled(*(_of(told, kind) for kind in ("standing", "edge", "bad"))))
-        met = _met(told, settled_ones, log) if counts["edges"] else None
-        lined = _kept(keys.lined(_of(told, "line"), log.pieces, log.said.rules)) if counts["keyed"] else None
+        drops = _drops(deliveries, log.audiences)
+        met = _met(told, settled_ones, log, drops) if counts["edges"] else None
+        lined = None
+        if counts["keyed"]:
+            lined = _kept(keys.lined(_of(told, "line"), log.pieces, log.said.rules, drops))
         waits = _waits(counts["waiting"], told, met, lined, settled_ones, log)
         counts["waiting"] = waits.count() if counts["waiting"] else 0
         parts = [_of(frame, "found") for frame in (told, met, lined) if frame is not None]
@@ -143,12 +148,22 @@ def _told(messages: DataFrame, deliveries: DataFrame, log: _Log) -> DataFrame:
     return _judged(parts, log.pieces, partial(standing.told, known=log.audiences), ddl(shapes.TOLD))
 
 
-def _met(told: DataFrame, settled: DataFrame | None, log: _Log) -> DataFrame:
+def _met(told: DataFrame, settled: DataFrame | None, log: _Log, drops: Mapping[int, Drops]) -> DataFrame:
     """Each message beside its parents: rows of ``gates.MET``."""
     rows = {"standing": (_of(told, "standing"), "message"), "edge": (_of(told, "edge"), "parent"),
             "bad": (_of(told, "bad") if log.bad else None, "message"), "settled": (settled, "message")}  # fmt: skip
-    task = partial(gates.met, known=log.audiences, began=log.said.began)
+    task = partial(gates.met, known=log.audiences, began=log.said.began, drops=drops)
     return _judged(_united(rows, gates.MEETING), log.pieces, task, ddl(gates.MET))
+
+
+def _drops(deliveries: DataFrame, known: Audiences) -> dict[int, list[tuple[int, int]]]:
+    """By subscriber, ``drops.Drops``."""
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    if any(one.uncounted for one in known.subscribers.values()):
+        rows: Any = deliveries.where(f.col("reason") == "retention").select("sequence", "message", "subscriber_number")
+        for sequence, message, subscriber in sorted(rows.collect()):
+            found[subscriber].append((sequence, message))
+    return found
 
 
 def _waits(

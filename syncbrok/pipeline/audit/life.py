@@ -69,6 +69,8 @@ class LifeReplay(NamedTuple):
     queue: int
     subscribers: tuple[int, ...]
     parents: tuple[int, ...]
+    has_key: bool = False
+    """it keeps the order of keys"""
     only: int = 0
     """the only subscriber that the replay is for; 0: it is not narrowed to one"""
 
@@ -106,12 +108,12 @@ class Life:
     def __init__(self, born: Born, known: Audiences) -> None:
         self.born = born
         self.ended = self.complete = born.record if not born.counted and born.alone else NEVER
-        self.cancelled = NEVER
+        self.cancelled = self.ended_for_all = NEVER
         self.pairs = {number: Pair(is_counted=True, is_open=True) for number in born.counted}
         self.events: list[RowEvent] = []
         self.entries: list[LifeReplay] = []
         self.found: list[AuditFinding] = []
-        self._known = known
+        self.known = known
 
     def tell(self, rows: list[OutcomeRow], entries: list[LifeReplay], claims: list[Claim]) -> None:
         """Everything that happened to it, in any order."""
@@ -131,7 +133,7 @@ class Life:
         if self.born.queue_gone != NEVER:
             yield self.born.queue_gone, _PURGED_AT, None
         for number in {*self.born.counted, *(number for one in entries for number in one.subscribers)}:
-            if (gone := self._known.deleted(number)) != NEVER:
+            if (gone := self.known.deleted(number)) != NEVER:
                 yield gone, _DELETED_AT, number
 
     def _operated(self, seq: int, pos: int, one: LifeReplay | int | None) -> None:
@@ -146,7 +148,7 @@ class Life:
                     self._report("addressee", seq, number, what)
                 pair = self._at(number)
                 pair.replay, pair.retry_us, pair.touched = one.replay, NEVER, seq
-                pair.is_open = pair.is_open or self._known.deleted(number) > seq
+                pair.is_open = pair.is_open or self.known.deleted(number) > seq
         elif one in self.pairs and self.pairs[one].is_open:
             self._end(one, seq, pos, good=True)
 
@@ -155,13 +157,13 @@ class Life:
     def _row(self, row: OutcomeRow) -> None:
         born, number = self.born, row.s
         if row.seq <= born.record:
-            if not self._known.is_gone(born.message, row.seq):
+            if not self.known.is_gone(born.message, row.seq):
                 self._report("addressee", row.seq, number, "no such message was accepted")
             return
         if number == EVERYBODY:
             self._end_all(row.seq, row.pos, good=row.good)
             return
-        if self._known.deleted(number) < row.seq:
+        if self.known.deleted(number) < row.seq:
             return
         pair = self._at(number)
         flags = 0 if born.doubt < row.seq else self._judge(pair, row)
@@ -193,11 +195,8 @@ class Life:
 
     def _catches_up(self, row: OutcomeRow) -> bool:
         """Whether the subscriber, which the message does not count, may have it all the same (RULES 14)."""
-        known = self._known.subscribers.get(row.s)
-        if known is None or known.queue != self.born.queue or known.begins >= row.seq:
-            return False
         is_its = self.born.only in (0, row.s)
-        return is_its and any(at < row.seq and start <= self.born.message for at, start in known.starts)
+        return is_its and self.known.comes_uncounted(row.s, self.born.queue, self.born.message, row.seq)
 
     def _carried(self, claim: Claim) -> None:
         """Take over the state from a carried record. If the message's own record is gone, the first carried one is all
@@ -223,12 +222,13 @@ class Life:
         none of them."""
         if number in self.pairs or number != DELETED_SUBSCRIBER:
             return number in self.pairs and self.pairs[number].is_open
-        gone = [pair for one, pair in self.pairs.items() if self._known.deleted(one) < seq]
+        gone = [pair for one, pair in self.pairs.items() if self.known.deleted(one) < seq]
         return all(pair.ends[-1][2] for pair in gone if pair.ends)
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _end_all(self, seq: int, pos: int, *, good: bool) -> None:
+        self.ended_for_all = min(self.ended_for_all, seq)
         for number in sorted(number for number, pair in self.pairs.items() if pair.is_open):
             self._end(number, seq, pos, good=good)
         if not self.born.counted:
@@ -254,7 +254,7 @@ class Life:
             self.complete = seq
 
     def _is_gone(self, number: int, seq: int, pos: int) -> bool:
-        return number == DELETED_SUBSCRIBER or (self._known.deleted(number), _DELETED_AT) <= (seq, pos)
+        return number == DELETED_SUBSCRIBER or (self.known.deleted(number), _DELETED_AT) <= (seq, pos)
 
     def _at(self, number: int) -> Pair:
         if number not in self.pairs:

@@ -105,8 +105,10 @@ def ordinary_rows(
     none = np.full(len(kept.at), "")
     yield packed(TOLD, "standing", {
         "message": kept.of(messages.message), "record": kept.of(messages.record), "queue": kept.of(messages.queue),
-        "doubt": kept.of(messages.doubt), "ended": kept.ended, "complete": kept.complete, "last_counted": kept.last,
-        "follows": kept.follows, "counted": kept.counted(), "events": kept.events, "entries": none,
+        "doubt": kept.of(messages.doubt), "ended": kept.ended,
+        "ended_for_all": np.full(len(kept.at), NEVER), "complete": kept.complete, "only": kept.of(messages.only),
+        "last_counted": kept.last, "follows": kept.follows, "counted": kept.counted(),
+        "events": kept.events, "entries": none,
     })  # fmt: skip
     yield from _edges(messages, kept)
     yield from _open(messages, rows, kept)
@@ -131,8 +133,9 @@ def _edges(messages: AuditMessages, kept: _Ordinary) -> Iterator[pa.RecordBatch]
     yield packed(TOLD, "edge", {
         "parent": parents, "child": kept.of(messages.message)[at], "record": kept.of(messages.record)[at],
         "queue": kept.of(messages.queue)[at], "own": ~no, "is_same": same[kept.at][at], "policy": policy[kept.at][at],
-        "first_counted": kept.first[at], "first_uncounted": never, "is_replayed": no,
-        "is_waiting": (kept.is_open | kept.follows)[at], "follows": kept.follows[at], "cancelled": never,
+        "first_counted": kept.first[at], "first_uncounted": never, "is_replayed": no, "is_apart": no,
+        "is_waiting": (kept.is_open | kept.follows)[at], "follows": kept.follows[at], "ended": kept.ended[at],
+        "cancelled": never,
         "events": kept.events.take(pa.array(at)), "entries": none, "rearmed": none,
     })  # fmt: skip
 
@@ -161,6 +164,7 @@ def _open(messages: AuditMessages, rows: AuditRows, kept: _Ordinary) -> Iterator
 def _lines(
     messages: AuditMessages, rows: AuditRows, kept: _Ordinary, at: Longs, keys: list[str | None]
 ) -> Iterator[pa.RecordBatch]:
+    yield from _uncounted_lines(messages, at, keys)
     which, s, first, last = kept.deliveries(at)
     if not len(which):
         return
@@ -171,11 +175,27 @@ def _lines(
     end_seq = np.where(has_ended, rows.seq[last], NEVER) if has_rows else never
     yield packed(TOLD, "line", {
         "queue": messages.queue[which], "key": [keys[one] for one in which.tolist()], "s": s,
-        "message": messages.message[which], "own": np.ones(len(which), bool), "doubt": messages.doubt[which],
-        "end_seq": end_seq, "end_pos": np.where(has_ended, rows.pos[last], 0) if has_rows else never, "done": end_seq,
-        "is_open": ~has_ended,
+        "message": messages.message[which], "stands": messages.record[which], "counts": np.ones(len(which), bool),
+        "since": never, "doubt": messages.doubt[which], "end_seq": end_seq,
+        "end_pos": np.where(has_ended, rows.pos[last], 0) if has_rows else never, "ended_for_all": never,
+        "done": end_seq, "is_open": ~has_ended,
         "first_after": np.where(is_there, rows.first_after()[first], NEVER) if has_rows else never,
-        "events": kept.events_between(first, last),
+        "armed": np.full(len(which), ""), "events": kept.events_between(first, last),
+    })  # fmt: skip
+
+
+def _uncounted_lines(messages: AuditMessages, at: Longs, keys: list[str | None]) -> Iterator[pa.RecordBatch]:
+    """Each at the subscribers to which it was to come uncounted, and never has."""
+    which, s, since = messages.uncounted(at)
+    if not len(which):
+        return
+    never, no = np.full(len(which), NEVER), np.zeros(len(which), bool)
+    yield packed(TOLD, "line", {
+        "queue": messages.queue[which], "key": [keys[one] for one in which.tolist()], "s": s,
+        "message": messages.message[which], "stands": messages.record[which], "counts": no, "since": since,
+        "doubt": messages.doubt[which], "end_seq": never, "end_pos": never, "ended_for_all": never, "done": never,
+        "is_open": no, "first_after": never, "armed": np.full(len(which), ""),
+        "events": numbers_packed(np.zeros(0, np.int64), np.zeros(len(which), np.int64)),
     })  # fmt: skip
 
 

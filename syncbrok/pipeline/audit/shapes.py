@@ -24,14 +24,15 @@ TOLD: Final = {
     # How a message stood, for its children.
     "standing": {
         "message": "bigint", "record": "bigint", "queue": "bigint", "doubt": "bigint", "ended": "bigint",
-        "complete": "bigint", "last_counted": "bigint", "follows": "boolean", "counted": "binary", "events": "binary",
-        "entries": "string",
+        "ended_for_all": "bigint", "complete": "bigint", "only": "bigint", "last_counted": "bigint",
+        "follows": "boolean", "counted": "binary", "events": "binary", "entries": "string",
     },
-    # A parent of a message, and what the message has done.
+    # A parent of a message, and what the message has done. ``is_apart``: it went to one that did not count.
     "edge": {
         "parent": "bigint", "child": "bigint", "record": "bigint", "queue": "bigint", "own": "boolean",
         "is_same": "boolean", "policy": "int", "first_counted": "bigint", "first_uncounted": "bigint",
-        "is_replayed": "boolean", "is_waiting": "boolean", "follows": "boolean", "cancelled": "bigint",
+        "is_replayed": "boolean", "is_apart": "boolean", "is_waiting": "boolean", "follows": "boolean",
+        "ended": "bigint", "cancelled": "bigint",
         "events": "binary", "entries": "string", "rearmed": "string",
     },
     # One that ended badly before its record was gone: since when that is known, and from when on it may be mended.
@@ -42,11 +43,12 @@ TOLD: Final = {
         "policy": "int", "not_before_us": "bigint", "expires_us": "bigint", "is_rearmed": "boolean",
         "retry_us": "bigint", "touched": "bigint",
     },
-    # A message of a key at a subscriber. ``done``: its end, -1 where that was at some time before it was carried.
+    # A message of a key at a subscriber (``key_line.KeyedDelivery``). ``done``: its end, -1 where that was at some time
+    # before it was carried. ``armed``: replays, as JSON; "" for none.
     "line": {
-        "queue": "bigint", "key": "string", "s": "bigint", "message": "bigint", "own": "boolean", "doubt": "bigint",
-        "end_seq": "bigint", "end_pos": "bigint", "done": "bigint", "is_open": "boolean", "first_after": "bigint",
-        "events": "binary",
+        "queue": "bigint", "key": "string", "s": "bigint", "message": "bigint", "stands": "bigint", "counts": "boolean",
+        "since": "bigint", "doubt": "bigint", "end_seq": "bigint", "end_pos": "bigint", "ended_for_all": "bigint",
+        "done": "bigint", "is_open": "boolean", "first_after": "bigint", "armed": "string", "events": "binary",
     },
     "found": FOUND,
     "count": dict.fromkeys(
