@@ -39,7 +39,7 @@ class YamlEntry:
         self._variables = variables
 
     def __repr__(self) -> str:
-        return f"<Entry {self.where}>"
+        return f"<YamlEntry {self.where}>"
 
     @property
     def where(self) -> str:

@@ -123,7 +123,7 @@ class FileJournal:
     def __repr__(self) -> str:
         writing, full = self._writing, self._reserve.short
         state = "failed" if writing.failed else "closed" if writing.closed else "full" if full else "open"
-        return f"<Journal {state} segments={len(self._segment_list.parts)} next={self.next_sequence}>"
+        return f"<FileJournal {state} segments={len(self._segment_list.parts)} next={self.next_sequence}>"
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 

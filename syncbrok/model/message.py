@@ -128,7 +128,7 @@ class Message(NamedTuple):
     """One message as a publisher hands it over. A tuple, since one is made for every line of every batch.
 
     ``parents`` holds ids, or for a message of the same unit its 0-based position as an int (pointing backwards).
-    ``parent_failure`` and ``scope`` are the queue's where ``None``. ``due_us`` and ``expires_us`` are Unix
+    ``parent_failure`` is the queue's where ``None``. ``due_us`` and ``expires_us`` are Unix
     microseconds, 0 for none; ``delay_us`` is counted from acceptance and is added by the Space.
     ``headers`` are what reaches subscribers, names in lower case.
     """

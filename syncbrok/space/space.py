@@ -311,7 +311,7 @@ class Space:
             f"sequence={now.sequence} durable={now.durable_sequence} in_flight={now.in_flight}>"
         )
 
-    # -- what is durable (``draft.Followers``) --------------------------------------------------------------------
+    # -- what is durable (``commit_batch.Followers``) ----------------------------------------------------------------
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         self._state.scheduler.tell_time(self._clock_us())

@@ -52,7 +52,7 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
     messages = publish(journal, 3) + publish(journal, 1, content=b"x" * 5_000)
     outcomes = ended(journal, [3])
     assert journal.durable_sequence == outcomes.sequence == 6
-    assert repr(journal) == "<Journal open segments=1 next=7>"
+    assert repr(journal) == "<FileJournal open segments=1 next=7>"
     key, uuid = journal.id_key, journal.uuid
     journal.close()
     again = open_journal(tmp_path)

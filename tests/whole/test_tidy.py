@@ -16,6 +16,8 @@ from syncbrok import client
 ROOT = Path(__file__).parents[2]
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 600
+# Capitalised words in docstrings that are no classes: headers of HTTP, fields of the msgpack bus.
+FOREIGN_NAMES = {"Data", "Date", "Expect", "Host", "Location", "Origin", "Prefer", "Topic"}
 CODE = ("syncbrok/", "tests/", "benchmarks/", "examples/", "tools/")
 
 # Who may start a task: each of these awaits what it starts, or cancels and awaits it.
@@ -317,6 +319,57 @@ def test_docstrings_name_classes_that_there_are() -> None:
         if class_ not in classes or member not in names_of_the_code()
     ]
     assert not unknown, unknown
+
+
+def test_a_class_in_a_docstring_stands_where_it_is_said_to() -> None:
+    """``module.Class`` names a class, or a constant, of a module of that name; ``SomeName`` one that there is."""
+    defined: dict[str, set[str]] = {}
+    for name in python_files("syncbrok/"):
+        module = Path(name).stem if Path(name).stem != "__init__" else Path(name).parent.name
+        defined.setdefault(module, set()).update(_top_names(tree(name)))
+    everywhere = set().union(*defined.values()) | set(dir(builtins)) | FOREIGN_NAMES
+    lost = []
+    for name in python_files("syncbrok/"):
+        lost += [
+            f"{name}: ``{module}.{member}``"
+            for module, member in re.findall(r"``([a-z_]+)\.([A-Z]\w+)``", text(name))
+            if module not in {"orjson", "web"} and member not in defined.get(module, ())
+        ]
+        lost += [
+            f"{name}: ``{class_}``"
+            for class_ in re.findall(r"``([A-Z][a-z]+(?:[A-Z]\w*)?)``", text(name))
+            if class_ not in everywhere
+        ]
+    assert not lost, lost
+
+
+def _top_names(module: ast.Module) -> set[str]:
+    """What a module defines: classes, wherever they stand, functions and names."""
+    found = {node.name for node in ast.walk(module) if isinstance(node, ast.ClassDef)}
+    for node in module.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {one.id for one in targets if isinstance(one, ast.Name)}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {one.asname or one.name for one in node.names}
+    return found
+
+
+def test_a_repr_begins_with_the_name_of_its_class() -> None:
+    """Who meets one in a debugger or a log line looks for its class."""
+    wrong = [
+        f"{name}: {node.name}: {begun}"
+        for name in python_files("syncbrok/")
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ClassDef)
+        for method in node.body
+        if isinstance(method, ast.FunctionDef) and method.name == "__repr__"
+        for begun in re.findall(r"f\"<(\w+)", ast.get_source_segment(text(name), method) or "")
+        if begun != node.name
+    ]
+    assert not wrong, wrong
 
 
 def test_words_lead_to_the_file_that_they_name() -> None:

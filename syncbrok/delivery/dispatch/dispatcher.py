@@ -101,7 +101,7 @@ class Dispatcher:
 
     def __repr__(self) -> str:
         return (
-            f"<Courier: {self.in_flight} in flight, {self._room.used_bytes} bytes, {len(self._loader)} to read"
+            f"<Dispatcher: {self.in_flight} in flight, {self._room.used_bytes} bytes, {len(self._loader)} to read"
             f"{', draining' if self._draining else ''}>"
         )
 
@@ -312,7 +312,7 @@ class Dispatcher:
             self.fetched(pairs)
 
     def fetched(self, pairs: list[Pair]) -> None:
-        """See ``loader.Receiver``. To the handlers, each gets all of its own in one call."""
+        """See ``message_loader.Receiver``. To the handlers, each gets all of its own in one call."""
         handler: Handler | None = None
         number = -1
         deliveries: list[Delivery] = []
@@ -362,31 +362,31 @@ class Dispatcher:
         return way
 
     def lost(self, attempt: Attempt) -> None:
-        """See ``loader.Receiver``."""
+        """See ``message_loader.Receiver``."""
         self._answers.append((attempt, Answer(Reason.CONTENT_LOST, detail=b"its record is gone from the log")))
         self.wake()
 
     def standing(self, pairs: list[Pair]) -> list[Pair]:
-        """See ``loader.Receiver``."""
+        """See ``message_loader.Receiver``."""
         gone = [pair for pair in pairs if not self._scheduler.stands(pair[0])]
         self.put_back(gone)
         back = {attempt for attempt, _ in gone}
         return [pair for pair in pairs if pair[0] not in back]
 
     def put_back(self, pairs: list[Pair]) -> None:
-        """See ``loader.Receiver``."""
+        """See ``message_loader.Receiver``."""
         for attempt, message in pairs:
             self._room.release(attempt.subscriber, message)
         self.not_begun([attempt for attempt, _ in pairs])
 
     def not_begun(self, attempts: list[Attempt]) -> None:
-        """See ``loader.Receiver``."""
+        """See ``message_loader.Receiver``."""
         if attempts:
             self._scheduler.give_back(attempts)
             self.too_late(len(attempts))
 
     def too_late(self, count: int) -> None:
-        """See ``loader.Receiver``."""
+        """See ``message_loader.Receiver``."""
         self.in_flight -= count
         self.wake()
 

@@ -2,7 +2,7 @@
 
 A **message** is all its counted deliveries together; its events come from its parents, from the clock, and from its
 deliveries ("the last one ended" is such an event). ``MESSAGE`` says which event leads from which state to which. It is
-executed: ``chunk.MessageChunk`` holds the states as a column and changes them by ``NEXT``, which is this table as
+executed: ``message_chunk.MessageChunk`` holds the states as a column and changes them by ``NEXT``, which is this table as
 bytes, and nothing else writes there. An event that the table does not know raises ``ForbiddenTransition`` and changes
 nothing.
 

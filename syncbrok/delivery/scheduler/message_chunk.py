@@ -1,4 +1,4 @@
-"""Rows of messages, by the thousand: 4,096 neighbouring sequences as a handful of arrays. Pure; see ``table``.
+"""Rows of messages, by the thousand: 4,096 neighbouring sequences as a handful of arrays. Pure; see ``message_table``.
 
 The column ``state`` holds the state of each message that has not ended. It changes here and nowhere else, by an event
 and the table in ``lifecycle``: ``change`` for one row, ``change_run`` for neighbours, ``count_down`` for those of which

@@ -23,7 +23,7 @@ _RELEASED: Final = MessageEvent.RELEASED  # so does asking it by name
 _ENDED_WELL: Final = MessageEvent.ENDED_WELL
 
 KEY_EDGE: Final = 1 << 63
-"""Marks the edge that names the chain of the message's key (RULES 6, ``keys``); it stands last."""
+"""Marks the edge that names the chain of the message's key (RULES 6, ``key_chains``); it stands last."""
 
 # Flags of a message, one byte.
 SAME: Final = 0x01

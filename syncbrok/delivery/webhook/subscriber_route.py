@@ -78,7 +78,7 @@ class SubscriberRoute:
 
     def __repr__(self) -> str:
         return (
-            f"<Route to subscriber {self.form.subscriber.number}: {len(self._dials)} dials, "
+            f"<SubscriberRoute to subscriber {self.form.subscriber.number}: {len(self._dials)} dials, "
             f"{len(self.waiting) + len(self._redials)} waiting>"
         )
 
@@ -112,7 +112,7 @@ class SubscriberRoute:
             self.form.make_ready(delivery, timestamp_s, self.signers)
 
     def send(self, connection: WebhookConnection, exchange: Exchange) -> None:
-        """See ``pool.RouteLike``."""
+        """See ``connection_pool.RouteLike``."""
         connection.hold(self, *exchange)
         try:
             request = self.form.render(exchange.delivery, str(self.pool.wall_us() // 1_000_000), self.signers)
@@ -137,10 +137,10 @@ class SubscriberRoute:
         answer = Answer(reason, status, None, latency_us, kept(words.encode("utf-8", "replace")))
         exchange.done(exchange.delivery, answer)
 
-    # -- what waits (see ``pool.RouteLike``) --------------------------------------------------------------------------
+    # -- what waits (see ``connection_pool.RouteLike``) ---------------------------------------------------------------
 
     def take_overdue(self, now_s: float) -> list[Exchange]:
-        """See ``pool.RouteLike``."""
+        """See ``connection_pool.RouteLike``."""
         overdue = [exchange for exchange in (*self.waiting, *self._redials) if exchange.deadline_s <= now_s]
         if overdue:
             self.waiting = deque(exchange for exchange in self.waiting if exchange.deadline_s > now_s)
@@ -148,18 +148,18 @@ class SubscriberRoute:
         return overdue
 
     def overdue(self, exchange: Exchange) -> None:
-        """See ``pool.RouteLike``. One that waited for nothing but a descriptor has not failed: it goes out again."""
+        """See ``connection_pool.RouteLike``. One that waited for nothing but a descriptor has not failed: it goes out again."""
         if self._short:
             exchange.done(exchange.delivery, None)
         else:
             self.fail(exchange, Reason.TIMEOUT, f"no connection in {exchange.delivery.to.timeout_s:g} s")
 
     def deadlines_s(self) -> list[float]:
-        """See ``pool.RouteLike``."""
+        """See ``connection_pool.RouteLike``."""
         return [exchange.deadline_s for exchange in (*self.waiting, *self._redials)]
 
     def cut(self) -> tuple[list[Exchange], Collection["asyncio.Task[WebhookConnection]"]]:
-        """See ``pool.RouteLike``."""
+        """See ``connection_pool.RouteLike``."""
         cut = [*self.waiting, *self._redials]
         self.waiting.clear()
         self._redials.clear()

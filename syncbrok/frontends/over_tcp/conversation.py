@@ -48,7 +48,7 @@ class WireFormat(Protocol):
 
 
 class ConversationOwner(Protocol):
-    """Who keeps account of the conversations (``Listener``)."""
+    """Who keeps account of the conversations (``listener``)."""
 
     bounds: Bounds
 
@@ -65,7 +65,7 @@ class Conversation(asyncio.Protocol):
         self._account = account
         self._codec = codec
         self.owner = ""
-        """who is accounted for it: its peer's address; see ``Holder``"""
+        """who is accounted for it: its peer's address; see ``HeldConnection``"""
         self.unproven = True
         """nothing has come from it"""
         self._commands: deque[Any] = deque()
@@ -168,11 +168,11 @@ class Conversation(asyncio.Protocol):
         return not (self._commands or self.over) and self._task is None
 
     def rests_since(self) -> float | None:
-        """See ``Holder``. Never: a consumer may say nothing for hours."""
+        """See ``HeldConnection``. Never: a consumer may say nothing for hours."""
         return None
 
     def make_way(self) -> None:
-        """See ``Holder``."""
+        """See ``HeldConnection``."""
         self.send_away("too many connections; try again later")
 
     @property

@@ -60,7 +60,7 @@ class TcpListener:
     # -- its conversations --------------------------------------------------------------------------------------------
 
     def opened(self, conversation: Conversation) -> bool:
-        """See ``Owner``."""
+        """See ``ConversationOwner``."""
         transport = conversation.transport
         assert transport is not None
         self._conversations.add(conversation)
@@ -74,7 +74,7 @@ class TcpListener:
         return self._connections.enter(conversation)
 
     def closed(self, conversation: Conversation) -> None:
-        """See ``Owner``."""
+        """See ``ConversationOwner``."""
         self._connections.leave(conversation)
         self._conversations.discard(conversation)
         if not self._conversations:

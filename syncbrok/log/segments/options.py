@@ -12,7 +12,7 @@ none."""
 
 
 class JournalOptions(NamedTuple):
-    """``sync``: ``always`` (a batch is on the disk when ``write`` returns) or ``interval`` (when ``sync`` does, which
+    """``sync``: ``always`` (a batch is on the disk when ``append`` returns) or ``interval`` (when ``sync`` does, which
     the Space calls every ``interval_ms``; what was written since may be lost with the machine)."""
 
     segment_bytes: int = limits.segment_bytes_default

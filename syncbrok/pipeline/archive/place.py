@@ -59,7 +59,7 @@ class ArchivePlace:
         """the folder on this machine's disk, where it is one"""
 
     def __repr__(self) -> str:
-        return f"<Place {self.uri}>"
+        return f"<ArchivePlace {self.uri}>"
 
     def full(self, path: str) -> str:
         """The URI of ``path``, as Spark takes it."""

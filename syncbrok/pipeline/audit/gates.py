@@ -122,7 +122,7 @@ class _Edges:
             row["parent"], row["child"], row["is_same"] and row["queue"] == int(self.above_queue[edge]),
             row["queue"], bool(self.delivers[edge]), events_of(row["events"]), _entries(row["entries"]),
             int(self.above[edge]), int(self.above_doubt[edge]), int(self.ended[edge]), int(self.complete[edge]),
-            min(row["ended"], row["cancelled"]), row["follows"] and row["policy"] == FAIL,
+            min(row["ended"], row["cancelled"]), row["record"] if row["follows"] and row["policy"] == FAIL else NEVER,
             above["ended_for_all"] if above else NEVER, above["only"] if above else 0, int(self.above_queue[edge]),
             int(self.bad_since[edge]), int(self.mended[edge]),
             frozenset(numbers_of(above["counted"])) if above else frozenset(),
@@ -146,8 +146,8 @@ class _Pair(NamedTuple):
     ended: int
     complete: int
     child_ended: int
-    ends_with_it: bool
-    """the child counts nobody, and dies with its parent"""
+    may_die: int
+    """the record from which on the child, which counts nobody, dies with its parent; ``NEVER``: it does not"""
     above_ended_for_all: int
     above_only: int
     above_queue: int
@@ -266,7 +266,7 @@ def _done_apart(pair: _Pair, event: RowEvent, known: Audiences, drops: Mapping[i
     or it was to go out all the same."""
     if pair.above >= event.seq or pair.above_doubt < event.seq:
         return True
-    child_ended = min(pair.child_ended, pair.ended) if pair.ends_with_it else pair.child_ended
+    child_ended = min(pair.child_ended, max(pair.may_die, pair.ended))
     if (pair.ended if pair.delivers or child_ended <= event.after else pair.complete) > event.after:
         return False
     there = [one for one in pair.above_events if one.s == event.s and one.seq < event.seq]

@@ -244,7 +244,7 @@ class CommitBatch:
             waiting.refuse(why())
 
     def __repr__(self) -> str:
-        return f"<Draft first={self.first} records={self.records} receipts={len(self.settled)}>"
+        return f"<CommitBatch first={self.first} records={self.records} receipts={len(self.settled)}>"
 
 
 class Followers(Protocol):
