@@ -111,10 +111,12 @@ async def serve(
     heap.collect_seldom()  # after recovery, which has built what stays
     frontends: list[Frontend] = []
     _deliver_to_webhooks(space, config, frontends)
-    consumers = Consumers(space.offer, space.awaited, space.budgets.leases, space.dispatcher.written)
+    consumers = Consumers(
+        space.dispatcher.offer, space.dispatcher.awaited, space.budgets.leases, space.dispatcher.written
+    )
     space.handle(CONSUMER_SCHEME, consumers)
-    leases = Leases(space.channels.subscribers, consumers, space.consumed_by)
-    guests = Passing(space.channels.subscribers, space.view, space.consumed_by, streams.NAME)
+    leases = Leases(space.channels.subscribers, consumers, space.view.subscriber_number)
+    guests = Passing(space.channels.subscribers, space.view, space.view.subscriber_number, streams.NAME)
     sockets = streams.routes(streams.Streams(leases, consumers, guests))
     more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *sockets)
     bounds = Bounds(budgets, Addresses(config.http.proxies))
@@ -164,8 +166,8 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
 
 
 def _doors(space: Space, consumers: Consumers, bounds: Bounds) -> Doors:
-    on_use = FirstUse(space.channels, space.consumed_by)
-    return Doors(space.channels, space.view, on_use, consumers, space.consumed_by, bounds)
+    on_use = FirstUse(space.channels, space.view.subscriber_number)
+    return Doors(space.channels, space.view, on_use, consumers, space.view.subscriber_number, bounds)
 
 
 def existing(space: Space) -> Iterator[tuple[str, Sequence[str]]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
 from syncbrok.model.errors import LogUnreadable
-from syncbrok.space.blocking import RunBlocking
+from syncbrok.space.reader_threads import RunBlocking
 
 P = ParamSpec("P")
 T = TypeVar("T")

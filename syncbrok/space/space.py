@@ -13,11 +13,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 
 from syncbrok.delivery.dispatch.dispatcher import Dispatcher
 from syncbrok.delivery.dispatch.message_loader import READ_RUN_BYTES
@@ -26,19 +24,17 @@ from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.log.journal import FileJournal, JournalOptions
 from syncbrok.log.segments import files
 from syncbrok.model import limits
-from syncbrok.model.errors import Draining, Fatal, LogFailed, LogUnreadable
-from syncbrok.model.facts import FactOrRun, Published, Row, SegmentOpened
+from syncbrok.model.errors import Fatal, LogFailed, LogUnreadable
 from syncbrok.model.journal import Log
-from syncbrok.model.message import Subscriber
-from syncbrok.model.units import endpoint_scheme
+from syncbrok.space.applier import Applier
 from syncbrok.space.budgets import Budgets
 from syncbrok.space.channels import Channels
 from syncbrok.space.clock import check_start, wall_us, watch_clock
-from syncbrok.space.commit.acceptance import Acceptor, LookupResult, Wanted
+from syncbrok.space.commit.acceptance import Acceptor
 from syncbrok.space.commit.channel import CommitterStatistics
-from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.commit.committer import Committer
-from syncbrok.space.commit.lookups import Lookups, look_up
+from syncbrok.space.commit.lookups import Lookups
+from syncbrok.space.handler_table import HandlerTable
 from syncbrok.space.intake import Intake
 from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
@@ -48,22 +44,17 @@ from syncbrok.space.operations.scrub import scrub
 from syncbrok.space.patience import Patience
 from syncbrok.space.queries.sources import Sources
 from syncbrok.space.queries.view import View
+from syncbrok.space.reader_threads import ReaderThreads
 from syncbrok.space.reports import StartReport
 from syncbrok.space.state.recovery import recover, roll_at_start
 from syncbrok.space.state.registry import RegistryStatistics
 from syncbrok.space.state.secret_store import SecretStore
 from syncbrok.space.state.state import State
-from syncbrok.space.unrouted_handler import UnroutedHandler
 
 OpenJournal = Callable[[Path, JournalOptions, Callable[[], int], Callable[[int, int], None] | None], Log]
 """(directory, options, clock in Unix microseconds, progress): take the log that belongs to the directory and recover
 what is there"""
-P = ParamSpec("P")
-T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
-
-_readers_max: Final = 4
 
 
 class SpaceOptions(NamedTuple):
@@ -103,22 +94,20 @@ class Space:
         self._clock_us, self._meters = clock_us, meters
         self.signing_keys = secret_store.keys
         """for the webhook"""
-        self._handlers: dict[str, Handler] = {}
-        self._nobody = UnroutedHandler()
+        self._handlers = HandlerTable()
         self._drained = asyncio.Event()
         self._closed = False
-        self.awaited = state.scheduler.awaited
-        """whether somebody waits for a message (a sequence) to end: a child, a publisher; for ``Consumers``"""
-        self._readers = ThreadPoolExecutor(_readers_max, thread_name_prefix="syncbrok-reader")
+        self._readers = readers = ReaderThreads()
+        self._patience = Patience(readers)
         scheduler, registry = state.scheduler, state.registry
         sync, every_s = _sync_policy(options.journal)
-        self.view = View(Sources(registry, journal, scheduler, self._run_blocking, clock_us, meters, sync))
-        self._committer = Committer(journal, self, meters, clock_us, state.time_us, every_s)
+        self.view = View(Sources(registry, journal, scheduler, readers, clock_us, meters, sync))
+        self._committer = Committer(journal, meters, clock_us, state.time_us, every_s)
         self.channels = Channels(self._committer.messages, self._committer.queues, self._committer.subscribers)
         self.dispatcher = Dispatcher(
             scheduler,
-            self._handler,
-            self._read,
+            self._handlers.of,
+            lambda sequences: self._patience(journal.read_many, sequences, READ_RUN_BYTES),
             journal.cached_many,
             journal.in_memory,
             self._committer.record,
@@ -130,11 +119,12 @@ class Space:
         )
         closing: set[int] = set()
         append = self._committer.append
-        declarations = Declarations(registry, secret_store, self._handlers.keys(), self._owing, self._forget)
-        self._patience = Patience(self._run_blocking)
-        self._lookups = Lookups(self._look_up, self._committer.messages)
+        declarations = Declarations(
+            registry, secret_store, self._handlers.schemes, scheduler.subscriber_statistics, self._handlers.forget
+        )
+        self._lookups = Lookups(journal, readers, self._committer.messages)
         forget, wake = declarations.forget, self.dispatcher.wake
-        operations = Operations(journal, registry, scheduler, append, self._run_blocking, forget, closing, wake)
+        operations = Operations(journal, registry, scheduler, append, readers, forget, closing, wake)
         self._intake = Intake(
             Acceptor(registry, state.lineage, state.keys, journal.id_key, journal.cached, closing, sync),
             self._lookups,
@@ -149,17 +139,17 @@ class Space:
             declarations,
             append,
             self._committer.roll,
-            self._run_blocking,
+            readers,
             self._patience,
             clock_us,
             options.journal.retention_s,
             options.idle_after_s,
             meters,
+            wake,
+            self.dispatcher.keep,
         )
-        self._maintenance.dropped_through = journal.first_sequence - 1
-        self._maintenance.wake, self._maintenance.read_ahead = self.dispatcher.wake, self.dispatcher.keep
         state.behind = self._maintenance.history_wanted.set
-        self._disable = declarations.disable
+        self._applier = Applier(state, self.view, self.dispatcher, declarations, self._maintenance, clock_us)
 
     # -- opening and closing --------------------------------------------------------------------------------------
 
@@ -215,17 +205,8 @@ class Space:
 
     def handle(self, scheme: str, handler: Handler) -> None:
         """Deliver to endpoints that begin with ``scheme:`` by ``handler``, which the Space closes at its end."""
-        self._handlers[scheme] = handler
+        self._handlers.put(scheme, handler)
         self.dispatcher.handlers_changed()
-
-    def consumed_by(self, queue: str, subscriber: str) -> int:
-        """The number of a subscriber, for its consumers. Raises ``UnknownQueue``, ``UnknownSubscriber``."""
-        return self._state.registry.subscriber(queue, subscriber).number
-
-    def offer(self, subscriber: int, room: int) -> None:
-        """Set how many deliveries the consumers of a subscriber (number) have room for. For ``Consumers``."""
-        self._state.scheduler.offer(subscriber, room)
-        self.dispatcher.wake()
 
     async def run(self) -> None:
         """Serve until ``drain``; the log is closed when this returns. Raises what stopped it, ``LogFailed`` above
@@ -239,13 +220,13 @@ class Space:
             raise _cause(failed) from failed
         finally:
             self.view.close()
-            for handler in {id(handler): handler for handler in self._handlers.values()}.values():
-                await handler.close()
+            await self._handlers.close()
             self.close()
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         started = asyncio.get_running_loop().create_future()
-        committer = tasks.create_task(self._committer.run(lambda: started.set_result(None)), name="syncbrok committer")
+        committing = self._committer.run(self._applier, lambda: started.set_result(None))
+        committer = tasks.create_task(committing, name="syncbrok committer")
         await started
         tasks.create_task(self.dispatcher.run(), name="syncbrok dispatcher")
         upkeep = [
@@ -289,7 +270,7 @@ class Space:
         """Let go of the log: clean marker, unlock. ``run`` does it; needed where ``run`` was never called."""
         if not self._closed:
             self._closed = True
-            self._readers.shutdown(wait=True, cancel_futures=True)
+            self._readers.close()
             self._secret_store.close()
             self._journal.close()
 
@@ -310,68 +291,6 @@ class Space:
             f"<Space {now.state} queues={now.registry.queues} subscribers={now.registry.subscribers} "
             f"sequence={now.sequence} durable={now.durable_sequence} in_flight={now.in_flight}>"
         )
-
-    # -- what is durable (``commit_batch.Followers``) ----------------------------------------------------------------
-
-    def apply(self, facts: Sequence[FactOrRun]) -> None:
-        self._state.scheduler.tell_time(self._clock_us())
-        self._state.apply(facts)
-        self.view.apply_all(facts)
-
-    def committed(self) -> None:
-        ended = self._state.scheduler.take_watched()
-        if ended:
-            self.view.ended(ended)
-        self.dispatcher.wake()
-
-    def rolled(self, opened: SegmentOpened) -> None:
-        self._maintenance.bad_kept, self._maintenance.lost_kept = frozenset(opened.bad), frozenset(opened.lost)
-        self._maintenance.rolled.set()
-
-    def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:
-        scheduler, through = self._state.scheduler, self._maintenance.dropped_through
-        opened = self._state.snapshot(sequence, time_us, self._clock_us(), scheduler.bad_messages(through))
-        return opened._replace(lost=scheduler.lost_letters(through))
-
-    def suspend(self, suspended: bool) -> None:
-        self._state.scheduler.suspended = suspended
-        self.dispatcher.wake()
-
-    def disable(self, row: Row, draft: CommitBatch) -> None:
-        self._disable(row, draft)
-
-    # -- parts ----------------------------------------------------------------------------------------------------
-
-    def _handler(self, subscriber: Subscriber) -> Handler:
-        return self._handlers.get(endpoint_scheme(subscriber.settings.endpoint), self._nobody)
-
-    def _forget(self, subscriber: Subscriber) -> None:
-        self._handler(subscriber).forget(subscriber.number)
-
-    def _owing(self, subscriber: int) -> int:
-        now = self._state.scheduler.subscriber_statistics(subscriber)
-        return now.backlog + now.blocked + now.in_flight + now.retrying
-
-    async def _read(self, sequences: Sequence[int]) -> list[Published | None]:
-        return await self._patience(self._journal.read_many, sequences, READ_RUN_BYTES)
-
-    async def _look_up(self, wanted: frozenset[Wanted]) -> LookupResult:
-        return await self._run_blocking(look_up, self._journal, wanted)
-
-    async def _run_blocking(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """In a reader's thread. Raises ``Draining`` where those have gone: the Space has ended, its frontends go on
-        for a moment."""
-        try:
-            reading = asyncio.get_running_loop().run_in_executor(self._readers, partial(work, *arguments, **named))
-        except RuntimeError as ended:
-            raise Draining("the broker is stopping") from ended
-        try:
-            return await reading
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise Draining("the broker is stopping") from None  # it stood in line when they went
 
 
 def _sync_policy(options: JournalOptions) -> tuple[str, float | None]:

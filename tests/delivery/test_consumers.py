@@ -59,10 +59,10 @@ class Shop:
         self.consumers = consumers
 
     def join(self, inbox: Inbox, window: int) -> Member:
-        return self.consumers.join(self.running.space.consumed_by("shop", "desk"), inbox, window)
+        return self.consumers.join(self.running.view.subscriber_number("shop", "desk"), inbox, window)
 
     def join_with_hand(self, inbox: Inbox, window: int, in_hand_s: float) -> Member:
-        return self.consumers.join(self.running.space.consumed_by("shop", "desk"), inbox, window, in_hand_s)
+        return self.consumers.join(self.running.view.subscriber_number("shop", "desk"), inbox, window, in_hand_s)
 
 
 @asynccontextmanager
@@ -340,7 +340,7 @@ async def test_a_restart_loses_nothing_that_was_not_acknowledged(tmp_path: Path)
         consumers = consumers_of(running.space)
         running.space.handle(CONSUMER_SCHEME, consumers)
         after = Inbox()
-        consumers.join(running.space.consumed_by("shop", "desk"), after, 9)
+        consumers.join(running.view.subscriber_number("shop", "desk"), after, 9)
         await eventually(lambda: after.contents[-2:] == [b"1", b"2"], "the messages come")
         assert b"0" not in after.contents
 

@@ -17,7 +17,7 @@ from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.model.budget import Budget
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import Subscriber
-from syncbrok.space.unrouted_handler import UnroutedHandler
+from syncbrok.space.handler_table import UnroutedHandler
 from tests.support.endpoint import HANG, TIME_US, Endpoint, delivery, message, reply, send, subscriber
 from tests.support.polling import eventually
 

@@ -159,7 +159,9 @@ async def judged(life: Life, moment: int, root: Path, *, losses: list[bytes]) ->
                     copied = told.gone and archived(root / "log", root / "cold" / "archive", sent.content)
                     wrong += wrong_message(sent, moment, answered, told, copied=copied)
             keys = (
-                running.space.signing_keys(running.space.consumed_by(QUEUE, A)) if life.secrets[0][1] <= moment else ()
+                running.space.signing_keys(running.view.subscriber_number(QUEUE, A))
+                if life.secrets[0][1] <= moment
+                else ()
             )
             wrong += wrong_secret(life, moment, keys)
             # Its retention, which begins with the start, is cut short by the drain in half of the states.

@@ -165,7 +165,7 @@ class Running:
 
 def consumers_of(space: Space) -> Consumers:
     """The handler of those who come for their messages, as the broker makes it."""
-    return Consumers(space.offer, space.awaited, space.budgets.leases, space.dispatcher.written)
+    return Consumers(space.dispatcher.offer, space.dispatcher.awaited, space.budgets.leases, space.dispatcher.written)
 
 
 @asynccontextmanager

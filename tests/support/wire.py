@@ -170,5 +170,5 @@ def doors_of(running: Running) -> Doors:
     space = running.space
     consumers = consumers_of(space)
     space.handle(CONSUMER_SCHEME, consumers)
-    queues = FirstUse(space.channels, space.consumed_by)
-    return Doors(space.channels, space.view, queues, consumers, space.consumed_by, Bounds(space.budgets))
+    queues = FirstUse(space.channels, space.view.subscriber_number)
+    return Doors(space.channels, space.view, queues, consumers, space.view.subscriber_number, Bounds(space.budgets))

@@ -397,6 +397,12 @@ def test_words_lead_to_the_file_that_they_name() -> None:
     assert not lost, lost
 
 
+def test_interfaces_name_each_word_of_the_client() -> None:
+    """INTERFACES 7: what a program may import of ``syncbrok.client`` is what the page says."""
+    (row,) = [line for line in text("docs/interfaces.md").splitlines() if line.startswith("| `syncbrok.client` |")]
+    assert set(re.findall(r"`(\w+)`", row)) - {"__all__"} == set(client.__all__)
+
+
 def test_pages_name_events_that_there_are() -> None:
     """An event that a page tells an operator to look for is one that the broker writes."""
     known = names_of_the_code()

@@ -140,6 +140,15 @@ class Dispatcher:
             self._pumping = True
             self._loop.call_soon(self._turn)
 
+    def offer(self, subscriber: int, room: int) -> None:
+        """Set how many deliveries the consumers of a subscriber (number) have room for."""
+        self._scheduler.offer(subscriber, room)
+        self.wake()
+
+    def awaited(self, message: int) -> bool:
+        """Whether somebody waits for the message (a sequence) to end: a child, a publisher."""
+        return self._scheduler.awaited(message)
+
     def clock_stepped(self) -> None:
         """The wall clock was set: what was to wake the pump was set for a time by the old one."""
         self._stop_timer()

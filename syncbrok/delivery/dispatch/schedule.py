@@ -13,6 +13,12 @@ class SchedulerLike(Protocol):
     def take(self, now_us: int, durable: int, limit: int) -> list[Attempt]:
         """Attempts to make now."""
 
+    def offer(self, subscriber: int, room: int) -> None:
+        """Hand out at most so many at once to a subscriber whose consumers come for its messages."""
+
+    def awaited(self, message: int) -> bool:
+        """Whether somebody waits for the message's end."""
+
     def upcoming(self, subscriber: int, limit: int) -> Sequence[int]:
         """Sequences that will probably be taken next for a subscriber, in order."""
 

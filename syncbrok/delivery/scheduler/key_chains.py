@@ -5,8 +5,9 @@ A message that has ended early (cancelled, expired, dead of a parent) says nothi
 not wait for its neighbour: it waits until it is the first of its key that has not ended at the subscriber.
 
 A chain is the messages of one key that have not ended, 8 bytes each, and it is forgotten with the last of them. Its
-number is the first message it ever had, and an edge of each other one (``message_table.KEY_EDGE``) says it. The first waits
-for nobody and is plain to all who hand out messages; where none has come behind it, its key is all there is.
+number is the first message it ever had, and an edge of each other one (``message_table.KEY_EDGE``) says it. The first
+waits for nobody, and who hands out messages sees nothing special in it; where none has come behind it, its key is all
+there is.
 """
 
 from array import array

@@ -2,9 +2,9 @@
 
 A **message** is all its counted deliveries together; its events come from its parents, from the clock, and from its
 deliveries ("the last one ended" is such an event). ``MESSAGE`` says which event leads from which state to which. It is
-executed: ``message_chunk.MessageChunk`` holds the states as a column and changes them by ``NEXT``, which is this table as
-bytes, and nothing else writes there. An event that the table does not know raises ``ForbiddenTransition`` and changes
-nothing.
+executed: ``message_chunk.MessageChunk`` holds the states as a column and changes them by ``NEXT``, which is this table
+as bytes, and nothing else writes there. An event that the table does not know raises ``ForbiddenTransition`` and
+changes nothing.
 
 What is no event: a message that nobody is to get is complete without ever having a row, and a checkpoint, or what a
 segment's snapshot says of messages that are gone, is taken over as it stands.

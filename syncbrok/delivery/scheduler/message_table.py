@@ -94,8 +94,8 @@ class MessageTable:
             self._link(chunk, i, sequence, edges)
 
     def accept_run(self, first: int, queues: "array[int]", left: "array[int]") -> None:
-        """Rows of plain messages at neighbouring sequences from ``first`` on, newer than all that is applied: the queue
-        of each, and how many it is for."""
+        """Rows of messages without extras at neighbouring sequences from ``first`` on, newer than all that is applied:
+        the queue of each, and how many it is for."""
         assert first > self.newest
         at, count = 0, len(queues)
         self.open += count

@@ -82,7 +82,7 @@ class SchedulerQueries:
         return state.name.lower()
 
     def message_states(self, first: int, count: int) -> list[str]:
-        """``message_state`` of ``count`` neighbours; plain ones that stand alike cost one look."""
+        """``message_state`` of ``count`` neighbours; those without extras that stand alike cost one look."""
         alike = None if self.state.replays else self.state.table.alike(first, count)
         if alike is None:
             return [self.message_state(sequence) for sequence in range(first, first + count)]

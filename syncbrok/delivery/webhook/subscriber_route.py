@@ -148,7 +148,8 @@ class SubscriberRoute:
         return overdue
 
     def overdue(self, exchange: Exchange) -> None:
-        """See ``connection_pool.RouteLike``. One that waited for nothing but a descriptor has not failed: it goes out again."""
+        """See ``connection_pool.RouteLike``. One that waited for nothing but a descriptor has not failed: it goes out
+        again."""
         if self._short:
             exchange.done(exchange.delivery, None)
         else:

@@ -7,7 +7,7 @@ so the first one ``touch``es the queue, and whatever else concerns it waits for 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from types import GeneratorType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from syncbrok.model.errors import BrokerFault, SyncbrokError
 from syncbrok.model.facts import (
@@ -18,8 +18,6 @@ from syncbrok.model.facts import (
     Keyed,
     Messages,
     Outcomes,
-    Row,
-    SegmentOpened,
     last_sequence,
 )
 from syncbrok.model.names import MessageId
@@ -245,21 +243,3 @@ class CommitBatch:
 
     def __repr__(self) -> str:
         return f"<CommitBatch first={self.first} records={self.records} receipts={len(self.settled)}>"
-
-
-class Followers(Protocol):
-    """Receives durable facts: ``apply`` with a batch in log order, then ``committed``."""
-
-    def apply(self, facts: Sequence[FactOrRun]) -> None: ...
-
-    def committed(self) -> None:
-        """Also when only the last durable sequence has moved."""
-
-    def rolled(self, opened: SegmentOpened) -> None: ...
-
-    def snapshot(self, sequence: int, time_us: int) -> SegmentOpened: ...
-
-    def suspend(self, suspended: bool) -> None: ...
-
-    def disable(self, row: Row, draft: CommitBatch) -> None:
-        """An endpoint has answered 410; may raise ``Later``."""

@@ -18,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogFailed, LogFull
@@ -34,7 +34,7 @@ from syncbrok.space.commit.channel import (
     stopping,
     unavailable,
 )
-from syncbrok.space.commit.commit_batch import CommitBatch, Followers, Later, Step, run_step
+from syncbrok.space.commit.commit_batch import CommitBatch, Later, Step, run_step
 from syncbrok.space.commit.full_disk import refuse_others
 from syncbrok.space.commit.named_timers import Timers
 from syncbrok.space.commit.outcome_buffer import OutcomeBuffer
@@ -58,13 +58,34 @@ _slow_s: Final = 0.25
 _declarations_max: Final = 10_000  # waiting in a channel: a bootstrap file may hand in many at once
 
 
+class StateMachine(Protocol):
+    """What durable facts make, and who is told of them. Called on the event loop."""
+
+    def apply(self, facts: Sequence[FactOrRun]) -> None:
+        """Take in facts, in log order; a batch may come in several pieces."""
+
+    def committed(self) -> None:
+        """A batch has been applied and its receipts are settled. Also when only the last durable sequence has moved."""
+
+    def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:
+        """The first record of a segment: what stands now."""
+
+    def rolled(self, opened: SegmentOpened) -> None:
+        """The segment with this snapshot has begun."""
+
+    def suspend(self, suspended: bool) -> None:
+        """Begin no new attempts: their outcomes could not be written. False: go on."""
+
+    def disable(self, row: Row, draft: CommitBatch) -> None:
+        """An endpoint has answered 410: put into the draft what follows. May raise ``Later``."""
+
+
 class Committer:
     """Owns the channels and the writer thread. ``steps`` says what to do with each class of item."""
 
     def __init__(
         self,
         journal: Journal,
-        followers: Followers,
         meters: Meters,
         clock_us: Callable[[], int],
         newest_us: int,
@@ -77,7 +98,7 @@ class Committer:
         self.steps: dict[type, Step] = {}
         self._inner = BoundedChannel(self.wake)  # steps of jobs that are at work already
         self._journal = journal
-        self._followers = followers
+        self._machine: StateMachine  # from ``run`` on
         self._meters = meters
         self._clock_us = clock_us
         self._last_us = newest_us
@@ -127,10 +148,10 @@ class Committer:
 
     # -- the life of it -------------------------------------------------------------------------------------------
 
-    async def run(self, started: Callable[[], None]) -> None:
-        """Commit until ``stop`` was called and everything is written. Raises ``LogFailed`` when the log must not be
-        used any more."""
-        self._loop = asyncio.get_running_loop()
+    async def run(self, machine: StateMachine, started: Callable[[], None]) -> None:
+        """Commit, and apply to ``machine``, until ``stop`` was called and everything is written. Raises ``LogFailed``
+        when the log must not be used any more."""
+        self._loop, self._machine = asyncio.get_running_loop(), machine
         self._ended = self._loop.create_future()
         self._writer = Writer(self._loop)
         started()
@@ -295,14 +316,14 @@ class Committer:
             while done < len(facts) and weight < _applied_at_once:
                 weight += _weight(facts[done])
                 done += 1
-            self._followers.apply(facts[begin:done])
+            self._machine.apply(facts[begin:done])
         self._busy = False
         self._rows.written(draft.rows, draft.facts, opened=draft.synced)
         for follow in draft.after:
             follow()
         draft.settle()
         self._timers.start("sync", self._sync_every_s, self._sync)
-        self._followers.committed()
+        self._machine.committed()
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
             self._suspend(False)
         if self._submitting or (self.messages and not self._rows.hurry):
@@ -351,9 +372,9 @@ class Committer:
         for row in rows if Reason.GONE in map(_REASON, rows) else ():
             if row.reason is Reason.GONE:
                 try:
-                    self._followers.disable(row, draft)
+                    self._machine.disable(row, draft)
                 except Later:  # the second one of its queue in this batch
-                    self.append(partial(self._followers.disable, row)).add_done_callback(heard)
+                    self.append(partial(self._machine.disable, row)).add_done_callback(heard)
 
     def _take(self, channel: BoundedChannel, draft: CommitBatch) -> None:
         while draft.records < _records_wanted and draft.size_bytes < limits.commit_bytes_max // 2:
@@ -407,7 +428,7 @@ class Committer:
             self._suspended = suspended
             event = "syncbrok.space.attempts_suspended" if suspended else "syncbrok.space.attempts_resumed"
             _log.warning(event, extra={"rows_waiting": len(self._rows)})
-            self._followers.suspend(suspended)
+            self._machine.suspend(suspended)
 
     def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
         """Run a callback of the loop. An error in it ends ``run``; no caller above it would see it."""
@@ -440,7 +461,7 @@ class Committer:
         assert self._writer is not None
         self._busy = True
         self._last_us = max(self._last_us, self._clock_us())
-        opened = self._followers.snapshot(self._journal.snapshot_sequence, self._last_us)
+        opened = self._machine.snapshot(self._journal.snapshot_sequence, self._last_us)
         asked, self._rolls = self._rolls, []
         rolled = partial(self._guarded, self._rolled, opened, asked)
         self._writer.submit(partial(self._journal.append_snapshot, opened), rolled)
@@ -455,8 +476,8 @@ class Committer:
             self._rolls = asked  # refused with everything else
             raise error
         else:
-            self._followers.apply((opened,))
-            self._followers.rolled(opened)
+            self._machine.apply((opened,))
+            self._machine.rolled(opened)
         settle_all(asked, error)
         self._begin()
 
@@ -468,7 +489,7 @@ class Committer:
     def _synced(self, is_mark_behind: bool, error: BaseException | None) -> None:
         if error is not None:
             raise error
-        self._followers.committed()
+        self._machine.committed()
         if is_mark_behind and not self._stopping:
             self._timers.start("mark", _mark_s, self._sync)
 

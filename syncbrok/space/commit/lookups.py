@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
 from syncbrok.model.errors import LogUnreadable
 from syncbrok.model.facts import Published
 from syncbrok.model.journal import MessageIndex
 from syncbrok.space.commit.acceptance import LookupResult, Wanted, merge
 from syncbrok.space.commit.channel import BoundedChannel, ChannelItem, stopped
+from syncbrok.space.reader_threads import RunBlocking
 
 _log = logging.getLogger(__name__)
 
@@ -19,10 +19,9 @@ class Lookups:
     """Looks up records for units, one look-up at a time for all units gathered. Publishes that need none go on
     meanwhile. While the disk reads nothing, units that need one are refused."""
 
-    def __init__(
-        self, look_up: Callable[[frozenset[Wanted]], Awaitable[LookupResult]], channel: BoundedChannel
-    ) -> None:
-        self._look_up = look_up
+    def __init__(self, journal: MessageIndex, run_blocking: RunBlocking, channel: BoundedChannel) -> None:
+        self._journal = journal
+        self._run_blocking = run_blocking
         self._channel = channel
         self._asked: list[tuple[ChannelItem, Wanted]] = []
         self._some = asyncio.Event()
@@ -43,7 +42,7 @@ class Lookups:
                 self._some.clear()
                 asked, self._asked = self._asked, []
                 try:
-                    found = await self._look_up(frozenset(wanted for _, wanted in asked))
+                    found = await self._run_blocking(look_up, self._journal, frozenset(wanted for _, wanted in asked))
                 except LogUnreadable as fault:
                     for waiting, _ in asked:
                         waiting.refuse(LogUnreadable(fault.detail))

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
+from syncbrok.delivery.scheduler.queries import SubscriberStatistics
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, Conflict, Overloaded
 from syncbrok.model.facts import FileApplied, QueueSet, Row, SubscriberDeleted, SubscriberSet
@@ -46,21 +47,20 @@ _not_changed: Final = frozenset({"name", "start", "disabled_us", "secret_count",
 
 class Declarations:
     """``schemes`` are what comes before the colon of an endpoint that some handler takes besides webhooks.
-    ``owing`` says how many deliveries a subscriber (number) has not ended; ``forget`` is told of one that is gone or
-    goes elsewhere."""
+    ``statistics`` are a subscriber's (number); ``forget`` is told of one that is gone or goes elsewhere."""
 
     def __init__(
         self,
         registry: Registry,
         secret_store: SecretStore,
         schemes: AbstractSet[str],
-        owing: Callable[[int], int],
+        statistics: Callable[[int], SubscriberStatistics],
         forget: Callable[[Subscriber], None],
     ) -> None:
         self._registry = registry
         self._secret_store = secret_store
         self._schemes = schemes
-        self._owing = owing
+        self._statistics = statistics
         self._forget = forget
 
     # -- queues ---------------------------------------------------------------------------------------------------
@@ -294,7 +294,8 @@ class Declarations:
     def unsubscribe(self, item: Unsubscribe, draft: CommitBatch) -> int:
         known = self._registry.subscriber(item.queue, item.id)
         draft.touch(item.queue)
-        dropped = self._owing(known.number)
+        now = self._statistics(known.number)
+        dropped = now.backlog + now.blocked + now.in_flight + now.retrying
         draft.add(SubscriberDeleted(draft.sequence, draft.time_us, known.number))
         draft.after.append(lambda: self.forget(known))
         return dropped

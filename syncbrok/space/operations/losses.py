@@ -8,8 +8,8 @@ from syncbrok.delivery.scheduler.scheduler import Scheduler
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Outcomes, Reason, Row
 from syncbrok.model.journal import Log, Section
-from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.reader_threads import RunBlocking
 
 
 class Losses:

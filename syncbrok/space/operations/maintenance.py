@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from syncbrok.model import limits
 from syncbrok.model.errors import BrokerFault, LogCorrupt, LogFailed, LogFull, LogUnreadable
-from syncbrok.model.facts import Carried, Outcome, Outcomes, Published
+from syncbrok.model.facts import Carried, Outcome, Outcomes, Published, SegmentOpened
 from syncbrok.model.journal import Log, MessageIndex, Section
 from syncbrok.model.names import sequence_of
-from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.meters import Meters
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.losses import Losses
+from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.secret_store import SecretStore
 from syncbrok.space.state.state import State
 
@@ -45,7 +45,8 @@ _checkpoint_records_min: Final = 10_000
 
 class Maintenance:
     """``append``, ``roll`` and ``call`` are the committer's; ``patience`` is ``run_blocking`` that waits for the disk.
-    ``wake`` is called when there is something to deliver."""
+    ``wake`` is called when there is something to deliver; ``read_ahead`` is told of messages that were read and are
+    delivered next."""
 
     def __init__(
         self,
@@ -61,6 +62,8 @@ class Maintenance:
         retention_s: float,
         idle_after_s: float,
         meters: Meters,
+        wake: Callable[[], None],
+        read_ahead: Callable[[Mapping[int, Published]], None],
     ) -> None:
         self._journal = journal
         self._state = state
@@ -74,28 +77,32 @@ class Maintenance:
         self._retention_us = int(retention_s * 1e6)
         self._meters = meters
         self._idle_after_us = int(idle_after_s * 1e6)
-        self.wake: Callable[[], None] = lambda: None
-        self.read_ahead: Callable[[Mapping[int, Published]], None] = lambda _: None
-        """told of messages that were read and are delivered next"""
+        self._wake = wake
+        self._read_ahead = read_ahead
         self._saved_through = state.through
         self._generations = (0, 0)
         """through where the checkpoint and the one before it reach, as far as this process has made them"""
         self._losses = Losses(
             journal, state.scheduler, append, run_blocking, lambda: self._clock_us() - 2 * self._retention_us
         )
-        self.rolled = asyncio.Event()
+        self._rolled = asyncio.Event()
         """set when a segment was sealed: a checkpoint is worth its while"""
         self.history_wanted = asyncio.Event()
         self._dropping = asyncio.Lock()
         """held while segments go: two rounds at once would each take as many, the second those not carried from"""
-        self.dropped_through = 0
+        self.dropped_through = journal.first_sequence - 1
         """messages up to here live on only in what was carried, and in the list of those that ended badly"""
         self.held_back = ("", 0)
         """what the segments that are older than the retention and stay wait for, and how many they are"""
-        self.bad_kept: frozenset[tuple[int, Outcome]] = frozenset()
+        self._bad_kept: frozenset[tuple[int, Outcome]] = frozenset()
         """that list as the active segment's snapshot has it, as far as it is known"""
-        self.lost_kept: frozenset[tuple[int, int]] = frozenset()
+        self._lost_kept: frozenset[tuple[int, int]] = frozenset()
         """the same of those whose content was lost"""
+
+    def segment_opened(self, opened: SegmentOpened) -> None:
+        """A segment with this snapshot has begun."""
+        self._bad_kept, self._lost_kept = frozenset(opened.bad), frozenset(opened.lost)
+        self._rolled.set()
 
     # -- retention ------------------------------------------------------------------------------------------------
 
@@ -174,7 +181,7 @@ class Maintenance:
         self.dropped_through = through
         scheduler = self._state.scheduler
         bad, lost = scheduler.bad_messages(through), scheduler.lost_letters(through)
-        if not (self.bad_kept.issuperset(bad) and self.lost_kept.issuperset(lost)):
+        if not (self._bad_kept.issuperset(bad) and self._lost_kept.issuperset(lost)):
             await self._roll()  # else without one, since where there is no room for a segment dropping makes some
         async with self._dropping:
             while self._journal.sections()[0].last <= through:
@@ -228,10 +235,10 @@ class Maintenance:
         """For ever: one at every roll, since a segment may hold a million outcomes in a few records, and one every few
         minutes while there is something new."""
         while True:
-            await _either(self.rolled, CHECKPOINT_EVERY_S)
+            await _either(self._rolled, CHECKPOINT_EVERY_S)
             new = self._state.through - self._saved_through
-            worth = new > 1 if self.rolled.is_set() else new >= _checkpoint_records_min
-            self.rolled.clear()
+            worth = new > 1 if self._rolled.is_set() else new >= _checkpoint_records_min
+            self._rolled.clear()
             if worth:
                 await self.save()
                 await asyncio.sleep(_checkpoint_pause_s)
@@ -282,11 +289,11 @@ class Maintenance:
             for subscriber, queue, after in hungry:
                 newest = scheduler.newest
                 messages, through = await self._patience(_read_history, self._journal, subscriber, queue, after, newest)
-                self.read_ahead(messages)
+                self._read_ahead(messages)
                 edges = [(sequence, tuple(map(sequence_of, one.parents))) for sequence, one in messages.items()]
                 keys = {sequence: one.key for sequence, one in messages.items() if one.key}
                 scheduler.feed_history(subscriber, edges, keys, through)
-            self.wake()
+            self._wake()
 
     # -- groups ---------------------------------------------------------------------------------------------------
 

@@ -25,12 +25,12 @@ from syncbrok.model.facts import (
 from syncbrok.model.journal import MessageIndex
 from syncbrok.model.message import Subscriber
 from syncbrok.model.names import MessageId, SubscriberId, id_text, sequence_of
-from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.channels import Cancel, DeleteQueue, PurgeQueue, Replay, ReplayPlan, RetryMessage, RetrySubscriber
 from syncbrok.space.commit.commit_batch import CommitBatch
 from syncbrok.space.operations import replay_writer
 from syncbrok.space.operations.replay import CHILDREN_MAX, MessageHistory, Planner, Wish
 from syncbrok.space.queries.finding import find_message, found
+from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.registry import Registry
 
 T = TypeVar("T")

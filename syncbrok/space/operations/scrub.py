@@ -8,7 +8,7 @@ import asyncio
 from typing import Final
 
 from syncbrok.model.journal import Sections
-from syncbrok.space.blocking import RunBlocking
+from syncbrok.space.reader_threads import RunBlocking
 
 ROUND_EVERY_S: Final = 86_400.0
 PAUSE_S: Final = 1.0

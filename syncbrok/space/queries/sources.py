@@ -10,8 +10,8 @@ from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 from syncbrok.delivery.scheduler.queries import QueueStatistics, SubscriberStatistics
 from syncbrok.model.facts import Reason
 from syncbrok.model.journal import Damage, MessageIndex, Section
-from syncbrok.space.blocking import RunBlocking
 from syncbrok.space.meters import Meters
+from syncbrok.space.reader_threads import RunBlocking
 from syncbrok.space.state.registry import Registry
 
 P = ParamSpec("P")

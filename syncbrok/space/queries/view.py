@@ -109,6 +109,10 @@ class View:
         """Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
         return self._overview.subscriber(self._sources.registry.subscriber(queue, id))
 
+    def subscriber_number(self, queue: str, id: str) -> int:  # noqa: A002 (the word of the domain)
+        """As its handler is told. Raises ``UnknownQueue`` and ``UnknownSubscriber``."""
+        return self._sources.registry.subscriber(queue, id).number
+
     def statistics(self) -> SpaceReport:
         return self._overview.space(self.state, len(self._waiters), len(self._events))
 

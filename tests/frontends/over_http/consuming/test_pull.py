@@ -28,7 +28,7 @@ async def pulled(served: Serve, directory: Path, **settings: Any) -> AsyncIterat
     """The HTTP frontend with its pull routes over a running Space that has the queue ``orders``."""
     async with running_space(directory, drain_s=0.1) as running:
         doors = doors_of(running)
-        leases = Leases(doors.channels.subscribers, doors.consumers, running.space.consumed_by)
+        leases = Leases(doors.channels.subscribers, doors.consumers, running.view.subscriber_number)
         async with served(running.space.channels, running.view, *pull.routes(leases)) as api:
             await api.post("/v1/queues", {"name": "orders", **settings})
             yield api, running
@@ -236,7 +236,7 @@ async def test_a_lease_belongs_to_who_took_it(tmp_path: Path, served: Serve) -> 
     some = (token("one", "consume"), token("two", "consume"), token("root", "admin"), token("pub", "publish", "admin"))
     async with running_space(tmp_path, drain_s=0.1) as running:
         doors = doors_of(running)
-        leases = Leases(doors.channels.subscribers, doors.consumers, running.space.consumed_by)
+        leases = Leases(doors.channels.subscribers, doors.consumers, running.view.subscriber_number)
         await running.queue("orders")
         async with served(running.space.channels, running.view, *pull.routes(leases), tokens=some) as api:
 

@@ -106,7 +106,7 @@ async def test_reads_after_the_end_of_the_space_say_so(running: Surface) -> None
 
     async def close() -> None:
         """Called when all is written, just before the readers go."""
-        late.extend(asyncio.ensure_future(space._run_blocking(time.sleep, 0.1)) for _ in range(4))
+        late.extend(asyncio.ensure_future(space._readers(time.sleep, 0.1)) for _ in range(4))
         late.append(asyncio.ensure_future(running.space.view.message(parse_message_id(id_))))
         await asyncio.sleep(0)
 

@@ -1,0 +1,64 @@
+"""What a commit does to everything that follows from the log, in this order: clock, state, view, then who waits."""
+
+from collections.abc import Callable, Sequence
+
+from syncbrok.delivery.dispatch.dispatcher import Dispatcher
+from syncbrok.model.facts import FactOrRun, Row, SegmentOpened
+from syncbrok.space.commit.commit_batch import CommitBatch
+from syncbrok.space.operations.declarations import Declarations
+from syncbrok.space.operations.maintenance import Maintenance
+from syncbrok.space.queries.view import View
+from syncbrok.space.state.state import State
+
+
+class Applier:
+    """The committer's ``StateMachine``: the state that the facts make, and those who are told when it changes."""
+
+    def __init__(
+        self,
+        state: State,
+        view: View,
+        dispatcher: Dispatcher,
+        declarations: Declarations,
+        maintenance: Maintenance,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._state = state
+        self._scheduler = state.scheduler
+        self._view = view
+        self._dispatcher = dispatcher
+        self._declarations = declarations
+        self._maintenance = maintenance
+        self._clock_us = clock_us
+
+    def apply(self, facts: Sequence[FactOrRun]) -> None:
+        """See ``StateMachine``."""
+        self._scheduler.tell_time(self._clock_us())
+        self._state.apply(facts)
+        self._view.apply_all(facts)
+
+    def committed(self) -> None:
+        """See ``StateMachine``."""
+        ended = self._scheduler.take_watched()
+        if ended:
+            self._view.ended(ended)
+        self._dispatcher.wake()
+
+    def snapshot(self, sequence: int, time_us: int) -> SegmentOpened:
+        """See ``StateMachine``."""
+        through = self._maintenance.dropped_through
+        opened = self._state.snapshot(sequence, time_us, self._clock_us(), self._scheduler.bad_messages(through))
+        return opened._replace(lost=self._scheduler.lost_letters(through))
+
+    def rolled(self, opened: SegmentOpened) -> None:
+        """See ``StateMachine``."""
+        self._maintenance.segment_opened(opened)
+
+    def suspend(self, suspended: bool) -> None:
+        """See ``StateMachine``."""
+        self._scheduler.suspended = suspended
+        self._dispatcher.wake()
+
+    def disable(self, row: Row, draft: CommitBatch) -> None:
+        """See ``StateMachine``."""
+        self._declarations.disable(row, draft)
