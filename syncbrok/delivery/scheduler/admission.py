@@ -135,13 +135,13 @@ class Admission:
         """A row for a message with parents, a key, a time, or for one subscriber alone. ``carried``: it had not ended
         when its record went."""
         table, queue = self._state.table, attributes.queue
-        edges, flags = self._edges(sequence, attributes, extras, has_key=bool(extras.key and left))
+        parents, chain, flags = self._waits_for(sequence, attributes, extras, has_key=bool(extras.key and left))
         if left == 0:
             flags &= ~SAME  # with no subscriber to judge a parent at, it is judged by all, or a chain would break here
         if extras.only:
             flags |= ONLY
             table.only[sequence] = extras.only
-        event, reason = self._dependencies.judge(queue, flags, edges)
+        event, reason = self._dependencies.judge(queue, flags, parents)
         dies = event is MessageEvent.ENDED_DEAD
         if dies:
             event = MessageEvent.BLOCKED
@@ -149,7 +149,7 @@ class Admission:
             event = MessageEvent.DELAYED
             self._state.timers.add(extras.due_us, DUE, sequence)
         queue_state.waiting += 1
-        table.accept(sequence, queue, flags, left, event, edges)
+        table.accept(sequence, queue, flags, left, event, (*parents, chain | KEY_EDGE) if chain else parents)
         if extras.expires_us:
             self._state.wake_at(extras.expires_us, EXPIRES, sequence)
         if dies:
@@ -157,7 +157,7 @@ class Admission:
         elif event is MessageEvent.PARENT_BAD:
             self._dependencies.hold(sequence)
         elif event is MessageEvent.RELEASED and left == 0:
-            if edges or carried:
+            if parents or carried:
                 # By a row, as where its parents end later: recovery may know already of a parent that had not ended
                 # when this was published or carried, and by the row that is still to come this one was cancelled.
                 self._dependencies.doom(sequence, Outcome.SKIPPED, Reason.NONE)
@@ -166,22 +166,18 @@ class Admission:
         else:
             self._dependencies.wait_on_ended(sequence)
 
-    def _edges(
+    def _waits_for(
         self, sequence: int, attributes: Attributes, extras: Extras, *, has_key: bool
-    ) -> tuple[tuple[int, ...], int]:
-        """Parents that are not complete, and the chain of its key; the flags that go with them. (A message that nobody
-        gets keeps no other of its key back.)"""
+    ) -> tuple[tuple[int, ...], int, int]:
+        """Parents that are not complete, the chain of its key (0: none), and the flags that go with them. (A message
+        that nobody gets keeps no other of its key back.)"""
         table = self._state.table
         flags = int(attributes.parent_failure) << POLICY_SHIFT | (SAME if attributes.scope is Scope.SAME else 0)
-        edges = self._open_parents(extras.parents)
-        if flags & SAME and any(table.queue(parent) == attributes.queue for parent in edges):
+        parents = self._open_parents(extras.parents)
+        chain = self._state.keys.add(attributes.queue, extras.key, sequence) if has_key else 0
+        if chain or (flags & SAME and any(table.queue(parent) == attributes.queue for parent in parents)):
             flags |= PER_SUBSCRIBER
-        if has_key:
-            chain = self._state.keys.add(attributes.queue, extras.key, sequence)
-            if chain:
-                edges += (chain | KEY_EDGE,)
-                flags |= PER_SUBSCRIBER
-        return edges, flags
+        return parents, chain, flags
 
     def _open_parents(self, parents: tuple[MessageId, ...]) -> tuple[int, ...]:
         """Those that are not complete. Lines of a batch often have all parents in common, so the next one looks only

@@ -5,14 +5,15 @@ Both wait by themselves: for the parents to have ended there, for those of the s
 is one for all. Nobody waits for them.
 """
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import insort
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from syncbrok.delivery.scheduler.blockers import HISTORY, Blocker, Blockers
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.lifecycle import OF_A_PARENT, MessageState
-from syncbrok.delivery.scheduler.message_table import ENDING, KEY_EDGE, ONLY
+from syncbrok.delivery.scheduler.message_table import ONLY
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet, as_range
 from syncbrok.delivery.scheduler.state import QueueState, SchedulerState
 from syncbrok.model import limits
@@ -21,15 +22,14 @@ from syncbrok.model.names import sequence_of
 
 _LINES_FEW: Final = 64
 """keys at a subscriber that are not worth tidying up"""
-_HISTORY: Final = 0
-"""among whom messages wait for at a subscriber: that it has been told all that came before its time"""
 
 
 class Backfill:
     """Messages that come to a subscriber without counting it, and those of its that wait for one another there."""
 
-    def __init__(self, state: SchedulerState, dependencies: DependencyTracker) -> None:
+    def __init__(self, state: SchedulerState, blockers: Blockers, dependencies: DependencyTracker) -> None:
         self._state = state
+        self._blockers = blockers
         self._dependencies = dependencies
 
     def published(self, queue_state: QueueState, messages: Messages, first: int, following: int) -> None:
@@ -88,12 +88,18 @@ class Backfill:
         cursor.block(sequence)
         if key:
             self._line_up(cursor, sequence, key)
-        leader = self._leader(cursor, sequence, parents, key)
-        if leader:
-            self._wait(cursor, leader, sequence, parents, key)
+        blocker = self._blockers.uncounted(sequence, cursor, parents, key)
+        if blocker is not None:
+            self._wait(cursor, blocker.message, sequence, parents, key)
         else:
             self._dependencies.release((sequence,), (cursor,))
         return True
+
+    def keep_back(self, cursor: Cursor, sequence: int, blocker: Blocker) -> None:
+        """It is taken next there and may not go: it waits until it is released."""
+        cursor.block(sequence)
+        if blocker.is_private:
+            self._wait(cursor, blocker.message, sequence, (), self._state.keys.key_of(sequence))
 
     def _wait(self, cursor: Cursor, leader: int, sequence: int, parents: tuple[int, ...], key: str) -> None:
         cursor.behind.setdefault(leader, []).append((sequence, parents, key))
@@ -112,76 +118,17 @@ class Backfill:
         if sequence not in line:
             insort(line, sequence)
 
-    def _before_of_key(self, cursor: Cursor, sequence: int, key: str) -> int:
-        """The last one of its key that came before and has not ended here, 0 for none. What goes again in a replay has
-        ended: what is live does not wait for it."""
-        line = cursor.key_lines.get(key, [])
-        at = bisect_left(line, sequence)
-        while at and (cursor.finished(line[at - 1]) or self._is_in_replay(line[at - 1], cursor)):
-            at -= 1
-            del line[at]
-        return line[at - 1] if at else 0
-
-    def _is_in_replay(self, sequence: int, cursor: Cursor) -> bool:
-        entry = self._state.replays.get(sequence)
-        return entry is not None and cursor.number in entry.left
-
-    def waits_for_history(self, cursor: Cursor, sequence: int) -> bool:
-        """Whether a message that counts the subscriber, and could go there, has a key and waits for those of its key
-        from before the subscriber's time: until all of them are known and have ended there (RULES 6). Blocked then."""
-        key = self._state.keys.key_of(sequence)
-        if not key:
-            return False
-        if cursor.history_done:
-            return self.waits_for_key(cursor, sequence, key)
-        cursor.block(sequence)
-        self._wait(cursor, _HISTORY, sequence, (), key)
-        return True
-
-    def waits_for_key(self, cursor: Cursor, sequence: int, key: str) -> bool:
-        """Whether it waits there for one of its key that does not count the subscriber. Blocked then."""
-        leader = self._before_of_key(cursor, sequence, key)
-        if leader:
-            cursor.block(sequence)
-            self._wait(cursor, leader, sequence, (), key)
-        return bool(leader)
-
     @staticmethod
     def waiting_for_history(cursor: Cursor) -> int:
         """How many are blocked until the subscriber has been told all."""
-        return len(cursor.behind.get(_HISTORY, ()))
+        return len(cursor.behind.get(HISTORY, ()))
 
     def told_all(self, cursor: Cursor) -> None:
         """The subscriber has been told all that there is to tell."""
         cursor.history_done = True
         if not cursor.is_counted:
             cursor.history_taken = SequenceSet()
-        self.ended(cursor, _HISTORY)
-
-    def _leader(self, cursor: Cursor, sequence: int, parents: tuple[int, ...], key: str) -> int:
-        """The message that must end, or whose gate must open, before ``sequence`` may go to this subscriber; 0 when it
-        may go now.
-
-        Normally that is an unfinished parent, or an unfinished message of its key. It is the message itself while its
-        own gate is shut. It is a parent again when the message has ended before its parents, because all subscribers
-        that it counted are deleted."""
-        table = self._state.table
-        waits_here = [parent for parent in parents if not cursor.finished(parent)]
-        if waits_here:
-            return waits_here[-1]
-        before = self._before_of_key(cursor, sequence, key) if key else 0
-        if before:
-            return before
-        state = table.state(sequence)
-        if state >= MessageState.COMPLETE:
-            return next((parent for parent in parents if table.state(parent) < MessageState.COMPLETE), 0)
-        if state is not MessageState.PENDING or table.flags(sequence) & ENDING:
-            return sequence
-        if self._dependencies.open_at(sequence, cursor):
-            return 0
-        # Its parents are judged at each subscriber, and at this one by all: none tells when the last one is complete.
-        open_parents = self._open_parents(sequence)
-        return next((parent for parent in open_parents if table.state(parent) < MessageState.COMPLETE), sequence)
+        self.ended(cursor, HISTORY)
 
     def stop_counting(self, old: Cursor, new: Cursor) -> None:
         """The subscriber of the cursors counts no more: what it had yet to come to it is told from the log, what it
@@ -193,9 +140,11 @@ class Backfill:
         new.history_taken.update(list(old.ahead))
         new.history_done = False
         for sequence in filter(old.counts, old.flight):
-            if self._state.table.state(sequence) >= MessageState.COMPLETE and not self._is_in_replay(sequence, old):
+            if self._state.table.state(sequence) >= MessageState.COMPLETE and not self._state.replays.goes_to(
+                sequence, old.number
+            ):
                 new.take_back(sequence)  # it has been cancelled, or has expired: its answer is late
-        for child, _, _ in new.behind.pop(_HISTORY, ()):
+        for child, _, _ in new.behind.pop(HISTORY, ()):
             if new.unblock(child):
                 new.history_taken.discard(child)
         for sequence in new.untaken(self._state.table.newest):
@@ -209,10 +158,7 @@ class Backfill:
 
     def _take_up_unended(self, cursor: Cursor, sequence: int) -> None:
         """``take_up`` of a message that has not ended, by what is known of it."""
-        self.take_up(cursor, sequence, tuple(self._open_parents(sequence)), self._state.keys.key_of(sequence))
-
-    def _open_parents(self, sequence: int) -> Iterator[int]:
-        return (edge for edge in self._state.table.edges(sequence) if not edge & KEY_EDGE)
+        self.take_up(cursor, sequence, tuple(self._state.table.parents(sequence)), self._state.keys.key_of(sequence))
 
     def drop_through(self, cursor: Cursor, through: int) -> None:
         """The records of ended messages up to there go: what the subscriber had not taken of them has ended there. What
@@ -243,13 +189,8 @@ class Backfill:
             return True
         return any(table.state(sequence) >= MessageState.COMPLETE for sequence in cursor.untaken(through))
 
-    def shut(self, cursor: Cursor, sequence: int) -> None:
-        """It could go, and its gate is shut again: it waits for itself."""
-        cursor.block(sequence)
-        self._wait(cursor, sequence, sequence, (), "")
-
     def _follow(self, cursor: Cursor, leader: int) -> None:
-        if leader is not _HISTORY and self._state.table.state(leader) < MessageState.COMPLETE:
+        if leader is not HISTORY and self._state.table.state(leader) < MessageState.COMPLETE:
             self._state.latecomers.setdefault(leader, []).append(cursor.number)
 
     def restored(self) -> None:
@@ -279,7 +220,9 @@ class Backfill:
         over = [sequence]
         while over:  # no recursion: a thousand cancelled ones of a key may stand behind one another
             for child, parents, key in cursor.behind.pop(over.pop(), ()):
-                if cursor.counts(child) or self._is_in_replay(child, cursor):  # looked at again where it is taken
+                if cursor.counts(child) or self._state.replays.goes_to(
+                    child, cursor.number
+                ):  # looked at again where it is taken
                     counted.append(child)
                 elif cursor.unblock(child) and not self._take(cursor, child, parents, key):
                     over.append(child)

@@ -1,8 +1,7 @@
-"""When a message may go: its parents, those of its key before it, its time (RULES 6, 7, 11, 12).
+"""What the end of a message lets go: its children, the next of its key, what is on hold for it (RULES 6, 7, 11, 12).
 
-A gate is judged from what is known of the parents, not counted down: a counter that is off by one holds a message for
-ever, a judgement made again is right. The end of a parent puts its children on a list that is worked through in
-slices, so that a parent of a million children does not stop the broker.
+Whether what waited may go now says ``blockers``. The end of a parent puts its children on a list that is worked
+through in slices, so that a parent of a million children does not stop the broker.
 """
 
 from array import array
@@ -10,6 +9,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from syncbrok.delivery.scheduler.blockers import Blockers
 from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, lone_children
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.key_chains import KeyChain
@@ -17,30 +17,25 @@ from syncbrok.delivery.scheduler.lifecycle import PARENT_REASON, MessageEvent, M
 from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT
 from syncbrok.delivery.scheduler.message_table import (
     ENDING,
-    KEY_EDGE,
+    FAIL,
+    HOLD,
     ONE_BY_ONE,
-    ONLY,
-    PER_SUBSCRIBER,
     POLICY,
-    POLICY_SHIFT,
     SAME,
 )
-from syncbrok.delivery.scheduler.state import HOLD_OVER, Doomed, ReplayEntry, SchedulerState
+from syncbrok.delivery.scheduler.state import HOLD_OVER, Doomed, SchedulerState
 from syncbrok.model.facts import Outcome, Reason
-from syncbrok.model.message import ParentFailure
 
 _WAITING: Final = int(MessageState.WAITING)
 _RELEASED: Final = MessageEvent.RELEASED  # to ask the enum for it costs ten times as much
-_HOLD: Final = ParentFailure.HOLD << POLICY_SHIFT
-_FAIL: Final = ParentFailure.FAIL << POLICY_SHIFT
-_DELIVER: Final = ParentFailure.DELIVER << POLICY_SHIFT
 
 
 class DependencyTracker:
     """Judges gates and carries the end of a parent to its children."""
 
-    def __init__(self, state: SchedulerState, hold_max_us: int) -> None:
+    def __init__(self, state: SchedulerState, blockers: Blockers, hold_max_us: int) -> None:
         self._state = state
+        self._blockers = blockers
         self._hold_max_us = hold_max_us
         self._opening: deque[tuple[int, int, Cursor | None]] = deque()
 
@@ -49,73 +44,32 @@ class DependencyTracker:
         """Whether children still wait to be looked at."""
         return bool(self._opening)
 
-    def judge(self, queue: int, flags: int, edges: Iterable[int]) -> tuple[MessageEvent, Reason]:
+    def judge(self, queue: int, flags: int, parents: Iterable[int]) -> tuple[MessageEvent, Reason]:
         """What the parents say: RELEASED, BLOCKED, PARENT_BAD (hold), or ENDED_DEAD with the reason it dies of."""
         table = self._state.table
         event = MessageEvent.RELEASED
-        for edge in edges:
-            if edge & KEY_EDGE:
-                continue
-            state = table.state(edge)
+        for parent in parents:
+            state = table.state(parent)
             if state is MessageState.COMPLETE:
                 continue
             if state < MessageState.COMPLETE:
-                if flags & SAME and table.queue(edge) == queue:
+                if flags & SAME and table.queue(parent) == queue:
                     continue  # judged at each subscriber
                 if event is MessageEvent.RELEASED:
                     event = MessageEvent.BLOCKED
-            elif edge in self._state.replays:
+            elif parent in self._state.replays:
                 event = MessageEvent.BLOCKED if event is MessageEvent.RELEASED else event  # it may be mended yet
-            elif flags & POLICY == _FAIL:
+            elif flags & POLICY == FAIL:
                 return MessageEvent.ENDED_DEAD, PARENT_REASON[state]
-            elif flags & POLICY == _HOLD:
+            elif flags & POLICY == HOLD:
                 event = MessageEvent.PARENT_BAD
         return event, Reason.NONE
-
-    def open_at(self, sequence: int, cursor: Cursor) -> bool:
-        """Whether a PENDING message may go to this subscriber: edges that are judged at each one."""
-        table = self._state.table
-        flags = table.flags(sequence)
-        if flags & ENDING:
-            return False
-        if not flags & PER_SUBSCRIBER:
-            return True
-        parents = [edge for edge in table.edges(sequence) if not edge & KEY_EDGE]
-        return all(self._parent_open(one, flags, cursor) for one in parents) and self._key_open_at(sequence, cursor)
-
-    def _key_open_at(self, sequence: int, cursor: Cursor) -> bool:
-        """Whether every message of its key before it has ended at this subscriber."""
-        if not cursor.counts(sequence):
-            return True  # who catches up has no order of keys
-        chain = self._state.keys.of(sequence)
-        return chain is None or not self._state.keys.first_at(chain, cursor, sequence)
-
-    def open_in_replay(self, sequence: int, entry: ReplayEntry, cursor: Cursor) -> bool:
-        """Whether a message in a replay, whose parents there are over, may go to this subscriber: all of its key before
-        it have ended there, in whatever replay, and live. (What is live does not wait for a replay.)"""
-        if not entry.key:
-            return True
-        if 0 < self._state.replays.first_of_key(entry.queue, entry.key, cursor.number) < sequence:
-            return False
-        return not self._state.keys.live_before(entry.queue, entry.key, sequence, cursor)
 
     def go_on_in_replay(self, queue: int, key: str, cursor: Cursor) -> None:
         """A message of the key has ended at the subscriber: the next one of it in a replay may be able to go there."""
         following = self._state.replays.first_of_key(queue, key, cursor.number)
         if following and not self._state.replays[following].waiting:
             self.release((following,), (cursor,))
-
-    def _parent_open(self, parent: int, flags: int, cursor: Cursor) -> bool:
-        table = self._state.table
-        state = table.state(parent)
-        if state >= MessageState.COMPLETE:
-            return state is MessageState.COMPLETE or flags & POLICY == _DELIVER
-        counted = (
-            table.queue(parent) == cursor.subscriber.queue
-            and cursor.counts(parent)
-            and (not table.flags(parent) & ONLY or table.only.get(parent) == cursor.subscriber.number)
-        )
-        return counted and cursor.finished(parent) and parent not in cursor.dead
 
     def go_on(self, chain: KeyChain, cursors: Iterable[Cursor]) -> None:
         """A message of the chain has ended at these subscribers: the next one may be able to go there."""
@@ -200,7 +154,7 @@ class DependencyTracker:
         state, flags = chunk.state[i], chunk.flags[i]
         if not MessageState.NONE < state < MessageState.COMPLETE or flags & ENDING:
             return
-        event, reason = self.judge(chunk.queue[i], flags, table.edges(child))
+        event, reason = self.judge(chunk.queue[i], flags, table.parents(child))
         if event is MessageEvent.ENDED_DEAD:
             self.doom(child, Outcome.DEAD, reason)
         elif state == MessageState.SCHEDULED and not due:
@@ -245,7 +199,8 @@ class DependencyTracker:
             self._state.opened_leaders.extend(sequence for sequence in opened if sequence in latecomers)
 
     def _release_where_open(self, sequence: int, cursors: Iterable[Cursor]) -> None:
-        self.release((sequence,), [one for one in cursors if one.counts(sequence) and self.open_at(sequence, one)])
+        gate = self._blockers.gate
+        self.release((sequence,), [one for one in cursors if one.counts(sequence) and gate(sequence, one) is None])
 
     def release(self, messages: Collection[int], cursors: Iterable[Cursor]) -> None:
         """What these messages of one queue waited for has come: they go to these subscribers, but where they did not
@@ -282,9 +237,9 @@ class DependencyTracker:
         """Remember a child under each parent that has ended badly, whose row may be gone: it is on hold for it, or the
         parent is being replayed."""
         held_on = self._state.held_on
-        for edge in self._state.table.edges(child):
-            if not edge & KEY_EDGE and edge in self._state.table.bad:
-                children = held_on.setdefault(edge, array("Q"))
+        for parent in self._state.table.parents(child):
+            if parent in self._state.table.bad:
+                children = held_on.setdefault(parent, array("Q"))
                 if child not in children:
                     children.append(child)
 

@@ -13,16 +13,16 @@ import numpy as np
 
 from syncbrok.delivery.handler import NEVER, Answer, Attempt
 from syncbrok.delivery.scheduler.backfill import Backfill
+from syncbrok.delivery.scheduler.blockers import Blockers, has_keys_before
 from syncbrok.delivery.scheduler.chunk_scans import WORTH_IT, waiting_neighbours
 from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
-from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK_MASK, CHUNK_SHIFT, Sparse, States
 from syncbrok.delivery.scheduler.message_table import ONE_BY_ONE, ONLY
 from syncbrok.delivery.scheduler.retry import wait_us
 from syncbrok.delivery.scheduler.sequence_set import as_range
 from syncbrok.delivery.scheduler.shares import Shares
-from syncbrok.delivery.scheduler.state import ReplayEntry, SchedulerState
+from syncbrok.delivery.scheduler.state import SchedulerState
 from syncbrok.model import limits
 from syncbrok.model.facts import Outcome, Reason, Row
 
@@ -46,11 +46,9 @@ _TRIM_MASK: Final = (1 << 12) - 1
 class DispatchQueue:
     """Takes attempts from cursors, and answers back."""
 
-    def __init__(
-        self, state: SchedulerState, dependencies: DependencyTracker, backfill: Backfill, shares: Shares
-    ) -> None:
+    def __init__(self, state: SchedulerState, blockers: Blockers, backfill: Backfill, shares: Shares) -> None:
         self._state = state
-        self._dependencies = dependencies
+        self._blockers = blockers
         self._backfill = backfill
         self._shares = shares
 
@@ -163,7 +161,7 @@ class DispatchQueue:
         """Which of the candidates may go to the cursor, in their order, until ``found`` are ``most``: those are out and
         added to it; those that must wait are blocked. How many were looked at. ``is_new``: they come next in its queue,
         and what of them has ended is passed by."""
-        keyed = _has_keys_before(cursor) or cursor.number in self._state.replays.lines_at
+        keyed = has_keys_before(cursor) or cursor.number in self._state.replays.lines_at
         choose = self._choose_each if keyed else self._choose_many
         return choose(cursor, candidates, most, found, is_new)
 
@@ -218,30 +216,17 @@ class DispatchQueue:
 
     def _may_go(self, sequence: int, cursor: Cursor) -> bool:
         """Whether a message that is looked at by itself may go to the cursor; blocked where it may not yet."""
-        if self._state.replays:
-            entry = self._state.replays.get(sequence)
-            if entry is not None and cursor.number in entry.left:
-                return self._may_go_again(sequence, entry, cursor)
         table = self._state.table
-        state = table.state(sequence)
-        if state >= MessageState.COMPLETE:
-            return not cursor.counts(sequence)
-        if table.flags(sequence) & ONLY and table.only.get(sequence) != cursor.number:
-            return False
-        if state is MessageState.PENDING and self._dependencies.open_at(sequence, cursor):
-            late = _has_keys_before(cursor) and cursor.counts(sequence)
-            return not late or not self._backfill.waits_for_history(cursor, sequence)
-        if cursor.counts(sequence):
-            cursor.block(sequence)
-        else:
-            self._backfill.shut(cursor, sequence)
-        return False
-
-    def _may_go_again(self, sequence: int, entry: ReplayEntry, cursor: Cursor) -> bool:
-        if not self._dependencies.open_in_replay(sequence, entry, cursor):
-            cursor.block(sequence)
-            return False
-        return not (entry.key and cursor.key_lines and self._backfill.waits_for_key(cursor, sequence, entry.key))
+        if not self._state.replays or not self._state.replays.goes_to(sequence, cursor.number):
+            if table.state(sequence) >= MessageState.COMPLETE:
+                if cursor.counts(sequence):
+                    return False  # it has ended
+            elif table.flags(sequence) & ONLY and table.only.get(sequence) != cursor.number:
+                return False  # it is for another one
+        blocker = self._blockers.of(sequence, cursor)
+        if blocker is not None:
+            self._backfill.keep_back(cursor, sequence, blocker)
+        return blocker is None
 
     def _pass(self, cursor: Cursor, looked: Sequence[int]) -> None:
         """The cursor has looked at these."""
@@ -425,11 +410,6 @@ class DispatchQueue:
         for sequence in found:
             cursor.attempt_over(sequence)  # before it has begun
         return found[0] if found else 0
-
-
-def _has_keys_before(cursor: Cursor) -> bool:
-    """Whether messages from before the subscriber's time may keep back later ones of their keys there."""
-    return cursor.is_counted and (bool(cursor.key_lines) or not cursor.history_done)
 
 
 def _row(attempt: Attempt, answer: Answer, outcome: Outcome, due_us: int = 0) -> Row:

@@ -143,15 +143,15 @@ class KeyChains:
             through[number] = messages[at - 1]
         return messages[at] if at < end else 0
 
-    def live_before(self, queue: int, key: str, message: int, cursor: Cursor) -> bool:
-        """Whether a message of the key before this one, which has ended and goes again, has not ended at the
-        subscriber."""
+    def live_before(self, queue: int, key: str, message: int, cursor: Cursor) -> int:
+        """A message of the key before this one, which has ended and goes again, that has not ended at the subscriber; 0
+        for none."""
         found = self._newest.get((queue, key))
         if found is None:
-            return False
+            return 0
         if isinstance(found, KeyChain):
-            return bool(self.first_at(found, cursor, message))
-        return found < message and self._is_open_at(found, cursor)
+            return self.first_at(found, cursor, message)
+        return found if found < message and self._is_open_at(found, cursor) else 0
 
     def before(self, chain: KeyChain, message: int) -> int:
         """The message of the chain before this one that has not ended; 0 for none."""

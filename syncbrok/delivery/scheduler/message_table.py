@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from syncbrok.delivery.scheduler.lifecycle import ForbiddenTransition, MessageEvent, MessageState, message_after
 from syncbrok.delivery.scheduler.message_chunk import CHUNK, CHUNK_MASK, CHUNK_SHIFT, MessageChunk, Sparse
 from syncbrok.model.facts import Reason
+from syncbrok.model.message import ParentFailure
 
 _THIN_BELOW: Final = CHUNK // 64
 _STATES: Final = tuple(MessageState)  # by value: calling the enum costs ten times as much
@@ -32,7 +33,10 @@ PER_SUBSCRIBER: Final = 0x02
 """has edges that are judged at each subscriber: scope ``same``, or a key that others had before it"""
 POLICY_SHIFT: Final = 2
 POLICY: Final = 0x0C
-"""``ParentFailure``"""
+"""``ParentFailure``; one of the next three"""
+FAIL: Final = ParentFailure.FAIL << POLICY_SHIFT
+HOLD: Final = ParentFailure.HOLD << POLICY_SHIFT
+DELIVER: Final = ParentFailure.DELIVER << POLICY_SHIFT
 ONLY: Final = 0x10
 """for one subscriber alone; which one stands in ``MessageTable.only``"""
 ENDING: Final = 0x20
@@ -254,6 +258,10 @@ class MessageTable:
             return array("Q")
         start = chunk.edge_start[sequence & CHUNK_MASK]
         return chunk.edges[start : start + chunk.edge_count[sequence & CHUNK_MASK]]
+
+    def parents(self, sequence: int) -> Iterator[int]:
+        """The parents of a child that it waits for, or has waited for."""
+        return (edge for edge in self.edges(sequence) if not edge & KEY_EDGE)
 
     def key_chain(self, sequence: int) -> int:
         """The number of the chain of its key; 0 for none."""

@@ -3,13 +3,14 @@
 Read-only, and cheap enough for the event loop: whatever could be long takes a limit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import compress, islice
 
+from syncbrok.delivery.scheduler.blockers import HISTORY, BlockedBy, Blocker, Blockers
 from syncbrok.delivery.scheduler.cursor import Cursor
 from syncbrok.delivery.scheduler.lifecycle import BAD_STATE, DeliveryState, MessageState
-from syncbrok.delivery.scheduler.message_table import HAS_DEAD, KEY_EDGE, ONLY, PER_SUBSCRIBER
+from syncbrok.delivery.scheduler.message_table import HAS_DEAD, ONLY, PER_SUBSCRIBER
 from syncbrok.delivery.scheduler.state import SchedulerState, is_at
 from syncbrok.model.facts import DELETED_SUBSCRIBER, Outcome, Reason, Tried
 
@@ -61,6 +62,7 @@ class SchedulerQueries:
 
     def __init__(self, state: SchedulerState) -> None:
         self.state = state
+        self._blockers = Blockers(state)
 
     @property
     def replay_number(self) -> int:
@@ -145,18 +147,42 @@ class SchedulerQueries:
         return (len(cursor.flight), cursor.room) if cursor is not None and cursor.subscriber.consumed else None
 
     def blocked_by(self, sequence: int) -> tuple[int, ...]:
-        """The messages it waits for: parents that are not complete, and the one before it of its key."""
+        """The messages it waits for: parents that are not complete, and one before it of its key; where neither is
+        there, what keeps it back at the first subscriber that has to wait."""
         entry = self.state.replays.get(sequence)
         if entry is not None:
-            return tuple(sorted(entry.waiting))
+            return tuple(sorted(entry.waiting)) or self._first_blocked_by(sequence, entry.left)
         if self.ended(sequence):
             return ()
         table, keys = self.state.table, self.state.keys
-        parents = [edge for edge in table.edges(sequence) if not edge & KEY_EDGE]
         chain = keys.of(sequence)
         before = 0 if chain is None else keys.before(chain, sequence)
-        blockers = [parent for parent in parents if table.state(parent) is not MessageState.COMPLETE]
-        return (*blockers, before) if before and before not in blockers else tuple(blockers)
+        blockers = [parent for parent in table.parents(sequence) if table.state(parent) is not MessageState.COMPLETE]
+        if before and before not in blockers:
+            blockers.append(before)
+        return tuple(blockers) or self._first_blocked_by(sequence, self.counted(sequence))
+
+    def _first_blocked_by(self, sequence: int, subscribers: Iterable[int]) -> tuple[int, ...]:
+        for number in sorted(subscribers):
+            blocker = self.blocked_at(sequence, number)
+            if blocker is not None and blocker.message not in (HISTORY, sequence):
+                return (blocker.message,)
+        return ()
+
+    def blocked_at(self, sequence: int, subscriber: int) -> Blocker | None:
+        """What keeps a delivery back at the subscriber; None where nothing does."""
+        cursor = self.state.cursors.get(subscriber)
+        if cursor is None or sequence not in cursor.parked:
+            return None
+        if cursor.counts(sequence) or self.state.replays.goes_to(sequence, subscriber):
+            return self._blockers.of(sequence, cursor)
+        # What it had to wait for there stands where it waits: the log alone may know its parents.
+        for leader, waiting in cursor.behind.items():
+            for child, parents, _ in waiting:
+                if child == sequence:
+                    why = BlockedBy.PARENT if leader in parents else BlockedBy.KEY
+                    return Blocker(BlockedBy.GATE if leader == sequence else why, leader, True)
+        return None
 
     def held_by(self, sequence: int) -> tuple[int, ...]:
         """What must be replayed for a message on hold: parents that ended badly, or did when they were sent again."""
@@ -164,7 +190,7 @@ class SchedulerQueries:
         if entry is not None:
             return tuple(sorted(entry.held))
         table = self.state.table
-        return tuple(edge for edge in table.edges(sequence) if not edge & KEY_EDGE and edge in table.bad)
+        return tuple(parent for parent in table.parents(sequence) if parent in table.bad)
 
     def counted(self, sequence: int) -> tuple[int, ...]:
         """Numbers of the subscribers it counts that are still there (RULES 3)."""

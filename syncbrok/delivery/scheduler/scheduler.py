@@ -62,9 +62,9 @@ class Scheduler(SchedulerQueries):
         self._inherited_through = 0
         """of messages up to here nothing is learned from old snapshots: what they say may be out of date"""
         hold_max_us = int(limits.retention_default_s * 1e6) if hold_max_us is None else hold_max_us
-        self._dependencies = DependencyTracker(self.state, hold_max_us)
-        self._backfill = Backfill(self.state, self._dependencies)
-        self._line = DispatchQueue(self.state, self._dependencies, self._backfill, shares or own_shares())
+        self._dependencies = DependencyTracker(self.state, self._blockers, hold_max_us)
+        self._backfill = Backfill(self.state, self._blockers, self._dependencies)
+        self._line = DispatchQueue(self.state, self._blockers, self._backfill, shares or own_shares())
         self.retry_now = self._line.retry_now
         self._replays = Replays(self.state, self._dependencies, self._backfill, hold_max_us)
         self._admission = Admission(self.state, self._dependencies, self._backfill)

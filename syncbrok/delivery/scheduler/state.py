@@ -163,6 +163,11 @@ class ReplayEntries(dict[int, ReplayEntry]):
             entry.left.discard(subscriber)
             self._leave_line(message, entry, subscriber)
 
+    def goes_to(self, message: int, subscriber: int) -> bool:
+        """Whether a replay sends the message to the subscriber, where it has yet to end."""
+        entry = self.get(message)
+        return entry is not None and subscriber in entry.left
+
     def first_of_key(self, queue: int, key: str, subscriber: int) -> int:
         """The first message of the key that has yet to end at the subscriber in a replay; 0 for none."""
         line = self.by_key.get((queue, key, subscriber))

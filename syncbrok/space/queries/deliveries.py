@@ -131,13 +131,17 @@ class DeliveryReports:
         )
 
     def _blocked_by(self, message: Published, number: int) -> tuple[MessageId, ...]:
-        """The parents that close the gate at this subscriber. With scope ``same`` those of the same queue that it has
-        had already do not (RULES 11)."""
+        """The parents that close the gate at this subscriber, or the message before it of its key there. With scope
+        ``same`` parents of the same queue that it has had already do not (RULES 11)."""
         blockers = set(self._schedule.blocked_by(message.sequence))
         parents = [parent for parent in message.parents if sequence_of(parent) in blockers]
         if message.scope is Scope.SAME:
             parents = [parent for parent in parents if not self._had(sequence_of(parent), number)]
-        return tuple(parents)
+        if parents:
+            return tuple(parents)
+        blocker = self._schedule.blocked_at(message.sequence, number)
+        known = None if blocker is None else self._reading.known(blocker.message)
+        return () if known is None or known == message.id else (known,)
 
     def _had(self, parent: int, number: int) -> bool:
         if number not in self._schedule.counted(parent):

@@ -7,6 +7,7 @@ declare.
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
+from syncbrok.delivery.scheduler.blockers import Blocker
 from syncbrok.delivery.scheduler.queries import QueueStatistics, SubscriberStatistics
 from syncbrok.model.facts import Reason
 from syncbrok.model.journal import Damage, MessageIndex, Section
@@ -38,6 +39,8 @@ class Schedule(Protocol):
     def dead_letters(self, subscriber: int) -> Mapping[int, Reason]: ...
     def is_lost(self, sequence: int) -> bool: ...
     def queue_statistics(self, number: int) -> QueueStatistics: ...
+    def blocked_at(self, sequence: int, subscriber: int) -> Blocker | None: ...
+
     def subscriber_statistics(self, number: int) -> SubscriberStatistics: ...
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from syncbrok.delivery.scheduler.blockers import BlockedBy
 from syncbrok.model.facts import Published
 from syncbrok.model.names import id_text, sequence_of
 from syncbrok.space.queries.reading import MessageHead, Reading
@@ -19,6 +20,14 @@ ENDED_DELIVERIES = frozenset({"delivered", "skipped", "dead", "expired", "droppe
 
 _steps_max = 1_000
 """how far up a line of waiting messages the root is looked for"""
+
+
+_WAITED_FOR = {
+    BlockedBy.GATE: "its gate to open",
+    BlockedBy.PARENT: "a parent there",
+    BlockedBy.KEY: "an earlier message of its key there",
+    BlockedBy.PAST: "what came before the subscriber's time, which may have its key",
+}
 
 
 class Obstacle(NamedTuple):
@@ -155,7 +164,9 @@ class Why:
                 "answered 410 and is disabled" if disabled else "is paused"
             )
         if state == "blocked":
-            return 3, f"subscriber {name} has not been tried: it waits for a parent there"
+            blocker = self._schedule.blocked_at(sequence, subscriber)
+            waited_for = _WAITED_FOR[BlockedBy.PARENT if blocker is None else blocker.why]
+            return 3, f"subscriber {name} has not been tried: it waits for {waited_for}"
         attempts, due_us = self._schedule.delivery_tried(sequence, subscriber)
         times = "once" if attempts == 1 else f"{attempts} times"
         consumers = self._schedule.consumers(subscriber)
