@@ -140,10 +140,18 @@ MUTATIONS = (
     Mutation(
         "scope same does not look at the subscriber",
         "causal",
-        "syncbrok/delivery/scheduler/dependencies.py",
+        "syncbrok/delivery/scheduler/blockers.py",
         "        return counted and cursor.finished(parent) and parent not in cursor.dead\n",
         "        return True\n",
         ("tests/delivery/scheduler/test_scheduler.py",),
+    ),
+    Mutation(
+        "a replayed message does not wait for those of its key in the replay",
+        "causal",
+        "syncbrok/delivery/scheduler/blockers.py",
+        "        if not 0 < before < sequence:\n            before = state",
+        "        if True:\n            before = state",
+        ("tests/delivery/scheduler/test_keys.py",),
     ),
     Mutation(
         "a dead parent's child goes out",

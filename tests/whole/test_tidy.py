@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from syncbrok import client
+from tests.mutations import MUTATIONS
 
 ROOT = Path(__file__).parents[2]
 FUNCTION_LINES_MAX = 70
@@ -401,6 +402,12 @@ def test_interfaces_name_each_word_of_the_client() -> None:
     """INTERFACES 7: what a program may import of ``syncbrok.client`` is what the page says."""
     (row,) = [line for line in text("docs/interfaces.md").splitlines() if line.startswith("| `syncbrok.client` |")]
     assert set(re.findall(r"`(\w+)`", row)) - {"__all__"} == set(client.__all__)
+
+
+def test_each_mutation_finds_the_place_that_it_breaks() -> None:
+    """``make mutations`` edits the code by its text, and runs for minutes before it comes to one whose text is gone."""
+    lost = [one.what for one in MUTATIONS if text(one.file).count(one.before) != 1]
+    assert not lost, lost
 
 
 def test_pages_name_events_that_there_are() -> None:
