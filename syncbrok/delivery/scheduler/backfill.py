@@ -40,7 +40,7 @@ class Backfill:
             if cursor.history_done:
                 self._tell(cursor, messages, first, following)
                 cursor.history_after = following - 1
-                if len(cursor.ready) > limits.uncounted_ahead_max or len(cursor.parked) >= limits.window_max:
+                if len(cursor.eligible) > limits.uncounted_ahead_max or len(cursor.blocked) >= limits.window_max:
                     cursor.history_done = False
                 self._state.activate(cursor)
 
@@ -107,7 +107,7 @@ class Backfill:
 
     def _line_up(self, cursor: Cursor, sequence: int, key: str) -> None:
         lines = cursor.key_lines
-        if len(lines) > _LINES_FEW and len(lines) > len(cursor.parked) + len(cursor.ready) + len(cursor.flight):
+        if len(lines) > _LINES_FEW and len(lines) > len(cursor.blocked) + len(cursor.eligible) + len(cursor.in_flight):
             for name, line in list(lines.items()):
                 left = [one for one in line if not cursor.finished(one)]
                 if left:
@@ -134,12 +134,12 @@ class Backfill:
         """The subscriber of the cursors counts no more: what it had yet to come to it is told from the log, what it
         had come to is not told again, and what was blocked there waits by itself."""
         if old.history_done:
-            new.history_after = old.seen
+            new.history_after = old.scanned_through
         else:
-            new.history_taken.update(range(old.since + 1, old.seen + 1))
-        new.history_taken.update(list(old.ahead))
+            new.history_taken.update(range(old.since + 1, old.scanned_through + 1))
+        new.history_taken.update(list(old.ended_out_of_order))
         new.history_done = False
-        for sequence in filter(old.counts, old.flight):
+        for sequence in filter(old.counts, old.in_flight):
             if self._state.table.state(sequence) >= MessageState.COMPLETE and not self._state.replays.goes_to(
                 sequence, old.number
             ):
@@ -152,7 +152,7 @@ class Backfill:
             if key:  # what is out, or is tried again, keeps back what comes after it
                 self._line_up(new, sequence, key)
         waiting = {child for children in old.behind.values() for child, _, _ in children}
-        for sequence in list(old.parked):
+        for sequence in list(old.blocked):
             if sequence not in waiting and sequence not in self._state.replays:
                 self._take_up_unended(new, sequence)
 
@@ -172,7 +172,7 @@ class Backfill:
                     self._take_up_unended(cursor, sequence)
         for sequence in cursor.untaken(through):
             if table.state(sequence) >= MessageState.COMPLETE and sequence not in self._state.replays:
-                if sequence in cursor.flight:
+                if sequence in cursor.in_flight:
                     self._state.give_up(cursor, (sequence,))
                     cursor.take_back(sequence)
                 self._state.confirm(cursor, sequence)

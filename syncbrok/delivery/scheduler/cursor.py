@@ -1,13 +1,14 @@
 """One subscriber's place in its queue: what it is getting, what it will get again, what it cannot get yet.
 
-Everything up to ``seen`` has been looked at and is either ended, or in exactly one of the sets below; everything
-beyond has not. A hung endpoint therefore costs its window and its retries, not an entry for each message behind them.
+Everything up to ``scanned_through`` has been looked at and is either ended, or in exactly one of the sets below;
+everything beyond has not. A hung endpoint therefore costs its window and its retries, not an entry for each message
+behind them.
 
     state          where it stands
-    BLOCKED        ``parked``       its gate was closed when the cursor came by
-    PENDING        beyond ``seen``, or ``ready`` (its gate has opened since), or ``due`` (a retry whose time has come)
-    IN_FLIGHT      ``flight``       handed to a handler
-    RETRYING       ``tried``, in none of the above
+    BLOCKED        ``blocked``      its gate was closed when the cursor came by
+    PENDING        beyond ``scanned_through``, or ``eligible`` (its gate has opened since), or ``due`` (its retry is)
+    IN_FLIGHT      ``in_flight``    handed to a handler
+    RETRYING       ``retrying``     an attempt has failed; in none of the above
     ended          ``unconfirmed`` until its row is durable, then nowhere
 
 A delivery is moved from one to another by the methods of ``Cursor`` alone, one for each thing that can happen to it.
@@ -84,10 +85,11 @@ class Cursor:
     delivery would be a thirtieth there."""
 
     __slots__ = (
-        "ahead", "backlog", "behind", "cascaded", "dead", "delivered", "doomed", "due", "failed", "failing_since_us",
-        "flight", "held_back", "history_after", "history_done", "history_taken", "key_lines", "last_attempt_us",
-        "last_reason", "last_status", "number", "parked", "passed", "position", "queue", "queued", "ready", "room",
-        "seen", "since", "stopped", "subscriber", "tried", "unconfirmed", "unused_us", "window",
+        "backlog", "behind", "blocked", "cascaded", "consumer_capacity", "dead", "delivered", "doomed", "due",
+        "eligible", "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
+        "history_taken", "in_flight", "key_lines", "last_attempt_us", "last_reason", "last_status", "number",
+        "passed", "position", "queue", "queued", "retrying", "scanned_through", "since", "stopped", "subscriber",
+        "unconfirmed", "unused_us", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
@@ -99,16 +101,18 @@ class Cursor:
         """messages after it count the subscriber"""
         self.backlog = backlog if subscriber.settings.counts else Backlog()
         self.window = window
-        self.room = 0
+        self.consumer_capacity = 0
         """what its consumers have room for; only where the subscriber has consumers and no endpoint to post to"""
-        self.seen = self.since
+        self.scanned_through = self.since
         self.position = self.backlog.position_after(self.since)
-        self.parked = SequenceSet()  # bounded by the log: a bit each
-        self.ready = SequenceSet()  # bounded by the log: a bit each
-        self.due = SequenceSet()  # a part of ``tried``
-        self.ahead = SequenceSet()  # after a restart: what beyond ``seen`` has ended, is in ``tried``, or was carried
-        self.flight: dict[int, int] = {}  # sequence -> attempt number; bounded by ``window``
-        self.tried: dict[int, TriedState] = {}  # bounded by limits.retrying_per_subscriber_max and the window
+        self.blocked = SequenceSet()  # bounded by the log: a bit each
+        self.eligible = SequenceSet()  # bounded by the log: a bit each
+        self.due = SequenceSet()  # a part of ``retrying``
+        self.ended_out_of_order = (
+            SequenceSet()
+        )  # after a restart: what beyond ``scanned_through`` has ended, is in ``retrying``, or was carried
+        self.in_flight: dict[int, int] = {}  # sequence -> attempt number; bounded by ``window``
+        self.retrying: dict[int, TriedState] = {}  # bounded by limits.retrying_per_subscriber_max and the window
         self.unconfirmed: set[int] = set()  # bounded by limits.outcomes_waiting_max
         self.dead: dict[int, Reason] = {}
         self.cascaded = -1
@@ -147,13 +151,13 @@ class Cursor:
 
     def go_on_from(self, old: "Cursor") -> None:
         """Take over what another cursor of the subscriber has begun and been told; that one keeps its own."""
-        for name in ("parked", "ready", "due", "history_taken"):
+        for name in ("blocked", "eligible", "due", "history_taken"):
             setattr(self, name, SequenceSet.load(getattr(old, name).dump()))
-        self.flight, self.tried, self.unconfirmed = dict(old.flight), dict(old.tried), set(old.unconfirmed)
+        self.in_flight, self.retrying, self.unconfirmed = dict(old.in_flight), dict(old.retrying), set(old.unconfirmed)
         self.dead, self.passed = old.dead, old.passed
         self.behind = {leader: list(waiting) for leader, waiting in old.behind.items()}
         self.key_lines = {key: list(line) for key, line in old.key_lines.items()}
-        self.room, self.doomed = old.room, old.doomed
+        self.consumer_capacity, self.doomed = old.consumer_capacity, old.doomed
         self.history_after, self.history_done = old.history_after, old.history_done
         self.delivered, self.failed = old.delivered, old.failed
         self.last_status, self.last_reason = old.last_status, old.last_reason
@@ -168,13 +172,15 @@ class Cursor:
     def idle(self) -> bool:
         """Nothing could be handed out, whatever the room."""
         backlog = self.backlog
-        return self.position >= backlog.offset + len(backlog.sequences) and not self.ready.count and not self.due.count
+        return (
+            self.position >= backlog.offset + len(backlog.sequences) and not self.eligible.count and not self.due.count
+        )
 
     @property
     def in_past(self) -> bool:
         """What is new waits: consumers that start in the past get all in order, that which came before them first. An
         endpoint has new messages at once, and so have consumers where many of the old ones wait for others."""
-        return not self.history_done and self.subscriber.consumed and len(self.parked) < limits.window_max
+        return not self.history_done and self.subscriber.consumed and len(self.blocked) < limits.window_max
 
     @property
     def unseen(self) -> int:
@@ -191,22 +197,27 @@ class Cursor:
 
     def outstanding(self, sequence: int) -> bool:
         """Whether the delivery has not ended, for a message that counts this subscriber."""
-        if sequence > self.seen and sequence not in self.ahead:
+        if sequence > self.scanned_through and sequence not in self.ended_out_of_order:
             return True
-        return sequence in self.flight or sequence in self.tried or sequence in self.ready or sequence in self.parked
+        return (
+            sequence in self.in_flight
+            or sequence in self.retrying
+            or sequence in self.eligible
+            or sequence in self.blocked
+        )
 
     def untouched(self, sequence: int) -> bool:
         """Whether it lies beyond all that was looked at, and no restart has taken it up."""
         return (
-            sequence > self.seen
-            and sequence not in self.ahead  # where whatever was tried stands as well
-            and not (self.parked and sequence in self.parked)
-            and not (self.ready and sequence in self.ready)
+            sequence > self.scanned_through
+            and sequence not in self.ended_out_of_order  # where whatever was tried stands as well
+            and not (self.blocked and sequence in self.blocked)
+            and not (self.eligible and sequence in self.eligible)
         )
 
     def untaken(self, through: int) -> list[int]:
         """Of one that does not count: what it was told of up to there and has not ended."""
-        sets = (self.ready, self.parked, self.tried, self.flight)
+        sets = (self.eligible, self.blocked, self.retrying, self.in_flight)
         return sorted({sequence for one in sets for sequence in one if sequence <= through})
 
     def finished(self, sequence: int) -> bool:
@@ -215,15 +226,15 @@ class Cursor:
 
     def state(self, sequence: int) -> DeliveryState | None:
         """Where an outstanding delivery stands; None for one that has ended, or waits for its row to be durable."""
-        if sequence in self.flight:
+        if sequence in self.in_flight:
             return DeliveryState.IN_FLIGHT
-        if sequence in self.parked:
+        if sequence in self.blocked:
             return DeliveryState.BLOCKED
-        if sequence in self.ready or sequence in self.due:
+        if sequence in self.eligible or sequence in self.due:
             return DeliveryState.PENDING
-        if sequence in self.tried:
+        if sequence in self.retrying:
             return DeliveryState.RETRYING
-        if sequence > self.seen and sequence not in self.ahead:
+        if sequence > self.scanned_through and sequence not in self.ended_out_of_order:
             return DeliveryState.PENDING
         return None
 
@@ -235,11 +246,11 @@ class Cursor:
 
     def pop_released(self, most: int) -> list[int]:
         """Take out some of those whose gate has opened, at most so many, the lowest first."""
-        return self.ready.pop_some(most)
+        return self.eligible.pop_some(most)
 
     def begin(self, sequences: Iterable[int], number: int = 1) -> None:
         """An attempt of each goes out: the next of those it has been tried with, or with this number."""
-        flight, tried = self.flight, self.tried
+        flight, tried = self.in_flight, self.retrying
         if not tried:
             flight.update(dict.fromkeys(sequences, number))
             return
@@ -248,70 +259,72 @@ class Cursor:
 
     def begin_next(self, sequence: int) -> None:
         """``advance`` and ``begin`` for the next of its queue."""
-        self.seen = sequence
+        self.scanned_through = sequence
         self.position += 1
-        self.flight[sequence] = self.tried[sequence].attempts + 1 if self.tried and sequence in self.tried else 1
+        self.in_flight[sequence] = (
+            self.retrying[sequence].attempts + 1 if self.retrying and sequence in self.retrying else 1
+        )
 
     def advance(self, looked: Sequence[int]) -> None:
         """It has looked at these, which come next in its queue."""
         self.position += len(looked)
-        self.seen = looked[-1]
-        for sequence in looked if self.ahead.count else ():
-            self.ahead.discard(sequence)
+        self.scanned_through = looked[-1]
+        for sequence in looked if self.ended_out_of_order.count else ():
+            self.ended_out_of_order.discard(sequence)
 
     def block(self, sequence: int) -> None:
         """Its gate is closed: it waits until it is released."""
-        self.parked.add(sequence)
+        self.blocked.add(sequence)
 
     def block_all(self, sequences: Iterable[int]) -> None:
         """As ``block``, for many."""
-        self.parked.update(sequences)
+        self.blocked.update(sequences)
 
     def release(self, sequences: Collection[int]) -> bool:
         """The gates of these have opened. Those that were blocked may go; the others the cursor has yet to come to, or
         they have gone or ended. Whether there were any."""
-        return bool(self.parked.move(sequences, self.ready))
+        return bool(self.blocked.move(sequences, self.eligible))
 
     def unblock(self, sequence: int) -> bool:
         """It waits no more, nor may it go: that is decided anew. Whether it was blocked."""
-        return self.parked.discard(sequence)
+        return self.blocked.discard(sequence)
 
     def give_back(self, sequence: int) -> None:
         """It was taken and not begun: it can be taken again."""
-        del self.flight[sequence]
-        (self.due if sequence in self.tried else self.ready).add(sequence)
+        del self.in_flight[sequence]
+        (self.due if sequence in self.retrying else self.eligible).add(sequence)
 
     def attempt_over(self, sequence: int) -> None:
         """Its attempt has been answered: the slot of the window is free."""
-        del self.flight[sequence]
+        del self.in_flight[sequence]
 
     def take_back(self, sequence: int) -> None:
         """Its attempt, if one is out, is waited for no more: the answer will be late."""
-        self.flight.pop(sequence, None)
+        self.in_flight.pop(sequence, None)
 
     def ended(self, sequence: int) -> None:
         """It has ended, by an answer or without one; its row is to be durable before anybody may rely on that."""
-        self.tried.pop(sequence, None)
+        self.retrying.pop(sequence, None)
         self.unconfirmed.add(sequence)
 
     def pop_waiting(self) -> int:
         """Take out one that the cursor has looked at and that is not out; 0 where there is none."""
-        for waiting in (self.parked, self.due, self.ready):
+        for waiting in (self.blocked, self.due, self.eligible):
             if waiting:
                 return waiting.pop_first()
-        sequence = next((sequence for sequence in self.tried if sequence not in self.flight), 0)
-        self.tried.pop(sequence, None)
+        sequence = next((sequence for sequence in self.retrying if sequence not in self.in_flight), 0)
+        self.retrying.pop(sequence, None)
         return sequence
 
     def make_due(self, sequence: int) -> bool:
         """Let a delivery that waits for another attempt have it next, however long it was to wait. False where none
         does: it is out, due already, or waits for a gate, and goes when that opens."""
         if (
-            sequence not in self.tried
-            or sequence in self.flight
+            sequence not in self.retrying
+            or sequence in self.in_flight
             or sequence in self.due
-            or sequence in self.parked
-            or sequence in self.ready
+            or sequence in self.blocked
+            or sequence in self.eligible
         ):
             return False
         self.due.add(sequence)
@@ -319,8 +332,8 @@ class Cursor:
 
     def all_due(self) -> int:
         """``make_due`` for all there are; how many."""
-        waiting = [sequence for sequence in self.tried if sequence not in self.flight]
-        for elsewhere in (self.due, self.parked, self.ready):
+        waiting = [sequence for sequence in self.retrying if sequence not in self.in_flight]
+        for elsewhere in (self.due, self.blocked, self.eligible):
             if elsewhere:
                 waiting = [sequence for sequence in waiting if sequence not in elsewhere]
         self.due.update(waiting)
@@ -329,21 +342,21 @@ class Cursor:
     def taken_over(self) -> None:
         """Make all retries due now, and count attempts in flight as failed and due: the endpoint has changed, and the
         waits were for the old one. An answer from the old one is recorded as late."""
-        for sequence, number in self.flight.items():
-            tried = self.tried.get(sequence)
-            self.tried[sequence] = TriedState(number, 0, tried.before if tried else number - 1)
-        self.flight.clear()
+        for sequence, number in self.in_flight.items():
+            tried = self.retrying.get(sequence)
+            self.retrying[sequence] = TriedState(number, 0, tried.before if tried else number - 1)
+        self.in_flight.clear()
         self.all_due()
 
     def confirm(self, sequence: int) -> bool:
         """The delivery has ended, durably: forget it wherever it stands (but not while it is out at a handler). Whether
         its row was waited for."""
         was_waited_for = sequence in self.unconfirmed
-        if self.parked:
-            self.parked.discard(sequence)
-        if self.ready:
-            self.ready.discard(sequence)
-        if self.tried and self.tried.pop(sequence, None) is not None:
+        if self.blocked:
+            self.blocked.discard(sequence)
+        if self.eligible:
+            self.eligible.discard(sequence)
+        if self.retrying and self.retrying.pop(sequence, None) is not None:
             self.due.discard(sequence)
         self.unconfirmed.discard(sequence)
         self.remember(sequence)
@@ -351,15 +364,15 @@ class Cursor:
 
     def trying_again(self, sequence: int, tried: TriedState) -> None:
         """An attempt has failed, just now or, as the log says, before a restart; another follows."""
-        self.tried[sequence] = tried
-        self.ready.discard(sequence)
-        self.parked.discard(sequence)
+        self.retrying[sequence] = tried
+        self.eligible.discard(sequence)
+        self.blocked.discard(sequence)
         self.remember(sequence)
 
     def remember(self, sequence: int) -> None:
         """What has been taken up before the cursor came to it, which happens at a restart only; and what has been of
         that which it catches up on."""
-        if sequence > self.seen:
-            self.ahead.add(sequence)
+        if sequence > self.scanned_through:
+            self.ended_out_of_order.add(sequence)
         elif not self.history_done and not self.counts(sequence):
             self.history_taken.add(sequence)

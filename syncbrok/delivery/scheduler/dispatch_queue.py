@@ -68,7 +68,7 @@ class DispatchQueue:
             cursor.queued = False
             # Whatever bounds how many attempts it may begin in this turn is asked here, and nowhere else. (A method of
             # its own would cost a twentieth where many queues have one message each.)
-            flight, taken = cursor.flight, len(attempts)
+            flight, taken = cursor.in_flight, len(attempts)
             room = cursor.window - len(flight)
             if cursor.stopped or room <= 0:
                 continue
@@ -80,15 +80,15 @@ class DispatchQueue:
                     state.hold_back(cursor)
                     continue
             room_new = room
-            if cursor.tried:  # with too many in retry no new ones are begun, until they clear (RULES 15)
-                room_new = min(room, limits.retrying_per_subscriber_max - len(cursor.tried) - len(flight))
+            if cursor.retrying:  # with too many in retry no new ones are begun, until they clear (RULES 15)
+                room_new = min(room, limits.retrying_per_subscriber_max - len(cursor.retrying) - len(flight))
             found = self._next(cursor, room, room_new)
             number = cursor.number
             for message in found:  # a comprehension would be a call more, for what is often one message
                 attempts.append(new(Attempt, (message, number, flight[message], durable, now_us, 0)))  # noqa: PERF401
             if len(found) == room:  # else there was no more
                 state.activate(cursor)
-            if cursor.room and cursor.subscriber.consumed:
+            if cursor.consumer_capacity and cursor.subscriber.consumed:
                 lent += len(found)
         return [self._in_replay(attempt) for attempt in attempts] if state.replays else attempts
 
@@ -99,7 +99,7 @@ class DispatchQueue:
             return attempt
         message, subscriber, number, after, started_us, _ = attempt
         cursor = self._state.cursors[subscriber]
-        if message not in cursor.tried:
+        if message not in cursor.retrying:
             number = entry.attempts.get(subscriber, 0) + 1
             cursor.begin((message,), number)
         return Attempt(message, subscriber, number, after, started_us, entry.number)
@@ -111,13 +111,13 @@ class DispatchQueue:
         found: list[int] = []
         while cursor.due.count and len(found) < room:
             self._choose(cursor, cursor.pop_due(room - len(found)), room, found)
-        while cursor.ready.count and len(found) < room_new:
+        while cursor.eligible.count and len(found) < room_new:
             self._choose(cursor, cursor.pop_released(room_new - len(found)), room_new, found)
         if len(found) >= room_new or (not cursor.history_done and cursor.in_past):
             return found
         backlog = cursor.backlog
         sequences = backlog.sequences
-        if backlog.offset + len(sequences) - cursor.position == 1 and not cursor.ahead.count:
+        if backlog.offset + len(sequences) - cursor.position == 1 and not cursor.ended_out_of_order.count:
             # One message, as many queues get them now and then: half of what else is done for it would be in vain.
             sequence = sequences[-1]
             chunk = self._state.table.chunks.get(sequence >> CHUNK_SHIFT)
@@ -151,7 +151,7 @@ class DispatchQueue:
             if looked < WORTH_IT or len(found) == most:
                 return
             looks -= looked
-            if len(found) == before and candidates[-1] in cursor.parked:
+            if len(found) == before and candidates[-1] in cursor.blocked:
                 looks -= self._block_neighbours(cursor, candidates[-1], looks)
         self._state.activate(cursor)
 
@@ -168,7 +168,7 @@ class DispatchQueue:
     def _choose_many(self, cursor: Cursor, candidates: Sequence[int], most: int, found: list[int], is_new: bool) -> int:
         """``_choose``: of most their state and flags tell; ``_may_go`` looks at the others one by one."""
         chunks = self._state.table.chunks
-        ahead = cursor.ahead if is_new and cursor.ahead.count else ()
+        ahead = cursor.ended_out_of_order if is_new and cursor.ended_out_of_order.count else ()
         number = looked = -1
         states: States | Sparse = _NO_ROWS
         flags: bytearray | Sparse = _NO_ROWS
@@ -206,7 +206,7 @@ class DispatchQueue:
         looked = 0
         for looked, sequence in enumerate(candidates, 1):  # noqa: B007 - is used behind it
             has_ended = is_new and not 0 < self._state.table.state(sequence) < MessageState.COMPLETE
-            if has_ended or (is_new and sequence in cursor.ahead) or not self._may_go(sequence, cursor):
+            if has_ended or (is_new and sequence in cursor.ended_out_of_order) or not self._may_go(sequence, cursor):
                 continue
             cursor.begin((sequence,))
             found.append(sequence)
@@ -243,7 +243,7 @@ class DispatchQueue:
         """Many wait, up to ``last``: of those that follow it block all at once that wait as well. How many."""
         chunk = self._state.table.chunk(last)
         following = cursor.backlog.following(cursor.position, most)
-        if chunk is None or cursor.ahead or not following:
+        if chunk is None or cursor.ended_out_of_order or not following:
             return 0
         count = waiting_neighbours(chunk, last >> CHUNK_SHIFT, np.frombuffer(following, np.uint64))
         if count:
@@ -269,7 +269,7 @@ class DispatchQueue:
                 self._acknowledged(cursor, acknowledged, status, now_us)
                 subscriber, acknowledged = number, 0
                 cursor = cursors.get(number)
-                flight = cursor.flight if cursor is not None else {}
+                flight = cursor.in_flight if cursor is not None else {}
             chunk = chunks.get(message >> CHUNK_SHIFT)
             if (
                 answer[0] is not _ACKNOWLEDGED
@@ -299,7 +299,7 @@ class DispatchQueue:
         """These were not begun. Each stands again where it can be taken; that it may still go is looked at then."""
         for attempt in attempts:
             cursor = self._state.cursors.get(attempt.subscriber)
-            if cursor is None or cursor.flight.get(attempt.message) != attempt.number:
+            if cursor is None or cursor.in_flight.get(attempt.message) != attempt.number:
                 continue  # deleted, or given up when the endpoint changed
             cursor.give_back(attempt.message)
             self._state.no_longer_out((attempt.message,))
@@ -320,7 +320,7 @@ class DispatchQueue:
         cursor = self._state.cursors.get(attempt.subscriber)
         return (
             cursor is not None
-            and cursor.flight.get(attempt.message) == attempt.number
+            and cursor.in_flight.get(attempt.message) == attempt.number
             and attempt.message not in self._state.still_out
             and not self._ended_meanwhile(attempt, cursor)
         )
@@ -333,14 +333,14 @@ class DispatchQueue:
         cursor.last_status, cursor.last_reason, cursor.last_attempt_us = status, _ACKNOWLEDGED, now_us
         cursor.failing_since_us = 0
         # One that had room stands in the line, or has nothing to hand out: no need to look.
-        if not cursor.queued and (len(cursor.flight) + count >= cursor.window or cursor.tried):
+        if not cursor.queued and (len(cursor.in_flight) + count >= cursor.window or cursor.retrying):
             self._state.activate(cursor)
 
     def _settle_one(self, attempt: Attempt, answer: Answer, now_us: int, jitter: Callable[[], float]) -> Row:
         cursor = self._state.cursors.get(attempt.subscriber)
         if cursor is None:
             return _row(attempt, answer, Outcome.LATE)
-        if cursor.flight.get(attempt.message) != attempt.number:
+        if cursor.in_flight.get(attempt.message) != attempt.number:
             return _row(attempt, answer, Outcome.LATE)  # given up when the endpoint changed, and made again
         cursor.attempt_over(attempt.message)
         self._note(cursor, answer.reason, answer.status, now_us)
@@ -369,7 +369,7 @@ class DispatchQueue:
     @staticmethod
     def _tried_before(cursor: Cursor, attempt: Attempt) -> int:
         """How many attempts the retry budget does not count: those before the last replay."""
-        tried = cursor.tried.get(attempt.message)
+        tried = cursor.retrying.get(attempt.message)
         return attempt.number - 1 if tried is None else tried.before
 
     def _ended_meanwhile(self, attempt: Attempt, cursor: Cursor) -> bool:

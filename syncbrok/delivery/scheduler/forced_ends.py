@@ -33,7 +33,7 @@ class ForcedEnds:
             if kind < DUE:
                 cursor = state.cursors.get(kind)
                 # One that was made due before its time may have failed again since, and waits for another time.
-                tried = cursor.tried.get(value) if cursor is not None else None
+                tried = cursor.retrying.get(value) if cursor is not None else None
                 if cursor is not None and tried is not None and tried.due_us <= now_us and cursor.make_due(value):
                     state.activate(cursor)
             elif kind == DUE:
@@ -86,7 +86,7 @@ class ForcedEnds:
             queue_state = self._state.queues.get(self._queue_of(doomed.message))
             if self._over(doomed) or queue_state is None:
                 continue
-            out = [cursor for cursor in queue_state.cursors if doomed.message in cursor.flight]
+            out = [cursor for cursor in queue_state.cursors if doomed.message in cursor.in_flight]
             if out:
                 self._state.still_out.setdefault(doomed.message, []).append(doomed)
                 for cursor in out:

@@ -63,7 +63,7 @@ class OutcomeApplier:
                 subscriber, delivered = row[1], 0
                 cursor = cursors.get(subscriber)
                 if cursor is not None:
-                    unconfirmed, since, seen = cursor.unconfirmed, cursor.since, cursor.seen
+                    unconfirmed, since, seen = cursor.unconfirmed, cursor.since, cursor.scanned_through
             if message >> CHUNK_SHIFT != number:
                 self._count_down(number, places)
                 number = message >> CHUNK_SHIFT
@@ -153,10 +153,10 @@ class OutcomeApplier:
             cursor.dead[row.message] = row.reason
 
     def _failed(self, row: Row, cursor: Cursor) -> None:
-        tried = cursor.tried.get(row.message)
+        tried = cursor.retrying.get(row.message)
         if tried is not None and tried.attempts >= row.attempt:
             return  # live: known since the answer came
-        if row.message in cursor.flight:
+        if row.message in cursor.in_flight:
             return  # a later attempt is out already
         ended = self._state.table.state(row.message) >= MessageState.COMPLETE
         if cursor.counts(row.message) and (ended or not cursor.outstanding(row.message)):
@@ -206,7 +206,7 @@ class OutcomeApplier:
         if entry is not None:
             for number in entry.left:
                 cursor = self._state.cursors.get(number)
-                if cursor is not None and row.message in cursor.flight:
+                if cursor is not None and row.message in cursor.in_flight:
                     self._state.give_up(cursor, (row.message,))
             self._replays.end_all(row, entry)
             return
@@ -235,7 +235,7 @@ class OutcomeApplier:
         elif row.outcome is not Outcome.SKIPPED:
             lost = self._still_open(row.message, queue_state)
         for cursor in queue_state.cursors:
-            if row.message in cursor.flight and cursor.counts(row.message):
+            if row.message in cursor.in_flight and cursor.counts(row.message):
                 self._state.give_up(cursor, (row.message,))
             if row.outcome is not Outcome.SKIPPED or cursor.counts(row.message):  # else one that catches up may get it
                 self._state.confirm(cursor, row.message)
@@ -245,9 +245,9 @@ class OutcomeApplier:
         """At one that does not count the message ends as well, where it could go or has been tried: by a cancel, a
         purge, an expiry, or since its content is lost. What waits there for its own gate hears of it by itself."""
         message = row.message
-        if row.outcome is Outcome.SKIPPED or message in cursor.parked or not cursor.outstanding(message):
+        if row.outcome is Outcome.SKIPPED or message in cursor.blocked or not cursor.outstanding(message):
             return
-        if message in cursor.flight:
+        if message in cursor.in_flight:
             self._state.give_up(cursor, (message,))
             cursor.take_back(message)
         self._state.confirm(cursor, message)

@@ -79,7 +79,7 @@ class SchedulerQueries:
             return "unknown"
         if state is MessageState.PENDING and self.state.table.flags(sequence) & PER_SUBSCRIBER:
             cursors = list(self._counted(sequence))
-            if cursors and all(sequence in cursor.parked for cursor in cursors if cursor.outstanding(sequence)):
+            if cursors and all(sequence in cursor.blocked for cursor in cursors if cursor.outstanding(sequence)):
                 return "waiting"
         return state.name.lower()
 
@@ -137,14 +137,18 @@ class SchedulerQueries:
         """(attempts that have failed since it was last sent anew, due at in Unix microseconds or 0) of a delivery that
         has not ended."""
         cursor = self.state.cursors.get(subscriber)
-        tried = cursor.tried.get(sequence) if cursor else None
+        tried = cursor.retrying.get(sequence) if cursor else None
         return (tried.attempts - tried.before, tried.due_us) if tried else (0, 0)
 
     def consumers(self, subscriber: int) -> tuple[int, int] | None:
         """Of a subscriber whose consumers come for its messages: (how many they have, how many they have room for,
         those they have included); None for one that is posted to."""
         cursor = self.state.cursors.get(subscriber)
-        return (len(cursor.flight), cursor.room) if cursor is not None and cursor.subscriber.consumed else None
+        return (
+            (len(cursor.in_flight), cursor.consumer_capacity)
+            if cursor is not None and cursor.subscriber.consumed
+            else None
+        )
 
     def blocked_by(self, sequence: int) -> tuple[int, ...]:
         """The messages it waits for: parents that are not complete, and one before it of its key; where neither is
@@ -172,7 +176,7 @@ class SchedulerQueries:
     def blocked_at(self, sequence: int, subscriber: int) -> Blocker | None:
         """What keeps a delivery back at the subscriber; None where nothing does."""
         cursor = self.state.cursors.get(subscriber)
-        if cursor is None or sequence not in cursor.parked:
+        if cursor is None or sequence not in cursor.blocked:
             return None
         if cursor.counts(sequence) or self.state.replays.goes_to(sequence, subscriber):
             return self._blockers.of(sequence, cursor)
@@ -310,11 +314,12 @@ class SchedulerQueries:
     def subscriber_statistics(self, number: int) -> SubscriberStatistics:
         cursor = self.state.cursors[number]
         return SubscriberStatistics(
-            cursor.seen if cursor.is_counted else cursor.history_after,
-            cursor.unseen + len(cursor.ready),
-            len(cursor.parked),
-            len(cursor.flight),
-            len(cursor.tried) - sum(map(cursor.tried.__contains__, cursor.flight)),  # of the two the smaller by far
+            cursor.scanned_through if cursor.is_counted else cursor.history_after,
+            cursor.unseen + len(cursor.eligible),
+            len(cursor.blocked),
+            len(cursor.in_flight),
+            len(cursor.retrying)
+            - sum(map(cursor.retrying.__contains__, cursor.in_flight)),  # of the two the smaller by far
             len(cursor.dead) + self.state.queues[cursor.queue].cascaded.count_at(cursor),
             cursor.delivered,
             cursor.failed,
@@ -331,8 +336,8 @@ class SchedulerQueries:
             number = cursor.subscriber.number
             if not cursor.outstanding(sequence) and sequence not in cursor.unconfirmed:
                 ended.append((number, Outcome.DEAD if sequence in cursor.dead else Outcome.DELIVERED))
-            elif sequence in cursor.tried:
-                state = cursor.tried[sequence]
+            elif sequence in cursor.retrying:
+                state = cursor.retrying[sequence]
                 tried.append(Tried(number, state.attempts, state.due_us))
         died = any(outcome is Outcome.DEAD for _, outcome in ended)
         if not died and self.state.table.flags(sequence) & HAS_DEAD:

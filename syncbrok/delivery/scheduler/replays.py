@@ -49,7 +49,7 @@ class Replays:
         tried = dict(zip(armed.subscribers, armed.attempts, strict=False))
         # One that was out when its message was cancelled may be out still, and its answer is late.
         attempts = {
-            subscriber: max(tried.get(subscriber, 0), state.cursors[subscriber].flight.get(armed.message, 0))
+            subscriber: max(tried.get(subscriber, 0), state.cursors[subscriber].in_flight.get(armed.message, 0))
             for subscriber in left
         }
         over = {parent: failed for parent in armed.parents if (failed := self._failed_by_now(parent))}
@@ -94,9 +94,9 @@ class Replays:
     def row(self, row: Row, cursor: Cursor, entry: ReplayEntry) -> None:
         """A row of a delivery in a replay."""
         if row.outcome is Outcome.FAILED:
-            if row.message in cursor.flight or row.message in cursor.unconfirmed:
+            if row.message in cursor.in_flight or row.message in cursor.unconfirmed:
                 return  # a later attempt is out already, or has been answered
-            tried = cursor.tried.get(row.message)
+            tried = cursor.retrying.get(row.message)
             if tried is None or tried.attempts < row.attempt:
                 before = entry.attempts.get(row.subscriber, 0)
                 self._state.try_again(cursor, row.message, TriedState(row.attempt, row.due_us, before))

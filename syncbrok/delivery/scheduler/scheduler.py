@@ -144,7 +144,7 @@ class Scheduler(SchedulerQueries):
             if isinstance(fact, SegmentOpened):
                 self._inherited_through = fact.sequence - 1
                 for cursor in self.state.cursors.values():
-                    cursor.seen = max(cursor.seen, self._inherited_through)
+                    cursor.scanned_through = max(cursor.scanned_through, self._inherited_through)
 
     def _applied(self) -> None:
         if self._dependencies.busy:
@@ -231,7 +231,7 @@ class Scheduler(SchedulerQueries):
     def _set_window(self, cursor: Cursor) -> None:
         queue_state = self.state.queues[cursor.subscriber.queue]
         window = cursor.subscriber.settings.window or queue_state.queue.settings.window
-        cursor.window = min(window, cursor.room) if cursor.subscriber.consumed else window
+        cursor.window = min(window, cursor.consumer_capacity) if cursor.subscriber.consumed else window
         self.state.activate(cursor)
 
     def _subscriber_deleted(self, fact: SubscriberDeleted) -> None:
@@ -312,7 +312,7 @@ class Scheduler(SchedulerQueries):
         if cursor is None or cursor.stopped:
             return ()
         # Those whose gate has opened go first; there are many of them where a wide tree has opened.
-        released = cursor.ready.lowest(limit) if cursor.ready.count else []
+        released = cursor.eligible.lowest(limit) if cursor.eligible.count else []
         return [*released, *cursor.backlog.following(cursor.position, limit - len(released))]
 
     def children(self, message: int, limit: int) -> list[int]:
@@ -358,7 +358,7 @@ class Scheduler(SchedulerQueries):
         there). Nothing durable: at a start there is room for none."""
         cursor = self.state.cursors.get(subscriber)
         if cursor is not None:
-            cursor.room = room
+            cursor.consumer_capacity = room
             if room:
                 cursor.unused_us = 0
             self._set_window(cursor)
@@ -373,7 +373,7 @@ class Scheduler(SchedulerQueries):
             if settings.endpoint != PULL_ENDPOINT or (not settings.counts and settings.declared):
                 continue
             could_be_taken = not cursor.idle and not cursor.stopped
-            if cursor.room or cursor.flight or (settings.counts and not could_be_taken):
+            if cursor.consumer_capacity or cursor.in_flight or (settings.counts and not could_be_taken):
                 cursor.unused_us = 0
                 continue
             cursor.unused_us += elapsed_us
@@ -442,8 +442,8 @@ class Scheduler(SchedulerQueries):
             for cursor in self.state.cursors.values()
             if not cursor.history_done
             and not cursor.stopped
-            and len(cursor.ready) < limits.history_ahead_max
-            and len(cursor.parked) - self._backfill.waiting_for_history(cursor) < limits.window_max
+            and len(cursor.eligible) < limits.history_ahead_max
+            and len(cursor.blocked) - self._backfill.waiting_for_history(cursor) < limits.window_max
         ]
 
     def feed_history(

@@ -42,8 +42,8 @@ class Shares(NamedTuple):
         if cursor.number in self.short or (content.held(cursor.number) and not content.room(cursor.number)):
             return 0
         if cursor.subscriber.consumed:
-            return self.leases.room_beside(len(cursor.flight), leases)
-        return self.attempts.room_beside(len(cursor.flight), attempts)
+            return self.leases.room_beside(len(cursor.in_flight), leases)
+        return self.attempts.room_beside(len(cursor.in_flight), attempts)
 
 
 def own_shares() -> Shares:

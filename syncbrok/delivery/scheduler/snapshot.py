@@ -35,7 +35,9 @@ _NEIGHBOURS_MIN: Final = 16
 _DIFFED: Final = 1 << 16
 _SWEPT: Final = 100_000
 """entries of the wheel that are looked at for each checkpoint, some 30 ms; more is done as messages come"""
-_SETS: Final = ("parked", "ready", "due", "ahead", "history_taken")
+_SETS: Final = {"blocked": "parked", "eligible": "ready", "due": "due", "ended_out_of_order": "ahead",
+                "history_taken": "history_taken"}  # fmt: skip
+"""a cursor's sets -> their names in a checkpoint, which are older"""
 
 
 def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
@@ -49,8 +51,8 @@ def dump(scheduler_state: SchedulerState) -> dict[str, bytes]:
     for number, queue_state in scheduler_state.queues.items():
         parts[f"backlog/{number}"] = _dump_backlog(queue_state.backlog)
     for number, cursor in scheduler_state.cursors.items():
-        for name in _SETS:
-            members: SequenceSet = getattr(cursor, name)
+        for attribute, name in _SETS.items():
+            members: SequenceSet = getattr(cursor, attribute)
             if members:
                 parts[f"cursor/{number}/{name}"] = members.dump()
     parts["state"] = orjson.dumps(_state(scheduler_state), option=orjson.OPT_NON_STR_KEYS)
@@ -72,10 +74,10 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
     for number, queue_state in scheduler_state.queues.items():
         _load_backlog(queue_state.backlog, parts.get(f"backlog/{number}", b""))
     for number, cursor in scheduler_state.cursors.items():
-        for name in _SETS:
+        for attribute, name in _SETS.items():
             members = parts.get(f"cursor/{number}/{name}")
             if members is not None:
-                setattr(cursor, name, SequenceSet.load(members))
+                setattr(cursor, attribute, SequenceSet.load(members))
         _load_cursor(cursor, state["cursors"].get(str(number)))
         if cursor.doomed:
             scheduler_state.abandoned.add(number)
@@ -155,9 +157,9 @@ def _queue_state(queue_state: QueueState) -> dict[str, Any]:
 def _cursor_state(cursor: Cursor) -> dict[str, Any]:
     return {
         "position": cursor.position,
-        "seen": cursor.seen,
-        "tried": [(sequence, *tried) for sequence, tried in cursor.tried.items()],
-        "out": [*cursor.flight, *cursor.unconfirmed],
+        "seen": cursor.scanned_through,
+        "tried": [(sequence, *tried) for sequence, tried in cursor.retrying.items()],
+        "out": [*cursor.in_flight, *cursor.unconfirmed],
         "dead": list(cursor.dead.items()),
         "doomed": cursor.doomed,
         "history": [cursor.history_after, cursor.history_done],
@@ -208,10 +210,10 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
 def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
     if kept is None:
         return
-    cursor.position, cursor.seen, cursor.doomed = kept["position"], kept["seen"], kept["doomed"]
-    cursor.tried = {sequence: TriedState(*tried) for sequence, *tried in kept["tried"]}
+    cursor.position, cursor.scanned_through, cursor.doomed = kept["position"], kept["seen"], kept["doomed"]
+    cursor.retrying = {sequence: TriedState(*tried) for sequence, *tried in kept["tried"]}
     for sequence in kept["out"]:
-        (cursor.due if sequence in cursor.tried else cursor.ready).add(sequence)
+        (cursor.due if sequence in cursor.retrying else cursor.eligible).add(sequence)
     cursor.dead = {sequence: Reason(reason) for sequence, reason in kept["dead"]}
     cursor.history_after, cursor.history_done = kept["history"]
     cursor.behind = {

@@ -273,9 +273,9 @@ class SchedulerState:
 
     def let_go(self, cursor: Cursor) -> None:
         """Of what is out there nothing is waited for any more: the subscriber is deleted, or its endpoint elsewhere."""
-        if cursor.flight:
-            self.give_up(cursor, cursor.flight)
-            self.no_longer_out(cursor.flight)
+        if cursor.in_flight:
+            self.give_up(cursor, cursor.in_flight)
+            self.no_longer_out(cursor.in_flight)
 
     def no_longer_out(self, messages: Iterable[int]) -> None:
         """An attempt of each of these is back, or is waited for no more: what was to die by it may die now."""
@@ -313,7 +313,7 @@ class SchedulerState:
     def one_more(self, cursors: Iterable[Cursor]) -> None:
         """A message came for each of these, so none is idle: ``activate`` without that look."""
         for cursor in cursors:
-            if not cursor.queued and not cursor.stopped and len(cursor.flight) < cursor.window:
+            if not cursor.queued and not cursor.stopped and len(cursor.in_flight) < cursor.window:
                 cursor.queued = True
                 self.line.append(cursor)
 
@@ -335,6 +335,6 @@ class SchedulerState:
 
     def activate(self, cursor: Cursor) -> None:
         """Let the cursor stand in line, once, if it may have work."""
-        if not cursor.queued and not cursor.stopped and len(cursor.flight) < cursor.window and not cursor.idle:
+        if not cursor.queued and not cursor.stopped and len(cursor.in_flight) < cursor.window and not cursor.idle:
             cursor.queued = True
             self.line.append(cursor)

@@ -250,19 +250,19 @@ class History(RuleBasedStateMachine):
     def windows_hold(self) -> None:
         """RULES 15: never more out than the window."""
         for cursor in self.log.scheduler.state.cursors.values():
-            assert len(cursor.flight) <= cursor.window
+            assert len(cursor.in_flight) <= cursor.window
 
     @invariant()
     def a_delivery_stands_in_one_place(self) -> None:
         """RULES 9: from that place its state follows, so two of them would be two states."""
         state = self.log.scheduler.state
         for cursor in state.cursors.values():
-            for places in combinations((cursor.parked, cursor.ready, cursor.due), 2):
+            for places in combinations((cursor.blocked, cursor.eligible, cursor.due), 2):
                 assert not set(places[0]) & set(places[1])
-            assert set(cursor.due) <= cursor.tried.keys()
-            assert not cursor.unconfirmed & cursor.flight.keys()
+            assert set(cursor.due) <= cursor.retrying.keys()
+            assert not cursor.unconfirmed & cursor.in_flight.keys()
             # One that was out when its message was cancelled may be out still while a replay sends it anew.
-            twice = cursor.flight.keys() & {*cursor.parked, *cursor.ready, *cursor.due}
+            twice = cursor.in_flight.keys() & {*cursor.blocked, *cursor.eligible, *cursor.due}
             assert all(sequence in state.replays for sequence in twice), twice
 
     @invariant()
@@ -324,7 +324,7 @@ class History(RuleBasedStateMachine):
                 if self.log.scheduler.message_state(one.sequence) == "complete":
                     assert cursor.finished(one.sequence), (cursor.number, one.sequence)
                     assert one.sequence not in cursor.passed
-            assert all(table.state(one) < MessageState.COMPLETE for one in cursor.parked), set(cursor.parked)
+            assert all(table.state(one) < MessageState.COMPLETE for one in cursor.blocked), set(cursor.blocked)
 
     def teardown(self) -> None:
         """Whatever happened: the facts keep every promise, and once all is well everything ends."""

@@ -95,7 +95,9 @@ def test_a_row_of_a_carried_message_is_not_counted_again() -> None:
     log.subscriber(2, 1)
     assert to(log.pump()) == [(message, 2)]
     assert log.scheduler.message_state(message) == "dead"
-    assert not any(cursor.ahead for cursor in log.scheduler.state.cursors.values()), "or none has runs any more"
+    assert not any(cursor.ended_out_of_order for cursor in log.scheduler.state.cursors.values()), (
+        "or none has runs any more"
+    )
 
 
 def test_a_message_whose_own_record_was_lost_in_a_gap_goes_on_where_it_was() -> None:

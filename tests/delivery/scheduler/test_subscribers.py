@@ -64,9 +64,9 @@ def test_a_hung_endpoint_is_a_cursor_and_not_a_crowd() -> None:
         log.commit()
     assert delivered == 5_000
     hung = log.scheduler.state.cursors[1]
-    assert len(hung.flight) == 64
-    assert not hung.ready
-    assert not hung.tried
+    assert len(hung.in_flight) == 64
+    assert not hung.eligible
+    assert not hung.retrying
     assert log.scheduler.subscriber_statistics(1).backlog == 5_000 - 64
 
 
@@ -76,7 +76,7 @@ def test_at_most_ten_thousand_messages_are_in_retry() -> None:
     for _ in range(limits.retrying_per_subscriber_max + 100):
         log.publish(1)
     log.pump(lambda _: BROKEN)
-    assert len(log.scheduler.state.cursors[1].tried) == limits.retrying_per_subscriber_max
+    assert len(log.scheduler.state.cursors[1].retrying) == limits.retrying_per_subscriber_max
     assert log.pump() == []
     log.later(1_000)
     log.pump()
