@@ -141,7 +141,7 @@ class Admission:
         if extras.only:
             flags |= ONLY
             table.only[sequence] = extras.only
-        event, reason = self._dependencies.judge(queue, flags, parents)
+        event, reason = self._dependencies.evaluate(queue, flags, parents)
         dies = event is MessageEvent.ENDED_DEAD
         if dies:
             event = MessageEvent.BLOCKED
@@ -153,14 +153,14 @@ class Admission:
         if extras.expires_us:
             self._state.wake_at(extras.expires_us, EXPIRES, sequence)
         if dies:
-            self._dependencies.doom(sequence, Outcome.DEAD, reason)
+            self._dependencies.force_end(sequence, Outcome.DEAD, reason)
         elif event is MessageEvent.PARENT_BAD:
             self._dependencies.hold(sequence)
         elif event is MessageEvent.RELEASED and left == 0:
             if parents or carried:
                 # By a row, as where its parents end later: recovery may know already of a parent that had not ended
                 # when this was published or carried, and by the row that is still to come this one was cancelled.
-                self._dependencies.doom(sequence, Outcome.SKIPPED, Reason.NONE)
+                self._dependencies.force_end(sequence, Outcome.SKIPPED, Reason.NONE)
             else:
                 self._dependencies.end(sequence, MessageEvent.SKIPPED)
         else:

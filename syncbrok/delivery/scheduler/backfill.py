@@ -101,9 +101,9 @@ class Backfill:
         if blocker.is_private:
             self._wait(cursor, blocker.message, sequence, (), self._state.keys.key_of(sequence))
 
-    def _wait(self, cursor: Cursor, leader: int, sequence: int, parents: tuple[int, ...], key: str) -> None:
-        cursor.behind.setdefault(leader, []).append((sequence, parents, key))
-        self._follow(cursor, leader)
+    def _wait(self, cursor: Cursor, prerequisite: int, sequence: int, parents: tuple[int, ...], key: str) -> None:
+        cursor.waiting_behind.setdefault(prerequisite, []).append((sequence, parents, key))
+        self._depend(cursor, prerequisite)
 
     def _line_up(self, cursor: Cursor, sequence: int, key: str) -> None:
         lines = cursor.key_lines
@@ -121,7 +121,7 @@ class Backfill:
     @staticmethod
     def waiting_for_history(cursor: Cursor) -> int:
         """How many are blocked until the subscriber has been told all."""
-        return len(cursor.behind.get(HISTORY, ()))
+        return len(cursor.waiting_behind.get(HISTORY, ()))
 
     def told_all(self, cursor: Cursor) -> None:
         """The subscriber has been told all that there is to tell."""
@@ -144,14 +144,14 @@ class Backfill:
                 sequence, old.number
             ):
                 new.take_back(sequence)  # it has been cancelled, or has expired: its answer is late
-        for child, _, _ in new.behind.pop(HISTORY, ()):
+        for child, _, _ in new.waiting_behind.pop(HISTORY, ()):
             if new.unblock(child):
                 new.history_taken.discard(child)
         for sequence in new.untaken(self._state.table.newest):
             key = self._state.keys.key_of(sequence)
             if key:  # what is out, or is tried again, keeps back what comes after it
                 self._line_up(new, sequence, key)
-        waiting = {child for children in old.behind.values() for child, _, _ in children}
+        waiting = {child for children in old.waiting_behind.values() for child, _, _ in children}
         for sequence in list(old.blocked):
             if sequence not in waiting and sequence not in self._state.replays:
                 self._take_up_unended(new, sequence)
@@ -189,19 +189,19 @@ class Backfill:
             return True
         return any(table.state(sequence) >= MessageState.COMPLETE for sequence in cursor.untaken(through))
 
-    def _follow(self, cursor: Cursor, leader: int) -> None:
-        if leader is not HISTORY and self._state.table.state(leader) < MessageState.COMPLETE:
-            self._state.latecomers.setdefault(leader, []).append(cursor.number)
+    def _depend(self, cursor: Cursor, prerequisite: int) -> None:
+        if prerequisite is not HISTORY and self._state.table.state(prerequisite) < MessageState.COMPLETE:
+            self._state.backfill_dependents.setdefault(prerequisite, []).append(cursor.number)
 
     def restored(self) -> None:
         """The cursors have come out of a checkpoint."""
         for cursor in self._state.cursors.values():
-            for leader in cursor.behind:
-                self._follow(cursor, leader)
+            for prerequisite in cursor.waiting_behind:
+                self._depend(cursor, prerequisite)
 
-    def leader_ended(self, sequence: int) -> None:
+    def prerequisite_ended(self, sequence: int) -> None:
         """A message has ended everywhere, or may go now."""
-        for number in self._state.latecomers.pop(sequence, ()):
+        for number in self._state.backfill_dependents.pop(sequence, ()):
             cursor = self._state.cursors.get(number)
             if cursor is not None:
                 self.ended(cursor, sequence)
@@ -219,7 +219,7 @@ class Backfill:
         counted: list[int] = []
         over = [sequence]
         while over:  # no recursion: a thousand cancelled ones of a key may stand behind one another
-            for child, parents, key in cursor.behind.pop(over.pop(), ()):
+            for child, parents, key in cursor.waiting_behind.pop(over.pop(), ()):
                 if cursor.counts(child) or self._state.replays.goes_to(
                     child, cursor.number
                 ):  # looked at again where it is taken

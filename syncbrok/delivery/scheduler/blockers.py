@@ -39,8 +39,8 @@ class BlockedBy(IntEnum):
 
 class Blocker(NamedTuple):
     """Why a delivery may not go now. ``message``: whose end is waited for, or, if it is the message itself, whose gate;
-    ``HISTORY`` for ``PAST``. ``is_private``: it waits by itself at this subscriber (``Cursor.behind``), so nobody else
-    lets it go."""
+    ``HISTORY`` for ``PAST``. ``is_private``: it waits by itself at this subscriber (``Cursor.waiting_behind``), so
+    nobody else lets it go."""
 
     why: BlockedBy
     message: int

@@ -85,11 +85,11 @@ class Cursor:
     delivery would be a thirtieth there."""
 
     __slots__ = (
-        "backlog", "behind", "blocked", "cascaded", "consumer_capacity", "dead", "delivered", "doomed", "due",
-        "eligible", "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
+        "abandoned", "backlog", "blocked", "cascaded", "consumer_capacity", "dead", "delivered", "due", "eligible",
+        "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
         "history_taken", "in_flight", "key_lines", "last_attempt_us", "last_reason", "last_status", "number",
         "passed", "position", "queue", "queued", "retrying", "scanned_through", "since", "stopped", "subscriber",
-        "unconfirmed", "unused_us", "window",
+        "unconfirmed", "unused_us", "waiting_behind", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
@@ -121,7 +121,7 @@ class Cursor:
         """stands in the scheduler's line of cursors that may have work"""
         self.held_back = False
         """holds its share of what all share, and takes no more before some of it is back"""
-        self.doomed = False
+        self.abandoned = False
         """disabled for so long that all that waits for it dies"""
         self.history_after = (subscriber.settings.start or 1) - 1
         """through where it has been told; while ``history_done``, and it does not count: the newest of its queue"""
@@ -130,7 +130,7 @@ class Cursor:
         if self.history_done and not self.is_counted:
             self.history_after = max(self.history_after, subscriber.since)
         self.history_taken = SequenceSet()  # of what it catches up on: taken up before a restart
-        self.behind: dict[int, list[tuple[int, tuple[int, ...], str]]] = {}
+        self.waiting_behind: dict[int, list[tuple[int, tuple[int, ...], str]]] = {}
         """catching up: whose end is waited for -> by whom: (message, its parents, its key)"""
         self.passed: dict[int, tuple[tuple[int, ...], str]] = {}
         """catching up: message that nobody was to get any more -> its parents, its key. A part of
@@ -155,9 +155,9 @@ class Cursor:
             setattr(self, name, SequenceSet.load(getattr(old, name).dump()))
         self.in_flight, self.retrying, self.unconfirmed = dict(old.in_flight), dict(old.retrying), set(old.unconfirmed)
         self.dead, self.passed = old.dead, old.passed
-        self.behind = {leader: list(waiting) for leader, waiting in old.behind.items()}
+        self.waiting_behind = {prerequisite: list(waiting) for prerequisite, waiting in old.waiting_behind.items()}
         self.key_lines = {key: list(line) for key, line in old.key_lines.items()}
-        self.consumer_capacity, self.doomed = old.consumer_capacity, old.doomed
+        self.consumer_capacity, self.abandoned = old.consumer_capacity, old.abandoned
         self.history_after, self.history_done = old.history_after, old.history_done
         self.delivered, self.failed = old.delivered, old.failed
         self.last_status, self.last_reason = old.last_status, old.last_reason

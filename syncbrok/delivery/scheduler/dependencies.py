@@ -23,7 +23,7 @@ from syncbrok.delivery.scheduler.message_table import (
     POLICY,
     SAME,
 )
-from syncbrok.delivery.scheduler.state import HOLD_OVER, Doomed, SchedulerState
+from syncbrok.delivery.scheduler.state import HOLD_OVER, ForcedEnd, SchedulerState
 from syncbrok.model.facts import Outcome, Reason
 
 _WAITING: Final = int(MessageState.WAITING)
@@ -44,7 +44,7 @@ class DependencyTracker:
         """Whether children still wait to be looked at."""
         return bool(self._opening)
 
-    def judge(self, queue: int, flags: int, parents: Iterable[int]) -> tuple[MessageEvent, Reason]:
+    def evaluate(self, queue: int, flags: int, parents: Iterable[int]) -> tuple[MessageEvent, Reason]:
         """What the parents say: RELEASED, BLOCKED, PARENT_BAD (hold), or ENDED_DEAD with the reason it dies of."""
         table = self._state.table
         event = MessageEvent.RELEASED
@@ -94,7 +94,7 @@ class DependencyTracker:
                 child, children_max = self._release_alike(parent, child, children_max)
             while child and children_max > 0:
                 following = table.next_child(parent, child)
-                self.reconsider(child, cursor)
+                self.re_evaluate(child, cursor)
                 child = following
                 children_max -= 1
             if child:
@@ -144,7 +144,7 @@ class DependencyTracker:
             self._opened(children)
         return child, children_max
 
-    def reconsider(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
+    def re_evaluate(self, child: int, cursor: Cursor | None = None, *, due: bool = False) -> None:
         """Judge again a message whose parents, predecessor or time (``due``) have come along."""
         table = self._state.table
         chunk = table.chunk(child)
@@ -154,9 +154,9 @@ class DependencyTracker:
         state, flags = chunk.state[i], chunk.flags[i]
         if not MessageState.NONE < state < MessageState.COMPLETE or flags & ENDING:
             return
-        event, reason = self.judge(chunk.queue[i], flags, table.parents(child))
+        event, reason = self.evaluate(chunk.queue[i], flags, table.parents(child))
         if event is MessageEvent.ENDED_DEAD:
-            self.doom(child, Outcome.DEAD, reason)
+            self.force_end(child, Outcome.DEAD, reason)
         elif state == MessageState.SCHEDULED and not due:
             return
         elif event is MessageEvent.RELEASED and state != MessageState.PENDING:
@@ -177,10 +177,10 @@ class DependencyTracker:
         which is when nothing it waits for is left)."""
         if self._state.table.left(sequence) == 0:
             # By a row: that its time has come is in no other fact, and what follows from it must be.
-            self.doom(sequence, Outcome.SKIPPED, Reason.NONE)
+            self.force_end(sequence, Outcome.SKIPPED, Reason.NONE)
         else:
             self._release_where_open(sequence, self._cursors_of(sequence))
-            self._tell_latecomers((sequence,))
+            self._note_opened((sequence,))
 
     def _opened(self, messages: Sequence[int]) -> None:
         """The gates of these of one queue, in order, have opened, and no subscriber has one of its own."""
@@ -189,14 +189,14 @@ class DependencyTracker:
             if not cursor.counts(messages[0]):
                 counted = [message for message in messages if cursor.counts(message)]
             self.release(counted, (cursor,))
-        self._tell_latecomers(messages)
+        self._note_opened(messages)
 
-    def _tell_latecomers(self, opened: Iterable[int]) -> None:
+    def _note_opened(self, opened: Iterable[int]) -> None:
         """The gates of these have opened, and somebody whom they do not count may wait for that: whether they go there
         ``Backfill`` says."""
-        latecomers = self._state.latecomers
-        if latecomers:
-            self._state.opened_leaders.extend(sequence for sequence in opened if sequence in latecomers)
+        backfill_dependents = self._state.backfill_dependents
+        if backfill_dependents:
+            self._state.opened_prerequisites.extend(sequence for sequence in opened if sequence in backfill_dependents)
 
     def _release_where_open(self, sequence: int, cursors: Iterable[Cursor]) -> None:
         gate = self._blockers.gate
@@ -225,8 +225,8 @@ class DependencyTracker:
         self.parent_ended(sequence, first_child)
         state.table.change(sequence, event, reason)
         state.asked.pop(sequence, None)
-        if sequence in state.followers or sequence in state.latecomers:
-            state.ended_leaders.append(sequence)
+        if sequence in state.dependents or sequence in state.backfill_dependents:
+            state.ended_prerequisites.append(sequence)
         state.keys.ended(sequence, chain)
         if sequence in state.watched:
             state.watched.discard(sequence)
@@ -251,14 +251,14 @@ class DependencyTracker:
     def replayed(self, parent: int) -> None:
         """A replay of the parent is over, whichever way: children that wait for that are judged again."""
         for child in self._state.held_on.pop(parent, ()):
-            self.reconsider(child)
+            self.re_evaluate(child)
             if self._state.table.state(child) in (MessageState.HELD, MessageState.WAITING):
                 self.wait_on_ended(child)
 
-    def doom(self, sequence: int, outcome: Outcome, reason: Reason) -> None:
+    def force_end(self, sequence: int, outcome: Outcome, reason: Reason) -> None:
         """Ask for the row that ends it; nothing of it goes out any more."""
         self._state.table.mark(sequence, ENDING)
-        self._state.dying.append(Doomed(sequence, outcome, reason))
+        self._state.pending_ends.append(ForcedEnd(sequence, outcome, reason))
 
     def _cursors_of(self, sequence: int) -> Iterable[Cursor]:
         queue_state = self._state.queues.get(self._state.table.queue(sequence))

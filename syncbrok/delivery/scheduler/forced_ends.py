@@ -1,8 +1,8 @@
 """Ends without an attempt: those that the clock brings, and those that a rule demands.
 
-Two steps. ``dependencies.doom`` marks the message, so that no new attempt of it starts. Its end record is asked for
-once no attempt of it is out, because an attempt that is out may still succeed, and then its outcome wins. Until then
-the end waits in ``SchedulerState.still_out``, however long a consumer keeps the message.
+Two steps. ``DependencyTracker.force_end`` marks the message, so that no new attempt of it starts. Its end record is
+asked for once no attempt of it is out, because an attempt that is out may still succeed, and then its outcome wins.
+Until then the end waits in ``SchedulerState.still_out``, however long a consumer keeps the message.
 """
 
 from syncbrok.delivery.handler import Attempt
@@ -10,13 +10,13 @@ from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.dispatch_queue import DispatchQueue
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_table import ENDING
-from syncbrok.delivery.scheduler.state import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, Doomed, SchedulerState
+from syncbrok.delivery.scheduler.state import DISABLED_OVER, DUE, EXPIRES, HOLD_OVER, ForcedEnd, SchedulerState
 from syncbrok.model import limits
 from syncbrok.model.facts import ALL_SUBSCRIBERS, Outcome, Reason, Row
 
 
 class ForcedEnds:
-    """Dooms messages, and asks for their ends."""
+    """Says whose end the clock demands, and asks for the rows of all such ends."""
 
     def __init__(self, state: SchedulerState, dependencies: DependencyTracker, line: DispatchQueue) -> None:
         self._state = state
@@ -37,21 +37,21 @@ class ForcedEnds:
                 if cursor is not None and tried is not None and tried.due_us <= now_us and cursor.make_due(value):
                     state.activate(cursor)
             elif kind == DUE:
-                self._dependencies.reconsider(value, due=True)
+                self._dependencies.re_evaluate(value, due=True)
             elif kind == DISABLED_OVER:
                 self._disabled_over(value, now_us)
             elif kind == HOLD_OVER:
                 self._hold_over(value, now_us)
             elif kind == EXPIRES and self._has_not_ended(value):
-                self._dependencies.doom(value, Outcome.EXPIRED, Reason.EXPIRED)
+                self._dependencies.force_end(value, Outcome.EXPIRED, Reason.EXPIRED)
 
     def _hold_over(self, sequence: int, now_us: int) -> None:
         entry = self._state.replays.get(sequence)
         if entry is not None:
             if entry.held and entry.hold_over_us <= now_us:
-                self._state.dying.append(Doomed(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED, entry.number))
+                self._state.pending_ends.append(ForcedEnd(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED, entry.number))
         elif self._state.table.state(sequence) is MessageState.HELD and self._has_not_ended(sequence):
-            self._dependencies.doom(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED)
+            self._dependencies.force_end(sequence, Outcome.EXPIRED, Reason.HOLD_EXPIRED)
 
     def _has_not_ended(self, sequence: int) -> bool:
         """Nor is about to."""
@@ -64,7 +64,7 @@ class ForcedEnds:
             return
         disabled_us = cursor.subscriber.settings.disabled_us
         if 0 < disabled_us <= now_us - int(limits.disabled_max_s * 1e6):
-            cursor.doomed = True
+            cursor.abandoned = True
             self._state.abandoned.add(number)
 
     def expire(self, attempt: Attempt) -> bool:
@@ -74,26 +74,26 @@ class ForcedEnds:
             return False
         self._line.give_back((attempt,))
         if not table.flags(sequence) & ENDING:
-            self._dependencies.doom(sequence, Outcome.EXPIRED, Reason.EXPIRED)
+            self._dependencies.force_end(sequence, Outcome.EXPIRED, Reason.EXPIRED)
         return True
 
     def owed(self, now_us: int, limit: int) -> list[Row]:
         """See ``Scheduler``."""
         rows: list[Row] = []
-        dying = self._state.dying
-        for _ in range(min(len(dying), limit)):
-            doomed = dying.popleft()
-            queue_state = self._state.queues.get(self._queue_of(doomed.message))
-            if self._over(doomed) or queue_state is None:
+        pending_ends = self._state.pending_ends
+        for _ in range(min(len(pending_ends), limit)):
+            forced = pending_ends.popleft()
+            queue_state = self._state.queues.get(self._queue_of(forced.message))
+            if self._over(forced) or queue_state is None:
                 continue
-            out = [cursor for cursor in queue_state.cursors if doomed.message in cursor.in_flight]
+            out = [cursor for cursor in queue_state.cursors if forced.message in cursor.in_flight]
             if out:
-                self._state.still_out.setdefault(doomed.message, []).append(doomed)
+                self._state.still_out.setdefault(forced.message, []).append(forced)
                 for cursor in out:
-                    self._state.give_up(cursor, (doomed.message,))
+                    self._state.give_up(cursor, (forced.message,))
                 continue
-            self._state.asked[doomed.message] = doomed
-            rows.append(Row(doomed.message, ALL_SUBSCRIBERS, 0, doomed.outcome, doomed.reason, 0, now_us, 0, 0, 0))
+            self._state.asked[forced.message] = forced
+            rows.append(Row(forced.message, ALL_SUBSCRIBERS, 0, forced.outcome, forced.reason, 0, now_us, 0, 0, 0))
         for number in self._state.abandoned:
             rows.extend(self._line.abandon(self._state.cursors[number], now_us, limit - len(rows)))
         return rows
@@ -102,9 +102,9 @@ class ForcedEnds:
         entry = self._state.replays.get(sequence)
         return entry.queue if entry is not None else self._state.table.queue(sequence)
 
-    def _over(self, doomed: Doomed) -> bool:
+    def _over(self, forced: ForcedEnd) -> bool:
         """Whether what it is about has ended otherwise."""
-        entry = self._state.replays.get(doomed.message)
-        if doomed.replay:
-            return entry is None or entry.number != doomed.replay
-        return entry is not None or self._state.table.state(doomed.message) >= MessageState.COMPLETE
+        entry = self._state.replays.get(forced.message)
+        if forced.replay:
+            return entry is None or entry.number != forced.replay
+        return entry is not None or self._state.table.state(forced.message) >= MessageState.COMPLETE

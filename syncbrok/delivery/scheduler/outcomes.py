@@ -73,7 +73,7 @@ class OutcomeApplier:
             if (
                 row[3] is _DELIVERED
                 and cursor is not None
-                and not cursor.behind
+                and not cursor.waiting_behind
                 and (message in unconfirmed if message <= seen else cursor.untouched(message))
                 and (
                     chunk is not None
@@ -171,7 +171,7 @@ class OutcomeApplier:
         if row.outcome is Outcome.DEAD:
             cursor.dead[row.message] = row.reason
             queue_state.dead += 1
-        if cursor.behind and row.message in cursor.behind:
+        if cursor.waiting_behind and row.message in cursor.waiting_behind:
             self._backfill.ended(cursor, row.message)
         if not cursor.counts(row.message):
             return  # nobody waits for it elsewhere
@@ -253,7 +253,7 @@ class OutcomeApplier:
         self._state.confirm(cursor, message)
         if row.outcome is Outcome.DEAD:
             cursor.dead[message] = row.reason
-        if message in cursor.behind:
+        if message in cursor.waiting_behind:
             self._backfill.ended(cursor, message)
         self._state.activate(cursor)
 

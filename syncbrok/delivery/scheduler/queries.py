@@ -181,11 +181,11 @@ class SchedulerQueries:
         if cursor.counts(sequence) or self.state.replays.goes_to(sequence, subscriber):
             return self._blockers.of(sequence, cursor)
         # What it had to wait for there stands where it waits: the log alone may know its parents.
-        for leader, waiting in cursor.behind.items():
+        for prerequisite, waiting in cursor.waiting_behind.items():
             for child, parents, _ in waiting:
                 if child == sequence:
-                    why = BlockedBy.PARENT if leader in parents else BlockedBy.KEY
-                    return Blocker(BlockedBy.GATE if leader == sequence else why, leader, True)
+                    why = BlockedBy.PARENT if prerequisite in parents else BlockedBy.KEY
+                    return Blocker(BlockedBy.GATE if prerequisite == sequence else why, prerequisite, True)
         return None
 
     def held_by(self, sequence: int) -> tuple[int, ...]:
@@ -365,7 +365,7 @@ class SchedulerQueries:
     def _is_awaited_by_others(self, message: int) -> bool:
         """By others than its children."""
         state = self.state
-        if message in state.watched or message in state.followers or message in state.held_on:
+        if message in state.watched or message in state.dependents or message in state.held_on:
             return True
         chain = state.keys.of(message)
         return chain is not None and message < chain.messages[-1]

@@ -13,7 +13,7 @@ from syncbrok.delivery.scheduler.backfill import Backfill
 from syncbrok.delivery.scheduler.cursor import Cursor, TriedState
 from syncbrok.delivery.scheduler.dependencies import DependencyTracker
 from syncbrok.delivery.scheduler.lifecycle import MessageEvent, MessageState
-from syncbrok.delivery.scheduler.state import HOLD_OVER, Doomed, ReplayEntry, SchedulerState
+from syncbrok.delivery.scheduler.state import HOLD_OVER, ForcedEnd, ReplayEntry, SchedulerState
 from syncbrok.model.facts import Outcome, Rearmed, RearmedEntry, Reason, Row
 from syncbrok.model.message import ParentFailure
 
@@ -22,7 +22,7 @@ _NOBODY_LEFT: Final = 0
 
 
 class Replays:
-    """Owns ``state.replays``, ``state.followers`` and ``state.ended_again``."""
+    """Owns ``state.replays``, ``state.dependents`` and ``state.ended_again``."""
 
     def __init__(
         self, state: SchedulerState, dependencies: DependencyTracker, backfill: Backfill, hold_max_us: int
@@ -70,7 +70,7 @@ class Replays:
             if remaining:
                 queue_state.cascaded[armed.message] = (died[0], remaining)
         for parent in waiting - over.keys():
-            state.followers.setdefault(parent, {})[armed.message] = None
+            state.dependents.setdefault(parent, {})[armed.message] = None
         if not waiting:
             self._release(armed.message, entry)
         for parent, failed in over.items():
@@ -107,7 +107,7 @@ class Replays:
             cursor.dead[row.message] = row.reason
             if cursor.is_counted:
                 entry.failed.add(row.subscriber)
-        if row.message in cursor.behind:
+        if row.message in cursor.waiting_behind:
             self._backfill.ended(cursor, row.message)
         if not entry.left:
             self._finish(row.message, entry)
@@ -119,7 +119,7 @@ class Replays:
             if cursor is None:
                 continue
             self._state.confirm(cursor, row.message)
-            if row.message in cursor.behind:
+            if row.message in cursor.waiting_behind:
                 self._backfill.ended(cursor, row.message)
             if not cursor.is_counted:
                 self._end_at(row.message, entry, cursor)
@@ -157,7 +157,7 @@ class Replays:
         state = self._state
         del state.replays[sequence]
         for parent in entry.waiting:
-            self._unfollow(parent, sequence)
+            self._drop_dependent(parent, sequence)
         state.asked.pop(sequence, None)
         if sequence in state.watched:
             state.watched.discard(sequence)
@@ -170,34 +170,36 @@ class Replays:
         reached = entry.attempts.keys() - entry.failed
         if sequence not in state.table.bad:
             reached.add(_NOBODY_LEFT)
-        for follower in state.followers.pop(sequence, ()):
-            self._parent_finished(follower, sequence, entry.failed, reached)
+        for dependent in state.dependents.pop(sequence, ()):
+            self._parent_finished(dependent, sequence, entry.failed, reached)
         self._dependencies.replayed(sequence)
         self._dependencies.parent_ended(sequence, state.table.first_child(sequence))
 
-    def leader_ended(self, leader: int) -> None:
+    def prerequisite_ended(self, prerequisite: int) -> None:
         """A message outside the replays, that some inside wait for, has ended for the first time."""
-        bad = self._state.table.bad.get(leader)
-        failed = set() if bad is None else self._still_bad(leader, bad.queue) or {_NOBODY_LEFT}
-        for follower in self._state.followers.pop(leader, ()):
-            self._parent_finished(follower, leader, failed, frozenset())
+        bad = self._state.table.bad.get(prerequisite)
+        failed = set() if bad is None else self._still_bad(prerequisite, bad.queue) or {_NOBODY_LEFT}
+        for dependent in self._state.dependents.pop(prerequisite, ()):
+            self._parent_finished(dependent, prerequisite, failed, frozenset())
 
-    def _parent_finished(self, follower: int, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]) -> None:
+    def _parent_finished(
+        self, dependent: int, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]
+    ) -> None:
         """The parent has ended, or ended again: badly at the subscribers ``failed``, well at those ``reached``."""
-        entry = self._state.replays.get(follower)
+        entry = self._state.replays.get(dependent)
         if entry is None or parent not in entry.waiting:
             return
         missing = (entry.held.get(parent, set()) | failed) - reached
         if missing and entry.parent_failure is ParentFailure.FAIL:
-            self._state.dying.append(Doomed(follower, Outcome.DEAD, Reason.PARENT_FAILED, entry.number))
+            self._state.pending_ends.append(ForcedEnd(dependent, Outcome.DEAD, Reason.PARENT_FAILED, entry.number))
             return
         if missing and entry.parent_failure is ParentFailure.HOLD:
-            self._hold(follower, entry, parent, missing)
+            self._hold(dependent, entry, parent, missing)
             return
         entry.held.pop(parent, None)
         entry.waiting.discard(parent)
         if not entry.waiting:
-            self._release(follower, entry)
+            self._release(dependent, entry)
 
     def _hold(self, sequence: int, entry: ReplayEntry, parent: int, missing: set[int]) -> None:
         """Until the parent is replayed again and goes well where it failed, or the hold is over (RULES 12)."""
@@ -205,13 +207,13 @@ class Replays:
             entry.hold_over_us = self._state.moment_us + self._hold_max_us
             self._state.timers.add(entry.hold_over_us, HOLD_OVER, sequence)
         entry.held[parent] = missing
-        self._state.followers.setdefault(parent, {})[sequence] = None
+        self._state.dependents.setdefault(parent, {})[sequence] = None
 
-    def _unfollow(self, parent: int, sequence: int) -> None:
-        followers = self._state.followers.get(parent, {})
-        followers.pop(sequence, None)
-        if not followers:
-            self._state.followers.pop(parent, None)
+    def _drop_dependent(self, parent: int, sequence: int) -> None:
+        dependents = self._state.dependents.get(parent, {})
+        dependents.pop(sequence, None)
+        if not dependents:
+            self._state.dependents.pop(parent, None)
 
     def _release(self, sequence: int, entry: ReplayEntry) -> None:
         """It goes again, to whom it is still to go: there it had ended, and begins as one that was blocked."""

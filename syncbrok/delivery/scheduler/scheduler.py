@@ -83,7 +83,7 @@ class Scheduler(SchedulerQueries):
         while self._dependencies.busy:
             self._dependencies.work(limits.cascade_slice)
         self._finish_leaving(None)
-        self._leaders_ended()
+        self._prerequisites_ended()
         return snapshot.dump(self.state)
 
     def restore(self, parts: dict[str, bytes], declared: Iterable[QueueSet | SubscriberSet]) -> None:
@@ -149,14 +149,14 @@ class Scheduler(SchedulerQueries):
     def _applied(self) -> None:
         if self._dependencies.busy:
             self._dependencies.work(limits.cascade_slice // 16)
-        self._leaders_ended()
+        self._prerequisites_ended()
 
-    def _leaders_ended(self) -> None:
-        leaders, opened = self.state.ended_leaders, self.state.opened_leaders
-        while leaders or opened:
-            if leaders:
-                self._replays.leader_ended(leaders[0])
-            self._backfill.leader_ended((leaders or opened).popleft())
+    def _prerequisites_ended(self) -> None:
+        prerequisites, opened = self.state.ended_prerequisites, self.state.opened_prerequisites
+        while prerequisites or opened:
+            if prerequisites:
+                self._replays.prerequisite_ended(prerequisites[0])
+            self._backfill.prerequisite_ended((prerequisites or opened).popleft())
 
     def _queue_set(self, fact: QueueSet) -> None:
         queue = Queue(fact.number, fact.name, fact.settings)
@@ -203,7 +203,7 @@ class Scheduler(SchedulerQueries):
             over_us = disabled_us + int(limits.disabled_max_s * 1e6)
             self.state.timers.add(over_us, DISABLED_OVER, fact.number)
         else:
-            cursor.doomed = False
+            cursor.abandoned = False
             self.state.abandoned.discard(fact.number)
         self.state.activate(cursor)
 
@@ -300,7 +300,7 @@ class Scheduler(SchedulerQueries):
         self._ends.wake_due(now_us)
         self._dependencies.work(limits.cascade_slice)
         self._finish_leaving(limits.cascade_slice)
-        self._leaders_ended()
+        self._prerequisites_ended()
         if self.suspended:
             return []
         return self._line.take(now_us, durable, limit)
@@ -397,14 +397,19 @@ class Scheduler(SchedulerQueries):
 
     def next_due_us(self) -> int | None:
         """When to call ``take`` and ``owed`` again though nothing has happened; 0 for at once, None for never."""
-        if self._dependencies.busy or self._leaving or self.state.dying or (self.state.line and not self.suspended):
+        if (
+            self._dependencies.busy
+            or self._leaving
+            or self.state.pending_ends
+            or (self.state.line and not self.suspended)
+        ):
             return 0
         return self.state.timers.next_due_us()
 
     def _urgent(self, rows: Iterable[Row]) -> bool:
         state = self.state
         chunks = state.table.chunks
-        others = state.watched or state.followers or state.held_on or state.keys.several
+        others = state.watched or state.dependents or state.held_on or state.keys.several
         number, children = -1, None
         for row in rows:
             message = row[0]

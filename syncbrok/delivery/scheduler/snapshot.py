@@ -20,7 +20,7 @@ from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK, MessageChunk
 from syncbrok.delivery.scheduler.message_table import Bad, MessageTable
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet
-from syncbrok.delivery.scheduler.state import Doomed, QueueState, ReplayEntry, SchedulerState
+from syncbrok.delivery.scheduler.state import ForcedEnd, QueueState, ReplayEntry, SchedulerState
 from syncbrok.delivery.scheduler.timer_wheel import TimerWheel
 from syncbrok.model.facts import Outcome, Reason
 from syncbrok.model.message import ParentFailure
@@ -79,7 +79,7 @@ def load(scheduler_state: SchedulerState, parts: dict[str, bytes]) -> None:
             if members is not None:
                 setattr(cursor, attribute, SequenceSet.load(members))
         _load_cursor(cursor, state["cursors"].get(str(number)))
-        if cursor.doomed:
+        if cursor.abandoned:
             scheduler_state.abandoned.add(number)
         scheduler_state.activate(cursor)
 
@@ -108,7 +108,7 @@ def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
         "replay_number": scheduler_state.replay_number,
         "only": list(scheduler_state.table.only.items()),
         "keys": scheduler_state.keys.dump(),
-        "dying": [(d.message, d.outcome, d.reason, d.replay) for d in _doomed(scheduler_state)],
+        "dying": [(d.message, d.outcome, d.reason, d.replay) for d in _all_pending_ends(scheduler_state)],
         "held_on": [(parent, list(children)) for parent, children in scheduler_state.held_on.items()],
         "replays": [
             (
@@ -127,15 +127,17 @@ def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
             for sequence, entry in scheduler_state.replays.items()
         ],
         "ended_again": [(sequence, list(failed)) for sequence, failed in scheduler_state.ended_again.items()],
-        "followers": [(leader, list(followers)) for leader, followers in scheduler_state.followers.items()],
+        "followers": [
+            (prerequisite, list(dependents)) for prerequisite, dependents in scheduler_state.dependents.items()
+        ],
         "queues": {number: _queue_state(queue_state) for number, queue_state in scheduler_state.queues.items()},
         "cursors": {number: _cursor_state(cursor) for number, cursor in scheduler_state.cursors.items()},
     }
 
 
-def _doomed(scheduler_state: SchedulerState) -> Iterable[Doomed]:
+def _all_pending_ends(scheduler_state: SchedulerState) -> Iterable[ForcedEnd]:
     """All that are to die: after a restart nothing is out, and no row has been asked for."""
-    return chain(scheduler_state.dying, *scheduler_state.still_out.values(), scheduler_state.asked.values())
+    return chain(scheduler_state.pending_ends, *scheduler_state.still_out.values(), scheduler_state.asked.values())
 
 
 def _queue_state(queue_state: QueueState) -> dict[str, Any]:
@@ -161,9 +163,9 @@ def _cursor_state(cursor: Cursor) -> dict[str, Any]:
         "tried": [(sequence, *tried) for sequence, tried in cursor.retrying.items()],
         "out": [*cursor.in_flight, *cursor.unconfirmed],
         "dead": list(cursor.dead.items()),
-        "doomed": cursor.doomed,
+        "doomed": cursor.abandoned,
         "history": [cursor.history_after, cursor.history_done],
-        "behind": list(cursor.behind.items()),
+        "behind": list(cursor.waiting_behind.items()),
         "passed": list(cursor.passed.items()),
         "key_lines": cursor.key_lines,
         "counts": [cursor.delivered, cursor.failed, cursor.last_status, cursor.last_reason],
@@ -178,11 +180,14 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
     scheduler_state.table.only = dict(state["only"])
     for number, queue, key, messages in state["keys"]:
         scheduler_state.keys.load(number, queue, key, messages)
-    scheduler_state.dying.extend(
-        Doomed(message, Outcome(outcome), Reason(reason), replay) for message, outcome, reason, replay in state["dying"]
+    scheduler_state.pending_ends.extend(
+        ForcedEnd(message, Outcome(outcome), Reason(reason), replay)
+        for message, outcome, reason, replay in state["dying"]
     )
     scheduler_state.held_on = {parent: array("Q", children) for parent, children in state["held_on"]}
-    scheduler_state.followers = {leader: dict.fromkeys(followers) for leader, followers in state["followers"]}
+    scheduler_state.dependents = {
+        prerequisite: dict.fromkeys(dependents) for prerequisite, dependents in state["followers"]
+    }
     # Not there in checkpoints of before.
     scheduler_state.ended_again = {sequence: set(failed) for sequence, failed in state.get("ended_again", ())}
     for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us, *key in state["replays"]:
@@ -210,13 +215,13 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
 def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
     if kept is None:
         return
-    cursor.position, cursor.scanned_through, cursor.doomed = kept["position"], kept["seen"], kept["doomed"]
+    cursor.position, cursor.scanned_through, cursor.abandoned = kept["position"], kept["seen"], kept["doomed"]
     cursor.retrying = {sequence: TriedState(*tried) for sequence, *tried in kept["tried"]}
     for sequence in kept["out"]:
         (cursor.due if sequence in cursor.retrying else cursor.eligible).add(sequence)
     cursor.dead = {sequence: Reason(reason) for sequence, reason in kept["dead"]}
     cursor.history_after, cursor.history_done = kept["history"]
-    cursor.behind = {
+    cursor.waiting_behind = {
         parent: [(child, tuple(parents), key[0] if key else "") for child, parents, *key in children]
         for parent, children in kept["behind"]
     }

@@ -186,7 +186,7 @@ class ReplayEntries(dict[int, ReplayEntry]):
 
 
 @dataclass(slots=True)
-class Doomed:
+class ForcedEnd:
     """A message whose end a rule demands: the row is asked for once, and not while an attempt of it is out."""
 
     message: int
@@ -208,21 +208,21 @@ class SchedulerState:
     """cursors that may have something to hand out, each once"""
     held_back: deque[Cursor] = field(default_factory=deque)
     """cursors that may have something, and hold their share of what all share (``shares``), each once"""
-    dying: deque[Doomed] = field(default_factory=deque)
-    still_out: dict[int, list[Doomed]] = field(default_factory=dict)
+    pending_ends: deque[ForcedEnd] = field(default_factory=deque)
+    still_out: dict[int, list[ForcedEnd]] = field(default_factory=dict)
     """of a message that is to die an attempt is out: until that is back; bounded by the windows"""
     given_up: dict[int, set[int]] = field(default_factory=dict)
     """by subscriber: messages with an attempt out that should not begin any more, if it has not; bounded as above"""
-    asked: dict[int, Doomed] = field(default_factory=dict)
+    asked: dict[int, ForcedEnd] = field(default_factory=dict)
     """messages whose ending row has been asked for and is not durable yet"""
     replays: ReplayEntries = field(default_factory=ReplayEntries)
-    followers: dict[int, dict[int, None]] = field(default_factory=dict)
+    dependents: dict[int, dict[int, None]] = field(default_factory=dict)
     """within replays: who waits for whom, in order"""
-    ended_leaders: deque[int] = field(default_factory=deque)
-    """messages with followers or latecomers that have ended outside a replay"""
-    opened_leaders: deque[int] = field(default_factory=deque)
-    """messages with latecomers whose gates have opened"""
-    latecomers: dict[int, list[int]] = field(default_factory=dict)
+    ended_prerequisites: deque[int] = field(default_factory=deque)
+    """messages with ``dependents`` or ``backfill_dependents`` that have ended outside a replay"""
+    opened_prerequisites: deque[int] = field(default_factory=deque)
+    """messages with ``backfill_dependents`` whose gates have opened"""
+    backfill_dependents: dict[int, list[int]] = field(default_factory=dict)
     """messages that have not ended -> subscribers that catch up, or do not count, and have others ``behind`` them"""
     replay_number: int = 0
     ended_again: dict[int, set[int]] = field(default_factory=dict)
@@ -252,7 +252,12 @@ class SchedulerState:
     def others(self) -> bool:
         """Whether ``concerns_others`` may be true of any message."""
         return bool(
-            self.keys.numbered or self.watched or self.asked or self.replays or self.followers or self.latecomers
+            self.keys.numbered
+            or self.watched
+            or self.asked
+            or self.replays
+            or self.dependents
+            or self.backfill_dependents
         )
 
     def concerns_others(self, message: int) -> bool:
@@ -263,8 +268,8 @@ class SchedulerState:
             or message in self.watched
             or message in self.asked
             or message in self.replays
-            or message in self.followers
-            or message in self.latecomers
+            or message in self.dependents
+            or message in self.backfill_dependents
         )
 
     def give_up(self, cursor: Cursor, messages: Iterable[int]) -> None:
@@ -281,7 +286,7 @@ class SchedulerState:
         """An attempt of each of these is back, or is waited for no more: what was to die by it may die now."""
         if self.still_out:
             for message in messages:
-                self.dying.extend(self.still_out.pop(message, ()))
+                self.pending_ends.extend(self.still_out.pop(message, ()))
 
     def ended(self, cursor: Cursor, message: int) -> None:
         """A delivery has ended, and its row is under way."""
