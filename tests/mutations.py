@@ -81,8 +81,8 @@ MUTATIONS = (
         "publishers are answered before the write",
         "durable",
         "syncbrok/space/commit/committer.py",
-        "        batch = self._journal.prepare(draft.facts, draft.unit_ends)\n",
-        "        batch = self._journal.prepare(draft.facts, draft.unit_ends)\n        draft.settle()\n",
+        "        prepared = self._journal.prepare(batch.facts, batch.unit_ends)\n",
+        "        prepared = self._journal.prepare(batch.facts, batch.unit_ends)\n        batch.settle()\n",
         ("tests/space/commit/test_committer.py", "tests/whole/test_crash.py"),
     ),
     Mutation(
@@ -121,8 +121,8 @@ MUTATIONS = (
         "a row of a commit is forgotten",
         "at least once",
         "syncbrok/space/commit/committer.py",
-        "        draft.add(Outcomes(draft.sequence, draft.time_us, rows))\n",
-        "        draft.add(Outcomes(draft.sequence, draft.time_us, rows[1:] or rows))\n",
+        "        batch.add(Outcomes(batch.sequence, batch.time_us, rows))\n",
+        "        batch.add(Outcomes(batch.sequence, batch.time_us, rows[1:] or rows))\n",
         (
             "tests/space/commit/test_committer.py",
             "tests/delivery/test_dispatcher_with_scheduler.py",
@@ -181,7 +181,7 @@ MUTATIONS = (
         "a repeated key is accepted again",
         "at least once",
         "syncbrok/space/commit/acceptance.py",
-        "        first = work.keys.get(key) or draft.keys.get((queue.number, key))\n        if first is not None:\n"
+        "        first = work.keys.get(key) or batch.keys.get((queue.number, key))\n        if first is not None:\n"
         "            return first\n",
         "        if key:\n            return None\n",
         ("tests/space/commit/test_acceptance.py",),

@@ -46,7 +46,7 @@ STEPS: Final = (
             "Committer._begin": "The committer drains the channel, checks, gives ids, and encodes the records.",
             "FileJournal.append": "The journal writes the batch and syncs it.",
             "Committer._written": "It is durable: the committer has it applied.",
-            "Space.apply": "The scheduler takes the message in.",
+            "Applier.apply": "The scheduler takes the message in.",
             "SharedItem.settle": "The publisher is answered: 201.",
             "Dispatcher._turn": "The dispatcher asks what there is to do, and reads the message.",
             "Scheduler.take": "The scheduler says which delivery goes next.",
@@ -59,9 +59,9 @@ STEPS: Final = (
             ANSWER: "The handler reads the answer.",
             "Dispatcher._turn": "The dispatcher takes it.",
             "Dispatcher._settle": "The scheduler notes it; the committer is given the row.",
-            "Committer._begin": "The committer drafts the row.",
+            "Committer._begin": "The committer puts the row into a batch.",
             "FileJournal.append": "The journal writes it: the record of the end.",
-            "Space.apply": "The scheduler applies it: the message has ended.",
+            "Applier.apply": "The scheduler applies it: the message has ended.",
         },
     ),
     Part(
@@ -70,9 +70,9 @@ STEPS: Final = (
             ANSWER: "The handler reads the answer.",
             "Dispatcher._turn": "The dispatcher takes it.",
             "Dispatcher._settle": "The scheduler notes it: the row is urgent, a child waits for it.",
-            "Committer._begin": "The committer drafts the row.",
+            "Committer._begin": "The committer puts the row into a batch.",
             "FileJournal.append": "The journal writes it and syncs it.",
-            "Space.apply": "The scheduler applies it: the parent has ended, its children are looked at.",
+            "Applier.apply": "The scheduler applies it: the parent has ended, its children are looked at.",
             "DependencyTracker.release": "The child is released.",
             "Scheduler.take": "The scheduler says which delivery goes next: the child.",
             SENT: "The handler sends the child.",
@@ -165,7 +165,7 @@ async def _round(walker: Walker, publisher: Client, endpoint: Endpoint) -> None:
     """A message, and then a parent with a child; nothing is under way when it begins, nor when it ends."""
     walker.part = 0
     await publisher.post("/v1/queues/q/messages", b"one")
-    await _until(lambda: (1, "Space.apply") in walker.entered)
+    await _until(lambda: (1, "Applier.apply") in walker.entered)
     walker.part = None
     endpoint.go_on.clear()
     parent = await publisher.post("/v1/queues/q/messages", b"parent")
@@ -174,7 +174,7 @@ async def _round(walker: Walker, publisher: Client, endpoint: Endpoint) -> None:
     await _until(lambda: endpoint.bodies[-1] == b"parent")
     walker.part = 2
     endpoint.go_on.set()
-    await _until(lambda: walker.entered.count((2, "Space.apply")) == 2)
+    await _until(lambda: walker.entered.count((2, "Applier.apply")) == 2)
     assert endpoint.bodies[-1] == b"child", endpoint.bodies
     walker.part = None
 

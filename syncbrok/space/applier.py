@@ -59,6 +59,6 @@ class Applier:
         self._scheduler.suspended = suspended
         self._dispatcher.wake()
 
-    def disable(self, row: Row, draft: CommitBatch) -> None:
+    def disable(self, row: Row, batch: CommitBatch) -> None:
         """See ``StateMachine``."""
-        self._declarations.disable(row, draft)
+        self._declarations.disable(row, batch)

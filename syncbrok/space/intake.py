@@ -1,6 +1,6 @@
 """Dispatches items from the channels: one step for each class of item.
 
-Publishes and declarations become facts in the next draft. Work that takes longer than one batch is a job with a task of
+Publishes and declarations become facts in the next batch. Work that takes longer than one batch is a job with a task of
 its own; its receipt is settled when the job is done.
 """
 
@@ -29,7 +29,7 @@ from syncbrok.space.channels import (
 )
 from syncbrok.space.commit.acceptance import Acceptor, Slowly, SomeRefused, Wanted
 from syncbrok.space.commit.channel import ChannelItem, SharedItem, stopped
-from syncbrok.space.commit.commit_batch import ELSEWHERE, CommitBatch, Later, Step
+from syncbrok.space.commit.commit_batch import ELSEWHERE, CommitBatch, RetryNextBatch, Step
 from syncbrok.space.commit.lookups import Lookups
 from syncbrok.space.operations.declarations import Declarations
 from syncbrok.space.operations.operations import Operations
@@ -85,22 +85,22 @@ class Intake:
         for job in self._jobs:
             job.cancel()
 
-    def _publish(self, draft: CommitBatch, waiting: ChannelItem) -> Any:
+    def _publish(self, batch: CommitBatch, waiting: ChannelItem) -> Any:
         units = waiting.units
-        if draft.touched:
-            later = dict.fromkeys(place for place, unit in enumerate(units) if unit.queue in draft.touched)
+        if batch.claimed:
+            later = dict.fromkeys(place for place, unit in enumerate(units) if unit.queue in batch.claimed)
             if len(later) == len(units):
-                raise Later
+                raise RetryNextBatch
             if later:
                 assert isinstance(waiting, SharedItem)
-                draft.later.append(waiting.split_off(later))
+                batch.later.append(waiting.split_off(later))
                 units = waiting.units
         try:
-            return self._decided(self._acceptor.accept(units, draft, waiting.found), waiting)
+            return self._decided(self._acceptor.accept(units, batch, waiting.found), waiting)
         except SomeRefused as some:
             assert isinstance(waiting, SharedItem)
             waiting.refuse_some(some.why)
-            return self._decided(self._acceptor.accept(waiting.units, draft), waiting) if waiting.units else ELSEWHERE
+            return self._decided(self._acceptor.accept(waiting.units, batch), waiting) if waiting.units else ELSEWHERE
 
     def _decided(self, result: Any, waiting: ChannelItem) -> Any:
         if type(result) is Wanted:
@@ -111,10 +111,10 @@ class Intake:
     def _decided_in_steps(self, steps: Slowly, waiting: ChannelItem) -> Slowly:
         return self._decided((yield from steps), waiting)
 
-    def _job(self, work: Callable[[Any], Awaitable[Any]], draft: CommitBatch, waiting: ChannelItem) -> Any:
+    def _job(self, work: Callable[[Any], Awaitable[Any]], batch: CommitBatch, waiting: ChannelItem) -> Any:
         queue = getattr(waiting.item, "name", None)
-        if queue in draft.touched:
-            raise Later
+        if queue in batch.claimed:
+            raise RetryNextBatch
         if self._spawn is None:
             raise stopped()
         if len(self._jobs) >= _jobs_max:
@@ -128,10 +128,10 @@ class Intake:
 def _about(field: str, work: Callable[[Any, CommitBatch], Any]) -> Step:
     """A step on a queue's declarations; ``field`` of the item names the queue."""
 
-    def step(draft: CommitBatch, waiting: ChannelItem) -> Any:
-        if getattr(waiting.item, field) in draft.touched:
-            raise Later
-        return work(waiting.item, draft)
+    def step(batch: CommitBatch, waiting: ChannelItem) -> Any:
+        if getattr(waiting.item, field) in batch.claimed:
+            raise RetryNextBatch
+        return work(waiting.item, batch)
 
     return step
 

@@ -213,7 +213,7 @@ def test_a_run_need_not_be_read_to_be_found(kinds: list[tuple[str, int, int]], a
 
 
 class Bench:
-    """Two queues, an acceptor and a draft, all in memory."""
+    """Two queues, an acceptor and a batch, all in memory."""
 
     def __init__(self) -> None:
         registry = Registry()
@@ -221,14 +221,14 @@ class Bench:
         held = QueueSettings(scope=Scope.SAME, parent_failure=ParentFailure.HOLD)
         registry.apply(QueueSet(2, NOW_US, 2, OTHER, held))
         self.acceptor = Acceptor(registry, Lineage(1 << 10), KeyIndex(), KEY, lambda _: None, set(), "always")
-        self.draft = CommitBatch(3, NOW_US, KEY, 5)
+        self.batch = CommitBatch(3, NOW_US, KEY, 5)
         self.expected: list[tuple[bytes, bytes, str, QueueName]] = []
         self.unit_ends: list[int] = []
 
     def bare(self, contents: list[bytes], *, one_unit: bool, queue: QueueName = Q, content_type: str = "t/p") -> None:
         together = [contents] if one_unit else [[content] for content in contents]
         units = [Publish(queue, content_type, some, sum(map(len, some))) for some in together]
-        accepted = self.acceptor.accept(units, self.draft)
+        accepted = self.acceptor.accept(units, self.batch)
         assert isinstance(accepted, Accepted)
         assert accepted.first == 3 + len(self.expected)
         before = len(self.expected)
@@ -236,7 +236,7 @@ class Bench:
         self.unit_ends += [len(self.expected) - 1] if one_unit else range(before, len(self.expected))
 
     def publish(self, *messages: Message, queue: QueueName = Q) -> None:
-        accepted = self.acceptor.accept([Publish.of(queue, messages)], self.draft)
+        accepted = self.acceptor.accept([Publish.of(queue, messages)], self.batch)
         if isinstance(accepted, Generator):
             accepted = at_once(accepted)
         assert isinstance(accepted, Accepted)
@@ -247,8 +247,8 @@ class Bench:
 
     def check(self) -> list[FactOrRun]:
         """What is drafted is what was answered, in order and one by one."""
-        self.draft.close()
-        drafted = self.draft.facts
+        self.batch.close()
+        drafted = self.batch.facts
         assert all(isinstance(fact, Messages) for fact in drafted)
         single = one_by_one(drafted)
         assert [fact.sequence for fact in single] == list(range(3, 3 + len(self.expected)))
@@ -260,8 +260,8 @@ class Bench:
         assert all(fact.root == fact.sequence for fact in single)
         assert [fact.scope is Scope.SAME for fact in single] == [fact.queue == 2 for fact in single]
         assert [fact.parent_failure is ParentFailure.HOLD for fact in single] == [fact.queue == 2 for fact in single]
-        assert (self.draft.unit_ends, self.draft.records) == (self.unit_ends, len(self.expected))
-        assert self.draft.size_bytes == sum(len(content) for _, content, _, _ in self.expected)
+        assert (self.batch.unit_ends, self.batch.records) == (self.unit_ends, len(self.expected))
+        assert self.batch.size_bytes == sum(len(content) for _, content, _, _ in self.expected)
         return drafted
 
 
@@ -278,7 +278,7 @@ def test_neighbours_are_drafted_together() -> None:
     (run,) = bench.check()
     assert isinstance(run, Messages)
     assert len(run.stretches) == 1
-    assert bench.draft.unit_ends == [0, 1, 2, 42, 43]
+    assert bench.batch.unit_ends == [0, 1, 2, 42, 43]
 
 
 def test_what_differs_is_told_by_position() -> None:

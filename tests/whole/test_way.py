@@ -34,5 +34,5 @@ def test_a_step_that_is_gone_is_told() -> None:
 def test_a_file_that_one_round_did_not_pass_is_not_drawn() -> None:
     """What was due by chance (a timer, a mark in the log) is no part of the way."""
     usual, rare = rounds() + rounds()
-    rare[0][0, "Space.apply"].add("rare.py")
-    assert always([usual, rare])[0, "Space.apply"] == {"Space.apply.py"}
+    rare[0][0, "Applier.apply"].add("rare.py")
+    assert always([usual, rare])[0, "Applier.apply"] == {"Applier.apply.py"}

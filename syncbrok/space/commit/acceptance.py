@@ -79,15 +79,15 @@ _new: Final[Callable[..., Any]] = tuple.__new__
 
 
 class _Fresh:
-    """New messages on their way into the draft, as columns of ``Messages``. ``only``: number of the one subscriber they
+    """New messages on their way into the batch, as columns of ``Messages``. ``only``: number of the one subscriber they
     are for."""
 
-    __slots__ = ("_attributes", "_content_type", "_draft", "_only", "_queue", "_starts", "contents", "extras")
+    __slots__ = ("_attributes", "_batch", "_content_type", "_only", "_queue", "_starts", "contents", "extras")
 
-    def __init__(self, queue: Queue, content_type: str, draft: CommitBatch, only: int) -> None:
+    def __init__(self, queue: Queue, content_type: str, batch: CommitBatch, only: int) -> None:
         self._queue = queue
         self._content_type = content_type
-        self._draft = draft
+        self._batch = batch
         self._only = only
         self._starts: list[int] = []
         self._attributes: list[Attributes] = []
@@ -98,7 +98,7 @@ class _Fresh:
         """A message with nothing more than what its unit says of all."""
         if self._only:
             at = len(self.contents)
-            self.extras[at] = Extras(self._draft.sequence + at, only=self._only)
+            self.extras[at] = Extras(self._batch.sequence + at, only=self._only)
         self._append(content, self._content_type, self._queue.settings.parent_failure)
 
     def add(
@@ -111,12 +111,12 @@ class _Fresh:
         """Add a message to the batch. ``below``: its place in the graph, if it has parents. The queue's settings for it
         are frozen now (RULES 3)."""
         content, content_type, _, key, idempotency_key, failure, due_us, delay_us, expires_us, headers = message
-        draft, only = self._draft, self._only
+        batch, only = self._batch, self._only
         if delay_us:  # counted from acceptance (RULES 7), by the wall clock (RULES 25)
-            due_us = max(due_us, draft.now_us + delay_us)
+            due_us = max(due_us, batch.now_us + delay_us)
         if parents or key or idempotency_key or due_us or expires_us or headers or only:
             at = len(self.contents)
-            root, depth = below or (draft.sequence + at, 0)
+            root, depth = below or (batch.sequence + at, 0)
             fields = (root, depth, parents, key, idempotency_key, print_, due_us, expires_us, headers, only)
             self.extras[at] = _new(Extras, fields)
         self._append(content, content_type, self._queue.settings.parent_failure if failure is None else failure)
@@ -129,9 +129,9 @@ class _Fresh:
         self.contents.append(content)
 
     def put(self) -> None:
-        """Into the draft, as one unit."""
+        """Into the batch, as one unit."""
         ends = (*self._starts[1:], len(self.contents))
-        self._draft.publish(zip(ends, self._attributes, strict=True), self.contents, self.extras)
+        self._batch.publish(zip(ends, self._attributes, strict=True), self.contents, self.extras)
 
 
 class _Work:
@@ -179,19 +179,19 @@ class Acceptor:
         self._sync = sync
 
     def accept(
-        self, units: Sequence[Publish], draft: CommitBatch, found: LookupResult | None = None
+        self, units: Sequence[Publish], batch: CommitBatch, found: LookupResult | None = None
     ) -> Accepted | Wanted | Slowly:
-        """Put the new messages of one unit into the draft, or bare messages that are units of their own. A large unit
-        is decided in steps; nothing else may be put into the draft meanwhile. Raises ``UnknownQueue``,
+        """Put the new messages of one unit into the batch, or bare messages that are units of their own. A large unit
+        is decided in steps; nothing else may be put into the batch meanwhile. Raises ``UnknownQueue``,
         ``UnknownSubscriber``, ``UnknownParent``, ``IdempotencyConflict``, ``Malformed``, ``TooLarge`` or ``Conflict``;
         for several units ``SomeRefused`` instead. Then nothing was changed."""
         unit = units[0]
         if unit.extras or unit.keys or unit.only:
-            return self._accept_with_extras(unit, draft, found)
+            return self._accept_with_extras(unit, batch, found)
         stretches, contents = self._bare(units)
-        first = draft.sequence
-        draft.publish(stretches, contents, one_unit=len(units) == 1)
-        return Accepted(first, draft.ids.joined(first, len(contents)), self._sync)
+        first = batch.sequence
+        batch.publish(stretches, contents, one_unit=len(units) == 1)
+        return Accepted(first, batch.ids.joined(first, len(contents)), self._sync)
 
     def _bare(self, units: Sequence[Publish]) -> tuple[list[tuple[int, Attributes]], Sequence[bytes]]:
         """Stretches and contents of units in which all messages are bare."""
@@ -228,27 +228,27 @@ class Acceptor:
         return queue
 
     def _accept_with_extras(
-        self, unit: Publish, draft: CommitBatch, found: LookupResult | None
+        self, unit: Publish, batch: CommitBatch, found: LookupResult | None
     ) -> Accepted | Wanted | Slowly:
         only = self._registry.subscriber(unit.queue, unit.only).number if unit.only else 0
         queue = self._queue(unit.queue)
         if not unit.contents:
             raise Malformed("a batch without a message")
         if unit.keys and found is None and not only:
-            accepted = self._accept_new_keys(unit, queue, draft)
+            accepted = self._accept_new_keys(unit, queue, batch)
             if accepted is not None:
                 return accepted
-        fresh = _Fresh(queue, unit.content_type, draft, only)
+        fresh = _Fresh(queue, unit.content_type, batch, only)
         if len(unit.contents) > _AT_ONCE:
-            return self._decide_all(unit, queue, fresh, draft, found or _nothing)
+            return self._decide_all(unit, queue, fresh, batch, found or _nothing)
         if not unit.keys and _stand_alone(unit.extras):
-            first, count = draft.sequence, len(unit.contents)
+            first, count = batch.sequence, len(unit.contents)
             for position, content in enumerate(unit.contents):
                 message = unit.extras.get(position)
                 fresh.add_bare(content) if message is None else fresh.add(message)
             fresh.put()
-            return Accepted(first, draft.ids.joined(first, count), self._sync)
-        steps = self._decide_all(unit, queue, fresh, draft, found or _nothing)
+            return Accepted(first, batch.ids.joined(first, count), self._sync)
+        steps = self._decide_all(unit, queue, fresh, batch, found or _nothing)
         while True:
             try:
                 next(steps)
@@ -256,36 +256,36 @@ class Acceptor:
                 result: Accepted | Wanted = end.value
                 return result
 
-    def _accept_new_keys(self, unit: Publish, queue: Queue, draft: CommitBatch) -> Accepted | None:
+    def _accept_new_keys(self, unit: Publish, queue: Queue, batch: CommitBatch) -> Accepted | None:
         """All of them, where each key is new and memory knows that it is. None, with nothing changed, where they must
         be decided one by one."""
-        first, contents, keys = draft.sequence, unit.contents, unit.keys
+        first, contents, keys = batch.sequence, unit.contents, unit.keys
         hashes = key_hashes(queue.number, keys)
-        if not self._all_new(queue, keys, hashes, draft):
+        if not self._all_new(queue, keys, hashes, batch):
             return None
         prints = alike_fingerprints(unit.content_type, contents)
         stretches = ((len(contents), _attributes(queue, unit.content_type)),)
-        draft.publish(stretches, contents, keyed=Keyed(keys, prints, hashes))
-        accepted = Accepted(first, draft.ids.joined(first, len(contents)), self._sync)
+        batch.publish(stretches, contents, keyed=Keyed(keys, prints, hashes))
+        accepted = Accepted(first, batch.ids.joined(first, len(contents)), self._sync)
         made = map(_new, repeat(First), zip(prints, accepted.ids, accepted.sequences, strict=True))
-        draft.keys.update(zip(zip(repeat(queue.number), keys), made, strict=True))
+        batch.keys.update(zip(zip(repeat(queue.number), keys), made, strict=True))
         return accepted
 
-    def _all_new(self, queue: Queue, keys: Sequence[str], hashes: Sequence[int], draft: CommitBatch) -> bool:
-        since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
+    def _all_new(self, queue: Queue, keys: Sequence[str], hashes: Sequence[int], batch: CommitBatch) -> bool:
+        since_us = batch.now_us - int(queue.settings.idempotency_window_s * 1e6)
         return (
             since_us >= self._keys.complete_since_us
             and len(set(keys)) == len(keys)
-            and (not draft.keys or draft.keys.keys().isdisjoint(zip(repeat(queue.number), keys)))
+            and (not batch.keys or batch.keys.keys().isdisjoint(zip(repeat(queue.number), keys)))
             and self._keys.none_of(hashes)
         )
 
     def _decide_all(
-        self, unit: Publish, queue: Queue, fresh: _Fresh, draft: CommitBatch, found: LookupResult
+        self, unit: Publish, queue: Queue, fresh: _Fresh, batch: CommitBatch, found: LookupResult
     ) -> Slowly:
         """One by one, a step for each message: ten thousand with 64 parents each take half a second."""
-        first = draft.sequence
-        work = _Work(unit, draft.ids.take(first, len(unit.contents)), fresh)
+        first = batch.sequence
+        work = _Work(unit, batch.ids.take(first, len(unit.contents)), fresh)
         extras, keys, content_type = unit.extras, unit.keys, unit.content_type
         for position, content in enumerate(unit.contents):
             message = extras.get(position)
@@ -295,14 +295,14 @@ class Acceptor:
                 work.ids.append(work.new_ids[len(fresh.contents)])
                 fresh.add_bare(content)
             else:
-                self._decide(message, queue, work, draft, found)
+                self._decide(message, queue, work, batch, found)
             yield
         if work.wanted_messages or work.wanted_keys:
-            since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
+            since_us = batch.now_us - int(queue.settings.idempotency_window_s * 1e6)
             return Wanted(frozenset(work.wanted_messages), frozenset(work.wanted_keys), since_us)
         if fresh.contents:
             for key, owner in work.keys.items():
-                draft.keys[queue.number, key] = owner
+                batch.keys[queue.number, key] = owner
             fresh.put()
         return Accepted(first, b"".join(work.ids), self._sync, work.known_lines, work.parents)
 
@@ -311,7 +311,7 @@ class Acceptor:
         message: Message,
         queue: Queue,
         work: _Work,
-        draft: CommitBatch,
+        batch: CommitBatch,
         found: LookupResult,
     ) -> None:
         """One line: a known message, a new one, or something to be read."""
@@ -321,7 +321,7 @@ class Acceptor:
             parents = work.parents[position] = self._resolve(message, work, position)
         print_ = b""
         if message.idempotency_key:  # before the parents are looked at (RULES 4)
-            first = self._first(message.idempotency_key, queue, work, draft, found, position)
+            first = self._first(message.idempotency_key, queue, work, batch, found, position)
             print_ = fingerprint(message, _comparable(message, work, position))
             if first is not None:
                 if first.fingerprint != print_:
@@ -330,8 +330,8 @@ class Acceptor:
                 work.ids.append(first.id)
                 return
         new = len(work.fresh.contents)
-        sequence, id_ = draft.sequence + new, work.new_ids[new]
-        place = self._place_below(sequence, parents, work, draft, found, position)
+        sequence, id_ = batch.sequence + new, work.new_ids[new]
+        place = self._place_below(sequence, parents, work, batch, found, position)
         work.ids.append(id_)
         work.fresh.add(message, parents, place, print_)
         if message.idempotency_key:
@@ -357,14 +357,14 @@ class Acceptor:
         return tuple(resolved)
 
     def _first(
-        self, key: str, queue: Queue, work: _Work, draft: CommitBatch, found: LookupResult, position: int
+        self, key: str, queue: Queue, work: _Work, batch: CommitBatch, found: LookupResult, position: int
     ) -> First | None:
         """The earlier message with this idempotency key; None without one, or while it is not known. Records that must
         be read to know it are noted in ``work``. Raises ``FirstLost``."""
-        first = work.keys.get(key) or draft.keys.get((queue.number, key))
+        first = work.keys.get(key) or batch.keys.get((queue.number, key))
         if first is not None:
             return first
-        since_us = draft.now_us - int(queue.settings.idempotency_window_s * 1e6)
+        since_us = batch.now_us - int(queue.settings.idempotency_window_s * 1e6)
         sequence = self._keys.find(key_hash(queue.number, key))
         if sequence is None and since_us < self._keys.complete_since_us:
             old = OldKey(queue.number, key)
@@ -395,7 +395,7 @@ class Acceptor:
         sequence: int,
         parents: tuple[MessageId, ...],
         work: _Work,
-        draft: CommitBatch,
+        batch: CommitBatch,
         found: LookupResult,
         position: int,
     ) -> GraphPlace:
@@ -409,7 +409,7 @@ class Acceptor:
         for index, parent in enumerate(parents):
             place = work.known.get(parent)
             if place is None:
-                place = self._place(parent, work, draft, found, position)
+                place = self._place(parent, work, batch, found, position)
                 if not work.wanted_messages:
                     work.known[parent] = place
             if index == 0:
@@ -421,14 +421,14 @@ class Acceptor:
         return below
 
     def _place(
-        self, parent: MessageId, work: _Work, draft: CommitBatch, found: LookupResult, position: int
+        self, parent: MessageId, work: _Work, batch: CommitBatch, found: LookupResult, position: int
     ) -> GraphPlace:
         sequence = sequence_of(parent)
         place = self._lineage.place(parent, sequence)
         if place is not None:
             return place
-        if sequence >= draft.first:  # not durable yet: a line of this unit, or never issued
-            own = sequence - draft.sequence
+        if sequence >= batch.first:  # not durable yet: a line of this unit, or never issued
+            own = sequence - batch.sequence
             if 0 <= own < len(work.fresh.contents) and work.new_ids[own] == parent:
                 extras = work.fresh.extras.get(own)
                 return GraphPlace(sequence, 0) if extras is None else GraphPlace(extras.root, extras.depth)

@@ -1,7 +1,7 @@
 """A batch of facts in the making: what one commit will write, and whom it answers.
 
 Facts are made against what is applied. Two changes of one queue's declarations would not see each other in one batch,
-so the first one ``touch``es the queue, and whatever else concerns it waits for the next batch (``Later``).
+so the first one ``claim``s the queue, and whatever else concerns it waits for the next batch (``RetryNextBatch``).
 """
 
 import logging
@@ -30,7 +30,7 @@ _TOGETHER: Final = 64
 """so many messages that are looked at one by one are applied without a look at other work"""
 
 
-class Later(Exception):
+class RetryNextBatch(Exception):
     """Not an error: the item cannot be worked on in this batch and keeps its place in line for the next one."""
 
 
@@ -50,13 +50,13 @@ class First(NamedTuple):
 
 
 Step = Callable[["CommitBatch", ChannelItem], Any]
-"""Puts the facts of an item into the draft and returns its receipt's result, or ``ELSEWHERE``. Raises ``ClientFault``
-or ``BrokerFault`` having changed nothing, or ``Later``."""
+"""Puts the facts of an item into the batch and returns its receipt's result, or ``ELSEWHERE``. Raises ``ClientFault``
+or ``BrokerFault`` having changed nothing, or ``RetryNextBatch``."""
 
 
-def run_step(draft: "CommitBatch", waiting: ChannelItem) -> Any:
-    """The step of an item that is one itself: ``item(draft)``."""
-    return waiting.item(draft)
+def run_step(batch: "CommitBatch", waiting: ChannelItem) -> Any:
+    """The step of an item that is one itself: ``item(batch)``."""
+    return waiting.item(batch)
 
 
 class CommitBatch:
@@ -66,9 +66,9 @@ class CommitBatch:
     publishes cost the rest of the way what a batch does.
     """
 
-    __slots__ = ("_contents", "_extras", "_stretches", "after", "before", "essential", "facts", "first", "ids", "keys",
-                 "later", "now_us", "rows", "sequence", "settled", "size_bytes", "slow", "synced", "time_us", "touched",
-                 "undo", "unit_ends", "urgent")  # fmt: skip
+    __slots__ = ("_contents", "_extras", "_stretches", "after", "before", "claimed", "essential", "facts", "first",
+                 "ids", "keys", "later", "now_us", "rows", "sequence", "settled", "size_bytes", "slow", "synced",
+                 "time_us", "undo", "unit_ends", "urgent")  # fmt: skip
 
     def __init__(
         self, sequence: int, time_us: int, id_key: bytes = bytes(16), messages: int = 1, now_us: int | None = None
@@ -94,7 +94,7 @@ class CommitBatch:
         self.settled: list[tuple[ChannelItem, Any]] = []
         self.slow: tuple[ChannelItem, Generator[None, None, Any]] | None = None
         """an item that takes many turns of the loop, and the steps of it that are left; nothing else comes meanwhile"""
-        self.touched: set[str] = set()
+        self.claimed: set[str] = set()
         self.later: list[ChannelItem] = []
         """items, and parts of items, that go back to the front of the channel being worked off"""
         self.keys: dict[tuple[int, str], First] = {}
@@ -189,25 +189,25 @@ class CommitBatch:
                 return True
         return False
 
-    def touch(self, queue: str) -> None:
-        """Say that this batch changes declarations of the queue; raises ``Later`` where one did before."""
-        if queue in self.touched:
-            raise Later
-        self.touched.add(queue)
+    def claim(self, queue: str) -> None:
+        """Say that this batch changes declarations of the queue; raises ``RetryNextBatch`` where one did before."""
+        if queue in self.claimed:
+            raise RetryNextBatch
+        self.claimed.add(queue)
 
     def answer(self, waiting: ChannelItem, step: Step) -> bool:
         """Work on one item; False where it must wait for the next batch."""
         before = self.sequence
         try:
             result = step(self, waiting)
-        except Later:
+        except RetryNextBatch:
             return False
         except SyncbrokError as why:
             waiting.refuse(why)
         except Exception:
             waiting.refuse(BrokerFault("the broker could not do it because of a defect of its own; its log says more"))
             if self.sequence != before:
-                raise  # half of it may stand in the draft: nothing of it must be written
+                raise  # half of it may stand in the batch: nothing of it must be written
             _log.exception("syncbrok.space.step_failed", extra={"item": type(waiting.item).__name__})
         else:
             if type(result) is GeneratorType:

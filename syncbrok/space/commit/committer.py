@@ -3,9 +3,9 @@
 The Space's three channels and the outcomes of deliveries come together here. While a batch is being written the next
 one gathers::
 
-    idle --something waits--> draft --the writer--> durable --> applied, receipts settled --> idle or next draft
+    idle --something waits--> batch --the writer--> durable --> applied, receipts settled --> idle or next batch
 
-A draft is made only when the one before is durable and applied, so whatever a step reads is settled, and sequences
+A batch is made only when the one before is durable and applied, so whatever a step reads is settled, and sequences
 are given out once. **The log comes first**: registry, scheduler and everybody who waits hear of a fact when it is
 written. A crash between the two loses nothing, since the next start applies it from the log.
 
@@ -34,7 +34,7 @@ from syncbrok.space.commit.channel import (
     stopping,
     unavailable,
 )
-from syncbrok.space.commit.commit_batch import CommitBatch, Later, Step, run_step
+from syncbrok.space.commit.commit_batch import CommitBatch, RetryNextBatch, Step, run_step
 from syncbrok.space.commit.full_disk import refuse_others
 from syncbrok.space.commit.named_timers import Timers
 from syncbrok.space.commit.outcome_buffer import OutcomeBuffer
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 _linger_s: Final = 0.005  # so long may an outcome that nobody waits for wait for company (RULES 24)
 _records_wanted: Final = 2_048
-"""a draft takes no further unit beyond this many: more would not make the fsync cheaper, and holds up the loop"""
+"""a batch takes no further unit beyond this many: more would not make the fsync cheaper, and holds up the loop"""
 _slice_s: Final = 0.005
 """after so long with one large unit the loop has its turn"""
 _prepared_at_once: Final = 1_024
@@ -76,8 +76,8 @@ class StateMachine(Protocol):
     def suspend(self, suspended: bool) -> None:
         """Begin no new attempts: their outcomes could not be written. False: go on."""
 
-    def disable(self, row: Row, draft: CommitBatch) -> None:
-        """An endpoint has answered 410: put into the draft what follows. May raise ``Later``."""
+    def disable(self, row: Row, batch: CommitBatch) -> None:
+        """An endpoint has answered 410: put into the batch what follows. May raise ``RetryNextBatch``."""
 
 
 class Committer:
@@ -108,10 +108,10 @@ class Committer:
         self._rolls: list[asyncio.Future[None]] = []
         self._busy = self._scheduled = self._submitting = self._stopping = False
         self._full = self._suspended = False
-        self._draft_out: CommitBatch | None = None  # made, not yet durable
+        self._batch_out: CommitBatch | None = None  # made, not yet durable
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
-        self._preparing: asyncio.Task[None] | None = None  # what a draft needs beside the log
+        self._preparing: asyncio.Task[None] | None = None  # what a batch needs beside the log
         self._ended: asyncio.Future[None] | None = None
         self._timers = Timers(self._guarded)
 
@@ -129,7 +129,7 @@ class Committer:
             self._suspend(True)
 
     def append(self, step: Callable[[CommitBatch], Any]) -> "asyncio.Future[Any]":
-        """Run ``step`` in the next draft, for the Space's own jobs. The future has its result when the facts are
+        """Run ``step`` in the next batch, for the Space's own jobs. The future has its result when the facts are
         applied."""
         return self._inner.put(step)
 
@@ -195,7 +195,7 @@ class Committer:
     # -- one commit -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """The next thing to do, if the one before is done: roll, or write a draft, or rest."""
+        """The next thing to do, if the one before is done: roll, or write a batch, or rest."""
         self._scheduled = False
         if self._busy or self._ended is None or self._ended.done():
             return
@@ -205,112 +205,112 @@ class Committer:
         if not self._due():
             self._rest()
             return
-        draft = self._draft()
-        if draft.slow is None:
-            self._drafted(draft)
+        batch = self._make_batch()
+        if batch.slow is None:
+            self._drafted(batch)
         else:
             self._busy = True
-            self._later(self._draft_on, draft)
+            self._later(self._draft_on, batch)
 
     def _later(self, work: Callable[..., None], *arguments: Any) -> None:
         """On the next turn of the loop, when others have had theirs."""
         assert self._loop is not None
         self._loop.call_soon(self._guarded, work, *arguments)
 
-    def _draft_on(self, draft: CommitBatch) -> None:
+    def _draft_on(self, batch: CommitBatch) -> None:
         """A large unit is drafted in slices; nothing else is written meanwhile, but the loop does all else."""
-        if not draft.go_on(_slice()):
-            self._later(self._draft_on, draft)
+        if not batch.go_on(_slice()):
+            self._later(self._draft_on, batch)
             return
         self._busy = False
-        self._drafted(draft)
+        self._drafted(batch)
         if not self._busy and self.messages:
             self.wake()  # nothing came of it, and it had stopped the look at the others
 
-    def _drafted(self, draft: CommitBatch) -> None:
-        draft.close()
-        if draft.before:
+    def _drafted(self, batch: CommitBatch) -> None:
+        batch.close()
+        if batch.before:
             assert self._loop is not None
             self._busy = True
-            self._preparing = self._loop.create_task(_all_of(draft.before), name="syncbrok before a commit")
-            self._preparing.add_done_callback(partial(self._guarded, self._prepared, draft))
+            self._preparing = self._loop.create_task(_all_of(batch.before), name="syncbrok before a commit")
+            self._preparing.add_done_callback(partial(self._guarded, self._prepared, batch))
         else:
-            self._write_or_settle(draft)
+            self._write_or_settle(batch)
 
-    def _write_or_settle(self, draft: CommitBatch) -> None:
-        """Go on with a draft that has all it needs: write its facts. Without facts nothing in it is new, and what it
+    def _write_or_settle(self, batch: CommitBatch) -> None:
+        """Go on with a batch that has all it needs: write its facts. Without facts nothing in it is new, and what it
         repeats is durable already."""
-        if draft.facts:
-            self._submit(draft)
+        if batch.facts:
+            self._submit(batch)
         else:
-            self._draft_out = None
-            draft.settle()
+            self._batch_out = None
+            batch.settle()
             self._rest()
 
-    def _prepared(self, draft: CommitBatch, preparing: "asyncio.Task[None]") -> None:
-        """Go on with a draft whose facts need another file first, now that this is on the disk."""
+    def _prepared(self, batch: CommitBatch, preparing: "asyncio.Task[None]") -> None:
+        """Go on with a batch whose facts need another file first, now that this is on the disk."""
         assert self._ended is not None
         self._busy, self._preparing = False, None
         error = preparing.exception()
         if self._ended.done():
             return  # something else has failed meanwhile, and who waits for these has been told
         if isinstance(error, LogFull):
-            self._no_room(draft, error)
+            self._no_room(batch, error)
         elif error is not None:
             raise error
         else:
-            self._write_or_settle(draft)
+            self._write_or_settle(batch)
             self.wake()  # what came meanwhile found it busy
 
-    def _submit(self, draft: CommitBatch) -> None:
+    def _submit(self, batch: CommitBatch) -> None:
         assert self._writer is not None
         self._busy = True
-        written = partial(self._guarded, self._written, draft, time.perf_counter())
-        draft.synced = self._is_lazy and draft.opens_gates()
-        if sum(map(_weight, draft.facts)) > _prepared_at_once:  # its encoding, too, is for the thread
-            self._writer.submit(partial(self._prepare_and_write, draft), written)
+        written = partial(self._guarded, self._written, batch, time.perf_counter())
+        batch.synced = self._is_lazy and batch.opens_gates()
+        if sum(map(_weight, batch.facts)) > _prepared_at_once:  # its encoding, too, is for the thread
+            self._writer.submit(partial(self._prepare_and_write, batch), written)
             return
-        batch = self._journal.prepare(draft.facts, draft.unit_ends)
-        work = partial(self._write, draft, batch)
-        if draft.synced:
+        prepared = self._journal.prepare(batch.facts, batch.unit_ends)
+        work = partial(self._write, batch, prepared)
+        if batch.synced:
             self._writer.submit(work, written)
             return
         self._submitting = True
-        self._writer.write(work, written, len(batch.data))
+        self._writer.write(work, written, len(prepared.data))
         self._submitting = False
 
-    def _prepare_and_write(self, draft: CommitBatch) -> None:
-        self._write(draft, self._journal.prepare(draft.facts, draft.unit_ends))
+    def _prepare_and_write(self, batch: CommitBatch) -> None:
+        self._write(batch, self._journal.prepare(batch.facts, batch.unit_ends))
 
-    def _write(self, draft: CommitBatch, batch: Any) -> None:
+    def _write(self, batch: CommitBatch, prepared: Any) -> None:
         """The writer's work: in its thread, or where it finds that quicker."""
-        self._journal.append(batch, essential=draft.essential)
-        if draft.synced:
+        self._journal.append(prepared, essential=batch.essential)
+        if batch.synced:
             self._journal.sync()
 
-    def _written(self, draft: CommitBatch, began: float, _: object, error: BaseException | None) -> None:
+    def _written(self, batch: CommitBatch, began: float, _: object, error: BaseException | None) -> None:
         self._busy = False
         if isinstance(error, LogFull):
-            self._no_room(draft, error)
+            self._no_room(batch, error)
             return
         if error is not None:
             raise error
-        self._draft_out = None
+        self._batch_out = None
         seconds = time.perf_counter() - began
         if seconds > _slow_s:
-            _log.warning("syncbrok.space.commit_slow", extra={"seconds": seconds, "records": draft.records})
-        self._meters.commit(draft.records, draft.size_bytes, seconds)
+            _log.warning("syncbrok.space.commit_slow", extra={"seconds": seconds, "records": batch.records})
+        self._meters.commit(batch.records, batch.size_bytes, seconds)
         self._busy = True
-        self._apply(draft, 0)
+        self._apply(batch, 0)
 
-    def _apply(self, draft: CommitBatch, done: int) -> None:
-        """Apply the draft's facts from position ``done`` on, in slices. Durable facts take effect in log order, and
+    def _apply(self, batch: CommitBatch, done: int) -> None:
+        """Apply the batch's facts from position ``done`` on, in slices. Durable facts take effect in log order, and
         receipts wait until theirs have."""
-        facts = draft.facts
+        facts = batch.facts
         has_time = _slice()
         while done < len(facts):
             if not has_time():
-                self._later(self._apply, draft, done)
+                self._later(self._apply, batch, done)
                 return
             begin, weight = done, 0
             while done < len(facts) and weight < _applied_at_once:
@@ -318,10 +318,10 @@ class Committer:
                 done += 1
             self._machine.apply(facts[begin:done])
         self._busy = False
-        self._rows.written(draft.rows, draft.facts, opened=draft.synced)
-        for follow in draft.after:
+        self._rows.written(batch.rows, batch.facts, opened=batch.synced)
+        for follow in batch.after:
             follow()
-        draft.settle()
+        batch.settle()
         self._timers.start("sync", self._sync_every_s, self._sync)
         self._machine.committed()
         if self._suspended and not self._full and len(self._rows) <= limits.outcomes_waiting_max // 2:
@@ -342,63 +342,63 @@ class Committer:
             assert self._ended is not None
             self._ended.set_result(None)
 
-    # -- drafts ---------------------------------------------------------------------------------------------------
+    # -- batches ---------------------------------------------------------------------------------------------------
 
     def _waiting(self) -> int:
         return len(self.messages) or len(self._inner) or len(self.queues) or len(self.subscribers)
 
-    def _draft(self) -> CommitBatch:
+    def _make_batch(self) -> CommitBatch:
         """Outcomes first, since children wait for them; then declarations, then messages."""
         self._last_us = max(self._last_us, now_us := self._clock_us())
         expected, journal = min(self.messages.records, _records_wanted), self._journal
-        draft = self._draft_out = CommitBatch(journal.next_sequence, self._last_us, journal.id_key, expected, now_us)
-        draft.essential = self._full
+        batch = self._batch_out = CommitBatch(journal.next_sequence, self._last_us, journal.id_key, expected, now_us)
+        batch.essential = self._full
         stuck = self._full and self._suspended
         if self._rows and not stuck and (self._rows.hurry or self._stopping or self._waiting()):
-            self._outcomes(draft)
+            self._outcomes(batch)
         if self._inner:
-            self._take(self._inner, draft)
+            self._take(self._inner, batch)
         for channel in (self.queues, self.subscribers, self.messages):
             if self._full:
-                refuse_others(channel, self.steps, draft)
+                refuse_others(channel, self.steps, batch)
             if channel:
-                self._take(channel, draft)
-        return draft
+                self._take(channel, batch)
+        return batch
 
-    def _outcomes(self, draft: CommitBatch) -> None:
+    def _outcomes(self, batch: CommitBatch) -> None:
         rows = self._rows.first(_records_wanted)
-        draft.rows, draft.urgent = len(rows), self._rows.urgent
-        draft.add(Outcomes(draft.sequence, draft.time_us, rows))
+        batch.rows, batch.urgent = len(rows), self._rows.urgent
+        batch.add(Outcomes(batch.sequence, batch.time_us, rows))
         for row in rows if Reason.GONE in map(_REASON, rows) else ():
             if row.reason is Reason.GONE:
                 try:
-                    self._machine.disable(row, draft)
-                except Later:  # the second one of its queue in this batch
+                    self._machine.disable(row, batch)
+                except RetryNextBatch:  # the second one of its queue in this batch
                     self.append(partial(self._machine.disable, row)).add_done_callback(heard)
 
-    def _take(self, channel: BoundedChannel, draft: CommitBatch) -> None:
-        while draft.records < _records_wanted and draft.size_bytes < limits.commit_bytes_max // 2:
+    def _take(self, channel: BoundedChannel, batch: CommitBatch) -> None:
+        while batch.records < _records_wanted and batch.size_bytes < limits.commit_bytes_max // 2:
             waiting = channel.take()
             if waiting is None:
                 break
-            if not draft.answer(waiting, self.steps.get(type(waiting.item), run_step)):
-                draft.later.append(waiting)
-            if draft.slow is not None:
+            if not batch.answer(waiting, self.steps.get(type(waiting.item), run_step)):
+                batch.later.append(waiting)
+            if batch.slow is not None:
                 break
-        channel.put_back(draft.later)
-        draft.later.clear()
+        channel.put_back(batch.later)
+        batch.later.clear()
 
     # -- what can go wrong ----------------------------------------------------------------------------------------
 
-    def _no_room(self, draft: CommitBatch, error: LogFull) -> None:
-        """Handle a full disk: nothing of the draft was kept. Publishers are refused. Outcomes go to the reserve; when
+    def _no_room(self, batch: CommitBatch, error: LogFull) -> None:
+        """Handle a full disk: nothing of the batch was kept. Publishers are refused. Outcomes go to the reserve; when
         that is used up no attempt starts, since its outcome could not be kept."""
-        self._draft_out = None
-        draft.refuse(partial(no_room, error))
-        for undo in draft.undo:
+        self._batch_out = None
+        batch.refuse(partial(no_room, error))
+        for undo in batch.undo:
             undo()
         self._set_full(error.detail)
-        if draft.essential:
+        if batch.essential:
             self._suspend(True)
         self._rows.hurry = True
         self._begin()
@@ -442,8 +442,8 @@ class Committer:
             problem = LogFailed(f"cannot write beside the log: {problem}; look at the disk, then start again")
         self._meters.failed = True
         _log.critical("syncbrok.space.commit_failed", exc_info=problem, extra={"detail": str(problem)})
-        if self._draft_out is not None:
-            self._draft_out.refuse(unavailable)
+        if self._batch_out is not None:
+            self._batch_out.refuse(unavailable)
         self._close_and_refuse(unavailable)
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(problem)

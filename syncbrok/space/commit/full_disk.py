@@ -30,21 +30,21 @@ def is_essential(item: Any) -> bool:
     return isinstance(item, _ENDING) or (isinstance(item, ChangeSubscriber) and item.secret is None)
 
 
-def refuse_others(channel: BoundedChannel, steps: Mapping[type, Step], draft: CommitBatch) -> None:
+def refuse_others(channel: BoundedChannel, steps: Mapping[type, Step], batch: CommitBatch) -> None:
     """Refuse what waits in the channel and is not essential, except what would write nothing: a file of queues that
     stands as it is applied is no reason not to start."""
     kept: list[ChannelItem] = []
     while (waiting := channel.take()) is not None:
         if is_essential(waiting.item):
             kept.append(waiting)
-        elif not (isinstance(waiting.item, _MAY_CHANGE_NOTHING) and _changed_nothing(waiting, steps, draft)):
+        elif not (isinstance(waiting.item, _MAY_CHANGE_NOTHING) and _changed_nothing(waiting, steps, batch)):
             waiting.refuse(no_room())
     channel.put_back(kept)
 
 
-def _changed_nothing(waiting: ChannelItem, steps: Mapping[type, Step], draft: CommitBatch) -> bool:
+def _changed_nothing(waiting: ChannelItem, steps: Mapping[type, Step], batch: CommitBatch) -> bool:
     """True if the item was answered without a fact."""
-    trial = CommitBatch(draft.sequence, draft.time_us, now_us=draft.now_us)
+    trial = CommitBatch(batch.sequence, batch.time_us, now_us=batch.now_us)
     trial.answer(waiting, steps[type(waiting.item)])
     if trial.records:
         for undo in trial.undo:

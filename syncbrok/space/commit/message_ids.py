@@ -46,7 +46,7 @@ def make_message_ids(time_ms: int, first: int, count: int, key: bytes) -> bytes:
 
 
 class Identities:
-    """The ids of one draft, made ahead of need: a draft of many small units costs hardly more than one of a large."""
+    """The ids of one batch, made ahead of need: a batch of many small units costs hardly more than one of a large."""
 
     __slots__ = ("_ahead", "_first", "_ids", "_key", "_time_ms")
 

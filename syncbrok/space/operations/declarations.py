@@ -1,4 +1,4 @@
-"""Declaring, changing and deleting queues and subscribers: each a step that puts facts into a draft (RULES 14 to 19).
+"""Declaring, changing and deleting queues and subscribers: each a step that puts facts into a batch (RULES 14 to 19).
 
 What needs more than one batch (a forced deletion, a purge) stands in ``operations``.
 """
@@ -65,10 +65,10 @@ class Declarations:
 
     # -- queues ---------------------------------------------------------------------------------------------------
 
-    def declare_queue(self, item: DeclareQueue, draft: CommitBatch) -> Declared:
+    def declare_queue(self, item: DeclareQueue, batch: CommitBatch) -> Declared:
         parse_queue_name(item.name)
         queue = self._registry.find(item.name)
-        if self._is_applied(draft, item.name, item.applied, is_there=queue is not None):
+        if self._is_applied(batch, item.name, item.applied, is_there=queue is not None):
             return Declared("unchanged", item.name)  # whatever became of it since (RULES 18)
         settings = item.settings
         if queue is not None and item.applied is not None:
@@ -81,32 +81,32 @@ class Declarations:
             return Declared("unchanged", item.name)
         if queue is None:
             refuse_reserved(item.name, "queue")
-        draft.touch(item.name)
+        batch.claim(item.name)
         what = "unchanged"
         if queue is None or queue.settings != settings:
             what = "created" if queue is None else "changed"
-            number = self._next_queue(draft) if queue is None else queue.number
-            draft.add(QueueSet(draft.sequence, draft.time_us, number, item.name, settings))
-        self._applied(draft, item.name, item.applied)
+            number = self._next_queue(batch) if queue is None else queue.number
+            batch.add(QueueSet(batch.sequence, batch.time_us, number, item.name, settings))
+        self._applied(batch, item.name, item.applied)
         return Declared(what, item.name)
 
-    def change_queue(self, item: ChangeQueue, draft: CommitBatch) -> Declared:
+    def change_queue(self, item: ChangeQueue, batch: CommitBatch) -> Declared:
         queue = self._registry.queue(item.name)
         settings = _changed(queue.settings, item.changes, _queue_fields)
         if settings == queue.settings:
             return Declared("unchanged", item.name)
-        draft.touch(item.name)
-        draft.add(QueueSet(draft.sequence, draft.time_us, queue.number, queue.name, settings))
+        batch.claim(item.name)
+        batch.add(QueueSet(batch.sequence, batch.time_us, queue.number, queue.name, settings))
         return Declared("changed", item.name)
 
     # -- subscribers ----------------------------------------------------------------------------------------------
 
-    def subscribe(self, item: Subscribe, draft: CommitBatch) -> Declared:
+    def subscribe(self, item: Subscribe, batch: CommitBatch) -> Declared:
         id_ = parse_subscriber_id(subscriber_id(item.settings))
         entry = f"{item.queue}/{id_}"
         there = self._registry.find(item.queue)
         is_there = there is not None and self._registry.find_subscriber(there.number, id_) is not None
-        if self._is_applied(draft, entry, item.applied, is_there=is_there):
+        if self._is_applied(batch, entry, item.applied, is_there=is_there):
             return Declared("unchanged", id_)
         self._check_endpoint(item.settings.endpoint)
         if item.secret is not None:
@@ -115,34 +115,34 @@ class Declarations:
         known = self._registry.find_subscriber(queue.number, id_)
         if known is not None:
             if item.settings.declared and not known.settings.declared:
-                return self._declare(known, item, draft)
+                return self._declare(known, item, batch)
             if item.applied is not None and item.applied.hash:
-                return self._apply_again(known, item, item.applied, draft)
+                return self._apply_again(known, item, item.applied, batch)
             return self._subscribe_again(known, item)
         refuse_reserved(id_, "subscriber")
         if item.comes_to_take and not item.settings.counts:
             self._check_room(item.queue, queue.number)
         start = self._start(item.start)
-        draft.touch(item.queue)
-        number = self._next_subscriber(draft)
+        batch.claim(item.queue)
+        number = self._next_subscriber(batch)
         settings = replace(item.settings, start=start, disabled_us=0, secret_count=0)
         if item.secret is not None:
             settings = replace(settings, secret_count=1)
-            self._keep_secret(draft, number, Kept((item.secret,)))
-        sequence = draft.sequence
-        draft.add(SubscriberSet(sequence, draft.time_us, number, queue.number, id_, sequence, settings))
-        self._applied(draft, entry, item.applied)
+            self._keep_secret(batch, number, Kept((item.secret,)))
+        sequence = batch.sequence
+        batch.add(SubscriberSet(sequence, batch.time_us, number, queue.number, id_, sequence, settings))
+        self._applied(batch, entry, item.applied)
         return Declared("created", id_)
 
-    def _declare(self, known: Subscriber, item: Subscribe, draft: CommitBatch) -> Declared:
+    def _declare(self, known: Subscriber, item: Subscribe, batch: CommitBatch) -> Declared:
         """A group that its first pull made, or that an older version knows, is declared: as it is said now, but for
         where it stands."""
         old = known.settings
         if old.endpoint != item.settings.endpoint:
             return self._subscribe_again(known, item)
-        draft.touch(item.queue)
-        self._set(known, replace(item.settings, start=old.start, secret_count=old.secret_count), draft, item.secret)
-        self._applied(draft, f"{item.queue}/{known.id}", item.applied)
+        batch.claim(item.queue)
+        self._set(known, replace(item.settings, start=old.start, secret_count=old.secret_count), batch, item.secret)
+        self._applied(batch, f"{item.queue}/{known.id}", item.applied)
         return Declared("changed", known.id)
 
     def _subscribe_again(self, known: Subscriber, item: Subscribe) -> Declared:
@@ -164,7 +164,7 @@ class Declarations:
         differs += ["start"] * other_start
         raise Conflict(what, queue=item.queue, subscriber=known.id, differs=differs)
 
-    def _apply_again(self, known: Subscriber, item: Subscribe, applied: FromFile, draft: CommitBatch) -> Declared:
+    def _apply_again(self, known: Subscriber, item: Subscribe, applied: FromFile, batch: CommitBatch) -> Declared:
         """A file's entry has changed: so do the keys that it says otherwise. Where it starts was decided when it was
         added, and a secret that the file says no more is kept: nobody takes unsigned deliveries for a line less."""
         entry = f"{item.queue}/{known.id}"
@@ -173,15 +173,15 @@ class Declarations:
         secret = item.secret if SECRET in names else None
         if secret is not None and self._is_kept(known, entry, secret):
             secret = None
-        draft.touch(item.queue)
+        batch.claim(item.queue)
         what = "unchanged"
         if new != known.settings or secret is not None:
-            self._set(known, new, draft, secret)
+            self._set(known, new, batch, secret)
             what = "changed"
-        self._applied(draft, entry, applied)
+        self._applied(batch, entry, applied)
         return Declared(what, known.id)
 
-    def change_subscriber(self, item: ChangeSubscriber, draft: CommitBatch) -> Declared:
+    def change_subscriber(self, item: ChangeSubscriber, batch: CommitBatch) -> Declared:
         known = self._registry.subscriber(item.queue, item.id)
         said: FromFile | None = None
         if item.applied is not None:
@@ -201,16 +201,16 @@ class Declarations:
             settings = replace(settings, secret_count=0)
         entry = f"{item.queue}/{known.id}"
         if settings == known.settings and not other_secret:
-            self._applied(draft, entry, said)
+            self._applied(batch, entry, said)
             return Declared("unchanged", known.id)
-        draft.touch(item.queue)
+        batch.claim(item.queue)
         if item.applied is None and (other_secret or item.without_secret):
-            self._had_secret(known, entry, draft)
+            self._had_secret(known, entry, batch)
         if item.without_secret:
             # Forgotten after the fact: a crash before it must not leave one that is counted and not there.
-            draft.after.append(lambda: self._secret_store.forget(known.number))
-        self._set(known, settings, draft, item.secret if other_secret else None)
-        self._applied(draft, entry, said)
+            batch.after.append(lambda: self._secret_store.forget(known.number))
+        self._set(known, settings, batch, item.secret if other_secret else None)
+        self._applied(batch, entry, said)
         return Declared("changed", known.id)
 
     def _only_new(
@@ -237,67 +237,67 @@ class Declarations:
             SECRET not in told and self._secret_store.knows(known.number, secret)
         )
 
-    def _had_secret(self, known: Subscriber, entry: str, draft: CommitBatch) -> None:
+    def _had_secret(self, known: Subscriber, entry: str, batch: CommitBatch) -> None:
         """Its secret is to be another one, which no file says: a file that says the old one says nothing new."""
         before = self._registry.last_applied(entry)
         told = {} if before is None else None if before.keys is None else dict(before.keys)
         if self._secret_store.keys(known.number) and told is not None and SECRET not in told:
             newest = self._secret_store.newest(known.number).secrets[0]
-            self._applied(draft, entry, FromFile("", {**told, **key_hashes({}, newest)}))
+            self._applied(batch, entry, FromFile("", {**told, **key_hashes({}, newest)}))
 
-    def rotate_secret(self, item: RotateSecret, draft: CommitBatch) -> str:
+    def rotate_secret(self, item: RotateSecret, batch: CommitBatch) -> str:
         known = self._registry.subscriber(item.queue, item.id)
         secret = make_secret() if item.secret is None else parse_secret(item.secret)
         if self._secret_store.holds(known.number, secret):
             raise Conflict("this is the secret it signs with already", queue=item.queue, subscriber=item.id)
-        draft.touch(item.queue)
-        self._had_secret(known, f"{item.queue}/{known.id}", draft)
-        kept = self._secret_store.rotated(known.number, secret, draft.now_us)
-        self._keep_secret(draft, known.number, kept)
-        self._add(known, replace(known.settings, secret_count=len(kept.secrets)), draft)
+        batch.claim(item.queue)
+        self._had_secret(known, f"{item.queue}/{known.id}", batch)
+        kept = self._secret_store.rotated(known.number, secret, batch.now_us)
+        self._keep_secret(batch, known.number, kept)
+        self._add(known, replace(known.settings, secret_count=len(kept.secrets)), batch)
         return secret
 
-    def retire_secret(self, number: int, draft: CommitBatch) -> None:
+    def retire_secret(self, number: int, batch: CommitBatch) -> None:
         """The old secret has stopped signing: forget it."""
         known = self._registry.subscriber_numbered(number)
         if known is None or known.settings.secret_count < 2:
             return
-        draft.touch(self._registry.queue_name(known.queue))
-        self._keep_secret(draft, number, self._secret_store.newest(number))
-        self._add(known, replace(known.settings, secret_count=1), draft)
+        batch.claim(self._registry.queue_name(known.queue))
+        self._keep_secret(batch, number, self._secret_store.newest(number))
+        self._add(known, replace(known.settings, secret_count=1), batch)
 
-    def disable(self, row: Row, draft: CommitBatch) -> None:
-        """Its endpoint has answered 410 (RULES 14). Raises ``Later``."""
+    def disable(self, row: Row, batch: CommitBatch) -> None:
+        """Its endpoint has answered 410 (RULES 14). Raises ``RetryNextBatch``."""
         known = self._registry.subscriber_numbered(row.subscriber)
         if known is None or known.settings.disabled_us:
             return
-        draft.touch(self._registry.queue_name(known.queue))
-        self._add(known, replace(known.settings, disabled_us=max(1, draft.now_us)), draft)
+        batch.claim(self._registry.queue_name(known.queue))
+        self._add(known, replace(known.settings, disabled_us=max(1, batch.now_us)), batch)
 
-    def unused(self, number: int, draft: CommitBatch) -> None:
+    def unused(self, number: int, batch: CommitBatch) -> None:
         """Nobody has taken anything from this group for ``idle_after`` (RULES 3): one that counts does so no more, one
         that nobody has declared goes."""
         known = self._registry.subscriber_numbered(number)
         if known is None or (known.settings.declared and not known.settings.counts):
             return
         queue = self._registry.queue_name(known.queue)
-        draft.touch(queue)
+        batch.claim(queue)
         told = {"queue": queue, "subscriber": known.id}
         if known.settings.counts:
-            self._add(known, replace(known.settings, counts=False, declared=True), draft)
-            draft.after.append(lambda: _log.warning("syncbrok.space.group_uncounted", extra=told))
+            self._add(known, replace(known.settings, counts=False, declared=True), batch)
+            batch.after.append(lambda: _log.warning("syncbrok.space.group_uncounted", extra=told))
             return
-        draft.add(SubscriberDeleted(draft.sequence, draft.time_us, known.number))
-        draft.after.append(lambda: self.forget(known))
-        draft.after.append(lambda: _log.info("syncbrok.space.group_deleted", extra=told))
+        batch.add(SubscriberDeleted(batch.sequence, batch.time_us, known.number))
+        batch.after.append(lambda: self.forget(known))
+        batch.after.append(lambda: _log.info("syncbrok.space.group_deleted", extra=told))
 
-    def unsubscribe(self, item: Unsubscribe, draft: CommitBatch) -> int:
+    def unsubscribe(self, item: Unsubscribe, batch: CommitBatch) -> int:
         known = self._registry.subscriber(item.queue, item.id)
-        draft.touch(item.queue)
+        batch.claim(item.queue)
         now = self._statistics(known.number)
         dropped = now.backlog + now.blocked + now.in_flight + now.retrying
-        draft.add(SubscriberDeleted(draft.sequence, draft.time_us, known.number))
-        draft.after.append(lambda: self.forget(known))
+        batch.add(SubscriberDeleted(batch.sequence, batch.time_us, known.number))
+        batch.after.append(lambda: self.forget(known))
         return dropped
 
     def forget(self, subscriber: Subscriber) -> None:
@@ -307,55 +307,55 @@ class Declarations:
 
     # -- parts ----------------------------------------------------------------------------------------------------
 
-    def _set(self, known: Subscriber, settings: SubscriberSettings, draft: CommitBatch, secret: str | None) -> None:
+    def _set(self, known: Subscriber, settings: SubscriberSettings, batch: CommitBatch, secret: str | None) -> None:
         if settings.endpoint != known.settings.endpoint:
             settings = replace(settings, disabled_us=0)  # the new endpoint has not said that it wants no more
-            draft.after.append(lambda: self._forget(known))
+            batch.after.append(lambda: self._forget(known))
         if secret is not None:
-            self._keep_secret(draft, known.number, Kept((secret,)))
+            self._keep_secret(batch, known.number, Kept((secret,)))
             settings = replace(settings, secret_count=1)
-        self._add(known, settings, draft)
+        self._add(known, settings, batch)
 
-    def _add(self, known: Subscriber, settings: SubscriberSettings, draft: CommitBatch) -> None:
+    def _add(self, known: Subscriber, settings: SubscriberSettings, batch: CommitBatch) -> None:
         since = known.since
         if settings.counts and not known.settings.counts:  # from now on; what came before it gets uncounted (RULES 3)
-            since = draft.sequence
+            since = batch.sequence
             settings = replace(
                 settings, start=known.settings.start or known.since, declared=settings.endpoint == PULL_ENDPOINT
             )
-        draft.add(SubscriberSet(draft.sequence, draft.time_us, known.number, known.queue, known.id, since, settings))
+        batch.add(SubscriberSet(batch.sequence, batch.time_us, known.number, known.queue, known.id, since, settings))
 
-    def _keep_secret(self, draft: CommitBatch, number: int, kept: Kept) -> None:
+    def _keep_secret(self, batch: CommitBatch, number: int, kept: Kept) -> None:
         """Fsynced before the fact that counts it, in force once that fact is durable (RULES 19)."""
-        draft.before.append(self._secret_store.stage(number, kept))
-        draft.after.append(lambda: self._secret_store.keep(number))
-        draft.undo.append(lambda: self._secret_store.discard(number))
+        batch.before.append(self._secret_store.stage(number, kept))
+        batch.after.append(lambda: self._secret_store.keep(number))
+        batch.undo.append(lambda: self._secret_store.discard(number))
 
-    def _is_applied(self, draft: CommitBatch, entry: str, applied: FromFile | None, *, is_there: bool) -> bool:
+    def _is_applied(self, batch: CommitBatch, entry: str, applied: FromFile | None, *, is_there: bool) -> bool:
         """Whether the file says of the entry what it said when it was last applied. Where an older version applied it
         to what ``is_there`` still, its keys are learned on the way."""
         before = self._registry.last_applied(entry)
         if applied is None or before is None or before.hash != applied.hash or not applied.hash:
             return False
         if before.keys is None and is_there:
-            self._applied(draft, entry, applied)
+            self._applied(batch, entry, applied)
         return True
 
-    def _applied(self, draft: CommitBatch, entry: str, applied: FromFile | None) -> None:
+    def _applied(self, batch: CommitBatch, entry: str, applied: FromFile | None) -> None:
         if applied is not None:
             before = self._registry.last_applied(entry)
             hash_ = applied.hash or ("" if before is None else before.hash)
             keys = tuple(sorted(applied.keys.items()))
-            draft.add(FileApplied(draft.sequence, draft.time_us, entry, hash_, keys))
+            batch.add(FileApplied(batch.sequence, batch.time_us, entry, hash_, keys))
 
-    def _next_queue(self, draft: CommitBatch) -> int:
+    def _next_queue(self, batch: CommitBatch) -> int:
         given = sum(isinstance(fact, QueueSet) and fact.number > self._registry.last_queue_number
-                    for fact in draft.facts)  # fmt: skip
+                    for fact in batch.facts)  # fmt: skip
         return self._registry.last_queue_number + 1 + given
 
-    def _next_subscriber(self, draft: CommitBatch) -> int:
+    def _next_subscriber(self, batch: CommitBatch) -> int:
         given = sum(isinstance(fact, SubscriberSet) and fact.number > self._registry.last_subscriber_number
-                    for fact in draft.facts)  # fmt: skip
+                    for fact in batch.facts)  # fmt: skip
         return self._registry.last_subscriber_number + 1 + given
 
     def _check_room(self, name: str, queue: int) -> None:

@@ -13,7 +13,7 @@ from syncbrok.space.reader_threads import RunBlocking
 
 
 class Losses:
-    """``append`` runs a step in the next draft; see ``Committer.append``. ``patience_us`` says how new a segment must
+    """``append`` runs a step in the next batch; see ``Committer.append``. ``patience_us`` says how new a segment must
     be for an attempt that is out to be waited for."""
 
     def __init__(
@@ -60,13 +60,13 @@ class Losses:
         state = self._scheduler.delivery_state
         return any(state(sequence, one) == "in_flight" for one in self._scheduler.pending_deliveries(sequence))
 
-    def _end(self, lost: dict[int, str], draft: CommitBatch) -> None:
+    def _end(self, lost: dict[int, str], batch: CommitBatch) -> None:
         rows = tuple(
             Row(
-                sequence, ALL_SUBSCRIBERS, 0, Outcome.DEAD, Reason.CONTENT_LOST, 0, draft.time_us, 0, 0, 0, why.encode()
+                sequence, ALL_SUBSCRIBERS, 0, Outcome.DEAD, Reason.CONTENT_LOST, 0, batch.time_us, 0, 0, 0, why.encode()
             )
             for sequence, why in lost.items()
             if not self._scheduler.ended(sequence)
         )
         if rows:
-            draft.add(Outcomes(draft.sequence, draft.time_us, rows))
+            batch.add(Outcomes(batch.sequence, batch.time_us, rows))

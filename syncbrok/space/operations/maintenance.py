@@ -208,12 +208,12 @@ class Maintenance:
             )
             after = sequences[-1]
 
-    def _drop_untaken(self, through: int, draft: CommitBatch) -> None:
+    def _drop_untaken(self, through: int, batch: CommitBatch) -> None:
         """Those who do not count do not hold retention: what they had not taken ends there (RULES 14)."""
-        rows = self._state.scheduler.dropped_by_retention(through, draft.now_us)
+        rows = self._state.scheduler.dropped_by_retention(through, batch.now_us)
         if rows:
-            draft.add(Outcomes(draft.sequence, draft.time_us, tuple(rows)))
-            draft.after.append(partial(self._untaken_dropped, [row.subscriber for row in rows], through))
+            batch.add(Outcomes(batch.sequence, batch.time_us, tuple(rows)))
+            batch.after.append(partial(self._untaken_dropped, [row.subscriber for row in rows], through))
 
     def _untaken_dropped(self, subscribers: Sequence[int], through: int) -> None:
         """That is durable now."""
@@ -222,12 +222,12 @@ class Maintenance:
             subscriber = self._state.registry.subscriber_id(number)
             _log.warning("syncbrok.space.untaken_dropped", extra={"subscriber": subscriber, "through": through})
 
-    def _carried(self, messages: Sequence[Published], draft: CommitBatch) -> None:
+    def _carried(self, messages: Sequence[Published], batch: CommitBatch) -> None:
         for message in messages:
             if not self._state.scheduler.ended(message.sequence):
                 ended, tried = self._state.scheduler.carry(message.sequence)
-                draft.add(Carried(draft.sequence, draft.time_us, message, ended, tried))
-                draft.size_bytes += len(message.content)
+                batch.add(Carried(batch.sequence, batch.time_us, message, ended, tried))
+                batch.size_bytes += len(message.content)
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class Maintenance:
                     break  # no room: another time
             if self._secret_store.untidy:
                 with contextlib.suppress(BrokerFault):
-                    await self._append(lambda draft: draft.before.append(self._secret_store.tidy))
+                    await self._append(lambda batch: batch.before.append(self._secret_store.tidy))
             await asyncio.sleep(SECRETS_EVERY_S)
 
 

@@ -42,7 +42,7 @@ _replay_max: Final = 1_000_000
 
 
 class Operations:
-    """``append`` runs a step in the next draft; see ``Committer.append``. ``wake`` has attempts made that are due."""
+    """``append`` runs a step in the next batch; see ``Committer.append``. ``wake`` has attempts made that are due."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class Operations:
         await self._find(item.id)
         sequence = sequence_of(item.id)
 
-        def step(draft: CommitBatch) -> int:
+        def step(batch: CommitBatch) -> int:
             pending = len(self._scheduler.pending_deliveries(sequence))
             if not self._scheduler.ended(sequence):  # one without subscribers may still be waiting
-                self._drop(draft, [sequence], Reason.CANCELLED)
+                self._drop(batch, [sequence], Reason.CANCELLED)
             return pending
 
         return int(await self._append(step))
@@ -106,7 +106,7 @@ class Operations:
         _log.info("syncbrok.space.queue_deleted", extra={"queue": item.name, "deliveries_dropped": dropped})
         return dropped
 
-    def _delete_unused(self, number: int, draft: CommitBatch) -> int:
+    def _delete_unused(self, number: int, batch: CommitBatch) -> int:
         name = self._registry.queue_name(number)
         waiting = self._scheduler.waiting_on(number)
         if waiting:
@@ -115,17 +115,17 @@ class Operations:
                 queue=name,
                 waiting=waiting,
             )
-        return self._delete(number, draft)
+        return self._delete(number, batch)
 
-    def _delete(self, number: int, draft: CommitBatch) -> int:
-        draft.touch(self._registry.queue_name(number))
+    def _delete(self, number: int, batch: CommitBatch) -> int:
+        batch.claim(self._registry.queue_name(number))
         dropped = 0
         rest = self._scheduler.unended(number, None, limits.commit_records_max)
         if rest:
-            dropped = self._drop(draft, rest, Reason.QUEUE_DELETED)
-        draft.add(QueueDeleted(draft.sequence, draft.time_us, number))
+            dropped = self._drop(batch, rest, Reason.QUEUE_DELETED)
+        batch.add(QueueDeleted(batch.sequence, batch.time_us, number))
         for subscriber in self._registry.subscribers(number):
-            draft.after.append(partial(self._forget, subscriber))
+            batch.after.append(partial(self._forget, subscriber))
         return dropped
 
     async def _drop_all(self, queue: int, through: int | None, reason: Reason) -> tuple[int, int]:
@@ -146,13 +146,13 @@ class Operations:
             messages += len(slice_)
         return messages, deliveries
 
-    def _drop(self, draft: CommitBatch, sequences: Sequence[int], reason: Reason) -> int:
+    def _drop(self, batch: CommitBatch, sequences: Sequence[int], reason: Reason) -> int:
         """One row for each message; what is out at a handler comes back ``LATE``. How many deliveries that ends."""
         rows = tuple(
-            Row(sequence, ALL_SUBSCRIBERS, 0, Outcome.DROPPED, reason, 0, draft.time_us, 0, 0, 0)
+            Row(sequence, ALL_SUBSCRIBERS, 0, Outcome.DROPPED, reason, 0, batch.time_us, 0, 0, 0)
             for sequence in sequences
         )
-        draft.add(Outcomes(draft.sequence, draft.time_us, rows))
+        batch.add(Outcomes(batch.sequence, batch.time_us, rows))
         return sum(len(self._scheduler.pending_deliveries(sequence)) for sequence in sequences)
 
     # -- replay ---------------------------------------------------------------------------------------------------

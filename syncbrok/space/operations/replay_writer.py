@@ -47,15 +47,15 @@ def _rearm(
     entries: Sequence[RearmedEntry],
     registry: Registry,
     gone: set[int],
-    draft: CommitBatch,
+    batch: CommitBatch,
 ) -> None:
     left = list(_those_left(entries, registry, gone))
     facts = [
-        Rearmed(draft.sequence + at, draft.time_us, number, tuple(left[start : start + _ENTRIES_TOGETHER]), subscriber)
+        Rearmed(batch.sequence + at, batch.time_us, number, tuple(left[start : start + _ENTRIES_TOGETHER]), subscriber)
         for at, start in enumerate(range(0, len(left), _ENTRIES_TOGETHER))
     ]
     if facts:
-        draft.add(*facts)
+        batch.add(*facts)
 
 
 def _those_left(entries: Sequence[RearmedEntry], registry: Registry, gone: set[int]) -> Iterator[RearmedEntry]:

@@ -28,10 +28,10 @@ LINES = [
 ]
 
 
-def drafted(draft: CommitBatch) -> list[Published]:
+def drafted(batch: CommitBatch) -> list[Published]:
     """The messages in it, one by one."""
-    draft.close()
-    return [message for fact in draft.facts if isinstance(fact, Messages) for message in fact.messages()]
+    batch.close()
+    return [message for fact in batch.facts if isinstance(fact, Messages) for message in fact.messages()]
 
 
 class Bench:
@@ -49,46 +49,46 @@ class Bench:
         self.sequence = 3
         self.now_us = NOW_US
 
-    def draft(self) -> CommitBatch:
+    def batch(self) -> CommitBatch:
         return CommitBatch(self.sequence, self.now_us, KEY, 2)
 
-    def commit(self, draft: CommitBatch) -> None:
+    def commit(self, batch: CommitBatch) -> None:
         """As the Space does once it is durable."""
-        draft.close()
-        for fact in draft.facts:
+        batch.close()
+        for fact in batch.facts:
             assert isinstance(fact, Messages)
             self.lineage.note(fact)
             self.keys.note(fact)
             for message in fact.messages():
                 self.cached[message.sequence] = message
-        self.sequence = draft.sequence
+        self.sequence = batch.sequence
 
     def publish(self, *messages: Message, queue: str = "q", found: LookupResult | None = None) -> Accepted:
-        draft = self.draft()
-        result = self.accept(Publish.of(QueueName(queue), messages), draft, found)
+        batch = self.batch()
+        result = self.accept(Publish.of(QueueName(queue), messages), batch, found)
         assert isinstance(result, Accepted)
-        self.commit(draft)
+        self.commit(batch)
         return result
 
-    def accept(self, unit: Publish, draft: CommitBatch, found: LookupResult | None = None) -> Accepted | Wanted:
+    def accept(self, unit: Publish, batch: CommitBatch, found: LookupResult | None = None) -> Accepted | Wanted:
         """One unit, to the end of its steps where it takes any."""
-        result = self.acceptor.accept([unit], draft, found)
+        result = self.acceptor.accept([unit], batch, found)
         return at_once(result) if isinstance(result, Generator) else result
 
     def keyed(self, *pairs: tuple[bytes, str], queue: str = "q") -> Accepted | Wanted:
         """Content and key of each message."""
         contents, keys = zip(*pairs, strict=True)
-        draft = self.draft()
-        accepted = self.accept(Publish(QueueName(queue), "t/p", contents, 10, keys=keys), draft)
-        self.commit(draft)
+        batch = self.batch()
+        accepted = self.accept(Publish(QueueName(queue), "t/p", contents, 10, keys=keys), batch)
+        self.commit(batch)
         return accepted
 
     def refused(self, error: type[Exception], *messages: Message, queue: str = "q") -> Exception:
         """Accepting these raises, and nothing of it stays."""
-        draft = self.draft()
+        batch = self.batch()
         with pytest.raises(error) as caught:
-            self.accept(Publish.of(QueueName(queue), messages), draft, None)
-        assert (drafted(draft), draft.sequence, draft.keys) == ([], self.sequence, {})
+            self.accept(Publish.of(QueueName(queue), messages), batch, None)
+        assert (drafted(batch), batch.sequence, batch.keys) == ([], self.sequence, {})
         return caught.value
 
 
@@ -103,10 +103,10 @@ def test_ids_of_a_batch_are_those_made_one_by_one():
 def test_a_message_takes_what_its_queue_says_at_acceptance():
     """RULES 3: scope and policy are frozen when the message is accepted; its own word goes before the queue's."""
     bench = Bench(QueueSettings(scope=Scope.SAME, parent_failure=ParentFailure.HOLD))
-    draft = bench.draft()
+    batch = bench.batch()
     unit = Publish.of(QueueName("q"), (Message(b"a"), Message(b"b", parent_failure=ParentFailure.DELIVER)))
-    bench.accept(unit, draft, None)
-    first, second = drafted(draft)
+    bench.accept(unit, batch, None)
+    first, second = drafted(batch)
     assert (first.scope, first.parent_failure) == (Scope.SAME, ParentFailure.HOLD)
     assert second.parent_failure is ParentFailure.DELIVER
 
@@ -114,10 +114,10 @@ def test_a_message_takes_what_its_queue_says_at_acceptance():
 def test_a_delay_counts_from_acceptance():
     """RULES 7: a delay is added to the moment of acceptance; the later of it and a given time holds."""
     bench = Bench()
-    draft = bench.draft()
+    batch = bench.batch()
     messages = (Message(b"a", delay_us=5), Message(b"b", delay_us=5, due_us=NOW_US + 9), Message(b"c"))
-    bench.accept(Publish.of(QueueName("q"), messages), draft, None)
-    assert [fact.due_us for fact in drafted(draft)] == [NOW_US + 5, NOW_US + 9, 0]
+    bench.accept(Publish.of(QueueName("q"), messages), batch, None)
+    assert [fact.due_us for fact in drafted(batch)] == [NOW_US + 5, NOW_US + 9, 0]
 
 
 def test_root_and_depth_follow_the_parents():
@@ -126,13 +126,13 @@ def test_root_and_depth_follow_the_parents():
     a = bench.publish(Message(b"a")).ids[0]
     b = bench.publish(Message(b"b", parents=(a,))).ids[0]
     lone = bench.publish(Message(b"lone"))
-    draft = bench.draft()
+    batch = bench.batch()
     unit = Publish.of(
         QueueName("other"),
         (Message(b"c", parents=(lone.ids[0], b)), Message(b"d", parents=(0,)), Message(b"e", parents=(1, a))),
     )
-    accepted = bench.accept(unit, draft, None)
-    assert [(fact.root, fact.depth) for fact in drafted(draft)] == [
+    accepted = bench.accept(unit, batch, None)
+    assert [(fact.root, fact.depth) for fact in drafted(batch)] == [
         (lone.sequences[0], 2),
         (lone.sequences[0], 3),
         (lone.sequences[0], 4),
@@ -149,13 +149,13 @@ def test_a_parent_that_was_never_accepted_is_named():
         MessageId(known[:-1] + bytes((known[-1] ^ 1,))),
         make_message_id(NOW_US // 1000, bench.sequence + 5, KEY),
     ):
-        draft = bench.draft()
+        batch = bench.batch()
         found = LookupResult(looked={3})
         unit = Publish.of(QueueName("q"), (Message(b"x"), Message(b"b", parents=(never,))))
         with pytest.raises(UnknownParent) as caught:
-            bench.accept(unit, draft, found)
+            bench.accept(unit, batch, found)
         assert caught.value.members["line"] == 1
-        assert draft.records == 0
+        assert batch.records == 0
 
 
 def test_an_old_parent_is_read_and_a_dropped_one_is_complete():
@@ -166,18 +166,18 @@ def test_an_old_parent_is_read_and_a_dropped_one_is_complete():
     bench.publish(*[Message(b"x")] * 4)
     sequence = parent.sequences[0]
     record = bench.cached.pop(sequence)
-    draft = bench.draft()
+    batch = bench.batch()
     unit = Publish.of(QueueName("q"), (Message(b"b", parents=parent.ids),))
-    wanted = bench.accept(unit, draft, None)
+    wanted = bench.accept(unit, batch, None)
     assert isinstance(wanted, Wanted)
     assert wanted.messages == {sequence}
-    assert draft.records == 0
-    bench.accept(unit, draft, LookupResult(messages={sequence: record}, looked={sequence}))
-    (child,) = drafted(draft)
+    assert batch.records == 0
+    bench.accept(unit, batch, LookupResult(messages={sequence: record}, looked={sequence}))
+    (child,) = drafted(batch)
     assert (child.root, child.depth) == (old.sequences[0], 2)
-    draft = bench.draft()
-    bench.accept(unit, draft, LookupResult(dropped={sequence}, looked={sequence}))
-    (child,) = drafted(draft)
+    batch = bench.batch()
+    bench.accept(unit, batch, LookupResult(dropped={sequence}, looked={sequence}))
+    (child,) = drafted(batch)
     assert (child.root, child.depth) == (sequence, 1)
 
 
@@ -280,13 +280,13 @@ def test_of_keyed_messages_only_the_new_ones_are_written():
 def test_keys_of_one_draft_are_known_to_the_next_unit_of_it():
     """RULES 4: a duplicate of one that is not durable yet is recognised whichever form both came in."""
     bench = Bench()
-    draft = bench.draft()
+    batch = bench.batch()
     keyed = Publish(QueueName("q"), "t/p", [b"a", b"b"], 2, keys=["1", "2"])
-    first = bench.accept(keyed, draft)
+    first = bench.accept(keyed, batch)
     assert first.new == (True, True)
     lines = [Message(b"a", "t/p", idempotency_key="1"), Message(b"b", "t/p", idempotency_key="2")]
     for unit in (keyed, Publish.of(QueueName("q"), lines)):
-        again = bench.accept(unit, draft)
+        again = bench.accept(unit, batch)
         assert (again.ids, again.new) == (first.ids, (False, False))
 
 
@@ -302,9 +302,9 @@ def test_bare_messages_among_others_are_accepted_as_those(lines: list[Message], 
         return
     named = min(at, len(lines) - 1)
     child = Message(b"child", parents=(named,))
-    draft = bench.draft()
-    accepted = bench.accept(Publish.of(QueueName("q"), (*lines, child)), draft)
-    kept = drafted(draft)
+    batch = bench.batch()
+    accepted = bench.accept(Publish.of(QueueName("q"), (*lines, child)), batch)
+    kept = drafted(batch)
     assert [(one.content, one.content_type, one.key) for one in kept] == [
         (one.content, one.content_type, one.key) for one in (*lines, child)
     ]
@@ -312,7 +312,7 @@ def test_bare_messages_among_others_are_accepted_as_those(lines: list[Message], 
     assert tuple(one.id for one in kept) == accepted.ids
     assert all((one.root, one.depth, one.parents) == (one.sequence, 0, ()) for one in kept[:-1])
     assert (kept[-1].root, kept[-1].depth, kept[-1].parents) == (3 + named, 1, (accepted.ids[named],))
-    assert draft.unit_ends == [len(lines)]
+    assert batch.unit_ends == [len(lines)]
 
 
 def test_known_lines_of_a_batch_return_their_first_ids():
@@ -348,12 +348,12 @@ def test_a_repeated_batch_matches_where_a_parent_line_has_no_key():
 def test_two_units_of_one_batch_know_each_others_keys():
     """RULES 4: a duplicate of one in flight gets its id; both receipts are settled by the same fsync."""
     bench = Bench()
-    draft = bench.draft()
+    batch = bench.batch()
     unit = Publish.of(QueueName("q"), (Message(b"a", idempotency_key="k"),))
-    first = bench.accept(unit, draft, None)
-    again = bench.accept(unit, draft, None)
+    first = bench.accept(unit, batch, None)
+    again = bench.accept(unit, batch, None)
     assert again.ids == first.ids
-    assert draft.records == 1
+    assert batch.records == 1
 
 
 def test_a_key_is_kept_for_its_window():
@@ -378,16 +378,16 @@ def test_what_the_index_has_let_go_is_looked_up_in_the_log():
     bench.now_us += 1
     assert bench.keys.complete_since_us > 0
     unit = Publish.of(QueueName("q"), (Message(b"m", idempotency_key="k0"),))
-    draft = bench.draft()
-    wanted = bench.accept(unit, draft, None)
+    batch = bench.batch()
+    wanted = bench.accept(unit, batch, None)
     assert isinstance(wanted, Wanted)
     assert wanted.keys == {OldKey(1, "k0")}
     record = bench.cached[first.sequences[0]]
     found = merge(
         None, LookupResult({record.sequence: record}, set(), {record.sequence}, {OldKey(1, "k0"): record.sequence})
     )
-    assert bench.accept(unit, draft, found).ids == first.ids[:1]
-    assert bench.accept(unit, draft, LookupResult(older={OldKey(1, "k0"): 0})).new == (True,)
+    assert bench.accept(unit, batch, found).ids == first.ids[:1]
+    assert bench.accept(unit, batch, LookupResult(older={OldKey(1, "k0"): 0})).new == (True,)
 
 
 def test_the_key_index_finds_every_key_through_folds_and_a_checkpoint():

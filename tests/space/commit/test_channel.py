@@ -163,7 +163,7 @@ async def test_each_message_is_kept_and_told_its_own_place(tmp_path: Path) -> No
 
 
 async def test_who_cannot_be_served_is_told_why(tmp_path: Path) -> None:
-    """Refusals reach each publisher: of an unknown queue, of a full disk; the others are not touched by them."""
+    """Refusals reach each publisher: of an unknown queue, of a full disk; the others are not claimed by them."""
     heard = Heard()
     async with running_space(tmp_path) as running:
         await running.queue("q")

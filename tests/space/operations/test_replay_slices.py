@@ -24,9 +24,9 @@ class Log:
     async def append(self, step: Callable[[CommitBatch], None]) -> None:
         if self._problem is not None and len(self.units) == self._room:
             raise self._problem
-        draft = CommitBatch(10, 0, KEY, 2)
-        step(draft)
-        self.units.append([entry for fact in draft.facts if isinstance(fact, Rearmed) for entry in fact.entries])
+        batch = CommitBatch(10, 0, KEY, 2)
+        step(batch)
+        self.units.append([entry for fact in batch.facts if isinstance(fact, Rearmed) for entry in fact.entries])
         self.meanwhile()
 
 
