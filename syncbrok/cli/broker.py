@@ -35,6 +35,7 @@ from syncbrok.delivery.webhook.own_sockets import OwnSockets
 from syncbrok.delivery.webhook.resolver import DnsResolver, SystemResolver
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.frontends.bounds import Addresses, Bounds
+from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.framed import Framed
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
 from syncbrok.frontends.msgpack_bus import MsgpackBus
@@ -44,9 +45,8 @@ from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.surface import HttpOptions
 from syncbrok.frontends.over_http.resources import events, page
 from syncbrok.frontends.over_http.server import HttpServer
-from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import FirstUse
-from syncbrok.frontends.passing import Passing
+from syncbrok.frontends.over_tcp.services import TcpServices
 from syncbrok.frontends.topics import Topics
 from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
@@ -73,15 +73,15 @@ class Frontend(Protocol):
     async def stop(self) -> None: ...
 
 
-TCP_FRONTENDS: Final[Mapping[str, Callable[[Doors, Any], Frontend]]] = {
-    "framed": lambda doors, settings: Framed(doors, settings.host, settings.port),
-    "topics": lambda doors, settings: Topics(doors, settings.host, settings.port),
-    "multiplexed": lambda doors, settings: Multiplexed(doors, settings.host, settings.port),
-    "msgpack_bus": lambda doors, settings: MsgpackBus(
-        doors, settings.host, settings.producer_port, settings.consumer_port
+TCP_FRONTENDS: Final[Mapping[str, Callable[[TcpServices, Any], Frontend]]] = {
+    "framed": lambda services, settings: Framed(services, settings.host, settings.port),
+    "topics": lambda services, settings: Topics(services, settings.host, settings.port),
+    "multiplexed": lambda services, settings: Multiplexed(services, settings.host, settings.port),
+    "msgpack_bus": lambda services, settings: MsgpackBus(
+        services, settings.host, settings.producer_port, settings.consumer_port
     ),
 }
-"""By their names in ``FrontendsConfig``; each is made of the doors and its own part of the configuration."""
+"""By their names in ``FrontendsConfig``; each is made of the services and its own part of the configuration."""
 
 
 class Queues(NamedTuple):
@@ -116,13 +116,13 @@ async def serve(
     )
     space.handle(CONSUMER_SCHEME, consumers)
     leases = Leases(space.channels.subscribers, consumers, space.view.subscriber_number)
-    guests = Passing(space.channels.subscribers, space.view, space.view.subscriber_number, streams.NAME)
-    sockets = streams.routes(streams.Streams(leases, consumers, guests))
+    ephemeral = EphemeralSubscribers(space.channels.subscribers, space.view, space.view.subscriber_number, streams.NAME)
+    sockets = streams.routes(streams.Streams(leases, consumers, ephemeral))
     more = (*events.ROUTES, *page.routes(), *pull.routes(leases), *sockets)
     bounds = Bounds(budgets, Addresses(config.http.proxies))
     http = HttpServer(space.channels, space.view, _http_options(config), more, room.sockets, bounds)
-    doors = _doors(space, consumers, bounds)
-    frontends += [*(make(doors) for make in tcp), http]  # ready means: all of them are there
+    services = _services(space, consumers, bounds)
+    frontends += [*(make(services) for make in tcp), http]  # ready means: all of them are there
     try:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(space.run(), name="syncbrok space")
@@ -133,7 +133,7 @@ async def serve(
                     await _apply(queues, space)
                 again = Reload(config, read_config, http.set_tokens)
                 signals.reload = lambda: tasks.create_task(_reload(again, queues, variables, space))
-                await guests.delete_leftovers()
+                await ephemeral.delete_leftovers()
                 for frontend in frontends:
                     await frontend.start()
                 tell_address(http.url)
@@ -165,9 +165,9 @@ def _deliver_to_webhooks(space: Space, config: Config, frontends: Sequence[Front
     space.handle("https", webhook)
 
 
-def _doors(space: Space, consumers: Consumers, bounds: Bounds) -> Doors:
+def _services(space: Space, consumers: Consumers, bounds: Bounds) -> TcpServices:
     on_use = FirstUse(space.channels, space.view.subscriber_number)
-    return Doors(space.channels, space.view, on_use, consumers, space.view.subscriber_number, bounds)
+    return TcpServices(space.channels, space.view, on_use, consumers, space.view.subscriber_number, bounds)
 
 
 def existing(space: Space) -> Iterator[tuple[str, Sequence[str]]]:
@@ -233,13 +233,13 @@ class _Told:
             _log.info("syncbrok.broker.reading", extra={"done_bytes": done_bytes, "total_bytes": total_bytes})
 
 
-def _tcp_frontends(config: Config) -> list[Callable[[Doors], Frontend]]:
+def _tcp_frontends(config: Config) -> list[Callable[[TcpServices], Frontend]]:
     wanted = {one.name: getattr(config.frontends, one.name) for one in fields(config.frontends)}
     return [partial(_made, name, settings) for name, settings in wanted.items() if settings is not None]
 
 
-def _made(name: str, settings: Any, doors: Doors) -> Frontend:
-    return TCP_FRONTENDS[name](doors, settings)
+def _made(name: str, settings: Any, services: TcpServices) -> Frontend:
+    return TCP_FRONTENDS[name](services, settings)
 
 
 def _http_options(config: Config) -> HttpOptions:

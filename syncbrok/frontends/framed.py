@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
-from syncbrok.frontends.over_tcp.desk import Desk, Desks
-from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
 from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
 from syncbrok.frontends.over_tcp.pieces import FrameReader, text_of
-from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.frontends.over_tcp.services import TcpServices
+from syncbrok.frontends.over_tcp.shared_position import SharedPosition, SharedPositions
+from syncbrok.frontends.over_tcp.unacked_publisher import UnackedPublisher
 from syncbrok.model import limits
 
 GOODBYE: Final = 1
@@ -134,10 +134,10 @@ def encode_notice(kind: int, payload: bytes, timestamp_ns: int) -> bytes:
 class Framed(OnOnePort):
     """The frontend; see ``Frontend`` in the composition."""
 
-    def __init__(self, doors: Doors, host: str, port: int) -> None:
-        desks = Desks(doors.queues, doors.consumers, named("consumer:framed", "framed"))
-        publisher = partial(Unanswered, doors.queues, doors.channels.messages)
-        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, desks, publisher), doors.bounds)
+    def __init__(self, services: TcpServices, host: str, port: int) -> None:
+        positions = SharedPositions(services.queues, services.consumers, named("consumer:framed", "framed"))
+        publisher = partial(UnackedPublisher, services.queues, services.channels.messages)
+        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, positions, publisher), services.bounds)
 
     async def start(self) -> None:
         await self.listener.start()
@@ -147,9 +147,9 @@ class Framed(OnOnePort):
 
 
 class _Peer(Conversation):
-    def __init__(self, owner: TcpListener, desks: Desks, publisher: "partial[Unanswered]") -> None:
+    def __init__(self, owner: TcpListener, positions: SharedPositions, publisher: "partial[UnackedPublisher]") -> None:
         super().__init__(owner, FramedCodec())
-        self._desks = desks
+        self._positions = positions
         self._publisher = publisher(self.refused)
 
     def handle(self, command: Any) -> Awaitable[None] | None:
@@ -161,28 +161,28 @@ class _Peer(Conversation):
 
     def _consume_at_once(self, topic: str) -> bool:
         """Whether the next message was at hand, and no task had to wait for it."""
-        desk = self._desks.opened(topic) if self.writable and not self.all_sent else None
-        delivery = None if desk is None else desk.take()
-        if desk is None or delivery is None:
+        position = self._positions.opened(topic) if self.writable and not self.all_sent else None
+        delivery = None if position is None else position.take()
+        if position is None or delivery is None:
             return False
-        self._hand_over(desk, delivery)
+        self._hand_over(position, delivery)
         return True
 
     async def _consume(self, topic: str) -> None:
         await self.until_writable()  # or it asks and asks, and reads nothing of what it gets
-        desk = await self._desks.of(topic)
-        delivery = await desk.next()
+        position = await self._positions.of(topic)
+        delivery = await position.next()
         if delivery is None:
             self.write(encode_notice(CONSUME_EMPTY, b"", time.time_ns()))
         elif self.over or self.all_sent:  # nobody can tell from one who has gone; it would be lost
-            desk.give_back((delivery,))
+            position.give_back((delivery,))
         else:
-            self._hand_over(desk, delivery)
+            self._hand_over(position, delivery)
 
-    def _hand_over(self, desk: Desk, delivery: Delivery) -> None:
+    def _hand_over(self, position: SharedPosition, delivery: Delivery) -> None:
         message = delivery.message
         self.write(encode_message(delivery.to.queue, message.key, message.content, time.time_ns()))
-        desk.acknowledge((delivery,))
+        position.acknowledge((delivery,))
 
     async def _leave(self, words: bytes) -> None:
         """All that was published is durable when the connection closes."""

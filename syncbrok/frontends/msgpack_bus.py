@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
-from syncbrok.frontends.over_tcp.desk import Desks
-from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
 from syncbrok.frontends.over_tcp.listener import TcpListener
 from syncbrok.frontends.over_tcp.pieces import text_of
-from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.frontends.over_tcp.services import TcpServices
+from syncbrok.frontends.over_tcp.shared_position import SharedPositions
+from syncbrok.frontends.over_tcp.unacked_publisher import UnackedPublisher
 from syncbrok.model import limits
 
 _TOPIC_BYTES_MAX: Final = 1 * limits.KIB
@@ -107,10 +107,10 @@ class ConsumerCodec:
 class MsgpackBus:
     """The frontend; see ``Frontend`` in the composition."""
 
-    def __init__(self, doors: Doors, host: str, producer_port: int, consumer_port: int) -> None:
-        desks = Desks(doors.queues, doors.consumers, named("consumer:msgpack_bus", "msgpack_bus"))
-        self.producers = TcpListener(host, producer_port, lambda owner: _Producer(owner, doors), doors.bounds)
-        self.consumers = TcpListener(host, consumer_port, lambda owner: _Consumer(owner, desks), doors.bounds)
+    def __init__(self, services: TcpServices, host: str, producer_port: int, consumer_port: int) -> None:
+        positions = SharedPositions(services.queues, services.consumers, named("consumer:msgpack_bus", "msgpack_bus"))
+        self.producers = TcpListener(host, producer_port, lambda owner: _Producer(owner, services), services.bounds)
+        self.consumers = TcpListener(host, consumer_port, lambda owner: _Consumer(owner, positions), services.bounds)
 
     @property
     def ports(self) -> list[int]:
@@ -131,10 +131,10 @@ class MsgpackBus:
 
 
 class _Producer(Conversation):
-    def __init__(self, owner: TcpListener, doors: Doors) -> None:
+    def __init__(self, owner: TcpListener, services: TcpServices) -> None:
         self._message = ProducerCodec()
         super().__init__(owner, self._message)
-        self._publisher = Unanswered(doors.queues, doors.channels.messages, self.refused)
+        self._publisher = UnackedPublisher(services.queues, services.channels.messages, self.refused)
 
     def handle(self, command: Any) -> Awaitable[None]:
         assert command is END
@@ -154,9 +154,9 @@ class _Producer(Conversation):
 
 
 class _Consumer(Conversation):
-    def __init__(self, owner: TcpListener, desks: Desks) -> None:
+    def __init__(self, owner: TcpListener, positions: SharedPositions) -> None:
         super().__init__(owner, ConsumerCodec())
-        self._desks = desks
+        self._positions = positions
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         if isinstance(command, Look):
@@ -165,17 +165,17 @@ class _Consumer(Conversation):
         return None
 
     async def _look(self, topic: str) -> None:
-        desk = await self._desks.of(topic)
+        position = await self._positions.of(topic)
         for _ in range(_LOOK_MAX):
-            delivery = await desk.next()
+            delivery = await position.next()
             if delivery is None:
                 break
             if self.over:
-                desk.give_back((delivery,))
+                position.give_back((delivery,))
                 break
             self.write(delivery.message.content + b"\n")
             await self.until_writable()
-            desk.acknowledge((delivery,))
+            position.acknowledge((delivery,))
         self.close()
 
     def farewell(self, words: str) -> bytes:  # noqa: ARG002 (as the producer's)

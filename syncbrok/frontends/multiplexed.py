@@ -19,11 +19,11 @@ from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.bounds import Turns
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
-from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import named
 from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
 from syncbrok.frontends.over_tcp.pieces import FrameReader
-from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.frontends.over_tcp.services import TcpServices
+from syncbrok.frontends.over_tcp.unacked_publisher import UnackedPublisher
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault
 from syncbrok.model.names import QueueName
@@ -169,10 +169,10 @@ def _framed(message: dict[str, str]) -> bytes:
 class Multiplexed(OnOnePort):
     """The frontend; see ``Frontend`` in the composition."""
 
-    def __init__(self, doors: Doors, host: str, port: int) -> None:
-        self._doors = doors
+    def __init__(self, services: TcpServices, host: str, port: int) -> None:
+        self._services = services
         self._hubs: dict[QueueName, _Hub] = {}  # bounded by the number of queues
-        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, self, doors), doors.bounds)
+        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, self, services), services.bounds)
 
     async def start(self) -> None:
         await self.listener.start()
@@ -185,12 +185,12 @@ class Multiplexed(OnOnePort):
         hub = self._hubs.get(QueueName(queue))
         if hub is not None and hub.member is not None:
             return hub
-        name = await self._doors.queues.queue(queue)
+        name = await self._services.queues.queue(queue)
         settings = named(ENDPOINT, NAME, timeout_s=_WRITE_S)
-        number = await self._doors.queues.subscriber(name, settings, "beginning")
-        hub = self._hubs.setdefault(name, _Hub(self._doors.bounds.turns))
+        number = await self._services.queues.subscriber(name, settings, "beginning")
+        hub = self._hubs.setdefault(name, _Hub(self._services.bounds.turns))
         if hub.member is None:
-            hub.member = self._doors.consumers.join(number, hub, 0)
+            hub.member = self._services.consumers.join(number, hub, 0)
         return hub
 
 
@@ -301,10 +301,10 @@ class _Hub:
 
 
 class _Peer(Conversation):
-    def __init__(self, owner: TcpListener, frontend: Multiplexed, doors: Doors) -> None:
+    def __init__(self, owner: TcpListener, frontend: Multiplexed, services: TcpServices) -> None:
         super().__init__(owner, MultiplexedCodec())
         self._frontend = frontend
-        self._publisher = Unanswered(doors.queues, doors.channels.messages, self.refused)
+        self._publisher = UnackedPublisher(services.queues, services.channels.messages, self.refused)
         self._streams: set[tuple[_Hub, str]] = set()
         self._waiting: set[_Hub] = set()
 

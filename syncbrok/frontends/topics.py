@@ -19,14 +19,14 @@ import orjson
 
 from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
+from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscriber, EphemeralSubscribers
 from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
-from syncbrok.frontends.over_tcp.doors import Doors
-from syncbrok.frontends.over_tcp.hand import IN_HAND_S, Hand
 from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
 from syncbrok.frontends.over_tcp.pieces import FrameReader, sized, text_of
-from syncbrok.frontends.over_tcp.unanswered import Unanswered
+from syncbrok.frontends.over_tcp.prefetch_buffer import IN_HAND_S, PrefetchBuffer
+from syncbrok.frontends.over_tcp.services import TcpServices
+from syncbrok.frontends.over_tcp.unacked_publisher import UnackedPublisher
 from syncbrok.frontends.over_tcp.writes import Writes
-from syncbrok.frontends.passing import Guest, Passing
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import RetryPolicy
@@ -197,25 +197,27 @@ def encode_error(words: str) -> bytes:
 class Topics(OnOnePort):
     """The frontend; see ``Frontend`` in the composition."""
 
-    def __init__(self, doors: Doors, host: str, port: int) -> None:
-        self._guests = Passing(doors.channels.subscribers, doors.view, doors.number_of, NAME)
-        writes = Writes(doors.bounds.turns)
-        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, doors, self._guests, writes), doors.bounds)
+    def __init__(self, services: TcpServices, host: str, port: int) -> None:
+        self._ephemeral = EphemeralSubscribers(services.channels.subscribers, services.view, services.number_of, NAME)
+        writes = Writes(services.bounds.turns)
+        self.listener = TcpListener(
+            host, port, lambda owner: _Peer(owner, services, self._ephemeral, writes), services.bounds
+        )
 
     async def start(self) -> None:
-        await self._guests.delete_leftovers()
+        await self._ephemeral.delete_leftovers()
         await self.listener.start()
 
     async def stop(self) -> None:
         await self.listener.stop()
 
 
-class _Seat:
+class _TopicSubscription:
     """A topic that a connection subscribes to."""
 
     def __init__(self, peer: "_Peer") -> None:
         self._peer = peer
-        self.guest: Guest | None = None
+        self.subscriber: EphemeralSubscriber | None = None
         self.member: Member | None = None
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
@@ -233,19 +235,21 @@ class _Seat:
 
 
 class _Peer(Conversation):
-    def __init__(self, owner: TcpListener, doors: Doors, guests: Passing, writes: Writes) -> None:
+    def __init__(
+        self, owner: TcpListener, services: TcpServices, ephemeral: EphemeralSubscribers, writes: Writes
+    ) -> None:
         self._actions = TopicsCodec()
         super().__init__(owner, self._actions)
-        self._doors = doors
+        self._services = services
         self._writes = writes
-        self._guests = guests
-        self._publisher = Unanswered(doors.queues, doors.channels.messages, self.refused)
-        self._seats: dict[str, _Seat] = {}  # bounded by _TOPICS_MAX
-        self._out: tuple[_Seat, Delivery] | None = None
+        self._ephemeral = ephemeral
+        self._publisher = UnackedPublisher(services.queues, services.channels.messages, self.refused)
+        self._subscriptions: dict[str, _TopicSubscription] = {}  # bounded by _TOPICS_MAX
+        self._out: tuple[_TopicSubscription, Delivery] | None = None
         """the message that the client is to answer"""
-        self._hand: Hand[_Seat] = Hand()
+        self._prefetched: PrefetchBuffer[_TopicSubscription] = PrefetchBuffer()
         self._share = 0
-        """of the room in the hand, for each topic"""
+        """of the room in the buffer, for each topic"""
 
     def data_received(self, data: bytes) -> None:
         """As nearly always: the answer to the last message, and nothing before it that is still to be done."""
@@ -265,56 +269,60 @@ class _Peer(Conversation):
         if command is END:
             return self._leave()
         for topic in command.topics:
-            self._stand_up(topic)
+            self._unsubscribe_topic(topic)
         self._writes.write(self, _U16.pack(UNSUBSCRIBED))
         self._open()
         return None
 
     async def _subscribe(self, command: TopicSubscribe) -> None:
-        wanted = [topic for topic in command.topics if topic not in self._seats]
-        if len(wanted) + len(self._seats) > _TOPICS_MAX:
+        wanted = [topic for topic in command.topics if topic not in self._subscriptions]
+        if len(wanted) + len(self._subscriptions) > _TOPICS_MAX:
             raise PeerFault(f"a connection subscribes to at most {_TOPICS_MAX} topics")
         try:
             for topic in dict.fromkeys(wanted):
-                await self._sit_down(topic, command)
+                await self._subscribe_topic(topic, command)
         except SyncbrokError as error:
             for topic in wanted:
-                self._stand_up(topic)
+                self._unsubscribe_topic(topic)
             self._writes.write(self, encode_error(str(error)))
             return
         self._writes.write(self, _U16.pack(SUBSCRIBED))
         for topic in wanted:
-            seat = self._seats[topic]
-            assert seat.guest is not None
-            seat.member = self._doors.consumers.join(seat.guest.number, seat, 0, IN_HAND_S)
+            subscription = self._subscriptions[topic]
+            assert subscription.subscriber is not None
+            subscription.member = self._services.consumers.join(
+                subscription.subscriber.number, subscription, 0, IN_HAND_S
+            )
         self._open()
 
-    async def _sit_down(self, topic: str, command: TopicSubscribe) -> None:
-        queue = await self._doors.queues.queue(topic)
+    async def _subscribe_topic(self, topic: str, command: TopicSubscribe) -> None:
+        queue = await self._services.queues.queue(topic)
         start = {BEGINNING: "beginning", NOW: "now"}.get(command.start, "")
         if not start:
-            newest = self._doors.view.queue(queue).last_sequence
-            sequence = await self._doors.view.sequence_of(queue, command.position)
+            newest = self._services.view.queue(queue).last_sequence
+            sequence = await self._services.view.sequence_of(queue, command.position)
             # Not "now", which is later: what is accepted until then has this index, or comes after it.
             start = str(newest + 1 if sequence is None else sequence)
-        seat = self._seats[topic] = _Seat(self)
-        counts = self._doors.queues.made(queue)
-        seat.guest = await self._guests.welcome(queue, start, counts=counts, timeout_s=ANSWER_S, retry=RETRY)
+        subscription = self._subscriptions[topic] = _TopicSubscription(self)
+        counts = self._services.queues.made(queue)
+        subscription.subscriber = await self._ephemeral.declare(
+            queue, start, counts=counts, timeout_s=ANSWER_S, retry=RETRY
+        )
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def push(self, seat: _Seat, deliveries: Sequence[Delivery]) -> None:
+    def push(self, subscription: _TopicSubscription, deliveries: Sequence[Delivery]) -> None:
         """Send messages to the client, once it has answered all earlier ones."""
-        self._hand.put(seat, deliveries)
+        self._prefetched.put(subscription, deliveries)
         self._send_next()
 
     def _send_next(self) -> None:
-        taken = self._hand.take() if self._out is None and self.writable else None
+        taken = self._prefetched.take() if self._out is None and self.writable else None
         if taken is None:
             return
-        seat, delivery = self._out = taken
-        assert seat.member is not None
-        seat.member.begin(delivery.attempt.message)
+        subscription, delivery = self._out = taken
+        assert subscription.member is not None
+        subscription.member.begin(delivery.attempt.message)
         if not self._share:
             self._open()
         content = delivery.message.content
@@ -323,21 +331,21 @@ class _Peer(Conversation):
     def _answered(self, *, well: bool) -> None:
         if self._out is None:
             return  # too late: it has failed already
-        (seat, delivery), self._out = self._out, None
+        (subscription, delivery), self._out = self._out, None
         message = delivery.attempt.message
-        plenty = self._hand.plenty
-        if seat.member is not None and well:
-            seat.member.acknowledge((message,), in_company=plenty)
-        elif seat.member is not None:
-            seat.member.refuse(message, b"nack")
+        plenty = self._prefetched.plenty
+        if subscription.member is not None and well:
+            subscription.member.acknowledge((message,), in_company=plenty)
+        elif subscription.member is not None:
+            subscription.member.refuse(message, b"nack")
         self._send_next()
-        if not plenty and (self._hand.runs_low(len(delivery.message.content)) or not self._share):
+        if not plenty and (self._prefetched.runs_low(len(delivery.message.content)) or not self._share):
             self._open()
 
     def lapsed(self, messages: Sequence[int]) -> None:
         """See ``Consumer``. Messages in hand are the broker's again. One that was out was not answered in time, and the
         client's later answer is about nothing."""
-        self._hand.stayed(messages)
+        self._prefetched.stayed(messages)
         if self._out is not None and self._out[1].attempt.message in messages:
             self._out = None
             self._send_next()
@@ -347,13 +355,13 @@ class _Peer(Conversation):
         """Tell the broker how much room each topic has. While nothing is out every topic has room for one message, else
         only the topic of the one that is out. Where the client is quick, each topic has its share of the hand
         besides."""
-        self._share = share = self._hand.room // max(len(self._seats), 1)
-        for seat in self._seats.values():
-            if seat.member is not None:
-                has_turn = share or self._out is None or self._out[0] is seat
+        self._share = share = self._prefetched.room // max(len(self._subscriptions), 1)
+        for subscription in self._subscriptions.values():
+            if subscription.member is not None:
+                has_turn = share or self._out is None or self._out[0] is subscription
                 window = 1 + share if self.writable and has_turn else 0
-                if seat.member.window != window:
-                    seat.member.open(window)
+                if subscription.member.window != window:
+                    subscription.member.open(window)
 
     def writable_again(self) -> None:
         self._send_next()
@@ -370,28 +378,28 @@ class _Peer(Conversation):
         self.close()
 
     def ended(self) -> None:
-        for topic in list(self._seats):
-            self._stand_up(topic)
+        for topic in list(self._subscriptions):
+            self._unsubscribe_topic(topic)
 
-    def _stand_up(self, topic: str) -> None:
-        seat = self._seats.pop(topic, None)
-        if seat is None:
+    def _unsubscribe_topic(self, topic: str) -> None:
+        subscription = self._subscriptions.pop(topic, None)
+        if subscription is None:
             return
-        member, seat.member = seat.member, None
-        self.ends(seat)
+        member, subscription.member = subscription.member, None
+        self.ends(subscription)
         if member is not None:
             member.leave()
-        if seat.guest is not None:
-            self._guests.farewell(seat.guest)
+        if subscription.subscriber is not None:
+            self._ephemeral.delete(subscription.subscriber)
 
-    def ends(self, seat: _Seat) -> None:
+    def ends(self, subscription: _TopicSubscription) -> None:
         """No more of its messages go out. One that is out will be answered all the same, and that answer is not to be
         taken for the next one's."""
-        self._hand.drop(seat)
-        if self._out is not None and self._out[0] is seat and not self.over:
+        self._prefetched.drop(subscription)
+        if self._out is not None and self._out[0] is subscription and not self.over:
             asyncio.get_running_loop().call_later(ANSWER_S, self._answered_no_more, self._out)
 
-    def _answered_no_more(self, out: tuple[_Seat, Delivery]) -> None:
+    def _answered_no_more(self, out: tuple[_TopicSubscription, Delivery]) -> None:
         if self._out is out:
             self._out = None
             self._send_next()

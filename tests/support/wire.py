@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from syncbrok.frontends.bounds import Bounds
-from syncbrok.frontends.over_tcp.doors import Doors
 from syncbrok.frontends.over_tcp.first_use import FirstUse
+from syncbrok.frontends.over_tcp.services import TcpServices
 from syncbrok.model.message import CONSUMER_SCHEME
 from tests.support.spaces import Running, consumers_of, running_space
 
@@ -133,7 +133,7 @@ class Replayed(NamedTuple):
 
     running: Running
     frontend: Any
-    doors: Doors
+    services: TcpServices
 
     @property
     def port(self) -> int:
@@ -142,14 +142,14 @@ class Replayed(NamedTuple):
 
 
 @asynccontextmanager
-async def frontend_on(directory: Path, make: Callable[[Doors], Any], **journal: Any) -> AsyncIterator[Replayed]:
-    """``make`` is given the doors of a running Space; the frontend is started, and stopped before the Space ends."""
+async def frontend_on(directory: Path, make: Callable[[TcpServices], Any], **journal: Any) -> AsyncIterator[Replayed]:
+    """``make`` is given the services of a running Space; the frontend is started, and stopped before the Space ends."""
     async with running_space(directory, drain_s=0.1, **journal) as running:
-        doors = doors_of(running)
-        frontend = make(doors)
+        services = services_of(running)
+        frontend = make(services)
         await frontend.start()
         try:
-            yield Replayed(running, frontend, doors)
+            yield Replayed(running, frontend, services)
         finally:
             await frontend.stop()
 
@@ -165,10 +165,12 @@ async def contents(running: Running, queue: str) -> list[bytes]:
     return found
 
 
-def doors_of(running: Running) -> Doors:
+def services_of(running: Running) -> TcpServices:
     """What a frontend is given of this Space, which delivers to those who come for their messages from now on."""
     space = running.space
     consumers = consumers_of(space)
     space.handle(CONSUMER_SCHEME, consumers)
     queues = FirstUse(space.channels, space.view.subscriber_number)
-    return Doors(space.channels, space.view, queues, consumers, space.view.subscriber_number, Bounds(space.budgets))
+    return TcpServices(
+        space.channels, space.view, queues, consumers, space.view.subscriber_number, Bounds(space.budgets)
+    )

@@ -11,19 +11,19 @@ import aiohttp
 import pytest
 
 from syncbrok.delivery.handler import Answer, Delivery
+from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.framed import CONSUME as FRAMED_CONSUME
 from syncbrok.frontends.framed import Framed, encode_message
 from syncbrok.frontends.from_yaml import read_queues_file
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.passing import Passing
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig
 from syncbrok.model.names import QueueName, SubscriberId, parse_message_id, sequence_of
 from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually
 from tests.support.spaces import ACKNOWLEDGED, REFUSED, Consumer, Running, running_space
-from tests.support.wire import HOST, doors_of
+from tests.support.wire import HOST, services_of
 
 PATIENCE_S = 30.0
 
@@ -34,11 +34,11 @@ async def broker(
 ) -> AsyncIterator[tuple[Api, Running]]:
     """Queue ``shop`` with a webhook ``good``, and all ways to come for its messages."""
     async with running_space(directory, Consumer(answer), drain_s=0.1) as running:
-        doors = doors_of(running)
-        leases = Leases(doors.channels.subscribers, doors.consumers, doors.number_of)
-        guests = Passing(doors.channels.subscribers, doors.view, doors.number_of, streams.NAME)
-        routes = (*pull.routes(leases), *streams.routes(streams.Streams(leases, doors.consumers, guests)))
-        async with served(doors.channels, doors.view, *routes) as api:
+        services = services_of(running)
+        leases = Leases(services.channels.subscribers, services.consumers, services.number_of)
+        ephemeral = EphemeralSubscribers(services.channels.subscribers, services.view, services.number_of, streams.NAME)
+        routes = (*pull.routes(leases), *streams.routes(streams.Streams(leases, services.consumers, ephemeral)))
+        async with served(services.channels, services.view, *routes) as api:
             if not running.view.queues(None, 9)[0]:
                 await running.queue("shop", subscribers=["good"])
             yield api, running
@@ -194,8 +194,8 @@ async def test_a_webhook_that_is_declared_not_to_count(served: Serve, tmp_path: 
 async def test_there_are_a_thousand_such_groups_at_most(served: Serve, tmp_path: Path) -> None:
     """RULES 15, bounded: whoever may consume makes no more of them; what is declared is not bounded by that."""
     async with broker(served, tmp_path) as (api, running):
-        doors = doors_of(running)
-        leases = Leases(doors.channels.subscribers, doors.consumers, doors.number_of)
+        services = services_of(running)
+        leases = Leases(services.channels.subscribers, services.consumers, services.number_of)
         names = [SubscriberId(f"g{one}") for one in range(limits.uncounted_per_queue_max)]
         await asyncio.gather(*(leases.number(QueueName("shop"), name, "now") for name in names))
         assert (await api.post("/v1/queues/shop/pull", {"group": "more"})).problem(429, "overloaded")
@@ -206,7 +206,7 @@ async def test_there_are_a_thousand_such_groups_at_most(served: Serve, tmp_path:
 async def test_a_tcp_consumer_counts_in_a_queue_of_its_own_only(served: Serve, tmp_path: Path) -> None:
     """RULES 3, 17: what its format made counts it as ever; in a queue that was there before it only takes messages."""
     async with broker(served, tmp_path) as (api, running):
-        frontend = Framed(doors_of(running), HOST, 0)
+        frontend = Framed(services_of(running), HOST, 0)
         await frontend.start()
         try:
             for topic in ("shop", "own"):

@@ -28,7 +28,7 @@ from syncbrok.model import limits
 from tests.support.polling import eventually
 from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
 
-framed_on = partial(frontend_on, make=lambda doors: Framed(doors, HOST, 0))
+framed_on = partial(frontend_on, make=lambda services: Framed(services, HOST, 0))
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=20)
 
 
@@ -189,7 +189,7 @@ async def test_all_who_ask_share_one_position(tmp_path: Path) -> None:
             assert (await one_frame(client))[-1:] == expected
         await client.send(asks("shop"))
         assert await one_frame(client) == encode_notice(framed.CONSUME_EMPTY, b"", 0)
-        (members,) = broker.doors.consumers._members.values()
+        (members,) = broker.services.consumers._members.values()
         assert [member.window for member in members] == [0]  # nobody asks: nothing is handed out
         await client.close()
 

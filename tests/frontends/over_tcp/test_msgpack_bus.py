@@ -18,7 +18,7 @@ from syncbrok.frontends.over_tcp.conversation import PeerFault
 from syncbrok.model import limits
 from tests.support.wire import HOST, Client, contents, frontend_on, split
 
-bus_on = partial(frontend_on, make=lambda doors: MsgpackBus(doors, HOST, 0, 0))
+bus_on = partial(frontend_on, make=lambda services: MsgpackBus(services, HOST, 0, 0))
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",), exclude_characters="\r\n"), max_size=20)
 
 

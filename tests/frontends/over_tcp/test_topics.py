@@ -36,7 +36,7 @@ from tests.support.polling import eventually
 from tests.support.spaces import running_space
 from tests.support.wire import HOST, HOW, Client, Replayed, contents, frontend_on, play, recorded, said, split
 
-topics_on = partial(frontend_on, make=lambda doors: Topics(doors, HOST, 0))
+topics_on = partial(frontend_on, make=lambda services: Topics(services, HOST, 0))
 ACK, NACK = struct.pack(">H", topics.ACK), struct.pack(">H", topics.NACK)
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=20)
 
@@ -105,7 +105,7 @@ class Prompt:
 
 def members(broker: Replayed) -> list[Member]:
     """Those who consume now."""
-    return [member for some in broker.doors.consumers._members.values() for member in some]
+    return [member for some in broker.services.consumers._members.values() for member in some]
 
 
 # -- the codec --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from aiohttp import WSMsgType, web
 
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Delivery
+from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscriber, EphemeralSubscribers
 from syncbrok.frontends.over_http.consuming import socket_frames
 from syncbrok.frontends.over_http.consuming.socket_frames import Acknowledge, PublishOne, RefuseFrame, Resize
 from syncbrok.frontends.over_http.leases import Leases
@@ -22,7 +23,6 @@ from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
 from syncbrok.frontends.over_http.requests.surface import CONSUME, PUBLISH, Surface
 from syncbrok.frontends.over_http.resources import events
 from syncbrok.frontends.over_http.shapes.answers import StoredAnswer
-from syncbrok.frontends.passing import Guest, Passing
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault, Malformed, SyncbrokError
 from syncbrok.model.facts import Published
@@ -47,10 +47,10 @@ class Streams:
     """State that the sockets share: the durable groups, the handler of consumers, and the subscribers of sockets
     without a group."""
 
-    def __init__(self, leases: Leases, consumers: Consumers, guests: Passing) -> None:
+    def __init__(self, leases: Leases, consumers: Consumers, ephemeral: EphemeralSubscribers) -> None:
         self.leases = leases
         self.consumers = consumers
-        self.guests = guests
+        self.ephemeral = ephemeral
 
 
 async def stream(streams: Streams, surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -94,7 +94,7 @@ class _Socket:
         """of answers in it"""
         self._outstanding = 0
         self._room = asyncio.Event()
-        self._guest: Guest | None = None
+        self._subscriber: EphemeralSubscriber | None = None
         self._member: Member | None = None
         self._may_publish: bool | None = None
 
@@ -102,8 +102,8 @@ class _Socket:
         """Begin to consume, as a member of a durable group or on its own. Raises ``ClientFault``."""
         streams = self._streams
         if group is None:
-            self._guest = await streams.guests.welcome(self._queue, start, window=limits.window_max)
-            number, name = self._guest.number, self._guest.id
+            self._subscriber = await streams.ephemeral.declare(self._queue, start, window=limits.window_max)
+            number, name = self._subscriber.number, self._subscriber.id
         else:
             name = SubscriberId(parse_subscriber_id(group))
             streams.leases.check(self._surface.view, self._queue, name)
@@ -134,8 +134,8 @@ class _Socket:
         """Leave the group. Messages that were not acknowledged have failed, and go to another member."""
         if self._member is not None:
             self._member.leave()
-        if self._guest is not None:
-            self._streams.guests.farewell(self._guest)
+        if self._subscriber is not None:
+            self._streams.ephemeral.delete(self._subscriber)
 
     # -- frames in ----------------------------------------------------------------------------------------------------
 

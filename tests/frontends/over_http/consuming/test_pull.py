@@ -20,15 +20,15 @@ from syncbrok.frontends.over_http.requests.surface import Token
 from tests.support.http_api import Api, Reply, Serve
 from tests.support.polling import eventually
 from tests.support.spaces import Running, running_space
-from tests.support.wire import doors_of
+from tests.support.wire import services_of
 
 
 @asynccontextmanager
 async def pulled(served: Serve, directory: Path, **settings: Any) -> AsyncIterator[tuple[Api, Running]]:
     """The HTTP frontend with its pull routes over a running Space that has the queue ``orders``."""
     async with running_space(directory, drain_s=0.1) as running:
-        doors = doors_of(running)
-        leases = Leases(doors.channels.subscribers, doors.consumers, running.view.subscriber_number)
+        services = services_of(running)
+        leases = Leases(services.channels.subscribers, services.consumers, running.view.subscriber_number)
         async with served(running.space.channels, running.view, *pull.routes(leases)) as api:
             await api.post("/v1/queues", {"name": "orders", **settings})
             yield api, running
@@ -235,8 +235,8 @@ async def test_a_lease_belongs_to_who_took_it(tmp_path: Path, served: Serve) -> 
     token, and an admin may answer any."""
     some = (token("one", "consume"), token("two", "consume"), token("root", "admin"), token("pub", "publish", "admin"))
     async with running_space(tmp_path, drain_s=0.1) as running:
-        doors = doors_of(running)
-        leases = Leases(doors.channels.subscribers, doors.consumers, running.view.subscriber_number)
+        services = services_of(running)
+        leases = Leases(services.channels.subscribers, services.consumers, running.view.subscriber_number)
         await running.queue("orders")
         async with served(running.space.channels, running.view, *pull.routes(leases), tokens=some) as api:
 

@@ -18,15 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.over_http.consuming import pull, socket_frames, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.surface import Token
-from syncbrok.frontends.passing import Passing
 from syncbrok.model.errors import ClientFault
 from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually
 from tests.support.spaces import Running, running_space
-from tests.support.wire import doors_of
+from tests.support.wire import services_of
 
 PATIENCE_S = 30.0
 
@@ -35,11 +35,11 @@ PATIENCE_S = 30.0
 async def streaming(served: Serve, directory: Path, **options: Any) -> AsyncIterator[tuple[Api, Running]]:
     """The HTTP frontend with its streams and leases over a running Space that has the queue ``orders``."""
     async with running_space(directory, drain_s=0.1) as running:
-        doors = doors_of(running)
-        leases = Leases(doors.channels.subscribers, doors.consumers, doors.number_of)
-        guests = Passing(doors.channels.subscribers, doors.view, doors.number_of, streams.NAME)
-        routes = (*pull.routes(leases), *streams.routes(streams.Streams(leases, doors.consumers, guests)))
-        async with served(doors.channels, doors.view, *routes, **options) as api:
+        services = services_of(running)
+        leases = Leases(services.channels.subscribers, services.consumers, services.number_of)
+        ephemeral = EphemeralSubscribers(services.channels.subscribers, services.view, services.number_of, streams.NAME)
+        routes = (*pull.routes(leases), *streams.routes(streams.Streams(leases, services.consumers, ephemeral)))
+        async with served(services.channels, services.view, *routes, **options) as api:
             await running.queue("orders")
             yield api, running
 

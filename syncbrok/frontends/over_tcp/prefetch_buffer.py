@@ -1,7 +1,7 @@
-"""The messages that a connection has in its hand: lent to it before its peer is ready for them. Pure.
+"""The messages that are lent to a connection before its peer is ready for them. Pure.
 
-A peer that takes one message at a time would wait for a turn of the dispatcher after each of its answers; with the next
-ones in hand they go out as the answer comes. How many depends on the peer: as long as it empties the hand quickly there
+A peer that takes one message at a time would wait for a turn of the dispatcher after each of its answers; prefetched,
+the next ones go out as the answer comes. How many depends on the peer: as long as it empties the buffer quickly there
 is room for twice as many, and when one has stayed too long (``Consumers`` takes it back) it is one at a time again.
 So a peer that is slow, or gone, keeps nothing from anybody for longer than a moment.
 """
@@ -21,12 +21,12 @@ BYTES_MAX: Final = 128 * limits.KIB
 S = TypeVar("S")
 
 
-class Hand(Generic[S]):
-    """Each message with its seat, the oldest first; ``room`` says for how many the seats together may ask beyond the
-    one that is out."""
+class PrefetchBuffer(Generic[S]):
+    """Each message with its subscription, the oldest first; ``room`` says for how many the subscriptions together may
+    ask beyond the one that is out."""
 
     def __init__(self) -> None:
-        self._messages: deque[tuple[S, Delivery]] = deque()  # bounded by the windows of the seats
+        self._messages: deque[tuple[S, Delivery]] = deque()  # bounded by the windows of the subscriptions
         self.room = 0
 
     def __len__(self) -> int:
@@ -37,8 +37,8 @@ class Hand(Generic[S]):
         """There is no hurry to ask for more."""
         return 2 * len(self._messages) > self.room
 
-    def put(self, seat: S, deliveries: Sequence[Delivery]) -> None:
-        self._messages.extend([(seat, delivery) for delivery in deliveries])
+    def put(self, subscription: S, deliveries: Sequence[Delivery]) -> None:
+        self._messages.extend([(subscription, delivery) for delivery in deliveries])
 
     def take(self) -> tuple[S, Delivery] | None:
         """The one that came first."""
@@ -63,6 +63,6 @@ class Hand(Generic[S]):
         """Nobody is in a hurry: no room until somebody is."""
         self.room = 0
 
-    def drop(self, seat: S) -> None:
-        """All that is for a seat; it gives them back itself."""
-        self._messages = deque([one for one in self._messages if one[0] is not seat])
+    def drop(self, subscription: S) -> None:
+        """All that is for a subscription; it gives them back itself."""
+        self._messages = deque([one for one in self._messages if one[0] is not subscription])

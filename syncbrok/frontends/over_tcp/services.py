@@ -10,7 +10,7 @@ from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
 
-class Doors(NamedTuple):
+class TcpServices(NamedTuple):
     """The Space's channels to put into and its view to ask, queues on first use, and the handler of those who come for
     their messages."""
 

@@ -21,7 +21,7 @@ _MESSAGE_BYTES: Final = 100
 """what a message weighs besides its content"""
 
 
-class Unanswered:
+class UnackedPublisher:
     """One conversation's. ``refused`` is told the first error."""
 
     def __init__(self, queues: FirstUse, messages: MessageChannel, refused: Callable[[BaseException], None]) -> None:

@@ -14,7 +14,7 @@ from syncbrok.space.channels import Channel, Subscribe, Unsubscribe
 from syncbrok.space.queries.view import View
 
 
-class Guest(NamedTuple):
+class EphemeralSubscriber(NamedTuple):
     """One of them, and its number."""
 
     queue: QueueName
@@ -22,7 +22,7 @@ class Guest(NamedTuple):
     number: int
 
 
-class Passing:
+class EphemeralSubscribers:
     """Those of one frontend, whose endpoint is ``consumer:NAME``; each is named ``NAME-`` and something random."""
 
     def __init__(self, subscribers: Channel, view: View, number_of: Callable[[str, str], int], name: str) -> None:
@@ -32,7 +32,9 @@ class Passing:
         self._name = name
         self.endpoint = f"consumer:{name}"
 
-    async def welcome(self, queue: QueueName, start: str, *, counts: bool = False, **settings: Any) -> Guest:
+    async def declare(
+        self, queue: QueueName, start: str, *, counts: bool = False, **settings: Any
+    ) -> EphemeralSubscriber:
         """Declared, with these settings; messages wait for it only where it ``counts``. Raises ``ClientFault`` and
         ``BrokerFault``."""
         id_ = SubscriberId(f"{self._name}-{secrets.token_hex(6)}")
@@ -49,11 +51,11 @@ class Passing:
         except asyncio.CancelledError:  # whoever wanted it has gone: it may have been declared all the same
             self._delete(queue, id_)
             raise
-        return Guest(queue, id_, self._number_of(queue, id_))
+        return EphemeralSubscriber(queue, id_, self._number_of(queue, id_))
 
-    def farewell(self, guest: Guest) -> None:
+    def delete(self, subscriber: EphemeralSubscriber) -> None:
         """Delete it. Where that cannot be done now (the broker stops) it is a leftover of the next start."""
-        self._delete(guest.queue, guest.id)
+        self._delete(subscriber.queue, subscriber.id)
 
     def _delete(self, queue: QueueName, id_: SubscriberId) -> None:
         with suppress(SyncbrokError):

@@ -1,8 +1,8 @@
 """The shared read position of a queue: whoever asks gets the next message, and each message goes to one of them.
 
 The position is a durable subscriber, so it survives a restart. What is handed out to one who asks is acknowledged when
-it has been written to the connection; one who has gone meanwhile gives it back. While they ask quickly the desk has the
-next messages in its hand, and whoever asks need not wait for them.
+it has been written to the connection; one who has gone meanwhile gives it back. While they ask quickly the next
+messages are prefetched, and whoever asks need not wait for them.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Final
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.over_tcp.first_use import FirstUse
-from syncbrok.frontends.over_tcp.hand import IN_HAND_S, Hand
+from syncbrok.frontends.over_tcp.prefetch_buffer import IN_HAND_S, PrefetchBuffer
 from syncbrok.frontends.poll_queue import Poll, PollQueue
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName
@@ -22,12 +22,12 @@ _FIRST_EMPTY_AFTER_S: Final = 0.5
 """the first one after the subscriber was joined waits longer: what was there before is looked up in the log"""
 
 
-class Desk(PollQueue[Poll]):
-    """Of one queue; made by ``Desks``. Each poll asks for one message."""
+class SharedPosition(PollQueue[Poll]):
+    """Of one queue; made by ``SharedPositions``. Each poll asks for one message."""
 
     def __init__(self) -> None:
         super().__init__(None)
-        self._hand: Hand[None] = Hand()
+        self._prefetched: PrefetchBuffer[None] = PrefetchBuffer()
         self._fresh = True
 
     @property
@@ -35,8 +35,8 @@ class Desk(PollQueue[Poll]):
         return self.member is not None
 
     def take(self) -> Delivery | None:
-        """The next message, where it is in hand. To be acknowledged or given back, as one of ``next``."""
-        taken = self._hand.take() if self.member is not None else None
+        """The next message, where it is prefetched. To be acknowledged or given back, as one of ``next``."""
+        taken = self._prefetched.take() if self.member is not None else None
         if taken is None or self.member is None:
             return None
         self.member.begin(taken[1].attempt.message)
@@ -54,7 +54,7 @@ class Desk(PollQueue[Poll]):
             self._fresh = False
         if poll.deliveries:
             return poll.deliveries[0]
-        self._hand.close()
+        self._prefetched.close()
         self.offer()
         return None
 
@@ -62,10 +62,10 @@ class Desk(PollQueue[Poll]):
         """They have been written to who asked for them."""
         if self.member is not None:
             messages = [delivery.attempt.message for delivery in deliveries]
-            plenty = self._hand.plenty
+            plenty = self._prefetched.plenty
             self.member.acknowledge(messages, in_company=plenty)
             if not plenty:
-                self._hand.runs_low(max([len(delivery.message.content) for delivery in deliveries], default=0))
+                self._prefetched.runs_low(max([len(delivery.message.content) for delivery in deliveries], default=0))
                 self.offer()
 
     def handed_out(self, member: Member, poll: Poll, delivery: Delivery) -> None:  # noqa: ARG002
@@ -74,48 +74,48 @@ class Desk(PollQueue[Poll]):
 
     def not_asked_for(self, deliveries: Sequence[Delivery]) -> None:
         """See ``PollQueue``: for whoever asks next."""
-        self._hand.put(None, deliveries)
+        self._prefetched.put(None, deliveries)
 
     @property
     def room_besides(self) -> int:
         """See ``PollQueue``: what is in hand was not handed out to anybody, and the hand has room of its own."""
-        return self._hand.room - len(self._hand)
+        return self._prefetched.room - len(self._prefetched)
 
     def lapsed(self, messages: Sequence[int]) -> None:
         """See ``Consumer``. Messages in hand, which no connection has asked for yet, go out again later. For one that
         a connection was given, that connection handles the lapse."""
-        self._hand.stayed(messages)
+        self._prefetched.stayed(messages)
         super().lapsed(messages)
 
     def dismissed(self) -> None:
         """See ``Consumer``: the next who asks declares the subscriber anew."""
         super().dismissed()
-        self._hand = Hand()
+        self._prefetched = PrefetchBuffer()
         self._fresh = True
 
 
-class Desks:
+class SharedPositions:
     """One for each queue that somebody has asked for messages of; ``settings`` are those of their subscribers."""
 
     def __init__(self, queues: FirstUse, consumers: Consumers, settings: SubscriberSettings) -> None:
         self._queues = queues
         self._consumers = consumers
         self._settings = settings
-        self._desks: dict[QueueName, Desk] = {}  # bounded by the number of queues
+        self._positions: dict[QueueName, SharedPosition] = {}  # bounded by the number of queues
 
-    def opened(self, queue: str) -> Desk | None:
+    def opened(self, queue: str) -> SharedPosition | None:
         """The queue's, where it has one already."""
-        desk = self._desks.get(QueueName(queue))
-        return desk if desk is not None and desk.open else None
+        position = self._positions.get(QueueName(queue))
+        return position if position is not None and position.open else None
 
-    async def of(self, queue: str) -> Desk:
+    async def of(self, queue: str) -> SharedPosition:
         """Raises ``ClientFault`` and ``BrokerFault``."""
         opened = self.opened(queue)
         if opened is not None:
             return opened
         name = await self._queues.queue(queue)
         number = await self._queues.subscriber(name, self._settings, "beginning")
-        desk = self._desks.setdefault(name, Desk())
-        if not desk.open:  # nobody else was quicker
-            desk.join(self._consumers, number, IN_HAND_S)
-        return desk
+        position = self._positions.setdefault(name, SharedPosition())
+        if not position.open:  # nobody else was quicker
+            position.join(self._consumers, number, IN_HAND_S)
+        return position
