@@ -46,6 +46,9 @@ _KEY_OPENINGS: Final = (b'","idempotency_key":"', b'", "idempotency_key": "')
 _QUOTE: Final = ord('"')
 _NEWLINE: Final = ord("\n")
 _FIRST_PRINTABLE: Final = 0x20
+_CONTROLS: Final = bytes(range(_FIRST_PRINTABLE))
+_FEW_BYTES: Final = 2 * limits.KIB
+"""in so many characters are counted sooner than an array is made"""
 
 T = TypeVar("T")
 
@@ -102,10 +105,14 @@ def _cut(body: bytes) -> _Columns | None:
         return None
     inner, border = body[len(opening) : -len(ending)], _ENDING + opening
     count = inner.count(border) + 1
-    characters = np.frombuffer(body, np.uint8)
     newlines = count if ending is _ENDING else count - 1
-    quotes = np.count_nonzero(characters == _QUOTE)
-    if quotes not in (4 * count, 8 * count) or np.count_nonzero(characters < _FIRST_PRINTABLE) != newlines:
+    if len(body) <= _FEW_BYTES:
+        quotes, controls = body.count(b'"'), len(body) - len(body.translate(None, _CONTROLS))
+    else:
+        characters = np.frombuffer(body, np.uint8)
+        quotes = int(np.count_nonzero(characters == _QUOTE))
+        controls = int(np.count_nonzero(characters < _FIRST_PRINTABLE))
+    if quotes not in (4 * count, 8 * count) or controls != newlines:
         return None
     try:
         body.decode()

@@ -244,6 +244,10 @@ class HttpConnection(web.RequestHandler):
         else:
             self.payer = self._limits.bounds.addresses.payer(token, self.address, forwarded)
 
+    def has_turn(self) -> bool:
+        """Whether a piece of work may begin now, and ``turn`` need not be awaited: nearly always."""
+        return self._limits.bounds.turns.now()
+
     async def turn(self, *, goes_on: bool = False) -> None:
         """Wait, before a piece of work, until it is this client's turn; see ``Turns``."""
         turns = self._limits.bounds.turns

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, cast
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
+from multidict import istr
 
 from syncbrok.frontends.over_http.requests import problems, query
 from syncbrok.frontends.over_http.requests.auth import Tokens
@@ -22,6 +23,8 @@ from syncbrok.model.errors import Forbidden, Overloaded, SyncbrokError
 SERVER = "Syncbrok"
 """instead of the names and versions of what it is built with"""
 
+_FETCH_SITE = istr("Sec-Fetch-Site")
+_COUNTED = (bytes, PiecewiseBody)
 _OTHER_SITES = ("cross-site", "same-site")
 _READING = ("GET", "HEAD")
 _STRICT = "/v1/"
@@ -39,6 +42,8 @@ class Requester(Protocol):
     """The sender of a request as its connection knows it (``connection.HttpConnection``)."""
 
     def speaks_for(self, token: str | None, forwarded: str) -> None: ...
+
+    def has_turn(self) -> bool: ...
 
     async def turn(self, *, goes_on: bool = False) -> None: ...
 
@@ -103,10 +108,10 @@ class Gate:
             client = client_of(request)
             response = await self._answer(request, handler, client)
             body = None if response.prepared else getattr(response, "body", None)
-            if isinstance(body, bytes | PiecewiseBody):
-                refusable = request.method in _READING and request.path not in _ANY_HOST
-                if not client.may_answer(len(body), refusable=refusable):
-                    response = problems.answer(unread())
+            if isinstance(body, _COUNTED) and not client.may_answer(
+                len(body), refusable=request.method in _READING and request.path not in _ANY_HOST
+            ):
+                response = problems.answer(unread())
             self.answers[response.status] += 1
             if not response.prepared:  # an event stream is under way already
                 response.headers["Server"] = SERVER
@@ -135,7 +140,8 @@ class Gate:
     async def _answer(self, request: web.Request, handler: Handler, client: Requester) -> web.StreamResponse:
         route = self._routes.get(request.match_info.handler)
         try:
-            await client.turn()
+            if not client.has_turn():
+                await client.turn()
             self._check_source(request, route)
             if request.method == "OPTIONS" and self._is_preflight(request):
                 return _preflight(request)
@@ -156,7 +162,7 @@ class Gate:
     def _check_route(self, request: web.Request, route: Route | None, client: Requester) -> None:
         """Check the sender, and that it may make this request now. Raises ``SyncbrokError``."""
         token = None if route is None else self._check_token(request, route)
-        named = request.headers.getall("X-Forwarded-For", ())
+        named = request.headers.getall(hdrs.X_FORWARDED_FOR, ())
         forwarded = ",".join(named) if named else ""
         client.speaks_for(None if token is None else token.name, forwarded)
         if route is None:
@@ -172,21 +178,22 @@ class Gate:
 
     def _check_source(self, request: web.Request, route: Route | None) -> None:
         """Which name the request is for, and which page it comes from. Raises ``ClientFault``."""
-        hosts = request.headers.getall("Host", [])
+        headers = request.headers
+        hosts = headers.getall(hdrs.HOST, [])
         if route is None or route.path not in _ANY_HOST:
             self._authorities.check_host(hosts, optional=request.version < (1, 1))
             if not request.raw_path.startswith(_OWN_TARGETS):  # "http://name/path": the name is whom it is for
                 self._authorities.check_name(request.url.raw_authority)
-        origins = request.headers.getall("Origin", ())
+        origins = headers.getall(hdrs.ORIGIN, ())
         if origins:
             self._authorities.check_origin(", ".join(origins), hosts[0] if hosts else "")
             if route is not None and route.body is not None and [*route.body.media] == [JSON]:
                 refuse_no_json(request)
             return
         # Older browsers, and requests that carry no Origin, say at least whether another site has sent them.
-        if request.headers.get("Sec-Fetch-Site") not in _OTHER_SITES:
+        if headers.get(_FETCH_SITE) not in _OTHER_SITES:
             return
-        if request.method not in _READING or "Upgrade" in request.headers:
+        if request.method not in _READING or hdrs.UPGRADE in headers:
             raise Forbidden("a page of another site may not act here")
 
     def _is_preflight(self, request: web.Request) -> bool:

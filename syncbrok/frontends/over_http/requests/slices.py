@@ -12,6 +12,16 @@ from syncbrok.frontends.over_http.requests.gate import client_of
 T = TypeVar("T")
 
 
+def at_once(steps: Generator[None, None, T]) -> T:
+    """The result of steps that take a millisecond at most, all together."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 async def in_slices(request: web.Request, steps: Generator[None, None, T]) -> T:
     """The result of the steps. A step is not divided any more, so it should take a millisecond at most."""
     client = client_of(request)
