@@ -137,7 +137,7 @@ class Framed(OnOnePort):
     def __init__(self, services: TcpServices, host: str, port: int) -> None:
         positions = SharedPositions(services.queues, services.consumers, named("consumer:framed", "framed"))
         publisher = partial(UnackedPublisher, services.queues, services.channels.messages)
-        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, positions, publisher), services.bounds)
+        self.listener = TcpListener(host, port, lambda owner: _FramedPeer(owner, positions, publisher), services.bounds)
 
     async def start(self) -> None:
         await self.listener.start()
@@ -146,7 +146,7 @@ class Framed(OnOnePort):
         await self.listener.stop()
 
 
-class _Peer(Conversation):
+class _FramedPeer(Conversation):
     def __init__(self, owner: TcpListener, positions: SharedPositions, publisher: "partial[UnackedPublisher]") -> None:
         super().__init__(owner, FramedCodec())
         self._positions = positions

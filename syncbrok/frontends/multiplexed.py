@@ -172,7 +172,7 @@ class Multiplexed(OnOnePort):
     def __init__(self, services: TcpServices, host: str, port: int) -> None:
         self._services = services
         self._hubs: dict[QueueName, _Hub] = {}  # bounded by the number of queues
-        self.listener = TcpListener(host, port, lambda owner: _Peer(owner, self, services), services.bounds)
+        self.listener = TcpListener(host, port, lambda owner: _MultiplexedPeer(owner, self, services), services.bounds)
 
     async def start(self) -> None:
         await self.listener.start()
@@ -199,7 +199,7 @@ class _Round:
 
     __slots__ = ("encoded", "left", "messages")
 
-    def __init__(self, deliveries: Sequence[Delivery], streams: Iterable[tuple["_Peer", str]]) -> None:
+    def __init__(self, deliveries: Sequence[Delivery], streams: Iterable[tuple["_MultiplexedPeer", str]]) -> None:
         self.encoded = [EncodedMessage(one.to.queue, one.message.content) for one in deliveries]
         self.messages = [one.attempt.message for one in deliveries]
         self.left = deque(streams)
@@ -220,17 +220,17 @@ class _Hub:
         self._rounds: deque[_Round] = deque()
         """not yet written to every stream; bounded by the window, as ``_leaving``"""
         self._writing = False
-        self._streams: dict[tuple[_Peer, str], str] = {}  # to the type it was asserted with
+        self._streams: dict[tuple[_MultiplexedPeer, str], str] = {}  # to the type it was asserted with
         self._typical_bytes = limits.content_bytes_max
         """of a content: that of those that came last"""
         self._leaving: deque[int] = deque()
         """written and not yet out of our hands; bounded by the window"""
 
-    def add(self, peer: "_Peer", stream: str, type_: str) -> None:
+    def add(self, peer: "_MultiplexedPeer", stream: str, type_: str) -> None:
         self._streams[peer, stream] = type_
         self._open()
 
-    def remove(self, peer: "_Peer", stream: str) -> None:
+    def remove(self, peer: "_MultiplexedPeer", stream: str) -> None:
         self._streams.pop((peer, stream), None)
         if not self._streams and self.member is not None:
             rounds, self._rounds = self._rounds, deque()
@@ -300,7 +300,7 @@ class _Hub:
                 self.member.open(window)
 
 
-class _Peer(Conversation):
+class _MultiplexedPeer(Conversation):
     def __init__(self, owner: TcpListener, frontend: Multiplexed, services: TcpServices) -> None:
         super().__init__(owner, MultiplexedCodec())
         self._frontend = frontend

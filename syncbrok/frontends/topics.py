@@ -201,7 +201,7 @@ class Topics(OnOnePort):
         self._ephemeral = EphemeralSubscribers(services.channels.subscribers, services.view, services.number_of, NAME)
         writes = Writes(services.bounds.turns)
         self.listener = TcpListener(
-            host, port, lambda owner: _Peer(owner, services, self._ephemeral, writes), services.bounds
+            host, port, lambda owner: _TopicsPeer(owner, services, self._ephemeral, writes), services.bounds
         )
 
     async def start(self) -> None:
@@ -215,7 +215,7 @@ class Topics(OnOnePort):
 class _TopicSubscription:
     """A topic that a connection subscribes to."""
 
-    def __init__(self, peer: "_Peer") -> None:
+    def __init__(self, peer: "_TopicsPeer") -> None:
         self._peer = peer
         self.subscriber: EphemeralSubscriber | None = None
         self.member: Member | None = None
@@ -234,7 +234,7 @@ class _TopicSubscription:
         self._peer.ends(self)
 
 
-class _Peer(Conversation):
+class _TopicsPeer(Conversation):
     def __init__(
         self, owner: TcpListener, services: TcpServices, ephemeral: EphemeralSubscribers, writes: Writes
     ) -> None:

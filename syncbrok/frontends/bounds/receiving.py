@@ -14,7 +14,7 @@ from typing import NamedTuple
 from syncbrok.model.budget import Budget
 
 
-class _Waiting(NamedTuple):
+class _WaitingSender(NamedTuple):
     owner: Hashable
     amount: int
     admitted: "asyncio.Future[None]"
@@ -26,7 +26,7 @@ class Receiving:
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.try_take, self.give_back = budget.try_take, budget.give_back
-        self._line: deque[_Waiting] = deque()  # one for each connection at most
+        self._line: deque[_WaitingSender] = deque()  # one for each connection at most
         self._serving = False
         budget.when_freed(self._freed)
 
@@ -51,7 +51,7 @@ class Receiving:
         """Count ``amount`` bytes as soon as there is room. The caller bounds how long that may take."""
         if not self._line and self.try_admit(owner, amount):
             return
-        waiting = _Waiting(owner, amount, asyncio.get_running_loop().create_future())
+        waiting = _WaitingSender(owner, amount, asyncio.get_running_loop().create_future())
         self._line.append(waiting)
         self._serve()
         try:
@@ -72,7 +72,7 @@ class Receiving:
     def _serve(self) -> None:
         """Admit in the order of arrival. A sender that may not have more yet holds up no other."""
         self._serving = False
-        left: deque[_Waiting] = deque()
+        left: deque[_WaitingSender] = deque()
         for waiting in self._line:
             if waiting.admitted.done():
                 continue

@@ -2,8 +2,8 @@
 
 The index of a sealed segment is built once, or read from its sidecar. The index of the active segment grows while
 readers ask. The writer thread calls ``extend``, which only puts the bytes aside. The first reader after that turns them
-into columns. Readers look at one immutable ``_Snapshot``, which is swapped as a whole. The lock is only for those who
-make the next snapshot, so the writer never waits for a reader.
+into columns. Readers look at one immutable ``_IndexSnapshot``, which is swapped as a whole. The lock is only for those
+who make the next snapshot, so the writer never waits for a reader.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ class _Pending(NamedTuple):
     stretches: Sequence[Stretch]
 
 
-class _Snapshot(NamedTuple):
+class _IndexSnapshot(NamedTuple):
     """Everything known up to ``last``. ``jumps`` are the places where sequences are missing (written by salvage):
     the sequence after each, and how many are missing up to there."""
 
@@ -57,7 +57,7 @@ class SegmentIndex:
     def __init__(self, base: int, *, checksums_every: int = limits.checksums_every) -> None:
         self.base = base
         nothing = np.empty(0, np.uint32)
-        self._snapshot = _Snapshot((), RecordPositions.nothing(checksums_every), nothing, (), 0, base - 1, 0, 0, 0)
+        self._snapshot = _IndexSnapshot((), RecordPositions.nothing(checksums_every), nothing, (), 0, base - 1, 0, 0, 0)
         self._pending: list[_Pending] = []
         self._pending_bytes = 0
         self._folding = Lock()
@@ -100,7 +100,7 @@ class SegmentIndex:
         """As it was before it was written to a sidecar."""
         index = cls(base)
         known = ((tables,), whole, sparse, jumps, tables.records, last, end, first_time_us, last_time_us)
-        index._snapshot = _Snapshot(*known)
+        index._snapshot = _IndexSnapshot(*known)
         return index
 
     # -- growing -------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class SegmentIndex:
         if self._pending_bytes >= _PENDING_BYTES_MAX:
             self._current()
 
-    def _current(self) -> _Snapshot:
+    def _current(self) -> _IndexSnapshot:
         if self._pending:
             with self._folding:
                 self._fold()
@@ -224,7 +224,7 @@ class SegmentIndex:
         offsets = now.whole.offsets
         return int(offsets[position]), int(offsets[position + 1]) if position + 1 < len(offsets) else now.end
 
-    def _position(self, now: _Snapshot, sequence: int) -> int | None:
+    def _position(self, now: _IndexSnapshot, sequence: int) -> int | None:
         """Which of the records here it is."""
         if not self.base <= sequence <= now.last:
             return None
@@ -335,8 +335,8 @@ def _columns(buffer: Buffer, offsets: npt.NDArray[np.int64], base: int, stretche
 
 
 def _grown(
-    now: _Snapshot, buffer: Buffer, offsets: npt.NDArray[np.int64], fresh: Columns, shift: int, end: int
-) -> _Snapshot:
+    now: _IndexSnapshot, buffer: Buffer, offsets: npt.NDArray[np.int64], fresh: Columns, shift: int, end: int
+) -> _IndexSnapshot:
     """``now`` and the records at ``offsets`` of ``buffer``, which stands at ``shift`` in the file up to ``end``;
     ``fresh`` are their columns."""
     heads = gather(buffer, offsets[[0, -1]])
@@ -348,7 +348,7 @@ def _grown(
     skip = -now.records % limits.offsets_every
     sparse = (offsets[skip :: limits.offsets_every] + shift).astype(np.uint32)
     assert first > now.last, "sequences go up"
-    return _Snapshot(
+    return _IndexSnapshot(
         _merged((*now.parts, fresh)),
         now.whole.grown(buffer, offsets, shift, end),
         np.concatenate((now.sparse, sparse)),
@@ -361,7 +361,7 @@ def _grown(
     )
 
 
-def _jumped(now: _Snapshot, sequences: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+def _jumped(now: _IndexSnapshot, sequences: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
     lost = np.diff(sequences, prepend=now.last) - 1
     missing = now.jumps[-1][1] if now.jumps else 0
     found = list(now.jumps)

@@ -49,7 +49,7 @@ class Order(NamedTuple):
     """ids that the broker does not know: left out"""
 
 
-class _Waiting(NamedTuple):
+class _WaitingCopy(NamedTuple):
     """A message whose copy waits for its request, as line ``number`` (from 1) of those for its queue."""
 
     queue: str
@@ -71,7 +71,7 @@ class Replaying:
             lambda line: f"message {self._old_id(line)}",
             "what was published stays; run it again to go on",
         )
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _WaitingCopy] = {}
         """what has no new id yet, by its old one"""
         self._new_ids: dict[str, str] = {}
 
@@ -84,7 +84,7 @@ class Replaying:
                 yield from self._done(self._batches.send(waiting.queue))
         line = self._lines.one(self._copy(row, queue))
         number = self._batches.waiting(queue) + 1
-        self._waiting[row["id"]] = _Waiting(queue, number, row["sequence"], row["is_parent"])
+        self._waiting[row["id"]] = _WaitingCopy(queue, number, row["sequence"], row["is_parent"])
         yield from self._done(self._batches.add(line))
         if row["id"] in self._waiting:  # those before it may have been sent to make room
             self._waiting[row["id"]] = self._waiting[row["id"]]._replace(number=self._batches.waiting(queue))

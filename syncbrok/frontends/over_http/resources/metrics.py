@@ -22,7 +22,7 @@ def exposition(report: SpaceReport, answers: Mapping[int, int]) -> Generator[Non
     What there is one of for each queue or subscriber is written here: thousands of objects for ``prometheus_client`` to
     write held the event loop up."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Snapshot(report, answers))
+    registry.register(_MetricsSnapshot(report, answers))
     parts = [generate_latest(registry)]
     for families, labelled in ((_QUEUE_FAMILIES, _queues(report)), (_SUBSCRIBER_FAMILIES, _subscribers(report))):
         lines: list[list[str]] = [[_head(*family)] for family in families]
@@ -59,7 +59,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-class _Snapshot(Collector):
+class _MetricsSnapshot(Collector):
     def __init__(self, report: SpaceReport, answers: Mapping[int, int]) -> None:
         self._report = report
         self._answers = answers
