@@ -489,6 +489,22 @@ def test_pages_are_wrapped() -> None:
     assert not found, found
 
 
+def test_the_words_of_file_names_are_in_the_glossary() -> None:
+    """A newcomer who meets a file looks its name up: each word of it is explained, or is said to need no words."""
+    known = set(re.findall(r"[a-z]+", text("docs/glossary.md").lower()))
+    known |= {f"{word}{ending}" for word in known for ending in ("s", "es")}
+    known |= {f"{word[:-1]}ies" for word in known if word.endswith("y")}
+    unknown = {
+        word: name
+        for name in python_files("syncbrok/")
+        if not name.startswith("syncbrok/pipeline/")
+        for part in Path(name).with_suffix("").parts
+        for word in part.strip("_").split("_")
+        if word not in known | {"syncbrok", "init"}
+    }
+    assert not unknown, sorted(unknown)
+
+
 def test_a_class_name_is_one_thing() -> None:
     """Whoever searches for a name finds one class. The words of ``syncbrok.client`` are other people's, and stay."""
     where: dict[str, list[str]] = {}
