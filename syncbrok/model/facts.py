@@ -175,6 +175,11 @@ class Extras(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     only: int = 0
 
+    @property
+    def decide_when(self) -> bool:
+        """Whether they have a say in when the message goes, or to whom: else it goes at once, as a bare one does."""
+        return bool(self.parents or self.key or self.due_us or self.expires_us or self.only)
+
 
 class Keyed(NamedTuple):
     """The idempotency keys of messages that have one each, and what goes with them, as columns."""

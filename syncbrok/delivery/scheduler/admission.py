@@ -61,7 +61,7 @@ class Admission:
             done = start
             for sequence in range(start, following) if extras else ():
                 more = extras.get(sequence - first)
-                if more is not None and (more.parents or more.key or more.due_us or more.expires_us or more.only):
+                if more is not None and more.decide_when:
                     if done < sequence:
                         self._add_rows(queue_state, done, sequence - done)
                     self._make_rows(sequence)

@@ -17,7 +17,7 @@ from syncbrok.delivery.scheduler.message_table import ONLY
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet, as_range
 from syncbrok.delivery.scheduler.state import QueueState, SchedulerState
 from syncbrok.model import limits
-from syncbrok.model.facts import Extras, Messages
+from syncbrok.model.facts import Messages
 from syncbrok.model.names import sequence_of
 
 _LINES_FEW: Final = 64
@@ -48,7 +48,7 @@ class Backfill:
         extras, told = messages.extras, first
         for sequence in range(first, following) if extras else ():
             more = extras.get(sequence - messages.sequence)
-            if more is not None and _is_looked_at(more):
+            if more is not None and more.decide_when:
                 self.let_go(cursor, range(told, sequence))
                 told = sequence + 1
                 if more.only in (0, cursor.number):
@@ -241,8 +241,3 @@ class Backfill:
             else:
                 free.append(sequence)
         self.let_go(cursor, free)
-
-
-def _is_looked_at(more: Extras) -> bool:
-    """As ``Admission`` does: others are nobody's child, have no key and no time."""
-    return bool(more.parents or more.key or more.due_us or more.expires_us or more.only)
