@@ -49,6 +49,20 @@ def random_graph(chance: random.Random, size: int, *, further: float = 0.2) -> d
     return nodes
 
 
+def with_return(nodes: dict[int, Node]) -> dict[int, Node]:
+    """``nodes``, and a family whose critical path leaves its tree and comes back into it: of a random graph one in two
+    hundred has such a path."""
+    first, at_us = max(nodes) + 10, max(node.accepted_us for node in nodes.values()) + 10_000
+    other, own, outside, back = range(first, first + 4)
+    family = (
+        Node(other, (), other, 0, at_us, None, at_us + 10, at_us + 20, at_us + 20),
+        Node(own, (), own, 0, at_us, None, at_us + 10, at_us + 100, at_us + 100),
+        Node(outside, (other, own), other, 1, at_us, None, at_us + 110, at_us + 200, at_us + 200),
+        Node(back, (own, outside), own, 2, at_us, None, at_us + 210, at_us + 300, at_us + 300),
+    )
+    return nodes | {node.sequence: node for node in family}
+
+
 def _ended(
     chance: random.Random, sequence: int, parents: tuple[int, ...], root: int, depth: int, at_us: int, nodes: dict
 ) -> Node:

@@ -21,7 +21,15 @@ from syncbrok.pipeline.completion import ends as completion
 from syncbrok.pipeline.lineage import job
 from syncbrok.pipeline.lineage.picture import picture, root_of
 from syncbrok.pipeline.whole import Whole
-from tests.pipeline.family_graph import Node, critical_parent, critical_path, descendants, end_of, random_graph
+from tests.pipeline.family_graph import (
+    Node,
+    critical_parent,
+    critical_path,
+    descendants,
+    end_of,
+    random_graph,
+    with_return,
+)
 from tests.support.journals import START_US
 from tests.support.pipeline_log import RealLog
 from tests.support.segment_files import facts_in
@@ -53,10 +61,10 @@ def frames(spark: SparkSession, nodes: dict[int, Node]) -> tuple[DataFrame, Data
 
 @pytest.fixture(scope="module")
 def graph() -> dict[int, Node]:
-    """Many families; of some a tree waits for another that waits for a third."""
+    """Many families; of some a tree waits for another that waits for a third, or for its own beginning."""
     seed = int(os.environ.get("SYNCBROK_TEST_SEED") or random.SystemRandom().randrange(2**32))
     print(f"seed: SYNCBROK_TEST_SEED={seed}")
-    return random_graph(random.Random(seed), 3_000)
+    return with_return(random_graph(random.Random(seed), 3_000))
 
 
 @pytest.fixture(scope="module")

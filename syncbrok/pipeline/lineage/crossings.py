@@ -7,6 +7,7 @@ in one place gives where every way begins and how long it is, exactly. Which mes
 steps as ``STEPS_MAX``: a thousand trees may all wait for the end of the same chain.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -36,7 +37,10 @@ _ROWS: Final = pa.schema(
     ]
 )
 BEYOND: Final = pa.schema(
-    [("top", pa.int64()), ("start", pa.int64()), ("start_at", _TIME), ("steps_beyond", pa.int64())]
+    [
+        *(("top", pa.int64()), ("start", pa.int64()), ("start_at", _TIME)),
+        *((name, pa.int64()) for name in ("steps_beyond", "steps_back")),
+    ]
 )
 _OF_PATH: Final = pa.schema(
     [
@@ -114,15 +118,43 @@ def _leaving(nodes: DataFrame) -> DataFrame:
 
 
 def beyond_of(rows: pa.Table) -> pa.Table:
-    """For each ``top``: the message at which its path begins (``start``, ``start_at``) and how many steps up that
-    is."""
+    """For each ``top``: the message at which its path begins (``start``, ``start_at``), how many steps up that is, and
+    how many of those are in the tree of ``top`` again (``steps_back``)."""
     top, steps = longs(rows["top"]), longs(rows["steps"])
     way = above(_following(rows), steps + 1)
     # The last crossing leads to where the whole way begins.
     last = pa.array(way.top)
     steps_beyond = pa.array(way.steps + steps[way.top] + 1)
-    columns = [pa.array(top), rows["next"].take(last), rows["next_at"].take(last).cast(_TIME), steps_beyond]
+    columns = [
+        *(pa.array(top), rows["next"].take(last), rows["next_at"].take(last).cast(_TIME)),
+        *(steps_beyond, pa.array(_steps_back(rows))),
+    ]
     return pa.table(columns, schema=BEYOND)
+
+
+def _steps_back(rows: pa.Table) -> Longs:
+    """For each crossing how many steps of the way up from it are in the tree that it leaves. One walk down over the
+    forest of crossings, which keeps the steps on the way so far by tree."""
+    following, steps = _following(rows).tolist(), (longs(rows["steps"]) + 1).tolist()
+    entered, left = longs(rows["root"]).tolist(), longs(rows["tree"]).tolist()
+    found = np.zeros(len(following), np.int64)
+    if set(entered).isdisjoint(left):
+        return found
+    below: dict[int, list[int]] = defaultdict(list)
+    for at, up in enumerate(following):
+        below[up].append(at)
+    on_way: dict[int, int] = defaultdict(int)
+    ahead = list(below[NONE])
+    while ahead:
+        at = ahead.pop()
+        if at < 0:  # all below it have been there
+            on_way[entered[~at]] -= steps[~at]
+            continue
+        on_way[entered[at]] += steps[at]
+        found[at] = on_way.get(left[at], 0)
+        ahead.append(~at)
+        ahead += below.get(at, ())
+    return found
 
 
 def starts_of(rows: pa.Table) -> Iterator[pa.Table]:

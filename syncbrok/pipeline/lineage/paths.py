@@ -112,7 +112,7 @@ def _with_beyond(found: DataFrame, crossings: Crossings | None) -> DataFrame:
     """With ``start``, ``start_at`` and ``steps_beyond``; null where the path stays in its tree."""
     if crossings is not None:
         return found.join(crossings.beyond, "top", "left")
-    none = {"start": "bigint", "start_at": "timestamp", "steps_beyond": "bigint"}
+    none = {"start": "bigint", "start_at": "timestamp", "steps_beyond": "bigint", "steps_back": "bigint"}
     return found.withColumns({name: f.lit(None).cast(kind) for name, kind in none.items()})
 
 
@@ -120,7 +120,7 @@ def _beside_beyond(found: pa.Table, crossings: CrossingsAtHand) -> pa.Table:
     """The same without Spark."""
     at = places_of(longs(crossings.beyond["top"]), longs(found["top"]))
     beyond = crossings.beyond.take(pa.array(at, mask=at == NONE))
-    for name in ("start", "start_at", "steps_beyond"):
+    for name in ("start", "start_at", "steps_beyond", "steps_back"):
         found = found.append_column(name, beyond[name])
     return found
 
@@ -146,7 +146,8 @@ def late_trees(trees: pa.Table) -> pa.Table:
     """The columns of ``late_trees_of``: of each tree its root, what ``lineage.trees.TREE`` says, and where its path
     begins in another (``start``, ``start_at``, ``steps_beyond``)."""
     start_at = pc.coalesce(trees["start_at"], trees["top_at"])
-    beyond = pc.fill_null(trees["steps_beyond"], 0)
+    # A path may come back into its own tree.
+    beyond, back = pc.fill_null(trees["steps_beyond"], 0), pc.fill_null(trees["steps_back"], 0)
     found = {
         "span_us": _us(trees["first_at"], trees["last_at"]),
         "took_us": _us(trees["first_at"], trees["complete_at"]),
@@ -154,7 +155,7 @@ def late_trees(trees: pa.Table) -> pa.Table:
         "start_at": start_at,
         "critical_us": _us(start_at, trees["complete_at"]),
         "steps": pc.add(pc.add(trees["steps"], 1), beyond),
-        "outside": pc.if_else(pc.is_valid(trees["last"]), beyond, None),
+        "outside": pc.if_else(pc.is_valid(trees["last"]), pc.subtract(beyond, back), None),
     }
     return _table(found, trees, TREES)
 
