@@ -82,7 +82,7 @@ class Admission:
             self._tell_apart(messages)
 
     def _tell_apart(self, messages: Messages) -> None:
-        """Those who do not count, of what is in the table now."""
+        """Tell those who do not count of what is in the table now."""
         following = messages.sequence
         for end, attributes in messages.stretches:
             start, following = following, messages.sequence + end
@@ -111,7 +111,7 @@ class Admission:
             self._left.extend(array("H", (left,)) * count)
 
     def _make_rows(self, following: int) -> None:
-        """Those that are still to be made, up to before ``following``."""
+        """Make the rows that are still to be made, up to before ``following``."""
         queues, left = self._queues, self._left
         if not queues:
             return
@@ -180,8 +180,8 @@ class Admission:
         return parents, chain, flags
 
     def _open_parents(self, parents: tuple[MessageId, ...]) -> tuple[int, ...]:
-        """Those that are not complete. Lines of a batch often have all parents in common, so the next one looks only
-        at those that were open for the one before: what is complete stays so while messages are published."""
+        """The parents that are not complete. Lines of a batch often have all parents in common, so the next one looks
+        only at those that were open for the one before: what is complete stays so while messages are published."""
         state, before = self._state.table.state, self._open_before
         known = before[1]
         if parents != before[0]:
@@ -222,7 +222,7 @@ class Admission:
         self._carried_apart(message, ended, queue_state)
 
     def _carried_apart(self, message: Published, ended: Collection[int], queue_state: QueueState) -> None:
-        """Those who do not count, and where it has not ended."""
+        """Tell those who do not count, where it has not ended."""
         parents = tuple(map(sequence_of, message.parents))
         for cursor in queue_state.uncounted:
             if cursor.history_done:  # at a start from a log that has it no more this is all that tells of it

@@ -1,4 +1,4 @@
-"""What is told to a subscriber message by message: to one that starts in the past what came before it, to one that does
+"""Tells a subscriber message by message: one that starts in the past what came before it, to one that does
 not count everything (RULES 3, 13, 14). Pure.
 
 Both wait by themselves: for the parents to have ended there, for those of the same key before, and for the gate that
@@ -56,7 +56,7 @@ class Backfill:
         self.let_go(cursor, range(told, following))
 
     def let_go(self, cursor: Cursor, messages: Sequence[int]) -> None:
-        """These wait for nobody."""
+        """Let go messages that wait for nobody."""
         if messages:
             told = as_range(messages)
             cursor.block_all(told)
@@ -96,7 +96,7 @@ class Backfill:
         return True
 
     def keep_back(self, cursor: Cursor, sequence: int, blocker: Blocker) -> None:
-        """It is taken next there and may not go: it waits until it is released."""
+        """Block a message that is next there and may not go, until it is released."""
         cursor.block(sequence)
         if blocker.is_private:
             self._wait(cursor, blocker.message, sequence, (), self._state.keys.key_of(sequence))

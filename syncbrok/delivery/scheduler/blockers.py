@@ -1,4 +1,5 @@
-"""What keeps a delivery back (RULES 6, 7, 11 to 14, 21): one question, whichever way the message comes to a subscriber.
+"""Says what keeps a delivery back (RULES 6, 7, 11 to 14, 21): one question, whichever way the message comes to a
+subscriber.
 
 ==========  ==========================================================================================================
 live        the message counts the subscriber: its own gate, then the messages of its key before it there
@@ -54,7 +55,7 @@ class Blockers:
         self._state = state
 
     def of(self, sequence: int, cursor: Cursor) -> Blocker | None:
-        """Of a message that is for the subscriber and has not ended there; None if it may go now."""
+        """The blocker of a message that is for the subscriber and has not ended there; None if it may go now."""
         replays = self._state.replays
         if replays:
             entry = replays.get(sequence)
@@ -63,7 +64,7 @@ class Blockers:
         return self.live(sequence, cursor) if cursor.counts(sequence) else self.uncounted(sequence, cursor)
 
     def live(self, sequence: int, cursor: Cursor) -> Blocker | None:
-        """Of a message that counts the subscriber."""
+        """The blocker of a message that counts the subscriber."""
         blocker = self.gate(sequence, cursor)
         if blocker is None and has_keys_before(cursor):
             key = self._state.keys.key_of(sequence)
@@ -75,8 +76,8 @@ class Blockers:
         return blocker
 
     def uncounted(self, sequence: int, cursor: Cursor, parents: tuple[int, ...] = (), key: str = "") -> Blocker | None:
-        """Of a message that comes to the subscriber and does not count it. ``parents`` and ``key``: its own, where it
-        has not waited for them there yet.
+        """The blocker of a message that comes to the subscriber and does not count it. ``parents`` and ``key``: its
+        own, where it has not waited for them there yet.
 
         A message may have ended before its parents, if all that it counted are deleted: it waits for those."""
         table = self._state.table
@@ -99,7 +100,7 @@ class Blockers:
         return Blocker(BlockedBy.GATE, sequence, True)
 
     def again(self, sequence: int, entry: ReplayEntry, cursor: Cursor) -> Blocker | None:
-        """Of a message that a replay sends to the subscriber. What is live does not wait for it."""
+        """The blocker of a message that a replay sends to the subscriber. What is live does not wait for it."""
         if entry.waiting:
             return Blocker(BlockedBy.PARENT, min(entry.waiting), False)
         if not entry.key:
@@ -114,7 +115,7 @@ class Blockers:
         return Blocker(BlockedBy.KEY, before, True) if before else None
 
     def gate(self, sequence: int, cursor: Cursor) -> Blocker | None:
-        """Of a message that has not ended: its gate, as the subscriber meets it."""
+        """The gate of a message that has not ended, as the subscriber meets it; None where it is open."""
         table = self._state.table
         flags = table.flags(sequence)
         if table.state(sequence) is not MessageState.PENDING or flags & ENDING:
@@ -129,8 +130,8 @@ class Blockers:
         return Blocker(BlockedBy.KEY, before, False) if before else None
 
     def before_of_key(self, sequence: int, cursor: Cursor, key: str) -> int:
-        """Of those of the key that do not count the subscriber the last one before ``sequence`` that has not ended
-        there; 0 for none. What goes again in a replay has ended: nothing live waits for it. Takes out of the line what
+        """The last message of the key before ``sequence`` that does not count the subscriber and has not ended there; 0
+        for none. What goes again in a replay has ended: nothing live waits for it. Takes out of the line what
         has ended."""
         line = cursor.key_lines.get(key, [])
         at = bisect_left(line, sequence)

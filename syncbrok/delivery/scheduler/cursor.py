@@ -191,7 +191,7 @@ class Cursor:
         return sequence > self.since
 
     def is_told(self, sequence: int) -> bool:
-        """Of one that does not count: whether it has been told of a message that is for it."""
+        """Whether it has been told of a message that is for it, if it does not count."""
         first = self.subscriber.settings.start or self.subscriber.since
         return first <= sequence <= self.history_after
 
@@ -216,7 +216,7 @@ class Cursor:
         )
 
     def untaken(self, through: int) -> list[int]:
-        """Of one that does not count: what it was told of up to there and has not ended."""
+        """The messages up to ``through`` that it was told of and that have not ended, if it does not count."""
         sets = (self.eligible, self.blocked, self.retrying, self.in_flight)
         return sorted({sequence for one in sets for sequence in one if sequence <= through})
 
@@ -266,7 +266,7 @@ class Cursor:
         )
 
     def advance(self, looked: Sequence[int]) -> None:
-        """It has looked at these, which come next in its queue."""
+        """Note that it has looked at these, which come next in its queue."""
         self.position += len(looked)
         self.scanned_through = looked[-1]
         for sequence in looked if self.ended_out_of_order.count else ():
@@ -286,11 +286,11 @@ class Cursor:
         return bool(self.blocked.move(sequences, self.eligible))
 
     def unblock(self, sequence: int) -> bool:
-        """It waits no more, nor may it go: that is decided anew. Whether it was blocked."""
+        """Take it out of those that wait: whether it may go is decided anew. True if it was blocked."""
         return self.blocked.discard(sequence)
 
     def give_back(self, sequence: int) -> None:
-        """It was taken and not begun: it can be taken again."""
+        """Take back a message that was taken and not begun: it can be taken again."""
         del self.in_flight[sequence]
         (self.due if sequence in self.retrying else self.eligible).add(sequence)
 
@@ -303,7 +303,8 @@ class Cursor:
         self.in_flight.pop(sequence, None)
 
     def ended(self, sequence: int) -> None:
-        """It has ended, by an answer or without one; its row is to be durable before anybody may rely on that."""
+        """Note that it has ended, by an answer or without one; its row is to be durable before anybody may rely on
+        that."""
         self.retrying.pop(sequence, None)
         self.unconfirmed.add(sequence)
 

@@ -1,4 +1,5 @@
-"""What the end of a message lets go: its children, the next of its key, what is on hold for it (RULES 6, 7, 11, 12).
+"""Carries the end of a message on to what it lets go: its children, the next of its key, what is on hold for it (RULES
+6, 7, 11, 12).
 
 Whether what waited may go now says ``blockers``. The end of a parent puts its children on a list that is worked
 through in slices, so that a parent of a million children does not stop the broker.
@@ -45,7 +46,8 @@ class DependencyTracker:
         return bool(self._opening)
 
     def evaluate(self, queue: int, flags: int, parents: Iterable[int]) -> tuple[MessageEvent, Reason]:
-        """What the parents say: RELEASED, BLOCKED, PARENT_BAD (hold), or ENDED_DEAD with the reason it dies of."""
+        """The event that the parents make: RELEASED, BLOCKED, PARENT_BAD (hold), or ENDED_DEAD with the reason it dies
+        of."""
         table = self._state.table
         event = MessageEvent.RELEASED
         for parent in parents:
@@ -203,9 +205,9 @@ class DependencyTracker:
         self.release((sequence,), [one for one in cursors if one.counts(sequence) and gate(sequence, one) is None])
 
     def release(self, messages: Collection[int], cursors: Iterable[Cursor]) -> None:
-        """What these messages of one queue waited for has come: they go to these subscribers, but where they did not
-        wait, since the cursor has yet to come to them, or has handed them out. Whatever waits (for parents, for those
-        of its key before it, for its time, in a replay, or where somebody catches up) is let go here and nowhere
+        """Let messages of one queue go to these subscribers, for what they waited for has come; but not where they did
+        not wait, since the cursor has yet to come to them, or has handed them out. Whatever waits (for parents, for
+        those of its key before it, for its time, in a replay, or where somebody catches up) is let go here and nowhere
         else."""
         for cursor in cursors:
             if cursor.release(messages):

@@ -253,7 +253,7 @@ class DispatchQueue:
         return count
 
     def settle(self, answers: Iterable[tuple[Attempt, Answer]], now_us: int, jitter: Callable[[], float]) -> list[Row]:
-        """What came of these attempts, as the rows to log; the window's slots are free. ``jitter`` is in -1..1.
+        """The rows to log of what came of these attempts; the window's slots are free. ``jitter`` is in -1..1.
 
         First attempts that were acknowledged come by the hundred, and what would be looked up for each of them is
         looked up once for those of one subscriber; all others are settled one by one."""
@@ -296,7 +296,8 @@ class DispatchQueue:
         return rows
 
     def give_back(self, attempts: Iterable[Attempt]) -> None:
-        """These were not begun. Each stands again where it can be taken; that it may still go is looked at then."""
+        """Take back attempts that were not begun. Each stands again where it can be taken; that it may still go is
+        looked at then."""
         for attempt in attempts:
             cursor = self._state.cursors.get(attempt.subscriber)
             if cursor is None or cursor.in_flight.get(attempt.message) != attempt.number:
@@ -306,7 +307,7 @@ class DispatchQueue:
             self._state.activate(cursor)
 
     def retry_now(self, subscriber: int, message: int | None = None) -> int:
-        """What waits for another attempt at the subscriber, or this message alone, is due; how many that is. Nothing
+        """Make due what waits for another attempt at the subscriber, or this message alone; how many that is. Nothing
         durable (RULES 26). None of one that is paused or disabled."""
         cursor = self._state.cursors.get(subscriber)
         if cursor is None or cursor.stopped:

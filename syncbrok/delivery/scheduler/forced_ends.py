@@ -24,7 +24,7 @@ class ForcedEnds:
         self._line = line
 
     def wake_due(self, now_us: int) -> None:
-        """What the clock brings: retries, delayed messages, expiries, ends of holds and of disabled subscribers."""
+        """Do what the clock brings: retries, delayed messages, expiries, ends of holds and of disabled subscribers."""
         state = self._state
         first_us = state.timers.next_due_us()
         if first_us is None or first_us > now_us:

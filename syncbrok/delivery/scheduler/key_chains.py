@@ -78,7 +78,7 @@ class KeyChains:
         return chain
 
     def dump(self) -> list[tuple[int, int, str, list[int]]]:
-        """What ``load`` takes."""
+        """All chains, as ``load`` takes them."""
         return [(number, *chain.key, self.waiting(chain)) if isinstance(chain, KeyChain) else (number, *chain, [])
                 for number, chain in self.numbered.items()]  # fmt: skip
 

@@ -22,7 +22,7 @@ from syncbrok.model.facts import Outcome, Reason
 
 
 class DeliveryState(IntEnum):
-    """What ``SchedulerQueries.delivery_state`` may answer. No delivery is skipped by itself: a message that counts
+    """The answers of ``SchedulerQueries.delivery_state``. No delivery is skipped by itself: a message that counts
     nobody is, as a whole."""
 
     BLOCKED = 0

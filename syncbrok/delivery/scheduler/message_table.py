@@ -1,4 +1,4 @@
-"""What is known of every message that has not ended, as columns; and of those that ended badly.
+"""Everything known of the messages that have not ended, as columns; and of those that ended badly.
 
 Rows are found by sequence: chunks of 4,096 sequences, each a handful of arrays (8 bytes a message, 16 more an edge).
 A chunk goes when every message in it has ended; one that few stragglers hold is thinned to dictionaries, so that an
@@ -214,7 +214,8 @@ class MessageTable:
         return after
 
     def _change_ended(self, sequence: int, event: MessageEvent, chunk: MessageChunk | None) -> MessageState:
-        """What ended badly stands in ``bad``, and in a row as well where its chunk is neither gone nor thin yet."""
+        """Change what has ended. What ended badly stands in ``bad``, and in a row as well where its chunk is neither
+        gone nor thin yet."""
         bad = self.bad.get(sequence)
         if bad is None:  # it has ended well, or is not known at all
             raise ForbiddenTransition(self.state(sequence), event)

@@ -1,4 +1,4 @@
-"""What a durable row means: for the delivery, for its message, for the children, for a replay it belongs to.
+"""Applies durable rows: what one means for the delivery, for its message, for the children, for a replay it belongs to.
 
 Rows are applied in log order, live and at recovery alike, and a row that tells what is known already changes nothing:
 carried messages and checkpoints overlap with the log, and that must not count anything twice.

@@ -66,7 +66,7 @@ class SchedulerQueries:
 
     @property
     def replay_number(self) -> int:
-        """Of the newest replay; 0 for none yet."""
+        """The number of the newest replay; 0 for none yet."""
         return self.state.replay_number
 
     def message_state(self, sequence: int) -> str:
@@ -141,7 +141,7 @@ class SchedulerQueries:
         return (tried.attempts - tried.before, tried.due_us) if tried else (0, 0)
 
     def consumers(self, subscriber: int) -> tuple[int, int] | None:
-        """Of a subscriber whose consumers come for its messages: (how many they have, how many they have room for,
+        """The consumers of a subscriber that come for its messages: (how many they have, how many they have room for,
         those they have included); None for one that is posted to."""
         cursor = self.state.cursors.get(subscriber)
         return (
@@ -174,7 +174,7 @@ class SchedulerQueries:
         return ()
 
     def blocked_at(self, sequence: int, subscriber: int) -> Blocker | None:
-        """What keeps a delivery back at the subscriber; None where nothing does."""
+        """The blocker of a delivery at the subscriber; None where nothing keeps it back."""
         cursor = self.state.cursors.get(subscriber)
         if cursor is None or sequence not in cursor.blocked:
             return None
@@ -189,7 +189,8 @@ class SchedulerQueries:
         return None
 
     def held_by(self, sequence: int) -> tuple[int, ...]:
-        """What must be replayed for a message on hold: parents that ended badly, or did when they were sent again."""
+        """The messages that must be replayed for one on hold: parents that ended badly, or did when they were sent
+        again."""
         entry = self.state.replays.get(sequence)
         if entry is not None:
             return tuple(sorted(entry.held))

@@ -43,7 +43,7 @@ class QueuesInTurn:
         return cursor
 
     def remove(self, cursor: Cursor) -> None:
-        """It goes. Raises ``ValueError`` where it does not stand here."""
+        """Take it out of the line. Raises ``ValueError`` where it does not stand here."""
         line = self._lines.get(cursor.queue, deque())
         line.remove(cursor)
         self.count -= 1

@@ -140,7 +140,7 @@ class Replays:
         self._finish(row.message, entry)
 
     def _end_at(self, sequence: int, entry: ReplayEntry, cursor: Cursor) -> None:
-        """It has ended again at this subscriber: the next of its key may go there."""
+        """Note that it has ended again at this subscriber: the next of its key may go there."""
         self._state.replays.end_at(sequence, cursor.number)
         if entry.key:
             self._dependencies.go_on_in_replay(entry.queue, entry.key, cursor)
@@ -216,7 +216,7 @@ class Replays:
             self._state.dependents.pop(parent, None)
 
     def _release(self, sequence: int, entry: ReplayEntry) -> None:
-        """It goes again, to whom it is still to go: there it had ended, and begins as one that was blocked."""
+        """Let it go again, to whom it is still to go: there it had ended, and begins as one that was blocked."""
         for number in entry.left:
             cursor = self._state.cursors.get(number)
             if cursor is not None:

@@ -97,8 +97,8 @@ class Scheduler(SchedulerQueries):
     # -- facts --------------------------------------------------------------------------------------------------------
 
     def tell_time(self, now_us: int) -> None:
-        """What the wall clock says, before facts are applied: holds begin then, however far ahead of it the facts' own
-        times are (RULES 25). Where nobody has told, they begin at the facts' times."""
+        """Tell it what the wall clock says, before facts are applied: holds begin then, however far ahead of it the
+        facts' own times are (RULES 25). Where nobody has told, they begin at the facts' times."""
         self.state.now_us = now_us
 
     def apply_all(self, facts: Iterable[FactOrRun]) -> None:
@@ -138,7 +138,8 @@ class Scheduler(SchedulerQueries):
         self._applied()
 
     def inherit(self, facts: Iterable[FactOrRun]) -> None:
-        """What is known of messages whose own records are gone (``log.reading.reader``), before any fact of the log."""
+        """Take in what is known of messages whose own records are gone (``log.reading.reader``), before any fact of the
+        log."""
         for fact in facts:
             self.apply(fact)
             if isinstance(fact, SegmentOpened):
@@ -208,8 +209,8 @@ class Scheduler(SchedulerQueries):
         self.state.activate(cursor)
 
     def _count_otherwise(self, old: Cursor, subscriber: Subscriber, sequence: int) -> Cursor:
-        """It counts from now on, or does not any more; its new cursor, which goes on with what the old one had begun.
-        The old one leaves as that of a deleted subscriber does, and so frees what waited for it."""
+        """Let a subscriber count from now on, or no more; its new cursor, which goes on with what the old one had
+        begun. The old one leaves as that of a deleted subscriber does, and so frees what waited for it."""
         queue_state = self.state.queues[subscriber.queue]
         new = Cursor(subscriber, queue_state.backlog, old.window)
         new.declared(old.subscriber)
@@ -333,7 +334,7 @@ class Scheduler(SchedulerQueries):
         return rows, self._urgent(rows)
 
     def give_back(self, attempts: Iterable[Attempt]) -> None:
-        """These were taken and not begun: they go out again as if they had never been taken."""
+        """Take back attempts that were not begun: they go out again as if they had never been taken."""
         self._line.give_back(attempts)
 
     def given_up(self) -> dict[int, set[int]]:

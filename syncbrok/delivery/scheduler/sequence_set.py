@@ -121,7 +121,7 @@ class SequenceSet:
         return found
 
     def move(self, sequences: Collection[int], other: "SequenceSet") -> int:
-        """Those of ``sequences`` that are in here go to ``other``; how many they are."""
+        """Move those of ``sequences`` that are in here to ``other``; how many they are."""
         moved = 0
         if len(sequences) < _FEW:
             for sequence in sequences:
@@ -165,7 +165,7 @@ class SequenceSet:
 
     @classmethod
     def load(cls, data: bytes) -> "SequenceSet":
-        """What ``dump`` wrote."""
+        """The set that ``dump`` wrote."""
         loaded = cls()
         step = 8 + (_MASK + 1) // 8
         for at in range(0, len(data), step):

@@ -1,4 +1,4 @@
-"""What all subscribers share - attempts, leases, bytes of content - and how much of it one of them may take now. Pure.
+"""Shares out what all subscribers take of: attempts, leases, bytes of content. How much may one of them have now? Pure.
 
 A subscriber that hangs holds what its window allows and does not give it back. With one counter for all, a few of those
 stopped the delivery of every queue; with budgets each stops at its own threshold, and whoever holds nothing still gets

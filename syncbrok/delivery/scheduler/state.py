@@ -99,7 +99,7 @@ class QueueState:
         return (*self.cursors, *self.uncounted)
 
     def beside(self, cursor: Cursor) -> list[Cursor]:
-        """Where the cursor stands: among those that count, or among the others."""
+        """The list in which the cursor stands: among those that count, or among the others."""
         return self.cursors if cursor.is_counted else self.uncounted
 
 
@@ -277,7 +277,7 @@ class SchedulerState:
         self.given_up.setdefault(cursor.number, set()).update(messages)
 
     def let_go(self, cursor: Cursor) -> None:
-        """Of what is out there nothing is waited for any more: the subscriber is deleted, or its endpoint elsewhere."""
+        """Wait for nothing any more of what is out there: the subscriber is deleted, or its endpoint elsewhere."""
         if cursor.in_flight:
             self.give_up(cursor, cursor.in_flight)
             self.no_longer_out(cursor.in_flight)
@@ -323,13 +323,13 @@ class SchedulerState:
                 self.line.append(cursor)
 
     def hold_back(self, cursor: Cursor) -> None:
-        """It has taken its share: it stands aside until some of it is back."""
+        """Let a cursor that has taken its share stand aside until some of it is back."""
         if not cursor.held_back and not cursor.idle:
             cursor.held_back = True
             self.held_back.append(cursor)
 
     def let_back_in(self, room: Callable[[Cursor], int], most: int) -> None:
-        """Those that were held back and have room again stand in line; so many are looked at."""
+        """Let those that were held back and have room again stand in line; so many are looked at."""
         for _ in range(min(len(self.held_back), most)):
             cursor = self.held_back.popleft()
             if room(cursor) > 0:

@@ -127,7 +127,7 @@ class TimerWheel:
 
     @classmethod
     def load(cls, data: bytes) -> "TimerWheel":
-        """What ``dump`` wrote."""
+        """The entries that ``dump`` wrote."""
         loaded = cls()
         for wide, rows in _groups(data, _WIDE_SHIFT):
             loaded._wide[wide] = array("Q", rows.tobytes())
