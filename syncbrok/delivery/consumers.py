@@ -39,9 +39,9 @@ class Consumer(Protocol):
         """Never more than the member's window leaves room for."""
 
     def lapsed(self, messages: Sequence[int]) -> None:
-        """These messages (sequences) were taken back. Those that had begun were not answered in time: they have failed,
-        and a later answer is ignored. Those in hand that had not begun have not failed; they go out again, unless they
-        have ended."""
+        """Hear that these messages (sequences) were taken back. Those that had begun were not answered in time: they
+        have failed, and a later answer is ignored. Those in hand that had not begun have not failed; they go out again,
+        unless they have ended."""
 
     def dismissed(self) -> None:
         """The subscriber was deleted, or the broker ends: nothing more will come, and no answer is heard."""
@@ -126,8 +126,8 @@ class Member:
         return lease is not None
 
     def written(self, messages: Iterable[int]) -> None:
-        """These messages have been written to the peer: their content is dropped from memory, however long their leases
-        last."""
+        """Note that these messages have been written to the peer: their content is dropped from memory, however long
+        their leases last."""
         for message in messages:
             lease = self.leases.get(message)
             if lease is not None and lease.delivery.message.content:

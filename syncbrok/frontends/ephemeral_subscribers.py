@@ -23,7 +23,8 @@ class EphemeralSubscriber(NamedTuple):
 
 
 class EphemeralSubscribers:
-    """Those of one frontend, whose endpoint is ``consumer:NAME``; each is named ``NAME-`` and something random."""
+    """The ephemeral subscribers of one frontend, whose endpoint is ``consumer:NAME``; each is named ``NAME-`` and
+    something random."""
 
     def __init__(self, subscribers: Channel, view: View, number_of: Callable[[str, str], int], name: str) -> None:
         self._subscribers = subscribers

@@ -1,4 +1,4 @@
-"""What a commit does to everything that follows from the log, in this order: clock, state, view, then who waits."""
+"""Applies a commit to everything that follows from the log, in this order: clock, state, view, then who waits."""
 
 from collections.abc import Callable, Sequence
 

@@ -45,7 +45,7 @@ class Publish(NamedTuple):
 
     @classmethod
     def of(cls, queue: QueueName, messages: Sequence[Message], only: SubscriberId | None = None) -> "Publish":
-        """These messages as one unit. Attributes that they share are stored once."""
+        """One unit of these messages. Attributes that they share are stored once."""
         content_type = messages[0].content_type if messages else ""
         common = (content_type, *_BARE)
         contents = [message.content for message in messages]

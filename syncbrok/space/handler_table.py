@@ -19,7 +19,7 @@ class HandlerTable:
 
     @property
     def schemes(self) -> AbstractSet[str]:
-        """Those with a handler; goes on to say so when there are more."""
+        """The schemes with a handler; a live view."""
         return self._by_scheme.keys()
 
     def put(self, scheme: str, handler: Handler) -> None:
@@ -29,7 +29,7 @@ class HandlerTable:
         return self._by_scheme.get(endpoint_scheme(subscriber.settings.endpoint), self._unrouted)
 
     def forget(self, subscriber: Subscriber) -> None:
-        """It is gone, or goes elsewhere: its handler keeps nothing for it."""
+        """Let its handler keep nothing more for a subscriber that is gone, or goes elsewhere."""
         self.of(subscriber).forget(subscriber.number)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the Space counts while it works, for ``/metrics``: how long commits take, and what the process uses.
+"""Counts what the Space does, for ``/metrics``: how long commits take, and what the process uses.
 
 Counts of messages and deliveries are not here: the scheduler keeps those. ``Meters`` is written on the event loop by
 the committer and read there by the view; nothing in it is durable.
@@ -53,7 +53,8 @@ class Durations:
 
 
 class Meters:
-    """What the committer tells as it goes: ``commit`` after each batch, ``full`` and ``failed`` as they change."""
+    """The counts. The committer tells as it goes: ``commit`` after each batch, ``full`` and ``failed`` as they
+    change."""
 
     __slots__ = (
         *("budgets", "bytes_written", "clock_step_s", "clock_steps", "commits", "failed", "full"),
@@ -87,7 +88,7 @@ class Meters:
 
 
 def process_report() -> ProcessReport:
-    """What this process uses now; two short reads of ``/proc`` where there is one."""
+    """The resources that this process uses now; two short reads of ``/proc`` where there is one."""
     return ProcessReport(
         version=__version__,
         python=platform.python_version(),

@@ -63,7 +63,7 @@ class ContentRoom:
         self._line(attempt.subscriber).append(attempt)
 
     def wait_first(self, attempts: Iterable[Attempt]) -> None:
-        """These, in this order, wait before those of their subscribers that came after them."""
+        """Let these wait, in this order, before those of their subscribers that came after them."""
         for attempt in reversed([*attempts]):
             self._line(attempt.subscriber).appendleft(attempt)
 

@@ -29,7 +29,7 @@ class Receiver(Protocol):
     """Receives what was read: the dispatcher."""
 
     def fetched(self, pairs: list[Pair]) -> None:
-        """These may go out now: there is room for them. Those to one subscriber stand together."""
+        """Take messages that may go out now: there is room for them. Those to one subscriber stand together."""
 
     def lost(self, attempt: Attempt) -> None:
         """Its message is gone from the log."""
@@ -38,10 +38,10 @@ class Receiver(Protocol):
         """The pairs whose attempts may still begin. The other attempts are not out any more."""
 
     def put_back(self, pairs: list[Pair]) -> None:
-        """These must not go out now; they will be taken again."""
+        """Take back messages that must not go out now; they will be taken again."""
 
     def not_begun(self, attempts: list[Attempt]) -> None:
-        """These attempts were withdrawn before they were read, and are not out any more."""
+        """Hear that these attempts were withdrawn before they were read, and are not out any more."""
 
     def too_late(self, count: int) -> None:
         """``count`` attempts were still being read at the end of the drain; they never began."""

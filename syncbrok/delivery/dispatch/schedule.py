@@ -32,7 +32,7 @@ class SchedulerLike(Protocol):
         rows to be durable."""
 
     def give_back(self, attempts: Sequence[Attempt]) -> None:
-        """These attempts never began: they will be made again, with the same numbers."""
+        """Take back attempts that never began: they will be made again, with the same numbers."""
 
     def given_up(self) -> dict[int, set[int]]:
         """By subscriber: messages whose attempts should not begin any more. Each is told once."""

@@ -178,8 +178,9 @@ class Cursor:
 
     @property
     def in_past(self) -> bool:
-        """What is new waits: consumers that start in the past get all in order, that which came before them first. An
-        endpoint has new messages at once, and so have consumers where many of the old ones wait for others."""
+        """Whether what is new waits: consumers that start in the past get all in order, that which came before them
+        first. An endpoint has new messages at once, and so have consumers where many of the old ones wait for
+        others."""
         return not self.history_done and self.subscriber.consumed and len(self.blocked) < limits.window_max
 
     @property
@@ -225,7 +226,7 @@ class Cursor:
         return not self.outstanding(sequence) and sequence not in self.unconfirmed
 
     def state(self, sequence: int) -> DeliveryState | None:
-        """Where an outstanding delivery stands; None for one that has ended, or waits for its row to be durable."""
+        """The state of an outstanding delivery; None for one that has ended, or waits for its row to be durable."""
         if sequence in self.in_flight:
             return DeliveryState.IN_FLIGHT
         if sequence in self.blocked:

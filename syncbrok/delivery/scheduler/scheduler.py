@@ -1,4 +1,4 @@
-"""Who gets what, when: parents, due times, windows. Pure: takes facts and the time, returns attempts to make.
+"""Decides who gets what, when: parents, due times, windows. Pure: takes facts and the time, returns attempts to make.
 
 Facts come in by ``apply``, in log order, live and at recovery alike; nothing else changes what is durable here.
 Attempts go out by ``take`` and come back by ``settle``, which answers the row to log; what the row means for others

@@ -87,7 +87,7 @@ class TimerWheel:
             yield from zip(bucket[::2], bucket[1::2], strict=True)
 
     def sweep_some(self, holds: Callable[[int, int], bool]) -> None:
-        """Where enough has come since the last time, look at some of what is due later and let go of what does not hold
+        """If enough has come since the last time, look at some of what is due later and let go of what does not hold
         any more: what is left is not much more than what holds, however long the others would have been there."""
         if self._come >= _SWEEP_EVERY:
             self.sweep(holds, 2 * self._come)

@@ -31,7 +31,7 @@ _RETRY_AFTER_S: Final = 1
 
 
 class LeaseOver(ClientFault):
-    """It was answered, or its time is over: the message goes to another, or has gone."""
+    """The lease was answered, or its time is over: the message goes to another, or has gone."""
 
     slug = "lease-over"
 
@@ -44,7 +44,7 @@ class Lent(NamedTuple):
 
 
 class LeaseHolder(NamedTuple):
-    """Who takes leases and answers them: the name of a token, "" where there are none. ``any``: answers everybody's."""
+    """Takes leases and answers them: the name of a token, "" where there are none. ``any``: answers everybody's."""
 
     name: str = ""
     any: bool = False
@@ -62,7 +62,7 @@ class _Pull(Poll):
 
 
 class PullGroup(PollQueue[_Pull]):
-    """Those who pull from one queue under one name. ``name_of`` makes the name of a lease."""
+    """The pulls from one queue under one name. ``name_of`` makes the name of a lease."""
 
     def __init__(self, name_of: Callable[[Attempt], str]) -> None:
         super().__init__(limits.pull_bytes_max)
@@ -91,7 +91,8 @@ class PullGroup(PollQueue[_Pull]):
         self.offer()
 
     def written(self, lent: Sequence[Lent]) -> None:
-        """Whoever asked for these is told of them: their content need not be kept for as long as they are lent."""
+        """Note that whoever asked for these was told of them: their content need not be kept for as long as they are
+        lent."""
         if self.member is not None:
             self.member.written([one.delivery.attempt.message for one in lent])
 
@@ -117,7 +118,8 @@ class Leases:
         return group
 
     async def number(self, queue: QueueName, name: SubscriberId, start: str) -> int:
-        """Of a group; declared, from ``start`` on, where it is not there. Raises ``UnknownQueue``, ``BrokerFault``."""
+        """The number of a group's subscriber; declared, from ``start`` on, where it is not there. Raises
+        ``UnknownQueue``, ``BrokerFault``."""
         settings = SubscriberSettings(ENDPOINT, name=name, window=limits.window_max, counts=False)
         with suppress(Conflict):  # somebody has changed its settings: theirs is what counts
             await self._subscribers.put(Subscribe(queue, settings, start=start, comes_to_take=True))
@@ -133,7 +135,7 @@ class Leases:
                 raise Conflict(what, queue=queue, subscriber=name)
 
     def check_room(self, group: PullGroup) -> None:
-        """Of a group that was lent nothing. Raises ``Overloaded`` where that is for want of leases."""
+        """See why a group was lent nothing. Raises ``Overloaded`` where that is for want of leases."""
         if group.member is not None and self._consumers.full(group.member.subscriber):
             held = len(group.member.leases)
             raise Overloaded(
@@ -155,7 +157,7 @@ class Leases:
         group.answered()
 
     def extend(self, lease: str, holder: LeaseHolder, lease_s: float) -> None:
-        """It lasts so long from now on. Raises ``LeaseOver``."""
+        """Let a lease last so long from now on. Raises ``LeaseOver``."""
         _, member, message = self._find(lease, holder)
         member.extend(message, lease_s)
 
@@ -181,7 +183,7 @@ class Leases:
 
 
 class LeaseName(NamedTuple):
-    """What the name of a lease says; ``tag`` is "" in one of an older version."""
+    """The parts of a lease's name; ``tag`` is "" in one of an older version."""
 
     subscriber: int
     message: int

@@ -48,7 +48,7 @@ class WireFormat(Protocol):
 
 
 class ConversationOwner(Protocol):
-    """Who keeps account of the conversations (``listener``)."""
+    """Keeps account of the conversations (``listener``)."""
 
     bounds: Bounds
 
@@ -92,7 +92,7 @@ class Conversation(asyncio.Protocol):
         raise NotImplementedError
 
     def farewell(self, words: str) -> bytes:
-        """What a peer is sent before it is sent away."""
+        """The bytes that a peer is sent before it is sent away."""
         raise NotImplementedError
 
     def ended(self) -> None:
@@ -255,7 +255,7 @@ class Conversation(asyncio.Protocol):
             self.close()
 
     def refused(self, error: BaseException) -> None:
-        """What it published was not taken: a peer that hears no answers hears this."""
+        """Tell the peer that what it published was not taken: one that hears no answers hears this."""
         self.send_away(str(error))
 
     def close(self) -> None:

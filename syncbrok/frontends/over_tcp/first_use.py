@@ -24,7 +24,7 @@ class FirstUse:
         return queue in self._known
 
     def forget(self, queue: str) -> None:
-        """It is not there any more."""
+        """Forget a queue that is not there any more."""
         self._known.discard(queue)
         self._made.discard(queue)
 

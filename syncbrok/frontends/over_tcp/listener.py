@@ -95,5 +95,5 @@ class OnOnePort:
 
     @property
     def ports(self) -> list[int]:
-        """Those that it listens on."""
+        """The ports that it listens on."""
         return [self.listener.port]

@@ -51,7 +51,8 @@ class PrefetchBuffer(Generic[S]):
         return self.room > before
 
     def stayed(self, messages: Collection[int]) -> bool:
-        """These (sequences) were taken back. Whether any of them was here: then there is no room any more."""
+        """Drop messages (sequences) that were taken back. True if any of them was here: then there is no room any
+        more."""
         kept = [one for one in self._messages if one[1].attempt.message not in messages]
         if len(kept) == len(self._messages):
             return False

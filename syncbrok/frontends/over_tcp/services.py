@@ -1,4 +1,4 @@
-"""What a TCP frontend is given of the broker."""
+"""The parts of the broker that a TCP frontend is given."""
 
 from collections.abc import Callable
 from typing import NamedTuple

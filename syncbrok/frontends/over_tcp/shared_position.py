@@ -23,7 +23,7 @@ _FIRST_EMPTY_AFTER_S: Final = 0.5
 
 
 class SharedPosition(PollQueue[Poll]):
-    """Of one queue; made by ``SharedPositions``. Each poll asks for one message."""
+    """The shared position of one queue; made by ``SharedPositions``. Each poll asks for one message."""
 
     def __init__(self) -> None:
         super().__init__(None)

@@ -1,4 +1,4 @@
-"""What is written to several connections in one turn of the loop is written together, at its end.
+"""Writes to several connections in one turn of the loop together, at its end.
 
 A process that holds several of them is then woken once for all of it. Written one by one, with work between, it falls
 asleep after each, and waking it costs more than the write. Large writes are shared out among turns: a megabyte to each

@@ -362,7 +362,7 @@ class OrderChecker:
         )
 
     def _done_apart(self, message: JudgedMessage, row: Row, found: JudgedMessage) -> bool:
-        """Of a parent: it is complete, and has ended at the subscriber too, either way. A message that has ended itself
+        """Whether a parent is complete and has ended at the subscriber too, either way. A message that has ended itself
         may go though its parent was not: nobody it counted was left, or it was to go out all the same."""
         after, number = row.after, row.subscriber
         either = message.policy is ParentFailure.DELIVER or 0 < message.ended_at <= after
@@ -401,8 +401,8 @@ class OrderChecker:
             message.at(row.subscriber).was_next = True
 
     def _judge_key_in_replay(self, message: JudgedMessage, row: Row, record: int) -> None:
-        """Of its key all before it have ended there: those that are being replayed, and those that never had. (A replay
-        of an older version says no key.)"""
+        """Judge whether all of its key before it had ended there: those that were being replayed, and those that never
+        had. (A replay of an older version says no key.)"""
         number, own = row.subscriber, message.at(row.subscriber)
         if not self._now.replays[own.replay].entries[row.message].key:
             return
@@ -433,7 +433,7 @@ class OrderChecker:
         return None
 
     def _has_ended_apart(self, before: JudgedMessage, number: int, after: int) -> bool:
-        """Of a message that does not count the subscriber: whether nothing of it was to come there any more when
+        """Whether nothing was to come there any more of a message that does not count the subscriber, when
         record ``after`` was the newest."""
         ends = before.ends(number)
         return (

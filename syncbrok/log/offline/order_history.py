@@ -35,7 +35,7 @@ class End(NamedTuple):
 
 @dataclass(slots=True)
 class JudgedDelivery:
-    """What the rows say of one message at one subscriber. ``ends`` are all its ends, oldest first; ``replay`` is the
+    """One message at one subscriber, as the rows have it. ``ends`` are all its ends, oldest first; ``replay`` is the
     number of the replay that has re-armed it, until it ends again; ``retrying``: it has been tried since, and is to be
     tried again; ``was_next``: an attempt of it began when all of its key before it had ended; ``first_after`` and
     ``last_after`` are when its first and its last attempt began, as ``after`` (-1: none), those of replays left out."""
@@ -61,7 +61,7 @@ class JudgedDelivery:
 
 @dataclass(slots=True)
 class JudgedMessage:
-    """What is known of one accepted message; a log has millions, so nothing of it is kept that is not asked for.
+    """Everything known of one accepted message; a log has millions, so nothing of it is kept that is not asked for.
     ``record`` is where it stands: its own, or the one that carries it; ``counted`` are those that are there by then.
     ``open`` are the counted and the re-armed subscribers at which it has not ended (again); ``ended_at`` and
     ``complete_at`` are the records with which it ended and became complete, 0 while it has not: they never go back
@@ -90,7 +90,7 @@ class JudgedMessage:
     deliveries: dict[int, JudgedDelivery] = field(default_factory=dict)
 
     def at(self, subscriber: int) -> JudgedDelivery:
-        """What is known of it at ``subscriber``; to be changed."""
+        """Everything known of it at ``subscriber``; to be changed."""
         found = self.deliveries.get(subscriber)
         if found is None:
             found = self.deliveries[subscriber] = JudgedDelivery()
@@ -162,7 +162,7 @@ class JudgedState:
             self._stop_counting(fact.number, fact.sequence)
 
     def open_segment(self, fact: SegmentOpened) -> None:
-        """What the snapshot says stands from here on."""
+        """Take over the snapshot: what it says stands from here on."""
         for number in set(self.subscribers) - {one.number for one in fact.subscribers}:
             self.delete_subscriber(number, fact.sequence)
         self.queues = {queue.number for queue in fact.queues}
@@ -185,7 +185,7 @@ class JudgedState:
                 self.end(message, number, End(record, good=True))
 
     def _stop_counting(self, number: int, record: int) -> None:
-        """What had not ended there counts it no more, and what waited only for that has ended."""
+        """Let what has not ended there count it no more; what waited only for that has ended."""
         for message in list(self.undecided.values()):
             if number in message.open & message.counted and not message.rearmed_by(number):
                 message.open -= {number}
@@ -246,7 +246,7 @@ class JudgedState:
         )
 
     def carry(self, fact: Carried) -> None:
-        """Where the message's own record is gone, what the carried one says is all that is known."""
+        """Take over what a carried record says: all that is known where the message's own record is gone."""
         if fact.message.sequence in self.messages:
             return
         message = self.accept(fact.message, fact.sequence)

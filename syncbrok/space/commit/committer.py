@@ -59,7 +59,7 @@ _declarations_max: Final = 10_000  # waiting in a channel: a bootstrap file may 
 
 
 class StateMachine(Protocol):
-    """What durable facts make, and who is told of them. Called on the event loop."""
+    """Takes durable facts in, and tells whoever follows them. Called on the event loop."""
 
     def apply(self, facts: Sequence[FactOrRun]) -> None:
         """Take in facts, in log order; a batch may come in several pieces."""

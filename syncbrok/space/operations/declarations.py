@@ -146,7 +146,8 @@ class Declarations:
         return Declared("changed", known.id)
 
     def _subscribe_again(self, known: Subscriber, item: Subscribe) -> Declared:
-        """Where it starts was decided when it was added; paused by hand it stays, unless asked for outright."""
+        """Declare a subscriber that is there. Where it starts was decided when it was added; paused by hand it stays,
+        unless asked for outright."""
         old = known.settings
         paused = item.settings.paused or old.paused
         new = replace(
@@ -301,7 +302,7 @@ class Declarations:
         return dropped
 
     def forget(self, subscriber: Subscriber) -> None:
-        """It is deleted, durably."""
+        """Let go of a subscriber that is deleted, durably."""
         self._forget(subscriber)
         self._secret_store.forget(subscriber.number)
 

@@ -1,4 +1,4 @@
-"""What the Space does beside its work: retention, checkpoints, history for subscribers that start in the past, old
+"""Does what the Space does beside its work: retention, checkpoints, history for subscribers that start in the past, old
 secrets and old idempotency keys. Each is one coroutine; none is ever in the way of a publish.
 """
 
@@ -143,8 +143,8 @@ class Maintenance:
         return 0
 
     async def _free_to_go(self, expired: Sequence[Section]) -> list[Section]:
-        """Those before the first that has to stay. Asked before anything is carried along, else the same messages would
-        be written again every minute."""
+        """The sections before the first that has to stay. Asked before anything is carried along, else the same
+        messages would be written again every minute."""
         replaying, waits_for = self._state.scheduler.replaying(None), ""
         free: list[Section] = []
         for section in expired:
@@ -163,7 +163,7 @@ class Maintenance:
         return free
 
     def _waits_for(self, section: Section, replaying: Sequence[int]) -> str:
-        """What must be before a segment that is old enough may go; nothing: it may. A message that has ended is not
+        """The reason why a segment that is old enough must stay; "": it may go. A message that has ended is not
         carried along, so its segment is what a replay under way reads it from; for as long again as the retention and
         no longer, else a subscriber that is paused would make the log grow without an end."""
         if self._journal.held_back(section):
@@ -209,7 +209,7 @@ class Maintenance:
             after = sequences[-1]
 
     def _drop_untaken(self, through: int, batch: CommitBatch) -> None:
-        """Those who do not count do not hold retention: what they had not taken ends there (RULES 14)."""
+        """End there what those who do not count had not taken: they do not hold retention (RULES 14)."""
         rows = self._state.scheduler.dropped_by_retention(through, batch.now_us)
         if rows:
             batch.add(Outcomes(batch.sequence, batch.time_us, tuple(rows)))

@@ -1,4 +1,4 @@
-"""What operators ask for and what takes more than one batch or a look at the disk: cancel, purge, forced deletion,
+"""Does what operators ask for and what takes more than one batch or a look at the disk: cancel, purge, forced deletion,
 replay; and retry, which looks for a message. Each is worked in slices that a crash can leave half done and a repetition
 finishes; all but cancels and retries one at a time.
 """

@@ -1,4 +1,4 @@
-"""What a replay re-arms, in causal order (RULES 21).
+"""Plans what a replay re-arms, in causal order (RULES 21).
 
 The log order is a causal order, so messages are looked at by rising sequence: when one is reached, each of its parents
 that belongs to the replay has been taken already. Children are found in the log's own index.
@@ -21,7 +21,7 @@ _through_parent: Final = OF_A_PARENT | {Reason.HOLD_EXPIRED}
 
 
 class ReplayedState(Protocol):
-    """What the scheduler knows of messages; see ``delivery.scheduler.queries``."""
+    """The scheduler's knowledge of messages; see ``delivery.scheduler.queries``."""
 
     def ended(self, sequence: int) -> bool: ...
 
