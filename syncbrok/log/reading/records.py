@@ -60,6 +60,9 @@ class RecordReader:
         if part.active is None:
             # From the bytes that were examined: asked again, the disk may read fewer of them.
             data = self._segment_list.examine(part.info).data
+            # In those bytes a lost message stands as far as it is known, with a header that fits: it is lost all the
+            # same, for the first who asks as for all later ones.
+            unread = [record for record in unread if self._segment_list.damage_of(record) is None]
         else:
             self._segment_list.check_disk()
         before = len(facts)

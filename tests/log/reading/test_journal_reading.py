@@ -32,6 +32,7 @@ from tests.support.journals import (
     publish,
     roll,
 )
+from tests.support.segment_files import flip, offsets
 
 
 @pytest.fixture
@@ -215,6 +216,20 @@ def test_bit_rot_in_a_message_is_not_delivered(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
     assert journal.queue_sequences(1, 0, 10) == [2, 3, 4]
     assert not path.with_suffix(".idx").exists(), "no sidecar is made of bytes that the seal does not fit"
+    journal.close()
+
+
+@pytest.mark.parametrize("byte", [0, 9, 20, 40, 60, 85])
+def test_a_message_whose_header_rots_is_lost_for_the_first_who_asks_too(tmp_path: Path, byte: int) -> None:
+    """RULES 28: what one byte of a header was is known from the others, so a lost message can be told of; it is lost
+    all the same, whoever asks first and so has the segment examined."""
+    journal = open_journal(tmp_path)
+    publish(journal, 3)
+    roll(journal)
+    path = journal.sections()[0].path
+    flip(path, offsets(path)[3] + byte)
+    assert [journal.read_many([3]) for _ in range(2)] == [[None], [None]]
+    assert [found is None for found in journal.read_many([2, 4])] == [False, False]
     journal.close()
 
 
