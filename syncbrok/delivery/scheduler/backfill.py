@@ -5,8 +5,7 @@ Both wait by themselves: for the parents to have ended there, for those of the s
 is one for all. Nobody waits for them.
 """
 
-from bisect import insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from syncbrok.delivery.scheduler.blockers import HISTORY, Blocker, Blockers
@@ -108,15 +107,8 @@ class Backfill:
     def _line_up(self, cursor: Cursor, sequence: int, key: str) -> None:
         lines = cursor.key_lines
         if len(lines) > _LINES_FEW and len(lines) > len(cursor.blocked) + len(cursor.eligible) + len(cursor.in_flight):
-            for name, line in list(lines.items()):
-                left = [one for one in line if not cursor.finished(one)]
-                if left:
-                    lines[name] = left
-                else:
-                    del lines[name]
-        line = lines.setdefault(key, [])
-        if sequence not in line:
-            insort(line, sequence)
+            lines.tidy(cursor.finished)
+        lines.add(key, sequence)
 
     @staticmethod
     def waiting_for_history(cursor: Cursor) -> int:
@@ -191,7 +183,7 @@ class Backfill:
 
     def _depend(self, cursor: Cursor, prerequisite: int) -> None:
         if prerequisite is not HISTORY and self._state.table.state(prerequisite) < MessageState.COMPLETE:
-            self._state.backfill_dependents.setdefault(prerequisite, []).append(cursor.number)
+            self._state.edges.at_subscriber.add(prerequisite, cursor.number)
 
     def restored(self) -> None:
         """The cursors have come out of a checkpoint."""
@@ -201,7 +193,7 @@ class Backfill:
 
     def prerequisite_ended(self, sequence: int) -> None:
         """A message has ended everywhere, or may go now."""
-        for number in self._state.backfill_dependents.pop(sequence, ()):
+        for number in self._state.edges.at_subscriber.take(sequence):
             cursor = self._state.cursors.get(number)
             if cursor is not None:
                 self.ended(cursor, sequence)
@@ -216,17 +208,21 @@ class Backfill:
 
     def ended(self, cursor: Cursor, sequence: int) -> None:
         """A message has ended at a subscriber, or everywhere: those behind it there may be next."""
-        counted: list[int] = []
+        if sequence in cursor.waiting_behind:
+            self._dependencies.in_slices(self._go_on_behind(cursor.number, sequence))
+
+    def _go_on_behind(self, number: int, sequence: int) -> Iterator[None]:
         over = [sequence]
-        while over:  # no recursion: a thousand cancelled ones of a key may stand behind one another
-            for child, parents, key in cursor.waiting_behind.pop(over.pop(), ()):
-                if cursor.counts(child) or self._state.replays.goes_to(
-                    child, cursor.number
-                ):  # looked at again where it is taken
-                    counted.append(child)
+        while over and number in self._state.cursors:  # no recursion: a thousand cancelled ones may stand in a row
+            for child, parents, key in self._state.cursors[number].waiting_behind.pop(over.pop(), ()):
+                cursor = self._state.cursors.get(number)  # between two steps it may go, or count no more
+                if cursor is None:
+                    return
+                if cursor.counts(child) or self._state.replays.goes_to(child, number):
+                    self._dependencies.release((child,), (cursor,))  # looked at again where it is taken
                 elif cursor.unblock(child) and not self._take(cursor, child, parents, key):
                     over.append(child)
-        self._dependencies.release(counted, (cursor,))
+                yield
 
     def feed(self, cursor: Cursor, messages: Iterable[tuple[int, tuple[int, ...]]], keys: Mapping[int, str]) -> None:
         """Messages (sequence, parents' sequences) as the log has them, in order."""

@@ -15,7 +15,6 @@ from what is known, not counted down: a counter that is off by one holds a messa
 right.
 """
 
-from bisect import bisect_left
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -106,12 +105,12 @@ class Blockers:
         if not entry.key:
             return None
         state = self._state
-        before = state.replays.first_of_key(entry.queue, entry.key, cursor.number)
+        before = cursor.replay_lines.first(entry.key)
         if not 0 < before < sequence:
             before = state.keys.live_before(entry.queue, entry.key, sequence, cursor)
         if before:
             return Blocker(BlockedBy.KEY, before, False)
-        before = self.before_of_key(sequence, cursor, entry.key) if cursor.key_lines else 0
+        before = self.before_of_key(sequence, cursor, entry.key)
         return Blocker(BlockedBy.KEY, before, True) if before else None
 
     def gate(self, sequence: int, cursor: Cursor) -> Blocker | None:
@@ -131,14 +130,11 @@ class Blockers:
 
     def before_of_key(self, sequence: int, cursor: Cursor, key: str) -> int:
         """The last message of the key before ``sequence`` that does not count the subscriber and has not ended there; 0
-        for none. What goes again in a replay has ended: nothing live waits for it. Takes out of the line what
-        has ended."""
-        line = cursor.key_lines.get(key, [])
-        at = bisect_left(line, sequence)
-        while at and (cursor.finished(line[at - 1]) or self._state.replays.goes_to(line[at - 1], cursor.number)):
-            at -= 1
-            del line[at]
-        return line[at - 1] if at else 0
+        for none. What goes again in a replay has ended: nothing live waits for it."""
+        if not cursor.key_lines:
+            return 0
+        goes_to, number = self._state.replays.goes_to, cursor.number
+        return cursor.key_lines.last_before(key, sequence, lambda one: cursor.finished(one) or goes_to(one, number))
 
     def _is_over(self, parent: int, flags: int, cursor: Cursor) -> bool:
         """Whether a parent in the message's own queue has ended as the child needs it, at the subscriber alone where

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import DeliveryState
 from syncbrok.delivery.scheduler.sequence_set import SequenceSet
 from syncbrok.model import limits
@@ -88,8 +89,8 @@ class Cursor:
         "abandoned", "backlog", "blocked", "cascaded", "consumer_capacity", "dead", "delivered", "due", "eligible",
         "ended_out_of_order", "failed", "failing_since_us", "held_back", "history_after", "history_done",
         "history_taken", "in_flight", "key_lines", "last_attempt_us", "last_reason", "last_status", "number",
-        "passed", "position", "queue", "queued", "retrying", "scanned_through", "since", "stopped", "subscriber",
-        "unconfirmed", "unused_us", "waiting_behind", "window",
+        "passed", "position", "queue", "queued", "replay_lines", "retrying", "scanned_through", "since", "stopped",
+        "subscriber", "unconfirmed", "unused_us", "waiting_behind", "window",
     )  # fmt: skip
 
     def __init__(self, subscriber: Subscriber, backlog: Backlog, window: int) -> None:
@@ -135,8 +136,10 @@ class Cursor:
         self.passed: dict[int, tuple[tuple[int, ...], str]] = {}
         """catching up: message that nobody was to get any more -> its parents, its key. A part of
         ``MessageTable.bad``, which has no bound; each goes when a replay mends its message"""
-        self.key_lines: dict[str, list[int]] = {}
-        """of what it was told: the messages of a key that may not have ended here, in order; bounded as ``behind``"""
+        self.key_lines = KeyLines()
+        """of what it was told, and what does not count it; bounded as ``waiting_behind``"""
+        self.replay_lines = KeyLines()
+        """of what a replay sends to it; kept by ``state.ReplayEntries``"""
         self.delivered = self.failed = 0
         self.last_status = 0
         self.last_reason = Reason.NONE
@@ -156,7 +159,7 @@ class Cursor:
         self.in_flight, self.retrying, self.unconfirmed = dict(old.in_flight), dict(old.retrying), set(old.unconfirmed)
         self.dead, self.passed = old.dead, old.passed
         self.waiting_behind = {prerequisite: list(waiting) for prerequisite, waiting in old.waiting_behind.items()}
-        self.key_lines = {key: list(line) for key, line in old.key_lines.items()}
+        self.key_lines, self.replay_lines = old.key_lines.copy(), old.replay_lines.copy()
         self.consumer_capacity, self.abandoned = old.consumer_capacity, old.abandoned
         self.history_after, self.history_done = old.history_after, old.history_done
         self.delivered, self.failed = old.delivered, old.failed

@@ -5,9 +5,9 @@ Whether what waited may go now says ``blockers``. The end of a parent puts its c
 through in slices, so that a parent of a million children does not stop the broker.
 """
 
-from array import array
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from syncbrok.delivery.scheduler.blockers import Blockers
@@ -28,6 +28,8 @@ from syncbrok.delivery.scheduler.state import HOLD_OVER, ForcedEnd, SchedulerSta
 from syncbrok.model.facts import Outcome, Reason
 
 _WAITING: Final = int(MessageState.WAITING)
+_AT_ONCE: Final = 64
+"""dependents that are looked at before anything else happens; at 10 us each"""
 _RELEASED: Final = MessageEvent.RELEASED  # to ask the enum for it costs ten times as much
 
 
@@ -39,11 +41,14 @@ class DependencyTracker:
         self._blockers = blockers
         self._hold_max_us = hold_max_us
         self._opening: deque[tuple[int, int, Cursor | None]] = deque()
+        """live edges to be walked: parent, its next child, and the subscriber where the parent has ended"""
+        self._walks: deque[Iterator[None]] = deque()
+        """of other edges: each step looks at one dependent"""
 
     @property
     def busy(self) -> bool:
-        """Whether children still wait to be looked at."""
-        return bool(self._opening)
+        """Whether dependents still wait to be looked at."""
+        return bool(self._opening or self._walks)
 
     def evaluate(self, queue: int, flags: int, parents: Iterable[int]) -> tuple[MessageEvent, Reason]:
         """The event that the parents make: RELEASED, BLOCKED, PARENT_BAD (hold), or ENDED_DEAD with the reason it dies
@@ -67,9 +72,9 @@ class DependencyTracker:
                 event = MessageEvent.PARENT_BAD
         return event, Reason.NONE
 
-    def go_on_in_replay(self, queue: int, key: str, cursor: Cursor) -> None:
+    def go_on_in_replay(self, key: str, cursor: Cursor) -> None:
         """A message of the key has ended at the subscriber: the next one of it in a replay may be able to go there."""
-        following = self._state.replays.first_of_key(queue, key, cursor.number)
+        following = cursor.replay_lines.first(key)
         if following and not self._state.replays[following].waiting:
             self.release((following,), (cursor,))
 
@@ -88,7 +93,7 @@ class DependencyTracker:
             self._opening.append((parent, first_child, cursor))
 
     def work(self, children_max: int) -> None:
-        """Look at up to ``children_max`` children whose turn it is."""
+        """Look at up to ``children_max`` dependents whose turn it is."""
         table = self._state.table
         while self._opening and children_max > 0:
             parent, child, cursor = self._opening.popleft()
@@ -105,6 +110,23 @@ class DependencyTracker:
                 del table.walking[parent]
             else:
                 table.walking[parent] -= 1
+        while self._walks and children_max > 0:
+            children_max -= self._step(children_max)
+
+    def in_slices(self, walk: Iterator[None]) -> None:
+        """Look at dependents, one in each step of ``walk``: a few at once, the others as ``work`` has room. Between
+        two steps anything may happen: each step looks at what there is then."""
+        self._walks.append(walk)
+        if len(self._walks) == 1:
+            self._step(_AT_ONCE)
+
+    def _step(self, dependents_max: int) -> int:
+        """Go on with the first walk; how many dependents were looked at."""
+        walk = self._walks[0]
+        looked = sum(1 for _ in islice(walk, dependents_max))
+        if looked < dependents_max:
+            self._walks.remove(walk)
+        return looked
 
     def _release_alike(self, parent: int, child: int, children_max: int) -> tuple[int, int]:
         """The parent is complete: of its children, from this one on, those that wait for nothing else are pending now.
@@ -113,7 +135,7 @@ class DependencyTracker:
         chunks = state.table.chunks
         released: dict[int, list[int]] = {}  # by queue
         expected = neighbours = 0
-        while child and children_max > 0 and not state.held_on:
+        while child and children_max > 0 and not state.edges.on_hold:
             chunk = chunks.get(child >> CHUNK_SHIFT)
             if chunk is None or chunk.edge_start is None or chunk.edge_count is None:
                 break
@@ -196,9 +218,9 @@ class DependencyTracker:
     def _note_opened(self, opened: Iterable[int]) -> None:
         """The gates of these have opened, and somebody whom they do not count may wait for that: whether they go there
         ``Backfill`` says."""
-        backfill_dependents = self._state.backfill_dependents
-        if backfill_dependents:
-            self._state.opened_prerequisites.extend(sequence for sequence in opened if sequence in backfill_dependents)
+        waited_for = self._state.edges.at_subscriber
+        if waited_for:
+            self._state.opened_prerequisites.extend(sequence for sequence in opened if sequence in waited_for)
 
     def _release_where_open(self, sequence: int, cursors: Iterable[Cursor]) -> None:
         gate = self._blockers.gate
@@ -227,7 +249,7 @@ class DependencyTracker:
         self.parent_ended(sequence, first_child)
         state.table.change(sequence, event, reason)
         state.asked.pop(sequence, None)
-        if sequence in state.dependents or sequence in state.backfill_dependents:
+        if sequence in state.edges.in_replay or sequence in state.edges.at_subscriber:
             state.ended_prerequisites.append(sequence)
         state.keys.ended(sequence, chain)
         if sequence in state.watched:
@@ -238,12 +260,9 @@ class DependencyTracker:
     def wait_on_ended(self, child: int) -> None:
         """Remember a child under each parent that has ended badly, whose row may be gone: it is on hold for it, or the
         parent is being replayed."""
-        held_on = self._state.held_on
         for parent in self._state.table.parents(child):
             if parent in self._state.table.bad:
-                children = held_on.setdefault(parent, array("Q"))
-                if child not in children:
-                    children.append(child)
+                self._state.edges.on_hold.add(parent, child)
 
     def hold(self, child: int) -> None:
         """The child goes on hold, until a replay mends its parent or the hold is over."""
@@ -252,10 +271,15 @@ class DependencyTracker:
 
     def replayed(self, parent: int) -> None:
         """A replay of the parent is over, whichever way: children that wait for that are judged again."""
-        for child in self._state.held_on.pop(parent, ()):
+        if parent in self._state.edges.on_hold:
+            self.in_slices(self._judge_again(self._state.edges.on_hold.take(parent)))
+
+    def _judge_again(self, children: Iterable[int]) -> Iterator[None]:
+        for child in children:
             self.re_evaluate(child)
             if self._state.table.state(child) in (MessageState.HELD, MessageState.WAITING):
                 self.wait_on_ended(child)
+            yield
 
     def force_end(self, sequence: int, outcome: Outcome, reason: Reason) -> None:
         """Ask for the row that ends it; nothing of it goes out any more."""
@@ -267,9 +291,6 @@ class DependencyTracker:
         return queue_state.cursors if queue_state else ()
 
     def _forget_hold(self, child: int) -> None:
-        held_on = self._state.held_on
-        for edge in self._state.table.edges(child) if held_on else ():
-            if edge in held_on and child in held_on[edge]:
-                held_on[edge].remove(child)
-                if not held_on[edge]:
-                    del held_on[edge]
+        on_hold = self._state.edges.on_hold
+        for edge in self._state.table.edges(child) if on_hold else ():
+            on_hold.discard(edge, child)

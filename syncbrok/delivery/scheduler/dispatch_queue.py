@@ -161,7 +161,7 @@ class DispatchQueue:
         """Which of the candidates may go to the cursor, in their order, until ``found`` are ``most``: those are out and
         added to it; those that must wait are blocked. How many were looked at. ``is_new``: they come next in its queue,
         and what of them has ended is passed by."""
-        keyed = has_keys_before(cursor) or cursor.number in self._state.replays.lines_at
+        keyed = has_keys_before(cursor) or cursor.replay_lines
         choose = self._choose_each if keyed else self._choose_many
         return choose(cursor, candidates, most, found, is_new)
 

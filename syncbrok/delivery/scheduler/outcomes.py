@@ -167,7 +167,7 @@ class OutcomeApplier:
         """A delivery has ended: count it down, and tell the children where they wait for this subscriber alone."""
         table = self._state.table
         queue_state = self._state.queues[cursor.subscriber.queue]
-        key = self._state.keys.key_of(row.message) if self._state.replays.by_key else ""
+        key = self._state.keys.key_of(row.message) if cursor.replay_lines else ""
         if row.outcome is Outcome.DEAD:
             cursor.dead[row.message] = row.reason
             queue_state.dead += 1
@@ -190,7 +190,7 @@ class OutcomeApplier:
         if chain is not None:
             self._dependencies.go_on(chain, (cursor,))
         if key:
-            self._dependencies.go_on_in_replay(cursor.queue, key, cursor)
+            self._dependencies.go_on_in_replay(key, cursor)
 
     def _end(self, sequence: int, reason: Reason) -> KeyChain | None:
         flags = self._state.table.flags(sequence)
@@ -216,13 +216,13 @@ class OutcomeApplier:
         queue_state = self._state.queues.get(table.queue(row.message))
         for cursor in queue_state.uncounted if queue_state is not None else ():
             self._end_uncounted(row, cursor)
-        key = self._state.keys.key_of(row.message) if self._state.replays.by_key else ""
+        key = self._state.keys.key_of(row.message) if self._state.replays else ""
         lost = self._end_at_cursors(row, queue_state) if queue_state is not None else ()
         chain = self._dependencies.end(row.message, ENDING[row.outcome], row.reason)
         if chain is not None and queue_state is not None:
             self._dependencies.go_on(chain, queue_state.cursors)
         for cursor in queue_state.cursors if key and queue_state is not None else ():
-            self._dependencies.go_on_in_replay(cursor.queue, key, cursor)
+            self._dependencies.go_on_in_replay(key, cursor)
         if lost:
             table.lose(row.message, lost)
 

@@ -244,8 +244,8 @@ class SchedulerQueries:
     def waiting_on(self, queue: int) -> int:
         """Messages that wait in the queue, and those elsewhere on hold for one that ended badly there (RULES 16)."""
         queue_state = self.state.queues.get(queue)
-        table = self.state.table
-        held = sum(len(children) for parent, children in self.state.held_on.items() if table.queue(parent) == queue)
+        table, on_hold = self.state.table, self.state.edges.on_hold
+        held = sum(len(children) for parent, children in on_hold.items() if table.queue(parent) == queue)
         return (queue_state.waiting if queue_state else 0) + held + len(self.replaying(queue))
 
     def dead_letters(self, subscriber: int) -> Mapping[int, Reason]:
@@ -366,7 +366,7 @@ class SchedulerQueries:
     def _is_awaited_by_others(self, message: int) -> bool:
         """By others than its children."""
         state = self.state
-        if message in state.watched or message in state.dependents or message in state.held_on:
+        if message in state.watched or message in state.edges.in_replay or message in state.edges.on_hold:
             return True
         chain = state.keys.of(message)
         return chain is not None and message < chain.messages[-1]

@@ -6,6 +6,7 @@ in the same replay have ended; one on hold whose parent failed there again goes 
 replay is written in slices, and what is in the first may have ended, also badly, before its children are in the log.
 """
 
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -22,7 +23,7 @@ _NOBODY_LEFT: Final = 0
 
 
 class Replays:
-    """Owns ``state.replays``, ``state.dependents`` and ``state.ended_again``."""
+    """Owns ``state.replays``, ``state.edges.in_replay`` and ``state.ended_again``."""
 
     def __init__(
         self, state: SchedulerState, dependencies: DependencyTracker, backfill: Backfill, hold_max_us: int
@@ -70,11 +71,11 @@ class Replays:
             if remaining:
                 queue_state.cascaded[armed.message] = (died[0], remaining)
         for parent in waiting - over.keys():
-            state.dependents.setdefault(parent, {})[armed.message] = None
+            state.edges.in_replay.add(parent, armed.message)
         if not waiting:
             self._release(armed.message, entry)
         for parent, failed in over.items():
-            self._parent_finished(armed.message, parent, failed, frozenset())
+            self._parent_finished(armed.message, entry, parent, failed, frozenset())
 
     def _failed_by_now(self, parent: int) -> AbstractSet[int]:
         """At whom a parent that a message of the replay waits for has ended badly already: in an earlier slice of the
@@ -143,7 +144,7 @@ class Replays:
         """Note that it has ended again at this subscriber: the next of its key may go there."""
         self._state.replays.end_at(sequence, cursor.number)
         if entry.key:
-            self._dependencies.go_on_in_replay(entry.queue, entry.key, cursor)
+            self._dependencies.go_on_in_replay(entry.key, cursor)
 
     def lost_subscriber(self, number: int) -> None:
         """A subscriber has been deleted."""
@@ -157,7 +158,7 @@ class Replays:
         state = self._state
         del state.replays[sequence]
         for parent in entry.waiting:
-            self._drop_dependent(parent, sequence)
+            state.edges.in_replay.discard(parent, sequence)
         state.asked.pop(sequence, None)
         if sequence in state.watched:
             state.watched.discard(sequence)
@@ -170,8 +171,7 @@ class Replays:
         reached = entry.attempts.keys() - entry.failed
         if sequence not in state.table.bad:
             reached.add(_NOBODY_LEFT)
-        for dependent in state.dependents.pop(sequence, ()):
-            self._parent_finished(dependent, sequence, entry.failed, reached)
+        self._tell_dependents(sequence, entry.failed, reached)
         self._dependencies.replayed(sequence)
         self._dependencies.parent_ended(sequence, state.table.first_child(sequence))
 
@@ -179,15 +179,28 @@ class Replays:
         """A message outside the replays, that some inside wait for, has ended for the first time."""
         bad = self._state.table.bad.get(prerequisite)
         failed = set() if bad is None else self._still_bad(prerequisite, bad.queue) or {_NOBODY_LEFT}
-        for dependent in self._state.dependents.pop(prerequisite, ()):
-            self._parent_finished(dependent, prerequisite, failed, frozenset())
+        self._tell_dependents(prerequisite, failed, frozenset())
+
+    def _tell_dependents(self, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]) -> None:
+        """``_parent_finished`` for all that wait for it, in slices."""
+        if parent in self._state.edges.in_replay:
+            dependents, newest = self._state.edges.in_replay.take(parent), self._state.replay_number
+            self._dependencies.in_slices(self._finish_parent(dependents, newest, parent, failed, reached))
+
+    def _finish_parent(
+        self, dependents: Iterable[int], newest: int, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]
+    ) -> Iterator[None]:
+        for dependent in dependents:
+            entry = self._state.replays.get(dependent)
+            if entry is not None and entry.number <= newest:  # else another replay has taken it up meanwhile
+                self._parent_finished(dependent, entry, parent, failed, reached)
+            yield
 
     def _parent_finished(
-        self, dependent: int, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]
+        self, dependent: int, entry: ReplayEntry, parent: int, failed: AbstractSet[int], reached: AbstractSet[int]
     ) -> None:
         """The parent has ended, or ended again: badly at the subscribers ``failed``, well at those ``reached``."""
-        entry = self._state.replays.get(dependent)
-        if entry is None or parent not in entry.waiting:
+        if parent not in entry.waiting:
             return
         missing = (entry.held.get(parent, set()) | failed) - reached
         if missing and entry.parent_failure is ParentFailure.FAIL:
@@ -207,13 +220,7 @@ class Replays:
             entry.hold_over_us = self._state.moment_us + self._hold_max_us
             self._state.timers.add(entry.hold_over_us, HOLD_OVER, sequence)
         entry.held[parent] = missing
-        self._state.dependents.setdefault(parent, {})[sequence] = None
-
-    def _drop_dependent(self, parent: int, sequence: int) -> None:
-        dependents = self._state.dependents.get(parent, {})
-        dependents.pop(sequence, None)
-        if not dependents:
-            self._state.dependents.pop(parent, None)
+        self._state.edges.in_replay.add(parent, sequence)
 
     def _release(self, sequence: int, entry: ReplayEntry) -> None:
         """Let it go again, to whom it is still to go: there it had ended, and begins as one that was blocked."""

@@ -80,10 +80,11 @@ class Scheduler(SchedulerQueries):
 
     def checkpoint(self) -> dict[str, bytes]:
         """The state as named bytes, all facts applied so far in it; see ``snapshot``."""
-        while self._dependencies.busy:
-            self._dependencies.work(limits.cascade_slice)
         self._finish_leaving(None)
         self._prerequisites_ended()
+        while self._dependencies.busy:
+            self._dependencies.work(limits.cascade_slice)
+            self._prerequisites_ended()
         return snapshot.dump(self.state)
 
     def restore(self, parts: dict[str, bytes], declared: Iterable[QueueSet | SubscriberSet]) -> None:
@@ -410,7 +411,7 @@ class Scheduler(SchedulerQueries):
     def _urgent(self, rows: Iterable[Row]) -> bool:
         state = self.state
         chunks = state.table.chunks
-        others = state.watched or state.dependents or state.held_on or state.keys.several
+        others = state.watched or state.edges.in_replay or state.edges.on_hold or state.keys.several
         number, children = -1, None
         for row in rows:
             message = row[0]

@@ -16,6 +16,8 @@ import numpy as np
 import orjson
 
 from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
+from syncbrok.delivery.scheduler.edges import Dependents
+from syncbrok.delivery.scheduler.key_lines import KeyLines
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_chunk import CHUNK, MessageChunk
 from syncbrok.delivery.scheduler.message_table import Bad, MessageTable
@@ -109,7 +111,7 @@ def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
         "only": list(scheduler_state.table.only.items()),
         "keys": scheduler_state.keys.dump(),
         "dying": [(d.message, d.outcome, d.reason, d.replay) for d in _all_pending_ends(scheduler_state)],
-        "held_on": [(parent, list(children)) for parent, children in scheduler_state.held_on.items()],
+        "held_on": _dependents(scheduler_state.edges.on_hold),
         "replays": [
             (
                 sequence,
@@ -127,12 +129,14 @@ def _state(scheduler_state: SchedulerState) -> dict[str, Any]:
             for sequence, entry in scheduler_state.replays.items()
         ],
         "ended_again": [(sequence, list(failed)) for sequence, failed in scheduler_state.ended_again.items()],
-        "followers": [
-            (prerequisite, list(dependents)) for prerequisite, dependents in scheduler_state.dependents.items()
-        ],
+        "followers": _dependents(scheduler_state.edges.in_replay),
         "queues": {number: _queue_state(queue_state) for number, queue_state in scheduler_state.queues.items()},
         "cursors": {number: _cursor_state(cursor) for number, cursor in scheduler_state.cursors.items()},
     }
+
+
+def _dependents(edges: Dependents) -> list[tuple[int, list[int]]]:
+    return [(message, list(dependents)) for message, dependents in edges.items()]
 
 
 def _all_pending_ends(scheduler_state: SchedulerState) -> Iterable[ForcedEnd]:
@@ -184,10 +188,9 @@ def _load_state(scheduler_state: SchedulerState, state: dict[str, Any]) -> None:
         ForcedEnd(message, Outcome(outcome), Reason(reason), replay)
         for message, outcome, reason, replay in state["dying"]
     )
-    scheduler_state.held_on = {parent: array("Q", children) for parent, children in state["held_on"]}
-    scheduler_state.dependents = {
-        prerequisite: dict.fromkeys(dependents) for prerequisite, dependents in state["followers"]
-    }
+    for edges, name in ((scheduler_state.edges.on_hold, "held_on"), (scheduler_state.edges.in_replay, "followers")):
+        for message, dependents in state[name]:
+            edges[message] = dict.fromkeys(dependents)
     # Not there in checkpoints of before.
     scheduler_state.ended_again = {sequence: set(failed) for sequence, failed in state.get("ended_again", ())}
     for sequence, number, queue, left, attempts, waiting, policy, failed, held, hold_over_us, *key in state["replays"]:
@@ -230,7 +233,7 @@ def _load_cursor(cursor: Cursor, kept: dict[str, Any] | None) -> None:
         sequence: (tuple(told[0]), told[1]) if told and isinstance(told[0], list) else (tuple(told), "")
         for sequence, told in kept.get("passed", ())
     }
-    cursor.key_lines = kept.get("key_lines", {})
+    cursor.key_lines = KeyLines(kept.get("key_lines", {}))
     cursor.delivered, cursor.failed, cursor.last_status, reason = kept["counts"]
     cursor.last_reason = Reason(reason)
     cursor.last_attempt_us, cursor.failing_since_us = kept["times"]

@@ -1,13 +1,12 @@
 """All the state of the scheduler in one place, for the parts that work on it. Nobody outside this room sees it."""
 
-from array import array
-from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from syncbrok.delivery.scheduler.cursor import Backlog, Cursor, TriedState
+from syncbrok.delivery.scheduler.edges import Edges
 from syncbrok.delivery.scheduler.key_chains import KeyChains
 from syncbrok.delivery.scheduler.lifecycle import MessageState
 from syncbrok.delivery.scheduler.message_table import MessageTable
@@ -125,15 +124,13 @@ class ReplayEntry:
 
 
 class ReplayEntries(dict[int, ReplayEntry]):
-    """By message. ``of_queue``: how many there are of each queue; a scrape asks that of every one. ``by_key``: by
-    queue, key and subscriber the messages that have yet to end there, in order (RULES 6); ``lines_at``: how many such
-    lines a subscriber has."""
+    """By message. ``of_queue``: how many there are of each queue; a scrape asks that of every one. Those with a key
+    stand in the ``replay_lines`` of the cursors where they have yet to end (RULES 6)."""
 
-    def __init__(self) -> None:
+    def __init__(self, cursors: Mapping[int, Cursor]) -> None:
         super().__init__()
+        self._cursors = cursors
         self.of_queue: Counter[int] = Counter()
-        self.by_key: dict[tuple[int, str, int], list[int]] = {}
-        self.lines_at: Counter[int] = Counter()
 
     def __setitem__(self, message: int, entry: ReplayEntry) -> None:
         if message in self:
@@ -141,11 +138,8 @@ class ReplayEntries(dict[int, ReplayEntry]):
         super().__setitem__(message, entry)
         self.of_queue[entry.queue] += 1
         for subscriber in entry.left if entry.key else ():
-            name = (entry.queue, entry.key, subscriber)
-            if name not in self.by_key:
-                self.by_key[name] = []
-                self.lines_at[subscriber] += 1
-            insort(self.by_key[name], message)
+            if subscriber in self._cursors:
+                self._cursors[subscriber].replay_lines.add(entry.key, message)
 
     def __delitem__(self, message: int) -> None:
         entry = self[message]
@@ -168,21 +162,9 @@ class ReplayEntries(dict[int, ReplayEntry]):
         entry = self.get(message)
         return entry is not None and subscriber in entry.left
 
-    def first_of_key(self, queue: int, key: str, subscriber: int) -> int:
-        """The first message of the key that has yet to end at the subscriber in a replay; 0 for none."""
-        line = self.by_key.get((queue, key, subscriber))
-        return line[0] if line else 0
-
     def _leave_line(self, message: int, entry: ReplayEntry, subscriber: int) -> None:
-        name = (entry.queue, entry.key, subscriber)
-        line = self.by_key.get(name)
-        if line is not None:
-            del line[bisect_left(line, message)]
-            if not line:
-                del self.by_key[name]
-                self.lines_at[subscriber] -= 1
-                if not self.lines_at[subscriber]:
-                    del self.lines_at[subscriber]
+        if entry.key and subscriber in self._cursors:
+            self._cursors[subscriber].replay_lines.discard(entry.key, message)
 
 
 @dataclass(slots=True)
@@ -215,21 +197,16 @@ class SchedulerState:
     """by subscriber: messages with an attempt out that should not begin any more, if it has not; bounded as above"""
     asked: dict[int, ForcedEnd] = field(default_factory=dict)
     """messages whose ending row has been asked for and is not durable yet"""
-    replays: ReplayEntries = field(default_factory=ReplayEntries)
-    dependents: dict[int, dict[int, None]] = field(default_factory=dict)
-    """within replays: who waits for whom, in order"""
+    replays: ReplayEntries = field(init=False)
+    edges: Edges = field(default_factory=Edges)
     ended_prerequisites: deque[int] = field(default_factory=deque)
-    """messages with ``dependents`` or ``backfill_dependents`` that have ended outside a replay"""
+    """messages with dependents in a replay or at a subscriber that have ended outside a replay"""
     opened_prerequisites: deque[int] = field(default_factory=deque)
-    """messages with ``backfill_dependents`` whose gates have opened"""
-    backfill_dependents: dict[int, list[int]] = field(default_factory=dict)
-    """messages that have not ended -> subscribers that catch up, or do not count, and have others ``behind`` them"""
+    """messages with dependents at a subscriber whose gates have opened"""
     replay_number: int = 0
     ended_again: dict[int, set[int]] = field(default_factory=dict)
     """messages that have ended in the newest replay -> at whom they failed there; those that went well only where they
     had ended badly before and still count as that. At most a replay's messages; for what it has yet to write"""
-    held_on: dict[int, "array[int]"] = field(default_factory=dict)
-    """parent that ended badly -> its children on hold"""
     keys: KeyChains = field(init=False)
     watched: set[int] = field(default_factory=set)
     watched_ended: list[int] = field(default_factory=list)
@@ -247,6 +224,7 @@ class SchedulerState:
 
     def __post_init__(self) -> None:
         self.keys = KeyChains(self.table)
+        self.replays = ReplayEntries(self.cursors)
 
     @property
     def others(self) -> bool:
@@ -256,8 +234,8 @@ class SchedulerState:
             or self.watched
             or self.asked
             or self.replays
-            or self.dependents
-            or self.backfill_dependents
+            or self.edges.in_replay
+            or self.edges.at_subscriber
         )
 
     def concerns_others(self, message: int) -> bool:
@@ -268,8 +246,8 @@ class SchedulerState:
             or message in self.watched
             or message in self.asked
             or message in self.replays
-            or message in self.dependents
-            or message in self.backfill_dependents
+            or message in self.edges.in_replay
+            or message in self.edges.at_subscriber
         )
 
     def give_up(self, cursor: Cursor, messages: Iterable[int]) -> None:

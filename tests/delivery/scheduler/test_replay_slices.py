@@ -52,7 +52,7 @@ def test_a_child_does_not_go_whose_parent_failed_in_an_earlier_slice(start: str,
     assert log.scheduler.dead_letters(1) == {parent: Reason.STATUS, child: Reason.PARENT_FAILED}
     assert set(log.states().values()) == {"complete" if well else "dead"}
     assert not log.scheduler.state.replays
-    assert not log.scheduler.state.dependents
+    assert not log.scheduler.state.edges.in_replay
     assert not check(log.facts)
 
 
@@ -89,7 +89,7 @@ def test_a_later_slice_goes_whichever_way_where_its_policy_says_so() -> None:
     log.pump(lambda _: BROKEN)
     slice_of(log, child, parent)
     assert to(log.pump()) == [(child, 1)]
-    assert not log.scheduler.state.dependents
+    assert not log.scheduler.state.edges.in_replay
     assert not check(log.facts)
 
 

@@ -282,7 +282,7 @@ def test_what_is_on_hold_in_a_replay_goes_when_its_parent_has_gone_well(restarte
     again(log, parent, 2, attempts=2)
     assert to(log.pump()) == [(parent, 2), (child, 1), (child, 2)]
     assert set(log.states().values()) == {"complete"}
-    assert not log.scheduler.state.dependents
+    assert not log.scheduler.state.edges.in_replay
     assert not check(log.facts)
 
 
@@ -302,7 +302,7 @@ def test_a_hold_in_a_replay_is_over_at_its_deadline(restarted: str) -> None:
     assert [(row.message, row.outcome, row.reason) for row in ends] == [(child, Outcome.EXPIRED, Reason.HOLD_EXPIRED)]
     assert log.states() == {parent: "complete", child: "complete"}
     assert not log.scheduler.state.replays
-    assert not log.scheduler.state.dependents
+    assert not log.scheduler.state.edges.in_replay
     assert not check(log.facts)
 
 
