@@ -8,7 +8,7 @@ newline after the last line may be there or not): passed over, it would shift wh
 import base64
 import binascii
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -24,6 +24,7 @@ from syncbrok.frontends.over_http.publishing.headers import (
     parse_parent_failure,
 )
 from syncbrok.frontends.over_http.requests import exact_json
+from syncbrok.frontends.over_http.requests.slices import at_once
 from syncbrok.frontends.over_http.shapes.answers import MistakeAnswer
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge
@@ -49,9 +50,6 @@ _FIRST_PRINTABLE: Final = 0x20
 _CONTROLS: Final = bytes(range(_FIRST_PRINTABLE))
 _FEW_BYTES: Final = 2 * limits.KIB
 """in so many characters are counted sooner than an array is made"""
-
-T = TypeVar("T")
-
 
 _Columns = tuple[str, list[bytes], Sequence[str]]
 """of messages that are bare, or have an idempotency key each: their type, their contents, their keys or none"""
@@ -233,16 +231,6 @@ def lines_in_steps(
     if mistakes:
         raise refused(mistakes)
     return tuple(messages)
-
-
-def at_once(steps: Generator[None, None, T]) -> T:
-    """The result of the steps, without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def refused(mistakes: list[MistakeAnswer]) -> Malformed:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def at_once(steps: Generator[None, None, T]) -> T:
-    """The result of steps that take a millisecond at most, all together."""
+    """The result of the steps, without a pause: for work that takes a millisecond at most in all."""
     while True:
         try:
             next(steps)

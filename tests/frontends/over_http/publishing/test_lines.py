@@ -14,11 +14,11 @@ from syncbrok.frontends.over_http.publishing.ndjson import (
     BYTES,
     JSON,
     TEXT,
-    at_once,
     columns_in_steps,
     parse_lines,
     unit_in_steps,
 )
+from syncbrok.frontends.over_http.requests.slices import at_once
 from syncbrok.model import limits
 from syncbrok.model.errors import TooLarge
 from syncbrok.model.names import MessageId, QueueName, id_text

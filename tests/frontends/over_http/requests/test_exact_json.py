@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from syncbrok.frontends.over_http.consuming import socket_frames
 from syncbrok.frontends.over_http.publishing import cloud_events, ndjson
 from syncbrok.frontends.over_http.requests.exact_json import dumps, has_long_number, loads
+from syncbrok.frontends.over_http.requests.slices import at_once
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed
 from syncbrok.model.names import QueueName
@@ -42,7 +43,7 @@ def test_two_large_numbers_are_two_contents(more: dict[str, str]) -> None:
     """RULES 4: with one key they are a conflict, so none may be taken for the other: in lines of a batch, the short way
     or the long one."""
     body = b"".join(json.dumps({"data": {"amount": amount}, **more}).encode() + b"\n" for amount in (LARGE, LARGE + 1))
-    assert ndjson.at_once(ndjson.columns_in_steps(QueueName("q"), body, 10, 1_000)) is None
+    assert at_once(ndjson.columns_in_steps(QueueName("q"), body, 10, 1_000)) is None
     first, second = ndjson.parse_lines(body, 10, 1_000, 64)
     assert first.content == b'{"amount":%d}' % LARGE
     assert second.content == b'{"amount":%d}' % (LARGE + 1)
