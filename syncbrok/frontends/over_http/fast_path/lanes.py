@@ -7,7 +7,8 @@ from http import HTTPStatus
 from typing import Any, Final, Protocol
 
 from syncbrok.frontends.over_http.fast_path.request_head import Heads
-from syncbrok.frontends.over_http.fast_path.shared_answers import answers, status_of
+from syncbrok.frontends.over_http.fast_path.shared_answers import answers
+from syncbrok.frontends.over_http.publishing.publish import status_of
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.gate import Gate
 from syncbrok.frontends.over_http.requests.surface import Surface

@@ -9,7 +9,6 @@ from typing import Final
 
 import orjson
 
-from syncbrok.frontends.over_http.publishing.publish import ALWAYS
 from syncbrok.frontends.over_http.requests.gate import SERVER
 from syncbrok.frontends.over_http.requests.routes import JSON
 from syncbrok.frontends.over_http.requests.surface import SYNC
@@ -20,13 +19,6 @@ _ID_BYTES: Final = 16
 _BODY: Final = b'{"id":"%b","queue":%b,"sequence":%d,"state":"%b","parents":[%b]}'
 _id_pieces: Final = Struct("8s4s4s4s12s").iter_unpack
 """the digits of each id as they stand between its dashes"""
-
-
-def status_of(receipt: Accepted) -> int:
-    """201, 200 where nothing is new, 202 under a weaker policy."""
-    if receipt.known and len(receipt.known) * _ID_BYTES == len(receipt.id_bytes):
-        return 200
-    return 201 if receipt.sync == ALWAYS else 202
 
 
 def answers(

@@ -54,20 +54,14 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
         is_small = len(body) <= _SMALL_BYTES
         steps = unit_in_steps(queue, body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
         del body  # what is made of it for the log takes as much again
-        return await _put(surface, at_once(steps) if is_small else await in_slices(request, steps))
-    messages = await _events(body, surface)
-    if not messages:  # of CloudEvents an empty batch is one (JSON format 4); nothing is new
+        receipt = await _put(surface, at_once(steps) if is_small else await in_slices(request, steps))
+    elif messages := await _events(body, surface):
+        receipt = await _put(surface, Publish.of(queue, messages))
+    else:  # of CloudEvents an empty batch is one (JSON format 4); nothing is new
         surface.view.queue(queue)
-        return _told(200, b"", options.sync)
-    return await _put(surface, Publish.of(queue, messages))
-
-
-def _told(status: int, ids: bytes, sync: str) -> web.Response:
-    """The answer; ``status`` where the policy is ``always``."""
-    if status == 201 and sync != publish.ALWAYS:
-        status = 202
-    headers = CIMultiDict({"Content-Type": JSON, SYNC: sync})
-    return web.Response(status=status, body=ids_document(ids), headers=headers)
+        receipt = Accepted(0, b"", options.sync)
+    headers = CIMultiDict({"Content-Type": JSON, SYNC: receipt.sync})
+    return web.Response(status=publish.status_of(receipt), body=ids_document(receipt.id_bytes), headers=headers)
 
 
 def ids_document(ids: bytes) -> bytes:
@@ -92,8 +86,8 @@ def _refuse_headers(request: web.Request) -> None:
             raise Malformed(f"{name[:80]} is for one message; in a batch each line says it", header=name[:80])
 
 
-async def _put(surface: Surface, unit: Publish) -> web.Response:
-    """Publish and answer; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
+async def _put(surface: Surface, unit: Publish) -> Accepted:
+    """Publish; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
     try:
         accepted: Accepted = await surface.channels.messages.put(unit)
     except ClientFault as error:
@@ -101,8 +95,7 @@ async def _put(surface: Surface, unit: Publish) -> web.Response:
         if not isinstance(position, int):
             raise
         raise _at_line(error, position) from None
-    is_new = len(accepted.known) < len(accepted.id_bytes) // 16
-    return _told(201 if is_new else 200, accepted.id_bytes, accepted.sync)
+    return accepted
 
 
 def _at_line(error: ClientFault, position: int) -> ClientFault:

@@ -20,7 +20,8 @@ from syncbrok.model.names import MessageId, QueueName, id_text
 from syncbrok.space.channels import Accepted, Publish
 from syncbrok.space.reports import MessageReport
 
-ALWAYS: Final = "always"
+_ALWAYS: Final = "always"
+_ID_BYTES: Final = 16
 
 
 async def publish(surface: Surface, request: web.Request) -> web.StreamResponse:
@@ -75,8 +76,15 @@ def told(surface: Surface, queue: QueueName, accepted: Accepted) -> tuple[int, s
         state=surface.view.message_state(sequence),
         parents=[id_text(parent) for parent in accepted.parents.get(0, ())],
     )
-    status = 200 if accepted.known else 201 if accepted.sync == ALWAYS else 202
-    return status, f"/v1/messages/{message_id}", answer
+    return status_of(accepted), f"/v1/messages/{message_id}", answer
+
+
+def status_of(receipt: Accepted) -> int:
+    """Status of the answer to a publish, of one message or of many (RULES 1, 4): 200 where nothing of it is new, 201
+    where it is fsynced, 202 under a weaker policy."""
+    if len(receipt.known) * _ID_BYTES == len(receipt.id_bytes):
+        return 200
+    return 201 if receipt.sync == _ALWAYS else 202
 
 
 def results(report: MessageReport) -> list[ResultAnswer]:

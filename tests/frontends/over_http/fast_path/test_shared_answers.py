@@ -7,7 +7,8 @@ import pytest
 
 from syncbrok.frontends.over_http.fast_path import request_head
 from syncbrok.frontends.over_http.fast_path.request_head import Heads, RequestHead
-from syncbrok.frontends.over_http.fast_path.shared_answers import answers, status_of
+from syncbrok.frontends.over_http.fast_path.shared_answers import answers
+from syncbrok.frontends.over_http.publishing.publish import status_of
 from syncbrok.frontends.over_http.requests.auth import Tokens
 from syncbrok.model import errors
 from syncbrok.model.message import Message, QueueSettings

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from syncbrok.frontends.over_http.publishing.publish import status_of
 from syncbrok.model.facts import Reason
+from syncbrok.space.channels import Accepted
 from tests.support.http_api import Api
 from tests.support.http_space import ENDPOINT, ONCE, MakeSurface, Surface
 from tests.support.polling import eventually
@@ -210,6 +212,17 @@ async def test_publishers_share_commits(running: Surface) -> None:
     assert [reply.status for reply in replies] == [201] * 50
     assert len({reply.json()["id"] for reply in replies}) == 50
     assert len({reply.json()["sequence"] for reply in replies}) == 50
+
+
+@pytest.mark.parametrize(
+    ("messages", "known", "sync", "status"),
+    [(1, 0, "always", 201), (1, 0, "interval:5", 202), (1, 1, "always", 200), (1, 1, "interval:5", 200),
+     (3, 2, "always", 201), (3, 2, "interval:5", 202), (3, 3, "always", 200), (0, 0, "always", 200)],
+)  # fmt: skip
+def test_the_receipt_says_which_status_it_is(messages: int, known: int, sync: str, status: int) -> None:
+    """RULES 1, 4: one rule for one message, a batch, and many that share a receipt. What is partly new is new."""
+    receipt = Accepted(7, bytes(16 * messages), sync, dict.fromkeys(range(known), 3))
+    assert status_of(receipt) == status
 
 
 async def test_a_weaker_policy_answers_202(tmp_path: Path, surface: MakeSurface) -> None:
