@@ -36,18 +36,18 @@ from syncbrok.delivery.webhook.resolver import DnsResolver, SystemResolver
 from syncbrok.delivery.webhook.webhook import Webhook
 from syncbrok.frontends.bounds import Addresses, Bounds
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
-from syncbrok.frontends.framed import Framed
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
-from syncbrok.frontends.msgpack_bus import MsgpackBus
-from syncbrok.frontends.multiplexed import Multiplexed
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests.surface import HttpOptions
 from syncbrok.frontends.over_http.resources import events, page
 from syncbrok.frontends.over_http.server import HttpServer
-from syncbrok.frontends.over_tcp.first_use import FirstUse
-from syncbrok.frontends.over_tcp.services import TcpServices
-from syncbrok.frontends.topics import Topics
+from syncbrok.frontends.over_tcp.framed import Framed
+from syncbrok.frontends.over_tcp.msgpack_bus import MsgpackBus
+from syncbrok.frontends.over_tcp.multiplexed import Multiplexed
+from syncbrok.frontends.over_tcp.session.first_use import FirstUse
+from syncbrok.frontends.over_tcp.session.services import TcpServices
+from syncbrok.frontends.over_tcp.topics import Topics
 from syncbrok.log.journal import JournalOptions
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Fatal, LogFull

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from syncbrok.frontends.bounds import Bounds
-from syncbrok.frontends.over_tcp.first_use import FirstUse
-from syncbrok.frontends.over_tcp.services import TcpServices
+from syncbrok.frontends.over_tcp.session.first_use import FirstUse
+from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.model.message import CONSUMER_SCHEME
 from tests.support.spaces import Running, consumers_of, running_space
 

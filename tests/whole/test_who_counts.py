@@ -12,11 +12,11 @@ import pytest
 
 from syncbrok.delivery.handler import Answer, Delivery
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
-from syncbrok.frontends.framed import CONSUME as FRAMED_CONSUME
-from syncbrok.frontends.framed import Framed, encode_message
 from syncbrok.frontends.from_yaml import read_queues_file
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
+from syncbrok.frontends.over_tcp.framed import CONSUME as FRAMED_CONSUME
+from syncbrok.frontends.over_tcp.framed import Framed, encode_message
 from syncbrok.model import limits
 from syncbrok.model.errors import BadConfig
 from syncbrok.model.names import QueueName, SubscriberId, parse_message_id, sequence_of

@@ -1,3 +1,1 @@
-"""The common part of the TCP frontends: connections with bounds, queues made on first use, publishing without answers,
-and the shared read position of those who ask for messages. It knows no wire format.
-"""
+"""The TCP frontends: one file for each wire format, and in ``session`` what they share. No format knows another."""

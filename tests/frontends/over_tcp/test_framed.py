@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends import framed
-from syncbrok.frontends.framed import (
+from syncbrok.frontends.over_tcp import framed
+from syncbrok.frontends.over_tcp.framed import (
     Consume,
     Framed,
     FramedCodec,
@@ -23,7 +23,7 @@ from syncbrok.frontends.framed import (
     encode_message,
     encode_notice,
 )
-from syncbrok.frontends.over_tcp.conversation import PeerFault
+from syncbrok.frontends.over_tcp.session.conversation import PeerFault
 from syncbrok.model import limits
 from tests.support.polling import eventually
 from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.msgpack_bus import ConsumerCodec, Look, MsgpackBus, ProducerCodec
-from syncbrok.frontends.over_tcp.conversation import PeerFault
+from syncbrok.frontends.over_tcp.msgpack_bus import ConsumerCodec, Look, MsgpackBus, ProducerCodec
+from syncbrok.frontends.over_tcp.session.conversation import PeerFault
 from syncbrok.model import limits
 from tests.support.wire import HOST, Client, contents, frontend_on, split
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.multiplexed import Assert, Multiplexed, MultiplexedCodec, StreamMessages, Wrong
-from syncbrok.frontends.over_tcp.conversation import PeerFault
+from syncbrok.frontends.over_tcp.multiplexed import Assert, Multiplexed, MultiplexedCodec, StreamMessages, Wrong
+from syncbrok.frontends.over_tcp.session.conversation import PeerFault
 from tests.support.polling import eventually
 from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
 

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncbrok.delivery.consumers import Member
-from syncbrok.frontends import topics
-from syncbrok.frontends.over_tcp.conversation import PeerFault
-from syncbrok.frontends.topics import (
+from syncbrok.frontends.over_tcp import topics
+from syncbrok.frontends.over_tcp.session.conversation import PeerFault
+from syncbrok.frontends.over_tcp.topics import (
     Answered,
     TopicMessages,
     Topics,

@@ -7,7 +7,7 @@ import asyncio
 import random
 from pathlib import Path
 
-from syncbrok.frontends import topics
+from syncbrok.frontends.over_tcp import topics
 from tests.frontends.over_tcp.test_topics import Prompt, next_message, subscribed, topics_on
 from tests.support.process import BrokerProcess, free_port
 

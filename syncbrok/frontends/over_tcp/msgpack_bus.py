@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
-from syncbrok.frontends.over_tcp.first_use import named
-from syncbrok.frontends.over_tcp.listener import TcpListener
-from syncbrok.frontends.over_tcp.pieces import text_of
-from syncbrok.frontends.over_tcp.services import TcpServices
-from syncbrok.frontends.over_tcp.shared_position import SharedPositions
-from syncbrok.frontends.over_tcp.unacked_publisher import UnackedPublisher
+from syncbrok.frontends.over_tcp.session.conversation import END, Conversation, PeerFault
+from syncbrok.frontends.over_tcp.session.first_use import named
+from syncbrok.frontends.over_tcp.session.frame_reader import text_of
+from syncbrok.frontends.over_tcp.session.listener import TcpListener
+from syncbrok.frontends.over_tcp.session.services import TcpServices
+from syncbrok.frontends.over_tcp.session.shared_position import SharedPositions
+from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
 from syncbrok.model import limits
 
 _TOPIC_BYTES_MAX: Final = 1 * limits.KIB

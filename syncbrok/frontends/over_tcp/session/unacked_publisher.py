@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
-from syncbrok.frontends.over_tcp.first_use import FirstUse
+from syncbrok.frontends.over_tcp.session.first_use import FirstUse
 from syncbrok.model import limits
 from syncbrok.model.errors import Overloaded, UnknownQueue
 from syncbrok.model.message import Message

@@ -10,8 +10,8 @@ from typing import Final
 
 from syncbrok.delivery.consumers import Consumers, Member
 from syncbrok.delivery.handler import Delivery
-from syncbrok.frontends.over_tcp.first_use import FirstUse
-from syncbrok.frontends.over_tcp.prefetch_buffer import IN_HAND_S, PrefetchBuffer
+from syncbrok.frontends.over_tcp.session.first_use import FirstUse
+from syncbrok.frontends.over_tcp.session.prefetch_buffer import IN_HAND_S, PrefetchBuffer
 from syncbrok.frontends.poll_queue import Poll, PollQueue
 from syncbrok.model.message import SubscriberSettings
 from syncbrok.model.names import QueueName

@@ -20,13 +20,13 @@ import orjson
 from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscriber, EphemeralSubscribers
-from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
-from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
-from syncbrok.frontends.over_tcp.pieces import FrameReader, sized, text_of
-from syncbrok.frontends.over_tcp.prefetch_buffer import IN_HAND_S, PrefetchBuffer
-from syncbrok.frontends.over_tcp.services import TcpServices
-from syncbrok.frontends.over_tcp.unacked_publisher import UnackedPublisher
-from syncbrok.frontends.over_tcp.writes import Writes
+from syncbrok.frontends.over_tcp.session.coalesced_writes import Writes
+from syncbrok.frontends.over_tcp.session.conversation import END, Conversation, PeerFault
+from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader, sized, text_of
+from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
+from syncbrok.frontends.over_tcp.session.prefetch_buffer import IN_HAND_S, PrefetchBuffer
+from syncbrok.frontends.over_tcp.session.services import TcpServices
+from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.model.message import RetryPolicy

@@ -18,12 +18,12 @@ import orjson
 from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.bounds import Turns
-from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
-from syncbrok.frontends.over_tcp.first_use import named
-from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
-from syncbrok.frontends.over_tcp.pieces import FrameReader
-from syncbrok.frontends.over_tcp.services import TcpServices
-from syncbrok.frontends.over_tcp.unacked_publisher import UnackedPublisher
+from syncbrok.frontends.over_tcp.session.conversation import END, Conversation, PeerFault
+from syncbrok.frontends.over_tcp.session.first_use import named
+from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader
+from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
+from syncbrok.frontends.over_tcp.session.services import TcpServices
+from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
 from syncbrok.model import limits
 from syncbrok.model.errors import ClientFault
 from syncbrok.model.names import QueueName

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Final
 
 from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds, hold_little
-from syncbrok.frontends.over_tcp.conversation import Conversation
+from syncbrok.frontends.over_tcp.session.conversation import Conversation
 from syncbrok.model import limits
 
 _CHECK_EVERY_S: Final = 1.0

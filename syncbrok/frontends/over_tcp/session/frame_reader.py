@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from syncbrok.frontends.over_tcp.conversation import PeerFault
+from syncbrok.frontends.over_tcp.session.conversation import PeerFault
 
 
 def text_of(written: bytes, what: str) -> str:

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 
 from syncbrok.frontends.bounds import Turns
-from syncbrok.frontends.over_tcp.conversation import Conversation
+from syncbrok.frontends.over_tcp.session.conversation import Conversation
 from syncbrok.model import limits
 
 

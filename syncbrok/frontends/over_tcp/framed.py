@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from syncbrok.delivery.handler import Delivery
-from syncbrok.frontends.over_tcp.conversation import END, Conversation, PeerFault
-from syncbrok.frontends.over_tcp.first_use import named
-from syncbrok.frontends.over_tcp.listener import OnOnePort, TcpListener
-from syncbrok.frontends.over_tcp.pieces import FrameReader, text_of
-from syncbrok.frontends.over_tcp.services import TcpServices
-from syncbrok.frontends.over_tcp.shared_position import SharedPosition, SharedPositions
-from syncbrok.frontends.over_tcp.unacked_publisher import UnackedPublisher
+from syncbrok.frontends.over_tcp.session.conversation import END, Conversation, PeerFault
+from syncbrok.frontends.over_tcp.session.first_use import named
+from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader, text_of
+from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
+from syncbrok.frontends.over_tcp.session.services import TcpServices
+from syncbrok.frontends.over_tcp.session.shared_position import SharedPosition, SharedPositions
+from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
 from syncbrok.model import limits
 
 GOODBYE: Final = 1

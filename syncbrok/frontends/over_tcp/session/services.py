@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from syncbrok.delivery.consumers import Consumers
 from syncbrok.frontends.bounds import Bounds
-from syncbrok.frontends.over_tcp.first_use import FirstUse
+from syncbrok.frontends.over_tcp.session.first_use import FirstUse
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
