@@ -197,7 +197,7 @@ MUTATIONS = (
     Mutation(
         "a page of another site may ask",
         "who may speak",
-        "syncbrok/frontends/over_http/requests/gate.py",
+        "syncbrok/frontends/over_http/requests/middleware.py",
         '            self._authorities.check_origin(", ".join(origins), hosts[0] if hosts else "")\n',
         "",
         ("tests/frontends/over_http/requests/test_authorities.py",),

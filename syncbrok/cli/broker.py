@@ -39,7 +39,7 @@ from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.from_yaml import QueuesFile, apply_queues, reload_queues
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.requests.surface import HttpOptions
+from syncbrok.frontends.over_http.requests.context import HttpOptions
 from syncbrok.frontends.over_http.resources import events, page
 from syncbrok.frontends.over_http.server import HttpServer
 from syncbrok.frontends.over_tcp.framed import Framed

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from syncbrok.config import Config, TokenConfig, refuse_exposed
-from syncbrok.frontends.over_http.requests.surface import Token
+from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.model.errors import BadConfig
 
 _log: Final = logging.getLogger("syncbrok.broker")

@@ -16,8 +16,8 @@ from pytest_aiohttp.plugin import AiohttpClient
 from yarl import URL
 
 from syncbrok.frontends.bounds import Bounds
+from syncbrok.frontends.over_http.requests.context import HttpOptions
 from syncbrok.frontends.over_http.requests.routes import Route
-from syncbrok.frontends.over_http.requests.surface import HttpOptions
 from syncbrok.frontends.over_http.server import HttpServer
 
 TYPE_PREFIX = "urn:syncbrok:problem:"

@@ -13,7 +13,7 @@ import pytest
 
 from syncbrok import web
 from syncbrok.delivery.handler import Answer, Delivery
-from syncbrok.frontends.over_http.requests.surface import Token
+from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.frontends.over_http.resources import events, page
 from syncbrok.model.facts import Reason
 from syncbrok.model.message import ParentFailure, QueueSettings, RetryPolicy

@@ -10,8 +10,8 @@ from aiohttp import web
 
 import syncbrok
 from syncbrok.frontends.over_http.requests import problems
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.routes import JSON, Parameter, Reply, Route, Shape
-from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.schemas import QUEUE_NAME, SUBSCRIBER_NAME, components, reference
 
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
@@ -27,7 +27,7 @@ def route(others: Sequence[Route]) -> Route:
     """The route of the document that describes ``others`` and itself."""
     text = b""
 
-    async def show(_surface: Surface, _request: web.Request) -> web.StreamResponse:
+    async def show(_context: HttpContext, _request: web.Request) -> web.StreamResponse:
         return web.Response(body=text, headers={"Content-Type": JSON})
 
     own = Route(

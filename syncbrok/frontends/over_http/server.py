@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 
 from syncbrok.frontends.bounds import Bounds, hold_little
-from syncbrok.frontends.over_http.app import SURFACE, make_app
+from syncbrok.frontends.over_http.app import CONTEXT, make_app
 from syncbrok.frontends.over_http.fast_path.fast_lane import FastLane
 from syncbrok.frontends.over_http.fast_path.lanes import Lanes
 from syncbrok.frontends.over_http.requests.connection import (
@@ -18,9 +18,9 @@ from syncbrok.frontends.over_http.requests.connection import (
     HttpConnection,
     Limits,
 )
-from syncbrok.frontends.over_http.requests.gate import GATE
+from syncbrok.frontends.over_http.requests.context import HttpOptions, Token
+from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE
 from syncbrok.frontends.over_http.requests.routes import Route
-from syncbrok.frontends.over_http.requests.surface import HttpOptions, Token
 from syncbrok.space.channels import Channels
 from syncbrok.space.queries.view import View
 
@@ -75,8 +75,8 @@ class HttpServer:
         self._bounds = bounds or Bounds()
         self._connections = self._bounds.connections(options.connections_max, options.connections_per_address_max)
         self._limits = Limits(options.headers_timeout_s, self._bounds, self._connections)
-        self._gate = app[GATE]
-        self._lanes = Lanes(app[SURFACE], self._gate, self._limits, self._hand_over)
+        self._middleware = app[MIDDLEWARE]
+        self._lanes = Lanes(app[CONTEXT], self._middleware, self._limits, self._hand_over)
         self._sweep_s = min(_SWEEP_S, options.headers_timeout_s / 4, options.body_timeout_s / 4)
         self._sweeping: asyncio.TimerHandle | None = None
         self._listeners: list[asyncio.Server] = []
@@ -115,7 +115,7 @@ class HttpServer:
 
     def set_tokens(self, tokens: Sequence[Token]) -> None:
         """Replace the tokens. Requests under way with a token that is gone, or may do less, are ended."""
-        self._gate.set_tokens(tokens)
+        self._middleware.set_tokens(tokens)
         self._lanes.heads.forget()
 
     def connect(self) -> FastLane:

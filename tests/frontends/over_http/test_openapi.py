@@ -12,16 +12,16 @@ from syncbrok.frontends.over_http.app import make_app
 from syncbrok.frontends.over_http.consuming import pull, streams
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests import render
+from syncbrok.frontends.over_http.requests.context import HttpContext, HttpOptions
 from syncbrok.frontends.over_http.requests.problems import TABLE
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
-from syncbrok.frontends.over_http.requests.surface import HttpOptions, Surface
 from syncbrok.model.budget import Budget
 from syncbrok.model.settings import QUEUE_SETTINGS, SUBSCRIBER_SETTINGS
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, Serve
 
 
-async def hello(_surface: Surface, _request: web.Request) -> web.StreamResponse:
+async def hello(_context: HttpContext, _request: web.Request) -> web.StreamResponse:
     return render.json({"hello": True})
 
 

@@ -10,11 +10,11 @@ from aiohttp import web
 from syncbrok.frontends.over_http.leases import LeaseHolder, LeaseOver, Leases, Lent, parse_lease
 from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_object
-from syncbrok.frontends.over_http.requests.gate import GATE, check_unread, client_of, unread
+from syncbrok.frontends.over_http.requests.context import ADMIN, CONSUME, HttpContext
+from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, check_unread, client_of, unread
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.pieces import PiecewiseBody
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.requests.surface import ADMIN, CONSUME, Surface
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown
 from syncbrok.frontends.over_http.shapes.answers import AnsweredAnswer, PulledAnswer, ReceivedAnswer
 from syncbrok.frontends.over_http.shapes.bodies import (
@@ -39,9 +39,9 @@ _LEASE_S: Final = 30.0
 Answer = Callable[[Leases, str, LeaseHolder, dict[str, Any]], None]
 
 
-async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.StreamResponse:
+async def pull(leases: Leases, context: HttpContext, request: web.Request) -> web.StreamResponse:
     check_unread(request)
-    given = await read_object(request, surface.options.body_timeout_s)
+    given = await read_object(request, context.options.body_timeout_s)
     most = given.pop("max", _MOST)
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= limits.pull_messages_max:
         raise BadSetting(f"max: expected a whole number from 1 to {limits.pull_messages_max}", setting="max")
@@ -53,7 +53,7 @@ async def pull(leases: Leases, surface: Surface, request: web.Request) -> web.St
         raise BadSetting('group: expected a name; start: "beginning", "now" or a sequence')
     refuse_unknown(given)
     queue = queue_of(request)
-    leases.check(surface.view, queue, name)
+    leases.check(context.view, queue, name)
     group = await leases.group(queue, SubscriberId(parse_subscriber_id(name)), str(start))
     lent = await group.pull(most, wait_s, lease_s, _holder(request).name)
     if request.transport is None or request.transport.is_closing():  # it went while it waited, and knows of none
@@ -83,7 +83,7 @@ def _about_bytes(lent: Sequence[Lent]) -> int:
 
 
 def _holder(request: web.Request) -> LeaseHolder:
-    token = request.app[GATE].check(request.headers.get("Authorization", ""), CONSUME, ADMIN)
+    token = request.app[MIDDLEWARE].authorize(request.headers.get("Authorization", ""), CONSUME, ADMIN)
     return LeaseHolder() if token is None else LeaseHolder(token.name, ADMIN in token.scopes)
 
 
@@ -124,9 +124,9 @@ def _settings(given: dict[str, Any], verb: str) -> dict[str, Any]:
 
 
 async def answer_one(
-    verb: str, act: Answer, leases: Leases, surface: Surface, request: web.Request
+    verb: str, act: Answer, leases: Leases, context: HttpContext, request: web.Request
 ) -> web.StreamResponse:
-    given = await read_object(request, surface.options.body_timeout_s)
+    given = await read_object(request, context.options.body_timeout_s)
     settings = _settings(given, verb)
     refuse_unknown(given)
     act(leases, request.match_info["lease"], _holder(request), settings)
@@ -134,10 +134,10 @@ async def answer_one(
 
 
 async def answer_many(
-    verb: str, act: Answer, leases: Leases, surface: Surface, request: web.Request
+    verb: str, act: Answer, leases: Leases, context: HttpContext, request: web.Request
 ) -> web.StreamResponse:
     """Answer the leases that the request names, many at once. The response names those that were over."""
-    given = await read_object(request, surface.options.body_timeout_s)
+    given = await read_object(request, context.options.body_timeout_s)
     names = given.pop("leases", None)
     what = f'leases: expected a list of at most {limits.pull_messages_max} names, as in {{"leases": ["1-2-3"]}}'
     if not isinstance(names, list) or len(names) > limits.pull_messages_max:

@@ -17,10 +17,10 @@ from syncbrok.frontends.over_http.consuming import socket_frames
 from syncbrok.frontends.over_http.consuming.socket_frames import Acknowledge, PublishOne, RefuseFrame, Resize
 from syncbrok.frontends.over_http.leases import Leases
 from syncbrok.frontends.over_http.requests import query, render
-from syncbrok.frontends.over_http.requests.gate import GATE, SERVER, client_of
+from syncbrok.frontends.over_http.requests.context import CONSUME, PUBLISH, HttpContext
+from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, SERVER, client_of
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
-from syncbrok.frontends.over_http.requests.surface import CONSUME, PUBLISH, Surface
 from syncbrok.frontends.over_http.resources import events
 from syncbrok.frontends.over_http.shapes.answers import StoredAnswer
 from syncbrok.model import limits
@@ -53,23 +53,23 @@ class Streams:
         self.ephemeral = ephemeral
 
 
-async def stream(streams: Streams, surface: Surface, request: web.Request) -> web.StreamResponse:
+async def stream(streams: Streams, context: HttpContext, request: web.Request) -> web.StreamResponse:
     queue = queue_of(request)
-    surface.view.queue(queue)
+    context.view.queue(queue)
     socket = web.WebSocketResponse(
-        heartbeat=_HEARTBEAT_S, max_msg_size=2 * surface.options.content_bytes_max, compress=False
+        heartbeat=_HEARTBEAT_S, max_msg_size=2 * context.options.content_bytes_max, compress=False
     )
-    socket.headers["Server"] = SERVER  # the gate comes too late for a stream
+    socket.headers["Server"] = SERVER  # the middleware comes too late for a stream
     if not socket.can_prepare(request).ok:
-        return await _tail(surface, request, queue)
+        return await _tail(context, request, queue)
     window = query.number(request, "window", limits.window_default, 1, limits.window_max)
-    conversation = _Socket(streams, surface, request, queue, socket)
-    await conversation.join(request.query.get("group"), request.query.get("start", "now"), window)
+    connection = _Socket(streams, context, request, queue, socket)
+    await connection.join(request.query.get("group"), request.query.get("start", "now"), window)
     try:
         await socket.prepare(request)
-        await conversation.serve()
+        await connection.serve()
     finally:
-        conversation.leave()
+        connection.leave()
     return socket
 
 
@@ -79,13 +79,13 @@ class _Socket:
     def __init__(
         self,
         streams: Streams,
-        surface: Surface,
+        context: HttpContext,
         request: web.Request,
         queue: QueueName,
         socket: web.WebSocketResponse,
     ) -> None:
         self._streams = streams
-        self._surface = surface
+        self._context = context
         self._request = request
         self._queue = queue
         self._socket = socket
@@ -106,7 +106,7 @@ class _Socket:
             number, name = self._subscriber.number, self._subscriber.id
         else:
             name = SubscriberId(parse_subscriber_id(group))
-            streams.leases.check(self._surface.view, self._queue, name)
+            streams.leases.check(self._context.view, self._queue, name)
             number = await streams.leases.number(self._queue, name, start)
         self._member = streams.consumers.join(number, self, window)
         begins = {"queue": self._queue, "subscriber": name, "window": window, "sequence": self._begins_behind(name)}
@@ -115,7 +115,7 @@ class _Socket:
     def _begins_behind(self, name: SubscriberId) -> int:
         """The sequence after which the subscriber gets messages. A client that is cut off before the first of them goes
         on from there."""
-        declared = self._surface.view.subscriber(self._queue, name)
+        declared = self._context.view.subscriber(self._queue, name)
         start = declared.settings.start
         return declared.since if start is None else max(0, start - 1)
 
@@ -144,7 +144,7 @@ class _Socket:
             try:
                 message = await self._socket.receive(timeout=_LOOK_S)
             except TimeoutError:
-                if self._surface.view.state != "serving":
+                if self._context.view.state != "serving":
                     return
                 continue
             if message.type in (WSMsgType.TEXT, WSMsgType.BINARY):
@@ -157,7 +157,7 @@ class _Socket:
         ref: Any = None
         await client_of(self._request).turn()  # one who sends and sends is not the only one
         try:
-            options = self._surface.options
+            options = self._context.options
             opened = socket_frames.open_frame(written)
             ref = opened.ref
             self._do(ref, socket_frames.read(opened, options.content_bytes_max, options.parents_max))
@@ -181,10 +181,10 @@ class _Socket:
 
     def _publish(self, ref: Any, frame: PublishOne) -> None:
         if self._may_publish is None:
-            gate = self._request.app[GATE]
-            gate.check(self._request.headers.get("Authorization", ""), PUBLISH)
+            middleware = self._request.app[MIDDLEWARE]
+            middleware.authorize(self._request.headers.get("Authorization", ""), PUBLISH)
             self._may_publish = True
-        receipt = self._surface.channels.messages.put(Publish.one(self._queue, frame.message))
+        receipt = self._context.channels.messages.put(Publish.one(self._queue, frame.message))
         self._outstanding += 1
         receipt.add_done_callback(partial(self._published, ref))
 
@@ -221,7 +221,7 @@ class _Socket:
                         going_on = False
                         break
                     await self._send_one(frame)
-            await self._socket.close(code=1001 if self._surface.view.state != "serving" else 1000)
+            await self._socket.close(code=1001 if self._context.view.state != "serving" else 1000)
         except (ConnectionError, RuntimeError):
             # It has gone, or has stopped reading. There is nobody to tell.
             if self._request.transport is not None:
@@ -258,14 +258,14 @@ class _Socket:
 # -- Server-Sent Events -----------------------------------------------------------------------------------------------
 
 
-async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web.StreamResponse:
+async def _tail(context: HttpContext, request: web.Request, queue: QueueName) -> web.StreamResponse:
     """Send every message accepted, in the order accepted, which is a causal order. Messages do not wait for the
     reader."""
     for name in ("group", "window"):
         if name in request.query:
             what = f"{name} is for a WebSocket: Server-Sent Events acknowledge nothing and share nothing; leave it out"
             raise Malformed(f"{what}, or ask for an upgrade", parameter=name)
-    after = _after(surface, request, queue)
+    after = _after(context, request, queue)
     response = web.StreamResponse(headers=events.HEADERS)
     await response.prepare(request)
     if request.method == "HEAD":
@@ -273,8 +273,8 @@ async def _tail(surface: Surface, request: web.Request, queue: QueueName) -> web
     idle_s = 0.0
     try:
         await events.write(request, response, events.opening(after))
-        while surface.view.state == "serving":
-            messages = await surface.view.read(queue, after, _TAIL_TOGETHER, limits.tail_bytes_max)
+        while context.view.state == "serving":
+            messages = await context.view.read(queue, after, _TAIL_TOGETHER, limits.tail_bytes_max)
             if messages:
                 after, idle_s = messages[-1].sequence, 0.0
                 text = await _text(request, queue, messages)
@@ -306,13 +306,13 @@ def _event(message: StoredAnswer) -> bytes:
     return b"id: %d\nevent: message\ndata: %s\n\n" % (message["sequence"], orjson.dumps(message))
 
 
-def _after(surface: Surface, request: web.Request, queue: QueueName) -> int:
+def _after(context: HttpContext, request: web.Request, queue: QueueName) -> int:
     resumed = request.headers.get("Last-Event-ID")
     start = resumed if resumed is not None else request.query.get("start", "now")
     if start == "beginning":
         return 0
     if start == "now":
-        return surface.view.queue(queue).last_sequence
+        return context.view.queue(queue).last_sequence
     if not (start.isascii() and start.isdigit() and len(start) <= 15 and int(start) <= SEQUENCE_MAX):
         raise Malformed(f'start is "now", "beginning" or a sequence, not {start[:40]!r}')
     return int(start) if resumed is not None else max(0, int(start) - 1)

@@ -12,7 +12,7 @@ Simple publishes go into the channel without a future each, and all that one com
 pass. Most publish a bare message, with a head that was seen before (``request_head``).
 
 Why there are two: aiohttp spends 30 to 45 us on a request before the handler begins, twice what accepting, writing
-and fsyncing the message costs. A protocol on httptools for the whole surface was rejected: it would have to be an HTTP
+and fsyncing the message costs. A protocol on httptools for the whole API was rejected: it would have to be an HTTP
 server, with all the ways there are to be wrong about HTTP.
 """
 
@@ -25,8 +25,8 @@ from syncbrok.frontends.over_http.fast_path.request_head import BEGIN, RequestHe
 from syncbrok.frontends.over_http.publishing import publish
 from syncbrok.frontends.over_http.publishing.headers import parse_publish
 from syncbrok.frontends.over_http.requests import problems
-from syncbrok.frontends.over_http.requests.gate import SERVER
-from syncbrok.frontends.over_http.requests.surface import PUBLISH, SYNC
+from syncbrok.frontends.over_http.requests.context import PUBLISH, SYNC
+from syncbrok.frontends.over_http.requests.middleware import SERVER
 from syncbrok.frontends.over_http.requests.turned_away import TurnedAway, no_room, too_much
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
@@ -139,7 +139,7 @@ class FastLane(asyncio.Protocol):
         """Charge bytes held from now on to the token of this request. If it will be refused, it is answered once it is
         whole."""
         try:
-            token = self._lanes.gate.check(head.authorization, PUBLISH)
+            token = self._lanes.middleware.authorize(head.authorization, PUBLISH)
         except SyncbrokError:
             token = None
         forwarded = next((value for name, value in head.headers if name == "x-forwarded-for"), "")
@@ -198,7 +198,7 @@ class FastLane(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._answering:
             return
-        options = self._lanes.surface.options
+        options = self._lanes.context.options
         waited_s = now - self._since
         if self._unread:
             if waited_s > options.keepalive_timeout_s:
@@ -287,15 +287,15 @@ class FastLane(asyncio.Protocol):
 
     def _publish(self, transport: asyncio.Transport, head: RequestHead, content: bytes) -> None:
         lanes = self._lanes
-        surface = lanes.surface
+        context = lanes.context
         try:
-            lanes.gate.check(head.authorization, PUBLISH)
+            lanes.middleware.authorize(head.authorization, PUBLISH)
             if head.content_type is not None:
                 unit = Publish.bare(head.queue, head.content_type, content)
             else:
-                asked = parse_publish(head.headers, content, surface.options.parents_max, publish.now_us())
+                asked = parse_publish(head.headers, content, context.options.parents_max, publish.now_us())
                 unit = Publish.one(head.queue, asked.message)
-            surface.channels.messages.put_shared(unit, self, lanes)
+            context.channels.messages.put_shared(unit, self, lanes)
         except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
             self._since = self._loop.time()
             self._refuse(transport, error)
@@ -329,12 +329,12 @@ class FastLane(asyncio.Protocol):
         else:
             error = problems.unforeseen("POST", "a simple publish", error)
         status, body = problems.document(error)
-        headers = {SYNC: self._lanes.surface.options.sync, **problems.headers_of(status, error)}
+        headers = {SYNC: self._lanes.context.options.sync, **problems.headers_of(status, error)}
         more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         return self._answered(status, problems.CONTENT_TYPE, more, body)
 
     def _answered(self, status: int, media: str, more: str, body: bytes) -> bytes:
-        self._lanes.gate.answers[status] += 1
+        self._lanes.middleware.answers[status] += 1
         head = (
             f"HTTP/1.1 {STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n"
             f"Content-Length: {len(body)}\r\nDate: {self._lanes.date}\r\n\r\n"

@@ -10,8 +10,8 @@ from syncbrok.frontends.over_http.fast_path.request_head import Heads
 from syncbrok.frontends.over_http.fast_path.shared_answers import answers
 from syncbrok.frontends.over_http.publishing.publish import status_of
 from syncbrok.frontends.over_http.requests.connection import Limits
-from syncbrok.frontends.over_http.requests.gate import Gate
-from syncbrok.frontends.over_http.requests.surface import Surface
+from syncbrok.frontends.over_http.requests.context import HttpContext
+from syncbrok.frontends.over_http.requests.middleware import HttpMiddleware
 from syncbrok.frontends.over_http.requests.turned_away import TurnedAway
 from syncbrok.model import limits
 from syncbrok.space.channels import Accepted, Publish
@@ -44,19 +44,19 @@ class Lanes:
 
     def __init__(
         self,
-        surface: Surface,
-        gate: Gate,
+        context: HttpContext,
+        middleware: HttpMiddleware,
         limits_: Limits,
         hand_over: Callable[[Any, asyncio.Transport, bytes, float], None],
     ) -> None:
-        self.surface = surface
-        self.gate = gate
+        self.context = context
+        self.middleware = middleware
         self.limits = limits_
         self.hand_over = hand_over
         self.open: set[Lane] = set()
         self.turned_away: set[TurnedAway] = set()
         self.date = formatdate(usegmt=True)
-        self.heads = Heads(min(BODY_BYTES_MAX, surface.options.content_bytes_max), gate.answers_for)
+        self.heads = Heads(min(BODY_BYTES_MAX, context.options.content_bytes_max), middleware.answers_for)
         self.kept_head = self.heads.kept
         self.stopping = False
         self.emptied = asyncio.Event()
@@ -83,13 +83,13 @@ class Lanes:
         """Answer all clients whose messages became durable in one commit; see ``channels.PublishListener``. All answers
         are made before the first is written: with Python between two writes the clients fall asleep, and waking them is
         dear."""
-        view = self.surface.view
+        view = self.context.view
         if receipt.known:
             states = [view.message_state(sequence) for sequence in receipt.sequences]
         else:
             states = view.message_states(receipt.first, len(whose))
         status = status_of(receipt)
-        self.gate.answers[status] += len(whose)
+        self.middleware.answers[status] += len(whose)
         told = answers(STATUS[status], units, receipt, states, self.date)
         now = asyncio.get_running_loop().time()
         for lane, answer in zip(whose, told, strict=True):

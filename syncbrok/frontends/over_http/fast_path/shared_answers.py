@@ -9,9 +9,9 @@ from typing import Final
 
 import orjson
 
-from syncbrok.frontends.over_http.requests.gate import SERVER
+from syncbrok.frontends.over_http.requests.context import SYNC
+from syncbrok.frontends.over_http.requests.middleware import SERVER
 from syncbrok.frontends.over_http.requests.routes import JSON
-from syncbrok.frontends.over_http.requests.surface import SYNC
 from syncbrok.model.names import id_text
 from syncbrok.space.channels import Accepted, Publish
 

@@ -11,12 +11,12 @@ from syncbrok.frontends.over_http.publishing.cloud_events import Cause
 from syncbrok.frontends.over_http.publishing.headers import check_headers_size, check_parents_count
 from syncbrok.frontends.over_http.publishing.ndjson import refused, unit_in_steps
 from syncbrok.frontends.over_http.requests.body import read_body
+from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
 from syncbrok.frontends.over_http.requests.exact_json import without_mark
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.problems import UnsupportedMedia
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.requests.slices import at_once, in_slices
-from syncbrok.frontends.over_http.requests.surface import SYNC, Surface
 from syncbrok.frontends.over_http.shapes.answers import BatchAnswer, MistakeAnswer
 from syncbrok.frontends.over_http.shapes.bodies import LineBody
 from syncbrok.model import limits
@@ -38,11 +38,11 @@ _PER_MESSAGE: Final = "idempotency-key"
 _PER_MESSAGE_PREFIXES: Final = ("syncbrok-", "ce-")
 
 
-async def publish_batch(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def publish_batch(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """``POST /v1/queues/{queue}/messages:batch``: 201, 200 where every line was known, 202 under a weaker policy."""
     queue = queue_of(request)
     _refuse_headers(request)
-    options = surface.options
+    options = context.options
     media = request.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
     if media not in (NDJSON, CLOUD_EVENTS):
         raise UnsupportedMedia(
@@ -54,11 +54,11 @@ async def publish_batch(surface: Surface, request: web.Request) -> web.StreamRes
         is_small = len(body) <= _SMALL_BYTES
         steps = unit_in_steps(queue, body, options.batch_lines_max, options.content_bytes_max, options.parents_max)
         del body  # what is made of it for the log takes as much again
-        receipt = await _put(surface, at_once(steps) if is_small else await in_slices(request, steps))
-    elif messages := await _events(body, surface):
-        receipt = await _put(surface, Publish.of(queue, messages))
+        receipt = await _put(context, at_once(steps) if is_small else await in_slices(request, steps))
+    elif messages := await _events(body, context):
+        receipt = await _put(context, Publish.of(queue, messages))
     else:  # of CloudEvents an empty batch is one (JSON format 4); nothing is new
-        surface.view.queue(queue)
+        context.view.queue(queue)
         receipt = Accepted(0, b"", options.sync)
     headers = CIMultiDict({"Content-Type": JSON, SYNC: receipt.sync})
     return web.Response(status=publish.status_of(receipt), body=ids_document(receipt.id_bytes), headers=headers)
@@ -86,10 +86,10 @@ def _refuse_headers(request: web.Request) -> None:
             raise Malformed(f"{name[:80]} is for one message; in a batch each line says it", header=name[:80])
 
 
-async def _put(surface: Surface, unit: Publish) -> Accepted:
+async def _put(context: HttpContext, unit: Publish) -> Accepted:
     """Publish; the Space counts the messages of a unit from 0, the lines of a batch count from 1."""
     try:
-        accepted: Accepted = await surface.channels.messages.put(unit)
+        accepted: Accepted = await context.channels.messages.put(unit)
     except ClientFault as error:
         position = error.members.get("line")
         if not isinstance(position, int):
@@ -103,9 +103,9 @@ def _at_line(error: ClientFault, position: int) -> ClientFault:
     return type(error)(f"line {position + 1}: {error.detail}", **error.members | {"line": position + 1})
 
 
-async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:
+async def _events(body: bytes, context: HttpContext) -> tuple[Message, ...]:
     """The events of a CloudEvents batch. ``causationid`` may name an earlier event of the same batch."""
-    options = surface.options
+    options = context.options
     events = _load(body, options.batch_lines_max)
     messages: list[Message] = []
     known: dict[str, int] = {}
@@ -116,7 +116,7 @@ async def _events(body: bytes, surface: Surface) -> tuple[Message, ...]:
             message, identity = cloud_events.from_json(event)
             check_headers_size(message.headers)
             if identity.cause is not None:
-                parents = await _parents(identity.cause, known, surface)
+                parents = await _parents(identity.cause, known, context)
                 check_parents_count(len(parents), options.parents_max)
                 message = message._replace(parents=parents)
         except UnknownParent as error:
@@ -149,9 +149,9 @@ def _load(body: bytes, events_max: int) -> list[Any]:
     return events
 
 
-async def _parents(cause: Cause, known: dict[str, int], surface: Surface) -> tuple[MessageId | int, ...]:
+async def _parents(cause: Cause, known: dict[str, int], context: HttpContext) -> tuple[MessageId | int, ...]:
     position = known.get(cloud_events.key_of(*cause))
-    return await cloud_events.resolve(cause, surface.view) if position is None else (position,)
+    return await cloud_events.resolve(cause, context.view) if position is None else (position,)
 
 
 ROUTES: Final = (

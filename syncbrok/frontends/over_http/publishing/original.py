@@ -10,8 +10,8 @@ from aiohttp import web
 from syncbrok.frontends.over_http.publishing import publish as v1
 from syncbrok.frontends.over_http.publishing.headers import check_content_type, parse_hops
 from syncbrok.frontends.over_http.requests.body import read_body
+from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
 from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
-from syncbrok.frontends.over_http.requests.surface import SYNC, Surface
 from syncbrok.model import limits
 from syncbrok.model.errors import Conflict, Malformed
 from syncbrok.model.message import HOPS, Format, Message, QueueSettings, SubscriberSettings
@@ -20,27 +20,27 @@ from syncbrok.model.units import parse_endpoint
 from syncbrok.space.channels import DeclareQueue, Subscribe
 
 
-async def message(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def message(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """``POST /msg``: 200 and the id as text, nothing else."""
     queue = _queue(request)
     parents = _parents(request)
-    content = await read_body(request, surface.options.content_bytes_max, surface.options.body_timeout_s)
+    content = await read_body(request, context.options.content_bytes_max, context.options.body_timeout_s)
     content_type = check_content_type(request.headers.get("Content-Type", ""))
-    accepted = await v1.accept(surface, queue, Message(content, content_type, parents, headers=_hops(request)))
+    accepted = await v1.accept(context, queue, Message(content, content_type, parents, headers=_hops(request)))
     return web.Response(text=id_text(accepted.ids[0]), headers={SYNC: accepted.sync})
 
 
-async def queue(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def queue(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """``POST /queue``: 200 once it is there. This client states no settings, so whatever it has is right."""
     name = _queue(request)
     try:
-        await surface.channels.queues.put(DeclareQueue(name, QueueSettings()))
+        await context.channels.queues.put(DeclareQueue(name, QueueSettings()))
     except Conflict:
-        surface.view.queue(name)
+        context.view.queue(name)
     return web.Response()
 
 
-async def subscribe(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def subscribe(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """``POST /subscrib``: 200 once the endpoint gets this queue's messages in the original's format.
 
     A subscription that an operator has changed since (paused, other retries) stays as it is and answers 200; one of
@@ -52,9 +52,9 @@ async def subscribe(surface: Surface, request: web.Request) -> web.StreamRespons
         raise Malformed("the header 'endpoint' is missing: the URL to deliver to", header="endpoint")
     endpoint = parse_endpoint(given)
     try:
-        await surface.channels.subscribers.put(Subscribe(name, SubscriberSettings(endpoint, format=Format.ORIGINAL)))
+        await context.channels.subscribers.put(Subscribe(name, SubscriberSettings(endpoint, format=Format.ORIGINAL)))
     except Conflict:
-        if not _is_subscribed(surface, name, endpoint):
+        if not _is_subscribed(context, name, endpoint):
             raise
     return web.Response()
 
@@ -88,10 +88,10 @@ def _queue(request: web.Request) -> QueueName:
     return parse_queue_name(given)
 
 
-def _is_subscribed(surface: Surface, queue: QueueName, endpoint: str) -> bool:
+def _is_subscribed(context: HttpContext, queue: QueueName, endpoint: str) -> bool:
     after: str | None = None
     while True:
-        page, after = surface.view.subscribers(queue, after, limits.list_limit_max)
+        page, after = context.view.subscribers(queue, after, limits.list_limit_max)
         for report in page:
             if report.settings.endpoint == endpoint and report.settings.format is Format.ORIGINAL:
                 return True

@@ -9,9 +9,9 @@ from syncbrok.frontends.over_http.publishing import cloud_events
 from syncbrok.frontends.over_http.publishing.headers import Asked, check_parents_count, parse_event, parse_publish
 from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.body import read_body
+from syncbrok.frontends.over_http.requests.context import SYNC, HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
-from syncbrok.frontends.over_http.requests.surface import SYNC, Surface
 from syncbrok.frontends.over_http.shapes.answers import PublishedAnswer, ResultAnswer
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
@@ -24,21 +24,21 @@ _ALWAYS: Final = "always"
 _ID_BYTES: Final = 16
 
 
-async def publish(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def publish(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """``POST /v1/queues/{queue}/messages``."""
     queue = queue_of(request)
-    options = surface.options
+    options = context.options
     content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
     parse = parse_event if request.content_type == cloud_events.STRUCTURED else parse_publish
     asked = parse(request.headers.items(), content, options.parents_max, now_us())
-    asked = await with_cause(asked, surface)
-    return await receipt(surface, queue, asked, await accept(surface, queue, asked.message))
+    asked = await with_cause(asked, context)
+    return await receipt(context, queue, asked, await accept(context, queue, asked.message))
 
 
-async def accept(surface: Surface, queue: QueueName, message: Message) -> Accepted:
+async def accept(context: HttpContext, queue: QueueName, message: Message) -> Accepted:
     """Publish one message."""
     try:
-        accepted: Accepted = await surface.channels.messages.put(Publish.one(queue, message))
+        accepted: Accepted = await context.channels.messages.put(Publish.one(queue, message))
     except SyncbrokError as error:
         raise alone(error) from None
     return accepted
@@ -50,30 +50,30 @@ def alone(error: SyncbrokError) -> SyncbrokError:
     return error
 
 
-async def receipt(surface: Surface, queue: QueueName, asked: Asked, accepted: Accepted) -> web.Response:
+async def receipt(context: HttpContext, queue: QueueName, asked: Asked, accepted: Accepted) -> web.Response:
     """The answer to a publisher of one message: 201, 200 for a known one, 202 under a weaker policy; with ``Prefer:
     wait`` 200 once its deliveries have ended and 202 when the time is over (RULES 8)."""
-    status, location, answer = told(surface, queue, accepted)
+    status, location, answer = told(context, queue, accepted)
     headers = {"Location": location, SYNC: accepted.sync}
     report = None
     if asked.wait_s is not None:
         headers["Preference-Applied"] = f"wait={asked.wait_s:g}"
-        report = await _ended(surface, accepted.ids[0], asked.wait_s)
+        report = await _ended(context, accepted.ids[0], asked.wait_s)
         status = 202 if report is None else 200
-        answer.state = surface.view.message_state(accepted.sequences[0])
+        answer.state = context.view.message_state(accepted.sequences[0])
     if report is not None:
         answer.deliveries = results(report)
     return render.json(answer, status, headers)
 
 
-def told(surface: Surface, queue: QueueName, accepted: Accepted) -> tuple[int, str, PublishedAnswer]:
+def told(context: HttpContext, queue: QueueName, accepted: Accepted) -> tuple[int, str, PublishedAnswer]:
     """Status, ``Location`` and body of the answer to one message that was accepted."""
     message_id, sequence = id_text(accepted.ids[0]), accepted.sequences[0]
     answer = PublishedAnswer(
         id=message_id,
         queue=queue,
         sequence=sequence,
-        state=surface.view.message_state(sequence),
+        state=context.view.message_state(sequence),
         parents=[id_text(parent) for parent in accepted.parents.get(0, ())],
     )
     return status_of(accepted), f"/v1/messages/{message_id}", answer
@@ -110,21 +110,21 @@ def now_us() -> int:
     return time.time_ns() // 1_000
 
 
-async def with_cause(asked: Asked, surface: Surface) -> Asked:
+async def with_cause(asked: Asked, context: HttpContext) -> Asked:
     """``asked`` with the parents that ``ce-causationid`` names. Raises ``UnknownParent`` and ``Malformed``."""
     if asked.cause is None:
         return asked
-    parents = dict.fromkeys((*asked.message.parents, *await cloud_events.resolve(asked.cause, surface.view)))
-    check_parents_count(len(parents), surface.options.parents_max)
+    parents = dict.fromkeys((*asked.message.parents, *await cloud_events.resolve(asked.cause, context.view)))
+    check_parents_count(len(parents), context.options.parents_max)
     return asked._replace(message=asked.message._replace(parents=tuple(parents)), cause=None)
 
 
-async def _ended(surface: Surface, message_id: MessageId, wait_s: float) -> MessageReport | None:
+async def _ended(context: HttpContext, message_id: MessageId, wait_s: float) -> MessageReport | None:
     """The report of the message once it has ended; None when ``wait_s`` is over first, or waiting fails. Errors are not
     raised: the message is durable by now, so a failed wait must not look like a failed publish."""
     try:
-        if await surface.view.wait((message_id,), wait_s):
-            return await surface.view.message(message_id)
+        if await context.view.wait((message_id,), wait_s):
+            return await context.view.message(message_id)
     except SyncbrokError:
         pass
     return None

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from syncbrok.frontends.over_http.requests.surface import Token
+from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.model.errors import Forbidden, Unauthorized
 
 

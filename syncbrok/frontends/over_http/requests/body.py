@@ -99,7 +99,7 @@ def expectation(
     bytes_max: int, headers: Mapping[str, str]
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse | None]]:
     """The handler of ``Expect: 100-continue``: asks for the body unless its stated length already rules it out. Such a
-    refusal does not pass the gate: ``headers`` are those that the gate would have added."""
+    refusal does not pass the middleware: ``headers`` are those that it would have added."""
 
     async def expect(request: web.Request) -> web.StreamResponse | None:
         try:

@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from syncbrok.frontends.bounds import Bounds, Connections
 from syncbrok.frontends.over_http.requests import problems
-from syncbrok.frontends.over_http.requests.gate import SERVER
+from syncbrok.frontends.over_http.requests.middleware import SERVER
 from syncbrok.frontends.over_http.requests.socket_bytes import SocketBytes
 from syncbrok.frontends.over_http.requests.turned_away import too_much
 from syncbrok.model import limits

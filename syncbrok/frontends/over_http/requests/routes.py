@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from syncbrok.frontends.over_http.requests.surface import Handler
+from syncbrok.frontends.over_http.requests.context import Handler
 
 JSON: Final = "application/json"
 

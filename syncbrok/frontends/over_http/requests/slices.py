@@ -7,7 +7,7 @@ from typing import TypeVar
 from aiohttp import web
 
 from syncbrok.frontends.bounds.turns import TURN_S
-from syncbrok.frontends.over_http.requests.gate import client_of
+from syncbrok.frontends.over_http.requests.middleware import client_of
 
 T = TypeVar("T")
 

@@ -5,21 +5,21 @@ from typing import Final
 from aiohttp import web
 
 from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
-from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.resources.messages import REPLAY_BODY, REPLAY_PROBLEMS, replay_of
 from syncbrok.frontends.over_http.shapes.answers import DeadLettersAnswer, ReplayPlanAnswer
 from syncbrok.space.channels import Replay
 
 
-async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
-    page = await surface.view.dead_letters(queue_of(request), query.after_sequence(request), query.limit(request))
+async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    page = await context.view.dead_letters(queue_of(request), query.after_sequence(request), query.limit(request))
     return render.json(DeadLettersAnswer([render.dead_letter(one) for one in page.items], page.next))
 
 
-async def replay(surface: Surface, request: web.Request) -> web.StreamResponse:
-    return await replay_of(surface, request, Replay(queue=queue_of(request)))
+async def replay(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    return await replay_of(context, request, Replay(queue=queue_of(request)))
 
 
 ROUTES: Final = (

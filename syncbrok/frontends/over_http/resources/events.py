@@ -11,9 +11,9 @@ import orjson
 from aiohttp import web
 
 from syncbrok.frontends.over_http.requests import query
-from syncbrok.frontends.over_http.requests.gate import SERVER, client_of
+from syncbrok.frontends.over_http.requests.context import HttpContext
+from syncbrok.frontends.over_http.requests.middleware import SERVER, client_of
 from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
-from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.model import limits
 from syncbrok.model.errors import Draining, Malformed
 from syncbrok.model.names import SEQUENCE_MAX, id_text, parse_queue_name
@@ -29,13 +29,13 @@ HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",
-    "Server": SERVER,  # the gate comes too late for a stream
+    "Server": SERVER,  # the middleware comes too late for a stream
 }
 
 
-async def stream(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def stream(context: HttpContext, request: web.Request) -> web.StreamResponse:
     queue = request.query.get("queue")
-    listener = surface.view.listen(
+    listener = context.view.listen(
         None if queue is None else parse_queue_name(queue),
         _after(request),
         query.number(request, "rate", 0, 0, _RATE_MAX),

@@ -5,10 +5,10 @@ from typing import Final
 from aiohttp import web
 
 from syncbrok.frontends.over_http.requests import render
-from syncbrok.frontends.over_http.requests.gate import Gate
+from syncbrok.frontends.over_http.requests.context import HttpContext
+from syncbrok.frontends.over_http.requests.middleware import HttpMiddleware
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
 from syncbrok.frontends.over_http.requests.slices import in_slices
-from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.resources import metrics
 from syncbrok.frontends.over_http.shapes.answers import StatusAnswer
 from syncbrok.model.errors import Draining
@@ -16,25 +16,25 @@ from syncbrok.model.errors import Draining
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-async def alive(_surface: Surface, _request: web.Request) -> web.StreamResponse:
+async def alive(_context: HttpContext, _request: web.Request) -> web.StreamResponse:
     """Answer 200: the process runs and its event loop turns. It means no more than that."""
     return render.json(StatusAnswer("ok"))
 
 
-async def ready(surface: Surface, _request: web.Request) -> web.StreamResponse:
+async def ready(context: HttpContext, _request: web.Request) -> web.StreamResponse:
     """200 while publishes are taken; 503 while it recovers, drains or has failed."""
-    state = surface.view.state
-    if not surface.view.ready:
+    state = context.view.state
+    if not context.view.ready:
         raise Draining(f"not ready: {state}", state=state, retry_after_s=1)
     return render.json(StatusAnswer(state))
 
 
-def routes(gate: Gate) -> tuple[Route, ...]:
-    """``gate`` counts the answers that ``/metrics`` shows."""
+def routes(middleware: HttpMiddleware) -> tuple[Route, ...]:
+    """``middleware`` counts the answers that ``/metrics`` shows."""
 
-    async def measured(surface: Surface, request: web.Request) -> web.StreamResponse:
-        report = await in_slices(request, surface.view.statistics_in_steps())
-        text = await in_slices(request, metrics.exposition(report, gate.answers))
+    async def measured(context: HttpContext, request: web.Request) -> web.StreamResponse:
+        report = await in_slices(request, context.view.statistics_in_steps())
+        text = await in_slices(request, metrics.exposition(report, middleware.answers))
         return web.Response(body=text, headers={"Content-Type": EXPOSITION})
 
     return (

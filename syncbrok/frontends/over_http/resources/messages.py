@@ -6,9 +6,9 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http.requests import query, render
 from syncbrok.frontends.over_http.requests.body import read_object
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
-from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_dry_run, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
     DroppedAnswer,
@@ -40,8 +40,8 @@ def message_id(request: web.Request) -> MessageId:
     return parse_message_id(request.match_info["id"])
 
 
-async def of_queue(surface: Surface, request: web.Request) -> web.StreamResponse:
-    page = await surface.view.messages(
+async def of_queue(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    page = await context.view.messages(
         queue_of(request),
         query.after_sequence(request),
         query.limit(request),
@@ -50,14 +50,14 @@ async def of_queue(surface: Surface, request: web.Request) -> web.StreamResponse
     return render.json(MessagesAnswer([render.message(one) for one in page.items], page.next))
 
 
-async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
-    return render.json(render.message(await surface.view.message(message_id(request))))
+async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    return render.json(render.message(await context.view.message(message_id(request))))
 
 
-async def content(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def content(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """The bytes as they were published, under their own media type."""
     id_ = message_id(request)
-    found = await surface.view.content(id_)
+    found = await context.view.content(id_)
     headers = {
         "Content-Type": found.content_type or "application/octet-stream",
         "Content-Disposition": f'attachment; filename="{id_text(id_)}"',
@@ -66,57 +66,57 @@ async def content(surface: Surface, request: web.Request) -> web.StreamResponse:
     return web.Response(body=found.content, headers=headers)
 
 
-async def tree(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def tree(context: HttpContext, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
     asked = query.choice(request, "direction", DIRECTIONS, "down")
     direction: Literal["up", "down"] = "up" if asked == "up" else "down"
     depth = query.number(request, "depth", DEPTH_DEFAULT, 1, DEPTH_MAX)
-    found = await surface.view.tree(id_, direction, depth)
+    found = await context.view.tree(id_, direction, depth)
     nodes = [render.tree_node(node) for node in found.nodes]
     return render.json(TreeAnswer(id_text(id_), direction, depth, nodes, found.truncated))
 
 
-async def find(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def find(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Newest first, so that beyond ``after`` are the older ones."""
     key, idempotency_key = request.query.get("key"), request.query.get("idempotency_key")
     if not key and not idempotency_key:
         raise Malformed("say what to look for: ?key=... or ?idempotency_key=...")
     before = query.after_sequence(request) or None
-    page = await surface.view.find_page(key or None, idempotency_key or None, before, query.limit(request))
+    page = await context.view.find_page(key or None, idempotency_key or None, before, query.limit(request))
     return render.json(MessagesAnswer([render.message(one) for one in page.items], page.next))
 
 
-async def cancel(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def cancel(context: HttpContext, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
-    dropped = await surface.channels.messages.put(Cancel(id_))
+    dropped = await context.channels.messages.put(Cancel(id_))
     return render.json(DroppedAnswer(id=id_text(id_), dropped=dropped))
 
 
-async def replay(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def replay(context: HttpContext, request: web.Request) -> web.StreamResponse:
     id_ = message_id(request)
-    return await replay_of(surface, request, Replay(id=id_))
+    return await replay_of(context, request, Replay(id=id_))
 
 
-async def replay_of(surface: Surface, request: web.Request, asked: Replay) -> web.StreamResponse:
+async def replay_of(context: HttpContext, request: web.Request, asked: Replay) -> web.StreamResponse:
     """The result of replay ``asked``, narrowed by the body; only planned with ``dry_run``."""
-    given = await read_object(request, surface.options.body_timeout_s)
+    given = await read_object(request, context.options.body_timeout_s)
     asked = asked._replace(
         subscriber=_take_subscriber(given),
         descendants=take_switch(given, "descendants", default=False),
         dry_run=take_dry_run(given, request),
     )
     refuse_unknown(given)
-    plan: ReplayPlan = await surface.channels.messages.put(asked)
+    plan: ReplayPlan = await context.channels.messages.put(asked)
     return render.json(render.plan(plan, dry_run=asked.dry_run))
 
 
-async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def retry(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Try this message now where it waits for another attempt, everywhere or at one subscriber (RULES 26)."""
     id_ = message_id(request)
-    given = await read_object(request, surface.options.body_timeout_s)
+    given = await read_object(request, context.options.body_timeout_s)
     asked = RetryMessage(id_, _take_subscriber(given))
     refuse_unknown(given)
-    return render.json(RetriedAnswer(await surface.channels.messages.put(asked)))
+    return render.json(RetriedAnswer(await context.channels.messages.put(asked)))
 
 
 def _take_subscriber(given: dict[str, Any]) -> SubscriberId | None:

@@ -12,8 +12,8 @@ from typing import Final
 from aiohttp import hdrs, web
 
 from syncbrok.frontends.over_http.requests import query, render
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.routes import Parameter, Reply, Route
-from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.shapes.answers import (
     BudgetAnswer,
     LogAnswer,
@@ -46,11 +46,11 @@ _HEADERS: Final = {
 }
 
 
-async def overview(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def overview(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """The Space at a glance: figures, queues (the busiest of many), failing subscribers, and stuck messages."""
-    report = surface.view.statistics()
+    report = context.view.statistics()
     queues = query.number(request, "limit", _QUEUES_DEFAULT, 1, limits.list_limit_max)
-    stuck = await surface.view.stuck(_STUCK_MAX)
+    stuck = await context.view.stuck(_STUCK_MAX)
     return render.json(
         OverviewAnswer(
             state=report.state,
@@ -123,7 +123,7 @@ def _is_ill(subscriber: SubscriberReport) -> bool:
     return subscriber.state != "active" or subscriber.failing_since_us > 0
 
 
-async def _file(body: bytes, media: str, tag: str, _surface: Surface, request: web.Request) -> web.StreamResponse:
+async def _file(body: bytes, media: str, tag: str, _context: HttpContext, request: web.Request) -> web.StreamResponse:
     headers = {**_HEADERS, "ETag": tag}
     if request.headers.get(hdrs.IF_NONE_MATCH) == tag:
         return web.Response(status=304, headers=headers)

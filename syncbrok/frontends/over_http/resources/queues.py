@@ -6,9 +6,9 @@ from aiohttp import web
 
 from syncbrok.frontends.over_http.requests import query, render
 from syncbrok.frontends.over_http.requests.body import read_object
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Parameter, Reply, Route
-from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.shapes.answers import DroppedAnswer, QueueAnswer, QueuesAnswer
 from syncbrok.frontends.over_http.shapes.bodies import DryRunBody, NewQueueBody, QueueSettingsBody
 from syncbrok.model.errors import BadSetting, Malformed
@@ -18,47 +18,47 @@ from syncbrok.model.settings import parse_queue_changes
 from syncbrok.space.channels import ChangeQueue, Declared, DeclareQueue, DeleteQueue, PurgeQueue
 
 
-async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def create(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Declare a queue: 201; 200 if it exists with the same settings; 409 if a setting differs."""
-    given = await read_object(request, surface.options.body_timeout_s)
+    given = await read_object(request, context.options.body_timeout_s)
     name = given.pop("name", None)
     if not isinstance(name, str):
         raise Malformed('the body must name the queue: {"name": "orders"}', setting="name")
     settings = QueueSettings(**parse_queue_changes(given, ("name",)))
-    declared: Declared = await surface.channels.queues.put(DeclareQueue(parse_queue_name(name), settings))
-    shown = render.queue(surface.view.queue(name))
+    declared: Declared = await context.channels.queues.put(DeclareQueue(parse_queue_name(name), settings))
+    shown = render.queue(context.view.queue(name))
     return render.json(shown, 201 if declared.what == "created" else 200, {"Location": queue_url(name)})
 
 
-async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     after = request.query.get("after")
-    page, following = surface.view.queues(after and parse_queue_name(after), query.limit(request))
+    page, following = context.view.queues(after and parse_queue_name(after), query.limit(request))
     return render.json(QueuesAnswer([render.queue(one) for one in page], following))
 
 
-async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
-    return render.json(render.queue(surface.view.queue(queue_of(request))))
+async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    return render.json(render.queue(context.view.queue(queue_of(request))))
 
 
-async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def change(context: HttpContext, request: web.Request) -> web.StreamResponse:
     name = queue_of(request)
-    changes = parse_queue_changes(await read_object(request, surface.options.body_timeout_s))
+    changes = parse_queue_changes(await read_object(request, context.options.body_timeout_s))
     if changes:
-        await surface.channels.queues.put(ChangeQueue(name, changes))
-    return render.json(render.queue(surface.view.queue(name)))
+        await context.channels.queues.put(ChangeQueue(name, changes))
+    return render.json(render.queue(context.view.queue(name)))
 
 
-async def delete(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def delete(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """409 while anything waits, unless ``?force=true`` (RULES 16)."""
-    dropped = await surface.channels.queues.put(DeleteQueue(queue_of(request), query.switch(request, "force")))
+    dropped = await context.channels.queues.put(DeleteQueue(queue_of(request), query.switch(request, "force")))
     return render.json(DroppedAnswer(dropped=dropped))
 
 
-async def purge(surface: Surface, request: web.Request) -> web.StreamResponse:
-    given = await read_object(request, surface.options.body_timeout_s)
+async def purge(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    given = await read_object(request, context.options.body_timeout_s)
     dry_run = take_dry_run(given, request)
     refuse_unknown(given)
-    dropped = await surface.channels.queues.put(PurgeQueue(queue_of(request), dry_run))
+    dropped = await context.channels.queues.put(PurgeQueue(queue_of(request), dry_run))
     return render.json(DroppedAnswer(dropped=dropped, dry_run=dry_run))
 
 

@@ -8,9 +8,9 @@ from syncbrok.frontends.over_http.publishing import publish
 from syncbrok.frontends.over_http.publishing.headers import parse_publish
 from syncbrok.frontends.over_http.requests import query, render
 from syncbrok.frontends.over_http.requests.body import read_body, read_object
+from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.paths import queue_of, queue_url
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.requests.surface import Surface
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown, take_switch
 from syncbrok.frontends.over_http.shapes.answers import (
     DroppedAnswer,
@@ -45,10 +45,10 @@ from syncbrok.space.channels import (
 TEST_CONTENT: Final = b'{"type":"syncbrok.test"}'
 
 
-async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def create(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Declare a subscriber: 201 with its id; 200 if it exists with the same settings; 409 if a setting differs."""
     queue = queue_of(request)
-    given = await read_object(request, surface.options.body_timeout_s)
+    given = await read_object(request, context.options.body_timeout_s)
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
     start = _parse_start(given.pop("start")) if "start" in given else None
     changes = parse_subscriber(given)
@@ -57,29 +57,29 @@ async def create(surface: Surface, request: web.Request) -> web.StreamResponse:
             'the body must say where to deliver, {"endpoint": "https://..."}, or name a group: {"name", "pull": true}'
         )
         raise BadSetting(what, setting="endpoint")
-    declared: Declared = await surface.channels.subscribers.put(
+    declared: Declared = await context.channels.subscribers.put(
         Subscribe(queue, SubscriberSettings(**changes), secret, start, _said(changes, secret) if is_from_file else None)
     )
-    shown = render.subscriber(surface.view.subscriber(queue, declared.id))
+    shown = render.subscriber(context.view.subscriber(queue, declared.id))
     location = f"{queue_url(queue)}/subscribers/{declared.id}"
     return render.json(shown, 201 if declared.what == "created" else 200, {"Location": location})
 
 
-async def index(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def index(context: HttpContext, request: web.Request) -> web.StreamResponse:
     after = request.query.get("after")
-    page, following = surface.view.subscribers(
+    page, following = context.view.subscribers(
         queue_of(request), after and parse_subscriber_id(after), query.limit(request)
     )
     return render.json(SubscribersAnswer([render.subscriber(one) for one in page], following))
 
 
-async def show(surface: Surface, request: web.Request) -> web.StreamResponse:
-    return render.json(render.subscriber(surface.view.subscriber(queue_of(request), _subscriber_id(request))))
+async def show(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    return render.json(render.subscriber(context.view.subscriber(queue_of(request), _subscriber_id(request))))
 
 
-async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def change(context: HttpContext, request: web.Request) -> web.StreamResponse:
     queue, subscriber = queue_of(request), _subscriber_id(request)
-    given = await read_object(request, surface.options.body_timeout_s)
+    given = await read_object(request, context.options.body_timeout_s)
     without_secret = "secret" in given and given["secret"] is None
     secret, is_from_file = _take_secret(given), take_switch(given, "from_file", default=False)
     if "start" in given:
@@ -92,47 +92,47 @@ async def change(surface: Surface, request: web.Request) -> web.StreamResponse:
     if changes or secret is not None or without_secret:
         said = _said(changes, secret) if is_from_file else None
         changed = ChangeSubscriber(queue, subscriber, changes, secret, without_secret, said)
-        await surface.channels.subscribers.put(changed)
-    return render.json(render.subscriber(surface.view.subscriber(queue, subscriber)))
+        await context.channels.subscribers.put(changed)
+    return render.json(render.subscriber(context.view.subscriber(queue, subscriber)))
 
 
-async def delete(surface: Surface, request: web.Request) -> web.StreamResponse:
-    dropped = await surface.channels.subscribers.put(Unsubscribe(queue_of(request), _subscriber_id(request)))
+async def delete(context: HttpContext, request: web.Request) -> web.StreamResponse:
+    dropped = await context.channels.subscribers.put(Unsubscribe(queue_of(request), _subscriber_id(request)))
     return render.json(DroppedAnswer(dropped=dropped))
 
 
-async def rotate_secret(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def rotate_secret(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """The one answer that shows a secret: the new one, once."""
     queue, subscriber = queue_of(request), _subscriber_id(request)
-    given = await read_object(request, surface.options.body_timeout_s)
+    given = await read_object(request, context.options.body_timeout_s)
     secret = _take_secret(given)
     refuse_unknown(given)
-    new: str = await surface.channels.subscribers.put(RotateSecret(queue, subscriber, secret))
+    new: str = await context.channels.subscribers.put(RotateSecret(queue, subscriber, secret))
     return render.json(SecretAnswer(subscriber, new), 200, {"Cache-Control": "no-store"})
 
 
-async def test(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def test(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """A message to this subscriber alone, with the body as its content; ``Prefer: wait`` tells how it went."""
     queue, subscriber = queue_of(request), _subscriber_id(request)
-    options = surface.options
+    options = context.options
     content = await read_body(request, options.content_bytes_max, options.body_timeout_s)
     asked = parse_publish(request.headers.items(), content, options.parents_max, publish.now_us())
-    asked = await publish.with_cause(asked, surface)
+    asked = await publish.with_cause(asked, context)
     if not content:
         asked = asked._replace(message=asked.message._replace(content=TEST_CONTENT, content_type=JSON))
     unit = Publish.of(queue, (asked.message,), subscriber)
     try:
-        accepted = await surface.channels.messages.put(unit)
+        accepted = await context.channels.messages.put(unit)
     except SyncbrokError as error:
         raise publish.alone(error) from None
-    return await publish.receipt(surface, queue, asked, accepted)
+    return await publish.receipt(context, queue, asked, accepted)
 
 
-async def retry(surface: Surface, request: web.Request) -> web.StreamResponse:
+async def retry(context: HttpContext, request: web.Request) -> web.StreamResponse:
     """Try all messages now that wait for another attempt at this subscriber, as its window has room (RULES 26)."""
-    refuse_unknown(await read_object(request, surface.options.body_timeout_s))
+    refuse_unknown(await read_object(request, context.options.body_timeout_s))
     asked = RetrySubscriber(queue_of(request), _subscriber_id(request))
-    return render.json(RetriedAnswer(await surface.channels.subscribers.put(asked)))
+    return render.json(RetriedAnswer(await context.channels.subscribers.put(asked)))
 
 
 def _subscriber_id(request: web.Request) -> SubscriberId:

@@ -16,7 +16,7 @@ import pytest
 
 from syncbrok.frontends.over_http.consuming import pull
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.requests.surface import Token
+from syncbrok.frontends.over_http.requests.context import Token
 from tests.support.http_api import Api, Reply, Serve
 from tests.support.polling import eventually
 from tests.support.spaces import Running, running_space

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscribers
 from syncbrok.frontends.over_http.consuming import pull, socket_frames, streams
 from syncbrok.frontends.over_http.leases import Leases
-from syncbrok.frontends.over_http.requests.surface import Token
+from syncbrok.frontends.over_http.requests.context import Token
 from syncbrok.model.errors import ClientFault
 from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually

@@ -116,10 +116,10 @@ async def test_a_known_head_opens_nothing(connect: Connect, space: FakeSpace, se
         for _ in range(2):
             assert (await wire.ask(publish(b"x")))[0] == 401
             assert (await wire.ask(known))[0] == 201
-        api.server._lanes.gate._tokens = Tokens((token("b", "publish"),))
+        api.server._lanes.middleware._tokens = Tokens((token("b", "publish"),))
         assert (await wire.ask(known))[0] == 401
         assert (await wire.ask(publish(b"x", "Authorization: Bearer secret of b")))[0] == 201
-        api.server._lanes.gate._tokens = Tokens((token("a", "read"),))
+        api.server._lanes.middleware._tokens = Tokens((token("a", "read"),))
         assert (await wire.ask(known))[0] == 403
         assert len(contents(space)) == 3
         assert api.server.fast_lanes == 1

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from syncbrok.frontends.over_http.requests.surface import SCOPES, Token
+from syncbrok.frontends.over_http.requests.context import SCOPES, Token
 from tests.support.fake_space import FakeSpace
 from tests.support.http_api import Api, Serve
 from tests.support.polling import eventually

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from syncbrok.frontends.over_http.requests.authorities import Authorities, Misdirected
-from syncbrok.frontends.over_http.requests.surface import SCOPES, Token
+from syncbrok.frontends.over_http.requests.context import SCOPES, Token
 from syncbrok.model.errors import Forbidden, Malformed
 from tests.frontends.over_http.requests.test_auth import bearer, token
 from tests.support.fake_space import FakeSpace

@@ -59,7 +59,7 @@ class HttpOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Surface:
+class HttpContext:
     """The context of a handler: where to write, where to read, the options."""
 
     channels: Channels
@@ -67,5 +67,5 @@ class Surface:
     options: HttpOptions
 
 
-Handler = Callable[[Surface, web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[HttpContext, web.Request], Awaitable[web.StreamResponse]]
 """A handler of this frontend. Handlers keep nothing between requests."""

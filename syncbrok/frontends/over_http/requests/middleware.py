@@ -15,9 +15,9 @@ from syncbrok.frontends.over_http.requests import problems, query
 from syncbrok.frontends.over_http.requests.auth import Tokens
 from syncbrok.frontends.over_http.requests.authorities import Authorities
 from syncbrok.frontends.over_http.requests.body import refuse_no_json
+from syncbrok.frontends.over_http.requests.context import PUBLISH, SYNC, HttpOptions, Token
 from syncbrok.frontends.over_http.requests.pieces import PiecewiseBody
 from syncbrok.frontends.over_http.requests.routes import JSON, Route
-from syncbrok.frontends.over_http.requests.surface import PUBLISH, SYNC, HttpOptions, Token
 from syncbrok.model.errors import Forbidden, Overloaded, SyncbrokError
 
 SERVER = "Syncbrok"
@@ -72,7 +72,7 @@ def unread() -> Overloaded:
     return Overloaded("too much of what this client was answered is still unread; read it, then ask again")
 
 
-class Gate:
+class HttpMiddleware:
     """``routes``: handler -> its row of the table, for what it is guarded by. ``answers`` counts by status."""
 
     def __init__(self, options: HttpOptions, routes: Mapping[Handler, Route]) -> None:
@@ -102,9 +102,11 @@ class Gate:
                 if request.transport is not None:
                     request.transport.abort()
 
-    def middleware(self) -> Middleware:
+    def as_aiohttp(self) -> Middleware:
+        """As ``web.Application`` takes it."""
+
         @web.middleware
-        async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
             client = client_of(request)
             response = await self._answer(request, handler, client)
             body = None if response.prepared else getattr(response, "body", None)
@@ -117,7 +119,7 @@ class Gate:
                 response.headers["Server"] = SERVER
             return response
 
-        return gate
+        return middleware
 
     async def allow_reading(self, request: web.Request, response: web.StreamResponse) -> None:
         """Let pages of ``http.origins``, and no others, read the answer (CORS). Called before its headers go out."""
@@ -127,7 +129,7 @@ class Gate:
             response.headers["Access-Control-Expose-Headers"] = _READABLE
             response.headers.add("Vary", "Origin")
 
-    def check(self, authorization: str, scope: str, or_scope: str | None = None) -> Token | None:
+    def authorize(self, authorization: str, scope: str, or_scope: str | None = None) -> Token | None:
         """The token, None where none are configured. Raises ``Unauthorized`` or ``Forbidden`` where some are and this
         one does not do."""
         return self._tokens.check(authorization, scope, or_scope) if self._tokens else None
@@ -135,7 +137,7 @@ class Gate:
     def _check_token(self, request: web.Request, route: Route) -> Token | None:
         if not self._tokens or route.scope is None:
             return None
-        return self.check(request.headers.get("Authorization", ""), route.scope, route.or_scope)
+        return self.authorize(request.headers.get("Authorization", ""), route.scope, route.or_scope)
 
     async def _answer(self, request: web.Request, handler: Handler, client: Requester) -> web.StreamResponse:
         route = self._routes.get(request.match_info.handler)
@@ -211,4 +213,4 @@ def _preflight(request: web.Request) -> web.Response:
     return web.Response(status=204, headers=headers)
 
 
-GATE: Final = web.AppKey("gate", Gate)
+MIDDLEWARE: Final = web.AppKey("middleware", HttpMiddleware)
