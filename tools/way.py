@@ -42,7 +42,7 @@ STEPS: Final = (
     Part(
         "A message is published",
         {
-            "FastLane.data_received": "The frontend reads the request and puts a unit into the channel.",
+            "FastPathConnection.data_received": "The frontend reads the request and puts a unit into the channel.",
             "Committer._begin": "The committer drains the channel, checks, gives ids, and encodes the records.",
             "FileJournal.append": "The journal writes the batch and syncs it.",
             "Committer._written": "It is durable: the committer has it applied.",

@@ -1,6 +1,6 @@
 """A queue's name on every way through a real broker: what goes in by one door comes out of every other unchanged.
 
-Broken by hand to see these fail: the fast lane's answer without JSON's escapes; its length counted in characters; the
+Broken by hand to see these fail: the fast path's answer without JSON's escapes; its length counted in characters; the
 queue in a path taken as aiohttp decodes it; ``syncbrok-queue`` sent as it is; the client's paths not encoded.
 """
 
@@ -53,7 +53,7 @@ class Stage:
         return int(answer.split(b" ", 2)[1]), answer.partition(b"\r\n\r\n")[2]
 
     def simple(self, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """A simple publish on a connection that stays open, so that the fast lane answers it, and the next request
+        """A simple publish on a connection that stays open, so that the fast path answers it, and the next request
         behind it: its length has to be right to the byte."""
         asked = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
         with socket.create_connection(("127.0.0.1", self.broker.port), timeout=10) as connection:

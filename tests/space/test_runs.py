@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncbrok.delivery.scheduler.scheduler import Scheduler
-from syncbrok.frontends.over_http.requests.slices import at_once
+from syncbrok.frontends.over_http.requests.time_slices import at_once
 from syncbrok.log.format import codec
 from syncbrok.log.index.columns import TABLES
 from syncbrok.log.index.segment_index import SegmentIndex

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from syncbrok.frontends.bounds import Bounds, hold_little
 from syncbrok.frontends.over_http.app import CONTEXT, make_app
-from syncbrok.frontends.over_http.fast_path.fast_lane import FastLane
-from syncbrok.frontends.over_http.fast_path.lanes import Lanes
+from syncbrok.frontends.over_http.fast_path.fast_connection import FastPathConnection
+from syncbrok.frontends.over_http.fast_path.fast_path import FastPath
 from syncbrok.frontends.over_http.requests.connection import (
     HEADERS_MAX,
     LINE_BYTES_MAX,
@@ -76,7 +76,7 @@ class HttpServer:
         self._connections = self._bounds.connections(options.connections_max, options.connections_per_address_max)
         self._limits = Limits(options.headers_timeout_s, self._bounds, self._connections)
         self._middleware = app[MIDDLEWARE]
-        self._lanes = Lanes(app[CONTEXT], self._middleware, self._limits, self._hand_over)
+        self._fast_path = FastPath(app[CONTEXT], self._middleware, self._limits, self._hand_over)
         self._sweep_s = min(_SWEEP_S, options.headers_timeout_s / 4, options.body_timeout_s / 4)
         self._sweeping: asyncio.TimerHandle | None = None
         self._listeners: list[asyncio.Server] = []
@@ -98,9 +98,9 @@ class HttpServer:
         return self._connections.count
 
     @property
-    def fast_lanes(self) -> int:
+    def fast_path_connections(self) -> int:
         """The number of connections that have seen simple publishes only."""
-        return len(self._lanes.open)
+        return len(self._fast_path.open)
 
     async def start(self) -> None:
         """Bind and serve. Raises ``OSError`` where the address cannot be had."""
@@ -116,40 +116,40 @@ class HttpServer:
     def set_tokens(self, tokens: Sequence[Token]) -> None:
         """Replace the tokens. Requests under way with a token that is gone, or may do less, are ended."""
         self._middleware.set_tokens(tokens)
-        self._lanes.heads.forget()
+        self._fast_path.head_cache.clear()
 
-    def connect(self) -> FastLane:
+    def connect(self) -> FastPathConnection:
         """The protocol of a new connection."""
-        return FastLane(self._lanes)
+        return FastPathConnection(self._fast_path)
 
     async def stop(self) -> None:
         """Listen no more, close what rests, give answers under way ``stop_timeout_s``."""
         for listener in self._listeners:
             listener.close()
-        self._lanes.stop()
+        self._fast_path.stop()
         await self._runner.cleanup()
         try:
             async with asyncio.timeout(self._options.stop_timeout_s):
-                await self._lanes.emptied.wait()
+                await self._fast_path.emptied.wait()
         except TimeoutError:
-            self._lanes.abort()
+            self._fast_path.abort()
         if self._sweeping is not None:
             self._sweeping.cancel()
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        self._lanes.sweep(loop.time())
+        self._fast_path.sweep(loop.time())
         self._bounds.sending.check(loop.time())
         self._sweeping = loop.call_later(self._sweep_s, self._sweep)
 
-    def _hand_over(self, lane: FastLane, transport: asyncio.Transport, held: bytes, since: float) -> None:
+    def _hand_over(self, fast: FastPathConnection, transport: asyncio.Transport, held: bytes, since: float) -> None:
         """A connection that asks for more than simple publishes goes to aiohttp."""
         server, options = self._runner.server, self._options
         assert server is not None
         connection = HttpConnection(
             server,
             self._limits,
-            lane.address,
+            fast.address,
             since,
             loop=asyncio.get_running_loop(),
             access_log=None,
@@ -161,9 +161,9 @@ class HttpServer:
             read_bufsize=READ_BYTES,
             auto_decompress=False,  # the content is kept as it came; see ``body.refuse_early``
         )
-        self._connections.become(lane, connection)
+        self._connections.become(fast, connection)
         transport.set_protocol(connection)
         connection.connection_made(transport)
         connection.data_received(held)
-        if lane.ended and not connection.eof_received():
+        if fast.ended and not connection.eof_received():
             transport.close()

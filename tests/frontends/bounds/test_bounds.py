@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncbrok.frontends.bounds import Addresses, Connections, Receiving, Sending
-from syncbrok.frontends.over_http.requests.socket_bytes import SocketBytes
+from syncbrok.frontends.over_http.requests.websocket_backlog import WebSocketBacklog
 from syncbrok.model.budget import Budget
 from tests.support.polling import eventually
 
@@ -265,7 +265,7 @@ def frame(payload: bytes, first: int) -> bytes:
 def test_what_is_held_of_a_socket_is_what_is_not_taken(messages: list[list[int]], pings: bool, cuts: list[int]) -> None:
     """DESIGN 1, bounded: in any split, with pings between the frames of a message, what was taken is counted no more
     and what is not whole is."""
-    counted = SocketBytes()
+    counted = WebSocketBacklog()
     sizes = []
     data = b""
     for parts in messages:

@@ -252,7 +252,7 @@ async def test_connections_are_capped(space: FakeSpace, served: Serve) -> None:
 
 
 async def test_a_newcomer_takes_the_place_of_the_one_that_has_rested_longest(space: FakeSpace, served: Serve) -> None:
-    """INTERFACES 5, connections: those that rest between requests, on either lane, lock nobody out. The one that has
+    """INTERFACES 5, connections: those that rest between requests, on either path, lock nobody out. The one that has
     rested longest is closed, the others go on."""
     one = HEAD + b"Content-Length: 1\r\n\r\nx"
     other = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

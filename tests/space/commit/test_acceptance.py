@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_http.requests.slices import at_once
+from syncbrok.frontends.over_http.requests.time_slices import at_once
 from syncbrok.model.errors import Conflict, IdempotencyConflict, Malformed, TooLarge, UnknownParent, UnknownQueue
 from syncbrok.model.facts import Messages, Published, QueueSet
 from syncbrok.model.message import Message, ParentFailure, QueueSettings, Scope

@@ -13,7 +13,7 @@ from syncbrok.frontends.over_http.requests.body import read_object
 from syncbrok.frontends.over_http.requests.context import ADMIN, CONSUME, HttpContext
 from syncbrok.frontends.over_http.requests.middleware import MIDDLEWARE, check_unread, client_of, unread
 from syncbrok.frontends.over_http.requests.paths import queue_of
-from syncbrok.frontends.over_http.requests.pieces import PiecewiseBody
+from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
 from syncbrok.frontends.over_http.resources.queues import refuse_unknown
 from syncbrok.frontends.over_http.shapes.answers import AnsweredAnswer, PulledAnswer, ReceivedAnswer
@@ -64,7 +64,7 @@ async def pull(leases: Leases, context: HttpContext, request: web.Request) -> we
     elif not client_of(request).may_answer(_about_bytes(lent), refusable=True):  # and so much is made of it
         group.give_back([one.delivery for one in lent])
         raise unread()
-    answer = PiecewiseBody(JSON)
+    answer = PiecewisePayload(JSON)
     answer.add(b'{"messages":[')
     for place, one in enumerate(lent):
         await client_of(request).turn(goes_on=True)

@@ -16,7 +16,7 @@ from syncbrok.model.names import QueueName, parse_queue_name
 
 BEGIN: Final = b"POST /v1/queues/"
 _END: Final = "/messages HTTP/1.1"
-_LONG_WAY: Final = frozenset(
+_NOT_SIMPLE: Final = frozenset(
     {
         *("ce-causationid", "content-encoding", "expect", "http2-settings", "keep-alive", "prefer", "proxy-connection"),
         *("origin", "sec-fetch-site", "te", "trailer", "transfer-encoding", "upgrade"),
@@ -27,9 +27,9 @@ _SEGMENT: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%-]+")
 _REPEATABLE: Final = "syncbrok-"
 _STAYS: Final = "keep-alive"
 _LENGTH_DIGITS: Final = 8
-_KEPT_MAX: Final = 2_048
-_KEPT_BYTES_MAX: Final = 1_024
-"""longer heads are not kept"""
+_CACHED_MAX: Final = 2_048
+_CACHED_BYTES_MAX: Final = 1_024
+"""longer heads are not cached"""
 
 
 class RequestHead(NamedTuple):
@@ -67,7 +67,7 @@ def parse_head(head: bytes) -> RequestHead | None:
     for line in lines:
         name, colon, value = line.partition(":")
         name, value = name.lower(), value.strip(" ")
-        if not colon or name in _LONG_WAY or not name.replace("-", "").isalnum():
+        if not colon or name in _NOT_SIMPLE or not name.replace("-", "").isalnum():
             return None
         if name in given and not name.startswith(_REPEATABLE):
             return None
@@ -83,23 +83,23 @@ def parse_head(head: bytes) -> RequestHead | None:
     return RequestHead(queue, int(length), given["host"], given.get("authorization", ""), headers)
 
 
-class Heads:
-    """Reads heads and keeps those that are likely to come again: at most 2,048 of 1 KiB each. Heads that differ from
-    message to message are not kept. A head says what is asked, never that a token grants it; nothing about that is
+class RequestHeadCache:
+    """Reads heads and caches those that are likely to come again: at most 2,048 of 1 KiB each. Heads that differ from
+    message to message are not cached. A head says what is asked, never that a token grants it; nothing about that is
     kept."""
 
     def __init__(self, content_bytes_max: int, answers_for: Callable[[str], bool]) -> None:
         """A publish of more than ``content_bytes_max`` is not simple, nor one to a host that ``answers_for`` does not
-        know; aiohttp's way refuses both. Heads read once are kept; see ``forget``."""
+        know; aiohttp's way refuses both. Heads read once are cached; see ``clear``."""
         self._content_bytes_max = content_bytes_max
         self._answers_for = answers_for
-        self._kept: dict[bytes, RequestHead] = {}
-        self.kept = self._kept.get
+        self._cached: dict[bytes, RequestHead] = {}
+        self.cached = self._cached.get
         """the head that these bytes are, where that is known"""
 
     def read(self, text: bytes) -> RequestHead | None:
         """See ``parse_head``."""
-        head = self._kept.get(text)
+        head = self._cached.get(text)
         if head is not None:
             return head
         head = parse_head(text)
@@ -112,19 +112,19 @@ class Heads:
         if content_type is None:
             return head
         head = head._replace(content_type=content_type)
-        if len(text) <= _KEPT_BYTES_MAX:
-            if len(self._kept) >= _KEPT_MAX:
-                self._kept.clear()
-            self._kept[text] = head
+        if len(text) <= _CACHED_BYTES_MAX:
+            if len(self._cached) >= _CACHED_MAX:
+                self._cached.clear()
+            self._cached[text] = head
         return head
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """``answers_for`` may answer otherwise from now on."""
-        self._kept.clear()
+        self._cached.clear()
 
     def __len__(self) -> int:
-        """The number of heads kept."""
-        return len(self._kept)
+        """The number of heads cached."""
+        return len(self._cached)
 
     def __repr__(self) -> str:
-        return f"<Heads kept={len(self)}>"
+        return f"<RequestHeadCache heads={len(self)}>"

@@ -16,7 +16,7 @@ from syncbrok.frontends.over_http.requests.exact_json import without_mark
 from syncbrok.frontends.over_http.requests.paths import queue_of
 from syncbrok.frontends.over_http.requests.problems import UnsupportedMedia
 from syncbrok.frontends.over_http.requests.routes import JSON, Body, Reply, Route
-from syncbrok.frontends.over_http.requests.slices import at_once, in_slices
+from syncbrok.frontends.over_http.requests.time_slices import at_once, in_slices
 from syncbrok.frontends.over_http.shapes.answers import BatchAnswer, MistakeAnswer
 from syncbrok.frontends.over_http.shapes.bodies import LineBody
 from syncbrok.model import limits

@@ -24,7 +24,7 @@ from syncbrok.frontends.over_http.publishing.headers import (
     parse_parent_failure,
 )
 from syncbrok.frontends.over_http.requests import exact_json
-from syncbrok.frontends.over_http.requests.slices import at_once
+from syncbrok.frontends.over_http.requests.time_slices import at_once
 from syncbrok.frontends.over_http.shapes.answers import MistakeAnswer
 from syncbrok.model import limits
 from syncbrok.model.errors import BadSetting, ClientFault, Malformed, TooLarge

@@ -14,8 +14,8 @@ from aiohttp.http_exceptions import LineTooLong
 from syncbrok.frontends.bounds import Bounds, Connections
 from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.middleware import SERVER
-from syncbrok.frontends.over_http.requests.socket_bytes import SocketBytes
-from syncbrok.frontends.over_http.requests.turned_away import too_much
+from syncbrok.frontends.over_http.requests.refused_connection import too_many_bytes
+from syncbrok.frontends.over_http.requests.websocket_backlog import WebSocketBacklog
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed, SyncbrokError
 
@@ -42,12 +42,12 @@ class Limits:
 
 
 class HttpConnection(web.RequestHandler):
-    """aiohttp's connection, to which a ``FastLane`` has handed over. From its first byte a request's headers must be
-    complete within ``headers_timeout_s``; else the client gets a 408 and the connection is closed."""
+    """aiohttp's connection, to which a ``FastPathConnection`` has handed over. From its first byte a request's headers
+    must be complete within ``headers_timeout_s``; else the client gets a 408 and the connection is closed."""
 
     __slots__ = (
         *("_admitted", "_deadline", "_leaving", "_limits", "_over", "_received", "_since", "_stays"),
-        *("_socket_bytes", "_spoken_by", "_taken", "_taken_by", "address", "owner", "payer", "spoken_for"),
+        *("_websocket_backlog", "_spoken_by", "_taken", "_taken_by", "address", "owner", "payer", "spoken_for"),
     )
 
     def __init__(self, server: web.Server, limits: Limits, address: str, since: float, **options: Any) -> None:
@@ -76,7 +76,7 @@ class HttpConnection(web.RequestHandler):
         """all of the body that is coming was taken"""
         self._over = False
         """more has come than there is room for; nothing more is read"""
-        self._socket_bytes: SocketBytes | None = None
+        self._websocket_backlog: WebSocketBacklog | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -165,7 +165,7 @@ class HttpConnection(web.RequestHandler):
         if self.transport is None:
             return
         if self._deadline is not None:  # headers: they can be refused without the rest
-            self.transport.write(_written(too_much(self.payer)))
+            self.transport.write(_written(too_many_bytes(self.payer)))
             self.force_close()
             self._parser = None  # with all it has read: many may be refused before the first one is closed
             self._whole()
@@ -180,23 +180,23 @@ class HttpConnection(web.RequestHandler):
                 self._hold(0)
 
     def _count_socket(self, data: bytes) -> None:
-        if self._socket_bytes is None:
-            self._socket_bytes = SocketBytes()
+        if self._websocket_backlog is None:
+            self._websocket_backlog = WebSocketBacklog()
             data = self._message_tail
-        self._socket_bytes.feed(data)
+        self._websocket_backlog.feed(data)
         if not self._hold_socket() and self.transport is not None:
             self.transport.write(_TRY_AGAIN_LATER)
             self.force_close()
 
     def _hold_socket(self) -> bool:
-        assert self._socket_bytes is not None
-        held = self._socket_bytes.held
+        assert self._websocket_backlog is not None
+        held = self._websocket_backlog.held
         return self._hold(held if held > limits.uncounted_bytes else 0)
 
     def message_taken(self) -> None:
         """A message of a WebSocket was handed over."""
-        if self._socket_bytes is not None:
-            self._socket_bytes.taken()
+        if self._websocket_backlog is not None:
+            self._websocket_backlog.taken()
             if self._taken:
                 self._hold_socket()
 
@@ -213,7 +213,7 @@ class HttpConnection(web.RequestHandler):
         is none in time, or where too much has come unasked."""
         receiving = self._limits.bounds.receiving
         if self._over:
-            raise too_much(self.payer)
+            raise too_many_bytes(self.payer)
         more = max(0, amount - self._taken)
         if more and not receiving.try_admit(self.payer, more):
             self._pause_transport_reading()
@@ -221,7 +221,7 @@ class HttpConnection(web.RequestHandler):
                 async with asyncio.timeout(limits.admission_timeout_s):
                     await receiving.admit(self.payer, more)
             except TimeoutError:
-                raise too_much(self.payer) from None
+                raise too_many_bytes(self.payer) from None
             finally:
                 if not (self._reading_paused or self._buffer_paused):
                     self._resume_transport_reading()
@@ -293,7 +293,7 @@ class HttpConnection(web.RequestHandler):
                 self.answered()
             if isinstance(resp, web.Response):
                 resp.body = None  # aiohttp keeps the last answer of a connection until it has made the next
-            if self._socket_bytes is None:
+            if self._websocket_backlog is None:
                 self._whole()
                 if self._over:  # what else comes is thrown away
                     self._over = False

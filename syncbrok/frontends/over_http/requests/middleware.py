@@ -16,7 +16,7 @@ from syncbrok.frontends.over_http.requests.auth import Tokens
 from syncbrok.frontends.over_http.requests.authorities import Authorities
 from syncbrok.frontends.over_http.requests.body import refuse_no_json
 from syncbrok.frontends.over_http.requests.context import PUBLISH, SYNC, HttpOptions, Token
-from syncbrok.frontends.over_http.requests.pieces import PiecewiseBody
+from syncbrok.frontends.over_http.requests.payload import PiecewisePayload
 from syncbrok.frontends.over_http.requests.routes import JSON, Route
 from syncbrok.model.errors import Forbidden, Overloaded, SyncbrokError
 
@@ -24,7 +24,7 @@ SERVER = "Syncbrok"
 """instead of the names and versions of what it is built with"""
 
 _FETCH_SITE = istr("Sec-Fetch-Site")
-_COUNTED = (bytes, PiecewiseBody)
+_COUNTED = (bytes, PiecewisePayload)
 _OTHER_SITES = ("cross-site", "same-site")
 _READING = ("GET", "HEAD")
 _STRICT = "/v1/"

@@ -8,7 +8,7 @@ from syncbrok.frontends.over_http.requests import render
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import HttpMiddleware
 from syncbrok.frontends.over_http.requests.routes import Reply, Route
-from syncbrok.frontends.over_http.requests.slices import in_slices
+from syncbrok.frontends.over_http.requests.time_slices import in_slices
 from syncbrok.frontends.over_http.resources import metrics
 from syncbrok.frontends.over_http.shapes.answers import StatusAnswer
 from syncbrok.model.errors import Draining

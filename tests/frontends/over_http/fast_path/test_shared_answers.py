@@ -6,7 +6,7 @@ import re
 import pytest
 
 from syncbrok.frontends.over_http.fast_path import request_head
-from syncbrok.frontends.over_http.fast_path.request_head import Heads, RequestHead
+from syncbrok.frontends.over_http.fast_path.request_head import RequestHead, RequestHeadCache
 from syncbrok.frontends.over_http.fast_path.shared_answers import answers
 from syncbrok.frontends.over_http.publishing.publish import status_of
 from syncbrok.frontends.over_http.requests.auth import Tokens
@@ -14,7 +14,7 @@ from syncbrok.model import errors
 from syncbrok.model.message import Message, QueueSettings
 from syncbrok.model.names import QueueName, id_text, make_message_id
 from syncbrok.space.channels import Accepted, Publish
-from tests.frontends.over_http.fast_path.test_fast_lane import LONG_WAY, ORDERS, Connect, api, connect, publish, space
+from tests.frontends.over_http.fast_path.test_fast_path import LONG_WAY, ORDERS, Connect, api, connect, publish, space
 from tests.frontends.over_http.requests.test_auth import token
 from tests.support.fake_space import KEY, FakeSpace
 from tests.support.http_api import Api, Serve, raw
@@ -45,7 +45,7 @@ def test_a_name_in_any_doubt_is_not_read_here(queue: str) -> None:
 
 def test_a_name_is_decoded_before_its_head_is_kept() -> None:
     """INTERFACES 5: two ways to write a name are two heads that are kept, and one queue."""
-    seen = Heads(1_000, lambda _: True)
+    seen = RequestHeadCache(1_000, lambda _: True)
     for queue in ("topic%20a", "%74opic%20%61"):
         for _ in range(2):
             found = seen.read(head(queue=queue))
@@ -56,38 +56,38 @@ def test_a_name_is_decoded_before_its_head_is_kept() -> None:
 
 def test_what_the_same_bytes_meant_they_mean_again() -> None:
     """A head that was seen before is the same request, and only a head that says all there is to know is kept."""
-    seen = Heads(1_000, lambda host: host == "x")
+    seen = RequestHeadCache(1_000, lambda host: host == "x")
     bare = head("Content-Type: text/plain", "Authorization: Bearer t", length=7)
     first = seen.read(bare)
     assert first is not None
     assert (first.queue, first.content_bytes, first.authorization) == (ORDERS, 7, "Bearer t")
     assert first.content_type == "text/plain"
-    assert seen.kept(bare) is seen.read(bare) is first
+    assert seen.cached(bare) is seen.read(bare) is first
     for special in ("Idempotency-Key: k", "Syncbrok-Delay: 5s", "ce-id: 1", "traceparent: 00", "Syncbrok-Parnet: x"):
         text = head(special)
         found = seen.read(text)
         assert found is not None
         assert found.content_type is None, special
-        assert seen.kept(text) is None, special
+        assert seen.cached(text) is None, special
     wrong = head("Content-Type: " + "x" * 300)
     assert isinstance(seen.read(wrong), RequestHead)
-    assert seen.kept(wrong) is None
+    assert seen.cached(wrong) is None
     for refused in (head(length=1_001), head("Prefer: wait=1"), head("Content-Length: 1"), b"GET / HTTP/1.1"):
         assert seen.read(refused) is None
-        assert seen.kept(refused) is None
+        assert seen.cached(refused) is None
     assert len(seen) == 1
 
 
 def test_kept_heads_are_bounded() -> None:
     """However many different heads come, a bounded number of bounded ones is kept."""
-    seen = Heads(10**6, lambda host: host == "x")
-    for length in range(3 * request_head._KEPT_MAX):
+    seen = RequestHeadCache(10**6, lambda host: host == "x")
+    for length in range(3 * request_head._CACHED_MAX):
         assert seen.read(head(length=length)) is not None
-        assert len(seen) <= request_head._KEPT_MAX
+        assert len(seen) <= request_head._CACHED_MAX
     before = len(seen)
-    long = head("X-A: " + "x" * request_head._KEPT_BYTES_MAX)
+    long = head("X-A: " + "x" * request_head._CACHED_BYTES_MAX)
     assert seen.read(long) is not None
-    assert seen.kept(long) is None
+    assert seen.cached(long) is None
     assert len(seen) == before
 
 
@@ -103,7 +103,7 @@ async def test_a_head_seen_before_takes_another_body(connect: Connect, api: Api,
     assert [(await other.answer())[0] for _ in range(2)] == [201, 201]
     assert (await other.ask(b"7"))[0] == 201
     assert contents(space) == [b"first", b"again", *[b"third"] * (len(stream) - 1), b"4th..", b"5th..", b"7"]
-    assert api.server.fast_lanes == 2
+    assert api.server.fast_path_connections == 2
 
 
 async def test_a_known_head_opens_nothing(connect: Connect, space: FakeSpace, served: Serve) -> None:
@@ -116,13 +116,13 @@ async def test_a_known_head_opens_nothing(connect: Connect, space: FakeSpace, se
         for _ in range(2):
             assert (await wire.ask(publish(b"x")))[0] == 401
             assert (await wire.ask(known))[0] == 201
-        api.server._lanes.middleware._tokens = Tokens((token("b", "publish"),))
+        api.server._fast_path.middleware._tokens = Tokens((token("b", "publish"),))
         assert (await wire.ask(known))[0] == 401
         assert (await wire.ask(publish(b"x", "Authorization: Bearer secret of b")))[0] == 201
-        api.server._lanes.middleware._tokens = Tokens((token("a", "read"),))
+        api.server._fast_path.middleware._tokens = Tokens((token("a", "read"),))
         assert (await wire.ask(known))[0] == 403
         assert len(contents(space)) == 3
-        assert api.server.fast_lanes == 1
+        assert api.server.fast_path_connections == 1
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ async def test_one_answer_that_fails_takes_nobody_with_it(connect: Connect, api:
     wires = [await connect(api) for _ in range(3)]
     for wire in wires:
         assert (await wire.ask(publish(b"x")))[0] == 201
-    lanes = api.server._lanes
+    fast_path = api.server._fast_path
     unit = Publish.one(ORDERS, Message(b"y"))
     put_with: list[object] = []
     space.put_shared = lambda unit, whose, listener: put_with.append(whose)  # type: ignore[method-assign]
@@ -228,6 +228,6 @@ async def test_one_answer_that_fails_takes_nobody_with_it(connect: Connect, api:
 
     transport, second._transport = second._transport, Broken()  # type: ignore[attr-defined]
     known = next(iter(space.reports.values()))
-    lanes.accepted([unit] * 3, [first, second, third], Accepted(known.sequence, known.id * 3, "always"))
+    fast_path.accepted([unit] * 3, [first, second, third], Accepted(known.sequence, known.id * 3, "always"))
     assert [(await wires[at].answer())[2]["sequence"] for at in (0, 2)] == [1, 3]
     assert await wires[1].reader.read() == b""

@@ -18,7 +18,7 @@ from syncbrok.frontends.over_http.publishing.ndjson import (
     parse_lines,
     unit_in_steps,
 )
-from syncbrok.frontends.over_http.requests.slices import at_once
+from syncbrok.frontends.over_http.requests.time_slices import at_once
 from syncbrok.model import limits
 from syncbrok.model.errors import TooLarge
 from syncbrok.model.names import MessageId, QueueName, id_text

@@ -108,7 +108,7 @@ async def test_a_body_that_comes_later_is_its_tokens(api: Api) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", api.server.port)
         writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body))
         await writer.drain()
-        await eventually(lambda: api.server.connections and not api.server.fast_lanes, "the head is read")
+        await eventually(lambda: api.server.connections and not api.server.fast_path_connections, "the head is read")
         writer.write(body)
         answer = await reader.read()
         writer.close()

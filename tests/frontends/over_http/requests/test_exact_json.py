@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from syncbrok.frontends.over_http.consuming import socket_frames
 from syncbrok.frontends.over_http.publishing import cloud_events, ndjson
 from syncbrok.frontends.over_http.requests.exact_json import dumps, has_long_number, loads
-from syncbrok.frontends.over_http.requests.slices import at_once
+from syncbrok.frontends.over_http.requests.time_slices import at_once
 from syncbrok.model import limits
 from syncbrok.model.errors import Malformed
 from syncbrok.model.names import QueueName

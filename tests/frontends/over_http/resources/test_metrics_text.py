@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from syncbrok.frontends.over_http.requests.slices import at_once
+from syncbrok.frontends.over_http.requests.time_slices import at_once
 from syncbrok.frontends.over_http.resources.metrics import exposition
 from syncbrok.model.message import QueueSettings, SubscriberSettings
 from syncbrok.model.names import QueueName, SubscriberId

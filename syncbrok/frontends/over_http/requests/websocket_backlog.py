@@ -14,7 +14,7 @@ _CONTROL: Final = 0x8
 _FINAL: Final = 0x80
 
 
-class SocketBytes:
+class WebSocketBacklog:
     """``held``: bytes of messages that are not whole or were not taken."""
 
     __slots__ = ("_first", "_frame", "_head", "_left", "_message", "_whole", "held")

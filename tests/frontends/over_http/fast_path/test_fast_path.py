@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncbrok.frontends.bounds import Bounds
-from syncbrok.frontends.over_http.fast_path.fast_lane import HEAD_BYTES_MAX
-from syncbrok.frontends.over_http.fast_path.lanes import BODY_BYTES_MAX
+from syncbrok.frontends.over_http.fast_path.fast_connection import HEAD_BYTES_MAX
+from syncbrok.frontends.over_http.fast_path.fast_path import BODY_BYTES_MAX
 from syncbrok.frontends.over_http.fast_path.request_head import RequestHead, parse_head
 from syncbrok.model import errors
 from syncbrok.model.limits import KIB
@@ -126,7 +126,7 @@ async def test_both_ways_answer_alike(
     short, long = await connect(api), await connect(api)
     await short.ask(publish(b"first", *headers))  # so that an idempotency key is known to both
     answers = [await short.ask(publish(b"first", *headers)), await long.ask(publish(b"first", *headers, LONG_WAY))]
-    assert api.server.fast_lanes == 1 + 1, "the short way did not take what it is for"
+    assert api.server.fast_path_connections == 1 + 1, "the short way did not take what it is for"
     for _, answered, body in answers:
         for changing in ("Date", "Location", "Content-Length"):
             answered.pop(changing, None)
@@ -166,7 +166,7 @@ async def test_a_body_that_stops_is_its_tokens_and_not_its_addresss(
             assert budgets.receiving.owners == 1, budgets.receiving
             assert (await wire.ask(whole[40 * KIB :]))[0] == 201
             assert not budgets.receiving.owners
-        assert api.server.fast_lanes == 1
+        assert api.server.fast_path_connections == 1
 
 
 async def test_a_conversation_may_be_cut_anywhere(connect: Connect, api: Api, space: FakeSpace) -> None:
@@ -194,7 +194,7 @@ async def test_bytes_one_by_one_are_requests_too(connect: Connect, api: Api, spa
     wire = await connect(api)
     sent = publish(b"content", "Syncbrok-Key: k")
     assert (await wire.ask(*[sent[at : at + 1] for at in range(len(sent))]))[0] == 201
-    assert api.server.fast_lanes == 1
+    assert api.server.fast_path_connections == 1
     assert [message.content for message in space.contents.values()] == [b"content"]
 
 
@@ -206,9 +206,9 @@ async def test_bodies_of_any_size_are_whole(connect: Connect, api: Api, space: F
         status, _, found = await wire.ask(publish(content))
         assert status == 201
         assert (await api.get(f"/v1/messages/{found['id']}/content")).body == content
-        assert api.server.fast_lanes == (size <= BODY_BYTES_MAX)
+        assert api.server.fast_path_connections == (size <= BODY_BYTES_MAX)
         wire.writer.close()
-        await eventually(lambda: api.server.fast_lanes == 0, "closed")
+        await eventually(lambda: api.server.fast_path_connections == 0, "closed")
 
 
 async def test_a_client_that_does_not_read_is_not_read_from(connect: Connect, api: Api, space: FakeSpace) -> None:
@@ -225,10 +225,10 @@ async def test_a_client_that_does_not_read_is_not_read_from(connect: Connect, ap
             break
     else:
         pytest.fail("the broker takes everything and keeps the answers")
-    (lane,) = api.server._lanes.open
-    assert len(lane._held) < 1_000_000
-    assert lane._transport is not None
-    assert lane._transport.get_write_buffer_size() < 1_000_000
+    (publisher,) = api.server._fast_path.open
+    assert len(publisher._held) < 1_000_000
+    assert publisher._transport is not None
+    assert publisher._transport.get_write_buffer_size() < 1_000_000
     wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
     for _ in range(1_000):
         assert (await wire.answer())[0] == 201
@@ -253,7 +253,7 @@ async def test_who_leaves_before_the_answer_breaks_nothing(connect: Connect, api
         wire.writer.write(publish(b"x"))
         await eventually(lambda: receipts, "the publish")
         reset(wire.writer)
-        await eventually(lambda: api.server.fast_lanes == 0, "gone")
+        await eventually(lambda: api.server.fast_path_connections == 0, "gone")
         settle(receipts.pop())
         await asyncio.sleep(0)
     assert (await api.get("/healthz")).status == 200
@@ -269,7 +269,7 @@ async def test_a_stopping_server_answers_what_it_has_taken(connect: Connect, spa
         accepted = space._work(space.put_items[-1])
         space.put = lambda _: receipt  # type: ignore[method-assign,assignment]
         busy.writer.write(publish(b"y"))
-        await eventually(lambda: any(lane._answering for lane in api.server._lanes.open), "an answer under way")
+        await eventually(lambda: any(one._answering for one in api.server._fast_path.open), "an answer under way")
         stopping = asyncio.ensure_future(api.server.stop())
         assert await resting.reader.read() == b""
         receipt.set_result(accepted)
@@ -277,7 +277,7 @@ async def test_a_stopping_server_answers_what_it_has_taken(connect: Connect, spa
         async with asyncio.timeout(2.5):
             assert await busy.reader.read() == b""
             await stopping
-        assert (api.server.connections, api.server.fast_lanes) == (0, 0)
+        assert (api.server.connections, api.server.fast_path_connections) == (0, 0)
 
 
 async def test_a_server_does_not_wait_for_ever(connect: Connect, space: FakeSpace, served: Serve) -> None:
@@ -286,7 +286,7 @@ async def test_a_server_does_not_wait_for_ever(connect: Connect, space: FakeSpac
         space.put = lambda _: asyncio.get_running_loop().create_future()  # type: ignore[method-assign,assignment]
         wire = await connect(api)
         wire.writer.write(publish(b"y"))
-        await eventually(lambda: any(lane._answering for lane in api.server._lanes.open), "an answer under way")
+        await eventually(lambda: any(one._answering for one in api.server._fast_path.open), "an answer under way")
         await api.server.stop()
         with suppress(ConnectionError):  # it may be a reset: no answer either way
             assert await wire.reader.read() == b""

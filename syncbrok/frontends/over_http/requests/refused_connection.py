@@ -13,21 +13,21 @@ from syncbrok.model.errors import Crowded, Overloaded
 _HEARD_S: Final = 1.0
 
 
-def no_room() -> Crowded:
+def too_many_connections() -> Crowded:
     return Crowded(
         "too many connections are open, from this address or in all; close some, or try again soon", retry_after_s=1
     )
 
 
-def too_much(owner: str) -> Overloaded:
+def too_many_bytes(owner: str) -> Overloaded:
     what = f"{owner or 'this client'} is sending more at once than its share; send fewer requests together"
     return Overloaded(what, retry_after_s=1)
 
 
-class TurnedAway(asyncio.Protocol):
+class RefusedConnection(asyncio.Protocol):
     """``together``: all there are; beyond ``limits.refused_max`` they are closed without a word."""
 
-    def __init__(self, together: "set[TurnedAway]") -> None:
+    def __init__(self, together: "set[RefusedConnection]") -> None:
         self._together = together
 
     def tell(self, transport: asyncio.Transport, answer: bytes) -> None:

@@ -20,14 +20,18 @@ import asyncio
 from typing import Final, cast
 
 from syncbrok.frontends.bounds import HIGH_WATER_BYTES
-from syncbrok.frontends.over_http.fast_path.lanes import STATUS, Lanes
+from syncbrok.frontends.over_http.fast_path.fast_path import STATUS, FastPath
 from syncbrok.frontends.over_http.fast_path.request_head import BEGIN, RequestHead
 from syncbrok.frontends.over_http.publishing import publish
 from syncbrok.frontends.over_http.publishing.headers import parse_publish
 from syncbrok.frontends.over_http.requests import problems
 from syncbrok.frontends.over_http.requests.context import PUBLISH, SYNC
 from syncbrok.frontends.over_http.requests.middleware import SERVER
-from syncbrok.frontends.over_http.requests.turned_away import TurnedAway, no_room, too_much
+from syncbrok.frontends.over_http.requests.refused_connection import (
+    RefusedConnection,
+    too_many_bytes,
+    too_many_connections,
+)
 from syncbrok.model import limits
 from syncbrok.model.errors import SyncbrokError
 from syncbrok.space.channels import Publish
@@ -35,17 +39,17 @@ from syncbrok.space.channels import Publish
 HEAD_BYTES_MAX: Final = 8 * limits.KIB
 
 
-class FastLane(asyncio.Protocol):
+class FastPathConnection(asyncio.Protocol):
     """A connection with simple publishes, until it is handed over. It answers one request at a time and holds bytes
     that come meanwhile."""
 
     __slots__ = (
-        *("_answering", "_fresh", "_head", "_held", "_lanes", "_loop", "_since", "_transport"),
+        *("_answering", "_fresh", "_head", "_held", "_fast_path", "_loop", "_since", "_transport"),
         *("_counted", "_turn", "_unread", "address", "ended", "owner", "payer"),
     )
 
-    def __init__(self, lanes: Lanes) -> None:
-        self._lanes = lanes
+    def __init__(self, fast_path: FastPath) -> None:
+        self._fast_path = fast_path
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.address = ""
@@ -75,19 +79,19 @@ class FastLane(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
-        limits_ = self._lanes.limits
+        limits_ = self._fast_path.limits
         self.address = str(peer[0]) if peer else ""
         self.owner = self.payer = limits_.bounds.addresses.owner(self.address)
-        if self._lanes.stopping:
+        if self._fast_path.stopping:
             transport.close()
         elif not limits_.connections.enter(self):
-            answer = self._problem(no_room())
-            TurnedAway(self._lanes.turned_away).tell(cast("asyncio.Transport", transport), answer)
+            answer = self._problem(too_many_connections())
+            RefusedConnection(self._fast_path.refused_connections).tell(cast("asyncio.Transport", transport), answer)
         else:
             self._transport = cast("asyncio.Transport", transport)
             self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
             self._since = self._loop.time()
-            self._lanes.open.add(self)
+            self._fast_path.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (of the protocol)
         self._held = b""
@@ -95,10 +99,10 @@ class FastLane(asyncio.Protocol):
             self._turn.cancel()
         if self._transport is not None:
             self._transport = None
-            self._lanes.limits.connections.leave(self)
-            self._lanes.limits.bounds.sending.emptied(self)
+            self._fast_path.limits.connections.leave(self)
+            self._fast_path.limits.bounds.sending.emptied(self)
             self._count_held()
-            self._lanes.left(self)
+            self._fast_path.left(self)
 
     def data_received(self, data: bytes) -> None:
         transport = self._transport
@@ -114,7 +118,7 @@ class FastLane(asyncio.Protocol):
         else:
             if self._head is None:  # nearly always: a whole publish, in one piece, and its head is known
                 end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
-                head = self._lanes.kept_head(data[:end]) if end > 0 else None
+                head = self._fast_path.cached_head(data[:end]) if end > 0 else None
                 if head is not None and len(data) == end + 4 + head.content_bytes:
                     self._fresh = False
                     self._publish(transport, head, data[end + 4 :])
@@ -123,7 +127,7 @@ class FastLane(asyncio.Protocol):
             self._since = self._since if self._fresh else self._loop.time()
         self._advance(transport)
         if not self._count_held() and self._transport is not None:
-            self._refuse(transport, too_much(self.payer))
+            self._refuse(transport, too_many_bytes(self.payer))
             transport.close()
 
     def _count_held(self) -> bool:
@@ -133,17 +137,17 @@ class FastLane(asyncio.Protocol):
         if not more:
             return True
         self._counted += more
-        return self._lanes.limits.bounds.receiving.hold(self.payer, more)
+        return self._fast_path.limits.bounds.receiving.hold(self.payer, more)
 
     def _speaks_for(self, head: RequestHead) -> None:
         """Charge bytes held from now on to the token of this request. If it will be refused, it is answered once it is
         whole."""
         try:
-            token = self._lanes.middleware.authorize(head.authorization, PUBLISH)
+            token = self._fast_path.middleware.authorize(head.authorization, PUBLISH)
         except SyncbrokError:
             token = None
         forwarded = next((value for name, value in head.headers if name == "x-forwarded-for"), "")
-        bounds, counted = self._lanes.limits.bounds, self._counted
+        bounds, counted = self._fast_path.limits.bounds, self._counted
         if counted:
             bounds.receiving.give_back(self.payer, counted)
         self.payer = bounds.addresses.payer(token and token.name, self.address, forwarded)
@@ -157,11 +161,11 @@ class FastLane(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._unread = True
-        self._lanes.limits.bounds.sending.filled(self)
+        self._fast_path.limits.bounds.sending.filled(self)
 
     def resume_writing(self) -> None:
         self._unread = False
-        self._lanes.limits.bounds.sending.emptied(self)
+        self._fast_path.limits.bounds.sending.emptied(self)
         if self._transport is not None and not self._answering:
             self._go_on(self._transport)
 
@@ -188,7 +192,7 @@ class FastLane(asyncio.Protocol):
         why."""
         if self._transport is not None:
             if self._fresh:
-                self._refuse(self._transport, no_room())
+                self._refuse(self._transport, too_many_connections())
             self._transport.close()
 
     # -- the server calls these -----------------------------------------------------------------------------------
@@ -198,7 +202,7 @@ class FastLane(asyncio.Protocol):
         transport = self._transport
         if transport is None or self._answering:
             return
-        options = self._lanes.context.options
+        options = self._fast_path.context.options
         waited_s = now - self._since
         if self._unread:
             if waited_s > options.keepalive_timeout_s:
@@ -233,7 +237,7 @@ class FastLane(asyncio.Protocol):
         if transport is None:
             return
         transport.write(answer)
-        if self._held or self.ended or self._lanes.stopping:
+        if self._held or self.ended or self._fast_path.stopping:
             self._go_on(transport)
 
     def refuse(self, why: BaseException) -> None:
@@ -274,7 +278,7 @@ class FastLane(asyncio.Protocol):
         end = held.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
         if end < 0 and len(held) < HEAD_BYTES_MAX:
             return False
-        head = self._lanes.heads.read(held[:end]) if end >= 0 else None
+        head = self._fast_path.head_cache.read(held[:end]) if end >= 0 else None
         if head is None:
             self._leave(transport)
             return False
@@ -286,16 +290,16 @@ class FastLane(asyncio.Protocol):
         return True
 
     def _publish(self, transport: asyncio.Transport, head: RequestHead, content: bytes) -> None:
-        lanes = self._lanes
-        context = lanes.context
+        fast_path = self._fast_path
+        context = fast_path.context
         try:
-            lanes.middleware.authorize(head.authorization, PUBLISH)
+            fast_path.middleware.authorize(head.authorization, PUBLISH)
             if head.content_type is not None:
                 unit = Publish.bare(head.queue, head.content_type, content)
             else:
                 asked = parse_publish(head.headers, content, context.options.parents_max, publish.now_us())
                 unit = Publish.one(head.queue, asked.message)
-            context.channels.messages.put_shared(unit, self, lanes)
+            context.channels.messages.put_shared(unit, self, fast_path)
         except Exception as error:  # noqa: BLE001 (whatever it is, the client gets an answer and the log the trace)
             self._since = self._loop.time()
             self._refuse(transport, error)
@@ -304,7 +308,7 @@ class FastLane(asyncio.Protocol):
 
     def _go_on(self, transport: asyncio.Transport) -> None:
         """To what came meanwhile."""
-        if self._lanes.stopping:
+        if self._fast_path.stopping:
             transport.close()
         elif self._held:
             self._since = self._loop.time()
@@ -329,22 +333,22 @@ class FastLane(asyncio.Protocol):
         else:
             error = problems.unforeseen("POST", "a simple publish", error)
         status, body = problems.document(error)
-        headers = {SYNC: self._lanes.context.options.sync, **problems.headers_of(status, error)}
+        headers = {SYNC: self._fast_path.context.options.sync, **problems.headers_of(status, error)}
         more = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         return self._answered(status, problems.CONTENT_TYPE, more, body)
 
     def _answered(self, status: int, media: str, more: str, body: bytes) -> bytes:
-        self._lanes.middleware.answers[status] += 1
+        self._fast_path.middleware.answers[status] += 1
         head = (
             f"HTTP/1.1 {STATUS[status]}\r\nContent-Type: {media}\r\n{more}Server: {SERVER}\r\n"
-            f"Content-Length: {len(body)}\r\nDate: {self._lanes.date}\r\n\r\n"
+            f"Content-Length: {len(body)}\r\nDate: {self._fast_path.date}\r\n\r\n"
         )
         return head.encode("ascii") + body
 
     def _leave(self, transport: asyncio.Transport) -> None:
         """To aiohttp, which takes long enough for it to be done in turns. A large beginning does not wait: it would be
         kept as it is, and aiohttp's connection refuses most of it."""
-        turns = self._lanes.limits.bounds.turns
+        turns = self._fast_path.limits.bounds.turns
         if len(self._held) > limits.uncounted_bytes or turns.now():
             self._hand_over(transport)
             return
@@ -358,7 +362,7 @@ class FastLane(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing() or turn.cancelled():
             return
-        if self._lanes.stopping:
+        if self._fast_path.stopping:
             transport.close()
             return
         self._answering = False
@@ -370,6 +374,6 @@ class FastLane(asyncio.Protocol):
         held, self._held = self._held, b""
         self._transport = None
         self._count_held()
-        self._lanes.limits.bounds.sending.emptied(self)
-        self._lanes.left(self)
-        self._lanes.hand_over(self, transport, held, self._since)
+        self._fast_path.limits.bounds.sending.emptied(self)
+        self._fast_path.left(self)
+        self._fast_path.hand_over(self, transport, held, self._since)

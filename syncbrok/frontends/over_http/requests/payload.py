@@ -12,7 +12,7 @@ _TOGETHER_BYTES: Final = 64 * limits.KIB
 """smaller ones are written with their neighbours: each write is a call of the system"""
 
 
-class PiecewiseBody(Payload):
+class PiecewisePayload(Payload):
     """The body of a ``web.Response``; each piece is let go once it is written. ``len`` of it: of all of them, bytes."""
 
     def __init__(self, content_type: str) -> None:

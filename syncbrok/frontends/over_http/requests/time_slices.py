@@ -1,4 +1,4 @@
-"""Long work of a request in slices: between two of them others have their turn, see ``Turns``."""
+"""Long work of a request in time slices: between two of them others have their turn, see ``Turns``."""
 
 from collections.abc import Generator
 from time import perf_counter

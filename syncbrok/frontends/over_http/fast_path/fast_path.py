@@ -1,4 +1,4 @@
-"""State that the fast lanes of one server share, and all lanes that are open."""
+"""State that the fast connections of one server share, and all of them that are open."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -6,13 +6,13 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
-from syncbrok.frontends.over_http.fast_path.request_head import Heads
+from syncbrok.frontends.over_http.fast_path.request_head import RequestHeadCache
 from syncbrok.frontends.over_http.fast_path.shared_answers import answers
 from syncbrok.frontends.over_http.publishing.publish import status_of
 from syncbrok.frontends.over_http.requests.connection import Limits
 from syncbrok.frontends.over_http.requests.context import HttpContext
 from syncbrok.frontends.over_http.requests.middleware import HttpMiddleware
-from syncbrok.frontends.over_http.requests.turned_away import TurnedAway
+from syncbrok.frontends.over_http.requests.refused_connection import RefusedConnection
 from syncbrok.model import limits
 from syncbrok.space.channels import Accepted, Publish
 
@@ -22,8 +22,8 @@ BODY_BYTES_MAX: Final = 64 * limits.KIB
 STATUS: Final = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 
 
-class Lane(Protocol):
-    """A connection that has seen simple publishes only (``fast_lane.FastLane``)."""
+class SimplePublisher(Protocol):
+    """A connection that has seen simple publishes only (``fast_connection.FastPathConnection``)."""
 
     def check(self, now: float) -> None: ...
 
@@ -38,9 +38,9 @@ class Lane(Protocol):
     def give_up(self, error: Exception) -> None: ...
 
 
-class Lanes:
-    """State that the fast lanes of one server share, and all lanes that are open. ``hand_over`` gives a connection to
-    aiohttp: a lane, its transport, the bytes not worked on, and the loop time at which they began to come."""
+class FastPath:
+    """State that the fast connections of one server share, and all of them that are open. ``hand_over`` gives one to
+    aiohttp: a connection, its transport, the bytes not worked on, and the loop time at which they began to come."""
 
     def __init__(
         self,
@@ -53,33 +53,35 @@ class Lanes:
         self.middleware = middleware
         self.limits = limits_
         self.hand_over = hand_over
-        self.open: set[Lane] = set()
-        self.turned_away: set[TurnedAway] = set()
+        self.open: set[SimplePublisher] = set()
+        self.refused_connections: set[RefusedConnection] = set()
         self.date = formatdate(usegmt=True)
-        self.heads = Heads(min(BODY_BYTES_MAX, context.options.content_bytes_max), middleware.answers_for)
-        self.kept_head = self.heads.kept
+        self.head_cache = RequestHeadCache(
+            min(BODY_BYTES_MAX, context.options.content_bytes_max), middleware.answers_for
+        )
+        self.cached_head = self.head_cache.cached
         self.stopping = False
         self.emptied = asyncio.Event()
 
     def sweep(self, now: float) -> None:
         """Called at least once a second: deadlines, and the ``Date`` of answers. ``now`` is the loop's time."""
         self.date = formatdate(usegmt=True)
-        for lane in list(self.open):
-            lane.check(now)
+        for publisher in list(self.open):
+            publisher.check(now)
 
     def stop(self) -> None:
-        """Close idle lanes now and the others once they have answered. ``emptied`` is set when all are gone."""
+        """Close idle connections now and the others once they have answered. ``emptied`` is set when all are gone."""
         self.stopping = True
-        for lane in list(self.open):
-            lane.rest()
+        for publisher in list(self.open):
+            publisher.rest()
         self.left(None)
 
     def abort(self) -> None:
-        """Close the lanes that have not answered yet."""
-        for lane in list(self.open):
-            lane.abort()
+        """Close the connections that have not answered yet."""
+        for publisher in list(self.open):
+            publisher.abort()
 
-    def accepted(self, units: Sequence[Publish], whose: Sequence["Lane"], receipt: Accepted) -> None:
+    def accepted(self, units: Sequence[Publish], whose: Sequence["SimplePublisher"], receipt: Accepted) -> None:
         """Answer all clients whose messages became durable in one commit; see ``channels.PublishListener``. All answers
         are made before the first is written: with Python between two writes the clients fall asleep, and waking them is
         dear."""
@@ -92,25 +94,25 @@ class Lanes:
         self.middleware.answers[status] += len(whose)
         told = answers(STATUS[status], units, receipt, states, self.date)
         now = asyncio.get_running_loop().time()
-        for lane, answer in zip(whose, told, strict=True):
+        for publisher, answer in zip(whose, told, strict=True):
             try:
-                lane.tell(answer, now)
+                publisher.tell(answer, now)
             except Exception as error:  # noqa: BLE001 (whatever it is, the others get their answers)
-                lane.give_up(error)
+                publisher.give_up(error)
 
-    def refused(self, whose: Sequence["Lane"], why: BaseException) -> None:
-        for lane in whose:
+    def refused(self, whose: Sequence["SimplePublisher"], why: BaseException) -> None:
+        for publisher in whose:
             try:
-                lane.refuse(why)
+                publisher.refuse(why)
             except Exception as error:  # noqa: BLE001
-                lane.give_up(error)
+                publisher.give_up(error)
 
-    def left(self, lane: "Lane | None") -> None:
-        """``lane`` is closed or handed over."""
-        if lane is not None:
-            self.open.discard(lane)
+    def left(self, publisher: "SimplePublisher | None") -> None:
+        """``publisher`` is closed or handed over."""
+        if publisher is not None:
+            self.open.discard(publisher)
         if self.stopping and not self.open:
             self.emptied.set()
 
     def __repr__(self) -> str:
-        return f"<Lanes open={len(self.open)} stopping={self.stopping}>"
+        return f"<FastPath open={len(self.open)} stopping={self.stopping}>"
