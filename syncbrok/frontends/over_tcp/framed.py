@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from syncbrok.delivery.handler import Delivery
-from syncbrok.frontends.over_tcp.session.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.session.first_use import named
 from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader, text_of
 from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
+from syncbrok.frontends.over_tcp.session.peer_session import END, PeerFault, PeerSession
 from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.session.shared_position import SharedPosition, SharedPositions
 from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
@@ -146,7 +146,7 @@ class Framed(OnOnePort):
         await self.listener.stop()
 
 
-class _FramedPeer(Conversation):
+class _FramedPeer(PeerSession):
     def __init__(self, owner: TcpListener, positions: SharedPositions, publisher: "partial[UnackedPublisher]") -> None:
         super().__init__(owner, FramedCodec())
         self._positions = positions

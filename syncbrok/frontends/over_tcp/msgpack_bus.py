@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from syncbrok.frontends.over_tcp.session.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.session.first_use import named
 from syncbrok.frontends.over_tcp.session.frame_reader import text_of
 from syncbrok.frontends.over_tcp.session.listener import TcpListener
+from syncbrok.frontends.over_tcp.session.peer_session import END, PeerFault, PeerSession
 from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.session.shared_position import SharedPositions
 from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
@@ -36,15 +36,15 @@ class ProducerCodec:
 
     @property
     def partial_bytes(self) -> int:
-        """See ``conversation.WireFormat``."""
+        """See ``peer_session.WireFormat``."""
         return len(self._kept)
 
     def drop(self) -> None:
-        """See ``conversation.WireFormat``."""
+        """See ``peer_session.WireFormat``."""
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> Sequence[PeerFault]:
-        """See ``conversation.WireFormat``."""
+        """See ``peer_session.WireFormat``."""
         if len(self._kept) + len(data) > self._bytes_max:
             self._kept.clear()
             return (PeerFault(f"more than {self._bytes_max} bytes"),)
@@ -78,15 +78,15 @@ class ConsumerCodec:
 
     @property
     def partial_bytes(self) -> int:
-        """See ``conversation.WireFormat``."""
+        """See ``peer_session.WireFormat``."""
         return len(self._line)
 
     def drop(self) -> None:
-        """See ``conversation.WireFormat``."""
+        """See ``peer_session.WireFormat``."""
         self._line, self._over = b"", True
 
     def feed(self, data: bytes) -> Sequence[Look | PeerFault]:
-        """See ``conversation.WireFormat``."""
+        """See ``peer_session.WireFormat``."""
         if self._over:
             return ()
         line, feed, _ = (self._line + data).partition(b"\n")
@@ -130,7 +130,7 @@ class MsgpackBus:
         await self.consumers.stop()
 
 
-class _Producer(Conversation):
+class _Producer(PeerSession):
     def __init__(self, owner: TcpListener, services: TcpServices) -> None:
         self._message = ProducerCodec()
         super().__init__(owner, self._message)
@@ -153,7 +153,7 @@ class _Producer(Conversation):
         return b""
 
 
-class _Consumer(Conversation):
+class _Consumer(PeerSession):
     def __init__(self, owner: TcpListener, positions: SharedPositions) -> None:
         super().__init__(owner, ConsumerCodec())
         self._positions = positions

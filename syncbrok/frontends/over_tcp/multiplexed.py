@@ -18,10 +18,10 @@ import orjson
 from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.bounds import Turns
-from syncbrok.frontends.over_tcp.session.conversation import END, Conversation, PeerFault
 from syncbrok.frontends.over_tcp.session.first_use import named
 from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader
 from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
+from syncbrok.frontends.over_tcp.session.peer_session import END, PeerFault, PeerSession
 from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
 from syncbrok.model import limits
@@ -61,14 +61,14 @@ class StreamMessages(NamedTuple):
     contents: list[bytes]
 
 
-class Wrong(NamedTuple):
+class MalformedFrame(NamedTuple):
     """A message that makes no sense; the connection goes on."""
 
     words: str
     stream: str
 
 
-Command = Assert | StreamMessages | Wrong | PeerFault
+Command = Assert | StreamMessages | MalformedFrame | PeerFault
 
 
 class MultiplexedCodec(FrameReader):
@@ -96,10 +96,10 @@ def _command(written: bytes, commands: list[Command]) -> None:
     try:
         message = orjson.loads(written)
     except ValueError:
-        commands.append(Wrong("the message is not JSON", ""))
+        commands.append(MalformedFrame("the message is not JSON", ""))
         return
     if not isinstance(message, dict):
-        commands.append(Wrong("the message is not a JSON object", ""))
+        commands.append(MalformedFrame("the message is not a JSON object", ""))
         return
     stream = message.get("StreamID")
     stream = stream if isinstance(stream, str) else ""
@@ -109,25 +109,25 @@ def _command(written: bytes, commands: list[Command]) -> None:
     elif kind == "EPMessage":
         _published(message, stream, commands)
     else:
-        commands.append(Wrong(f"MessageType {str(kind)[:80]!r}; known are Queue and EPMessage", stream))
+        commands.append(MalformedFrame(f"MessageType {str(kind)[:80]!r}; known are Queue and EPMessage", stream))
 
 
 def _assert(message: dict[str, Any], stream: str) -> Command:
     queue, type_ = message.get("Name"), message.get("Type", "P2P")
     if not isinstance(queue, str) or type_ not in ("P2P", "PUBSUB") or not stream:
-        return Wrong('a Queue has a Name, a Type ("P2P" or "PUBSUB") and a StreamID', stream)
+        return MalformedFrame('a Queue has a Name, a Type ("P2P" or "PUBSUB") and a StreamID', stream)
     return Assert(queue, type_, stream)
 
 
 def _published(message: dict[str, Any], stream: str, commands: list[Command]) -> None:
     route, body = message.get("Route"), message.get("Body")
     if not isinstance(route, str) or not isinstance(body, str):
-        commands.append(Wrong("an EPMessage has a Route and a Body in base64", stream))
+        commands.append(MalformedFrame("an EPMessage has a Route and a Body in base64", stream))
         return
     try:
         content = base64.b64decode(body, validate=True)
     except binascii.Error:
-        commands.append(Wrong("the Body is not base64", stream))
+        commands.append(MalformedFrame("the Body is not base64", stream))
         return
     last = commands[-1] if commands else None
     if type(last) is StreamMessages and (last.route, last.stream) == (route, stream) and len(last.contents) < _RUN_MAX:
@@ -300,7 +300,7 @@ class _Hub:
                 self.member.open(window)
 
 
-class _MultiplexedPeer(Conversation):
+class _MultiplexedPeer(PeerSession):
     def __init__(self, owner: TcpListener, frontend: Multiplexed, services: TcpServices) -> None:
         super().__init__(owner, MultiplexedCodec())
         self._frontend = frontend
@@ -313,7 +313,7 @@ class _MultiplexedPeer(Conversation):
             return self._publish(command)
         if isinstance(command, Assert):
             return self._assert(command)
-        if isinstance(command, Wrong):
+        if isinstance(command, MalformedFrame):
             self.write(encode_error(command.words, command.stream))
             return None
         assert command is END

@@ -20,10 +20,10 @@ import orjson
 from syncbrok.delivery.consumers import Member
 from syncbrok.delivery.handler import Delivery
 from syncbrok.frontends.ephemeral_subscribers import EphemeralSubscriber, EphemeralSubscribers
-from syncbrok.frontends.over_tcp.session.coalesced_writes import Writes
-from syncbrok.frontends.over_tcp.session.conversation import END, Conversation, PeerFault
+from syncbrok.frontends.over_tcp.session.coalesced_writes import CoalescedWrites
 from syncbrok.frontends.over_tcp.session.frame_reader import FrameReader, sized, text_of
 from syncbrok.frontends.over_tcp.session.listener import OnOnePort, TcpListener
+from syncbrok.frontends.over_tcp.session.peer_session import END, PeerFault, PeerSession
 from syncbrok.frontends.over_tcp.session.prefetch_buffer import IN_HAND_S, PrefetchBuffer
 from syncbrok.frontends.over_tcp.session.services import TcpServices
 from syncbrok.frontends.over_tcp.session.unacked_publisher import UnackedPublisher
@@ -70,7 +70,7 @@ class TopicSubscribe(NamedTuple):
     position: int = 0
 
 
-class Unwanted(NamedTuple):
+class TopicUnsubscribe(NamedTuple):
     """An unsubscribe."""
 
     topics: tuple[str, ...]
@@ -87,7 +87,7 @@ class Answered(NamedTuple):
     well: bool
 
 
-Command = TopicSubscribe | Unwanted | TopicMessages | Answered | PeerFault
+Command = TopicSubscribe | TopicUnsubscribe | TopicMessages | Answered | PeerFault
 
 _ACKNOWLEDGEMENT: Final = _U16.pack(ACK)
 
@@ -126,7 +126,7 @@ class TopicsCodec(FrameReader):
             return 0
         names, at = _topics(listed[0]), listed[1]
         if action == UNSUBSCRIBE:
-            commands.append(Unwanted(names))
+            commands.append(TopicUnsubscribe(names))
             return at
         return _start(names, data, at, commands)
 
@@ -199,7 +199,7 @@ class Topics(OnOnePort):
 
     def __init__(self, services: TcpServices, host: str, port: int) -> None:
         self._ephemeral = EphemeralSubscribers(services.channels.subscribers, services.view, services.number_of, NAME)
-        writes = Writes(services.bounds.turns)
+        writes = CoalescedWrites(services.bounds.turns)
         self.listener = TcpListener(
             host, port, lambda owner: _TopicsPeer(owner, services, self._ephemeral, writes), services.bounds
         )
@@ -234,9 +234,9 @@ class _TopicSubscription:
         self._peer.ends(self)
 
 
-class _TopicsPeer(Conversation):
+class _TopicsPeer(PeerSession):
     def __init__(
-        self, owner: TcpListener, services: TcpServices, ephemeral: EphemeralSubscribers, writes: Writes
+        self, owner: TcpListener, services: TcpServices, ephemeral: EphemeralSubscribers, writes: CoalescedWrites
     ) -> None:
         self._actions = TopicsCodec()
         super().__init__(owner, self._actions)

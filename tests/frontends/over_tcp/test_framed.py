@@ -23,7 +23,7 @@ from syncbrok.frontends.over_tcp.framed import (
     encode_message,
     encode_notice,
 )
-from syncbrok.frontends.over_tcp.session.conversation import PeerFault
+from syncbrok.frontends.over_tcp.session.peer_session import PeerFault
 from syncbrok.model import limits
 from tests.support.polling import eventually
 from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
@@ -243,7 +243,7 @@ async def test_one_who_goes_before_the_answer_takes_nothing(tmp_path: Path) -> N
             await client.send(asks("shop"))
             client.writer.transport.abort()
         id_ = await broker.running.publish("shop", b"hello")
-        await eventually(lambda: not broker.frontend.listener._conversations, "those who went are gone")
+        await eventually(lambda: not broker.frontend.listener._sessions, "those who went are gone")
         client = await Client.connect(broker.port)
         assert (await next_message(client, "shop"))[-5:] == b"hello"
         await broker.running.ended(id_)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncbrok.frontends.over_tcp.msgpack_bus import ConsumerCodec, Look, MsgpackBus, ProducerCodec
-from syncbrok.frontends.over_tcp.session.conversation import PeerFault
+from syncbrok.frontends.over_tcp.session.peer_session import PeerFault
 from syncbrok.model import limits
 from tests.support.wire import HOST, Client, contents, frontend_on, split
 

@@ -16,8 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncbrok.frontends.over_tcp.multiplexed import Assert, Multiplexed, MultiplexedCodec, StreamMessages, Wrong
-from syncbrok.frontends.over_tcp.session.conversation import PeerFault
+from syncbrok.frontends.over_tcp.multiplexed import (
+    Assert,
+    MalformedFrame,
+    Multiplexed,
+    MultiplexedCodec,
+    StreamMessages,
+)
+from syncbrok.frontends.over_tcp.session.peer_session import PeerFault
 from tests.support.polling import eventually
 from tests.support.wire import HOST, HOW, Client, contents, frontend_on, play, recorded, said, split
 
@@ -100,7 +106,7 @@ def test_messages_are_the_same_in_any_split(commands: list[Any], seed: int) -> N
 def test_a_message_that_makes_no_sense_is_a_mistake_of_its_stream(message: object) -> None:
     """INTERFACES 4: it is told, and what follows is read."""
     wrong, asserted = MultiplexedCodec().feed(framed(message) + asserts("q", "s"))
-    assert isinstance(wrong, Wrong)
+    assert isinstance(wrong, MalformedFrame)
     assert asserted == Assert("q", "P2P", "s")
 
 
@@ -131,7 +137,7 @@ async def test_messages_wait_while_nobody_is_subscribed(tmp_path: Path) -> None:
         await client.send(asserts("route", "one"))
         assert await next_content(client, "one") == b"early"
         await client.close()
-        await eventually(lambda: not broker.frontend.listener._conversations, "it has gone")
+        await eventually(lambda: not broker.frontend.listener._sessions, "it has gone")
         for number in range(3):
             await broker.running.publish("route", b"%d" % number)
     async with multiplexed_on(tmp_path) as broker:

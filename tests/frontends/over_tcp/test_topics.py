@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from syncbrok.delivery.consumers import Member
 from syncbrok.frontends.over_tcp import topics
-from syncbrok.frontends.over_tcp.session.conversation import PeerFault
+from syncbrok.frontends.over_tcp.session.peer_session import PeerFault
 from syncbrok.frontends.over_tcp.topics import (
     Answered,
     TopicMessages,
     Topics,
     TopicsCodec,
     TopicSubscribe,
-    Unwanted,
+    TopicUnsubscribe,
     encode_begin,
 )
 from syncbrok.model.message import SubscriberSettings
@@ -115,7 +115,7 @@ def members(broker: Replayed) -> list[Member]:
     st.lists(
         st.one_of(
             st.builds(Answered, st.booleans()),
-            st.builds(Unwanted, st.lists(NAMES, max_size=3).map(tuple)),
+            st.builds(TopicUnsubscribe, st.lists(NAMES, max_size=3).map(tuple)),
             st.tuples(st.lists(NAMES, max_size=3).map(tuple), st.sampled_from((0, 1))).map(
                 lambda both: TopicSubscribe(*both)
             ),
@@ -137,7 +137,7 @@ def test_actions_are_the_same_in_any_split(
     for command in commands:
         if isinstance(command, Answered):
             data += ACK if command.well else NACK
-        elif isinstance(command, Unwanted):
+        elif isinstance(command, TopicUnsubscribe):
             data += wants_no_more(list(command.topics))
         else:
             assert isinstance(command, TopicSubscribe)

@@ -9,31 +9,31 @@ import asyncio
 from collections import deque
 
 from syncbrok.frontends.bounds import Turns
-from syncbrok.frontends.over_tcp.session.conversation import Conversation
+from syncbrok.frontends.over_tcp.session.peer_session import PeerSession
 from syncbrok.model import limits
 
 
-class Writes:
+class CoalescedWrites:
     """One for each frontend whose peers take small messages and answer each. What is written first leaves first."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
-        self._waiting: deque[tuple[Conversation, tuple[bytes, ...]]] = deque()
+        self._waiting: deque[tuple[PeerSession, tuple[bytes, ...]]] = deque()
         """few for each connection: answers, and a message"""
 
-    def write(self, conversation: Conversation, *pieces: bytes) -> None:
+    def write(self, session: PeerSession, *pieces: bytes) -> None:
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting.append((conversation, pieces))
+        self._waiting.append((session, pieces))
 
     def _flush(self, turn: "asyncio.Future[None] | None" = None) -> None:
         its_turn = turn is not None
         while self._waiting:
-            conversation, pieces = self._waiting[0]
+            session, pieces = self._waiting[0]
             if len(pieces[-1]) > limits.uncounted_bytes:
                 if not (its_turn or self._turns.now()):
                     self._turns.later(self, goes_on=True).add_done_callback(self._flush)
                     return
                 its_turn = False
             self._waiting.popleft()
-            conversation.write(*pieces)
+            session.write(*pieces)

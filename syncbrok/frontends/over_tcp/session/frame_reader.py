@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from syncbrok.frontends.over_tcp.session.conversation import PeerFault
+from syncbrok.frontends.over_tcp.session.peer_session import PeerFault
 
 
 def text_of(written: bytes, what: str) -> str:
@@ -38,11 +38,11 @@ class FrameReader:
 
     @property
     def partial_bytes(self) -> int:
-        """See ``conversation.WireFormat``."""
+        """See ``peer_session.WireFormat``."""
         return len(self._rest)
 
     def drop(self) -> None:
-        """See ``conversation.WireFormat``."""
+        """See ``peer_session.WireFormat``."""
         self._broken, self._rest = True, b""
 
     def take(self, data: bytes, at: int, commands: list[Any]) -> int:
@@ -51,7 +51,7 @@ class FrameReader:
         raise NotImplementedError
 
     def feed(self, data: bytes) -> Sequence[Any]:
-        """See ``conversation.WireFormat``."""
+        """See ``peer_session.WireFormat``."""
         if self._broken:
             return ()
         commands: list[Any] = []

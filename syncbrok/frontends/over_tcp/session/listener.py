@@ -1,4 +1,4 @@
-"""Listens on one address for a TCP frontend and keeps account of its conversations."""
+"""Listens on one address for a TCP frontend and keeps account of its sessions."""
 
 import asyncio
 import socket
@@ -7,31 +7,33 @@ from time import monotonic
 from typing import Final
 
 from syncbrok.frontends.bounds import HIGH_WATER_BYTES, Bounds, hold_little
-from syncbrok.frontends.over_tcp.session.conversation import Conversation
+from syncbrok.frontends.over_tcp.session.peer_session import PeerSession
 from syncbrok.model import limits
 
 _CHECK_EVERY_S: Final = 1.0
 
 
 class TcpListener:
-    """``converse`` makes the conversation of a new connection; it is given this listener as its owner."""
+    """``make_session`` makes the session of a new connection; it is given this listener as its owner."""
 
-    def __init__(self, host: str, port: int, converse: Callable[["TcpListener"], Conversation], bounds: Bounds) -> None:
+    def __init__(
+        self, host: str, port: int, make_session: Callable[["TcpListener"], PeerSession], bounds: Bounds
+    ) -> None:
         self._host = host
         self.port = port
         """the port it listens on; once it has started never 0"""
-        self._converse = converse
+        self._make_session = make_session
         self.bounds = bounds
         self._connections = bounds.connections(bounds.descriptors.total, limits.tcp_connections_max)
         self._server: asyncio.Server | None = None
-        self._conversations: set[Conversation] = set()
+        self._sessions: set[PeerSession] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._empty: asyncio.Event = asyncio.Event()
 
     async def start(self) -> None:
         """Listen. Raises ``OSError`` where the address cannot be had."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: self._converse(self), self._host, self.port)
+        self._server = await loop.create_server(lambda: self._make_session(self), self._host, self.port)
         for one in self._server.sockets:
             hold_little(one)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -43,47 +45,47 @@ class TcpListener:
             self._timer.cancel()
         if self._server is not None:
             self._server.close()
-        for conversation in list(self._conversations):
-            conversation.send_away("the broker is stopping")
+        for session in list(self._sessions):
+            session.send_away("the broker is stopping")
         try:
             async with asyncio.timeout(_CHECK_EVERY_S):
-                while self._conversations:
+                while self._sessions:
                     self._empty.clear()
                     await self._empty.wait()
         except TimeoutError:  # peers that do not read their farewell
-            for conversation in list(self._conversations):
-                if conversation.transport is not None:
-                    conversation.transport.abort()
-        for conversation in list(self._conversations):
-            await conversation.finished()
+            for session in list(self._sessions):
+                if session.transport is not None:
+                    session.transport.abort()
+        for session in list(self._sessions):
+            await session.finished()
 
-    # -- its conversations --------------------------------------------------------------------------------------------
+    # -- its sessions --------------------------------------------------------------------------------------------
 
-    def opened(self, conversation: Conversation) -> bool:
-        """See ``ConversationOwner``."""
-        transport = conversation.transport
+    def opened(self, session: PeerSession) -> bool:
+        """See ``SessionOwner``."""
+        transport = session.transport
         assert transport is not None
-        self._conversations.add(conversation)
+        self._sessions.add(session)
         peer = transport.get_extra_info("peername")
-        conversation.owner = self.bounds.addresses.owner(str(peer[0]) if peer else "")
+        session.owner = self.bounds.addresses.owner(str(peer[0]) if peer else "")
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         connection = transport.get_extra_info("socket")
         if connection is not None:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a consumer may say nothing for hours
-        return self._connections.enter(conversation)
+        return self._connections.enter(session)
 
-    def closed(self, conversation: Conversation) -> None:
-        """See ``ConversationOwner``."""
-        self._connections.leave(conversation)
-        self._conversations.discard(conversation)
-        if not self._conversations:
+    def closed(self, session: PeerSession) -> None:
+        """See ``SessionOwner``."""
+        self._connections.leave(session)
+        self._sessions.discard(session)
+        if not self._sessions:
             self._empty.set()
 
     def _check(self) -> None:
         now_s = monotonic()
-        for conversation in list(self._conversations):
-            conversation.check(now_s)
+        for session in list(self._sessions):
+            session.check(now_s)
         self.bounds.sending.check(asyncio.get_running_loop().time())
         self._timer = asyncio.get_running_loop().call_later(_CHECK_EVERY_S, self._check)
 

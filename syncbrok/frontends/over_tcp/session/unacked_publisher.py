@@ -1,6 +1,6 @@
 """Publishing for peers that hear no answer: in order, bounded, and durable within a commit.
 
-What is refused (the disk is full, the broker stops) ends the conversation: closing the connection is the only word such
+What is refused (the disk is full, the broker stops) ends the session: closing the connection is the only word such
 a peer understands. What was handed over before and after may have been accepted.
 """
 
@@ -22,7 +22,7 @@ _MESSAGE_BYTES: Final = 100
 
 
 class UnackedPublisher:
-    """One conversation's. ``refused`` is told the first error."""
+    """One session's. ``refused`` is told the first error."""
 
     def __init__(self, queues: FirstUse, messages: MessageChannel, refused: Callable[[BaseException], None]) -> None:
         self._queues = queues

@@ -27,7 +27,7 @@ class PeerFault(Exception):
 
 
 class EndOfInput:
-    """The peer has sent all it will; the last command of a conversation."""
+    """The peer has sent all it will; the last command of a session."""
 
 
 END: Final = EndOfInput()
@@ -44,24 +44,24 @@ class WireFormat(Protocol):
         """The commands that ``data`` completes. What cannot be read ends them with a ``PeerFault``, as a command."""
 
     def drop(self) -> None:
-        """Forget what it has of a frame: the conversation is over, and may stand around until the collector comes."""
+        """Forget what it has of a frame: the session is over, and may stand around until the collector comes."""
 
 
-class ConversationOwner(Protocol):
-    """Keeps account of the conversations (``listener``)."""
+class SessionOwner(Protocol):
+    """Keeps account of the sessions (``listener``)."""
 
     bounds: Bounds
 
-    def opened(self, conversation: "Conversation") -> bool:
+    def opened(self, session: "PeerSession") -> bool:
         """Whether there is room for it."""
 
-    def closed(self, conversation: "Conversation") -> None: ...
+    def closed(self, session: "PeerSession") -> None: ...
 
 
-class Conversation(asyncio.Protocol):
+class PeerSession(asyncio.Protocol):
     """A frontend's connection derives from it: ``handle`` is what its commands do."""
 
-    def __init__(self, account: ConversationOwner, codec: WireFormat) -> None:
+    def __init__(self, account: SessionOwner, codec: WireFormat) -> None:
         self._account = account
         self._codec = codec
         self.owner = ""
@@ -88,7 +88,7 @@ class Conversation(asyncio.Protocol):
 
     def handle(self, command: Any) -> Awaitable[None] | None:
         """Do what it says; what takes time is awaited before the next command. ``END``: the peer is done sending.
-        Raises ``PeerFault`` and ``SyncbrokError``, which end the conversation with a farewell."""
+        Raises ``PeerFault`` and ``SyncbrokError``, which end the session with a farewell."""
         raise NotImplementedError
 
     def farewell(self, words: str) -> bytes:
@@ -195,7 +195,7 @@ class Conversation(asyncio.Protocol):
                 self.send_away(str(fault))
                 return
             if waiting is not None:
-                self._task = asyncio.get_running_loop().create_task(self._wait(waiting), name="syncbrok conversation")
+                self._task = asyncio.get_running_loop().create_task(self._wait(waiting), name="syncbrok session")
         if not self._commands:
             self._waiting_bytes = 0
         self._read(on=self._waiting_bytes < _WAITING_BYTES_MAX)
