@@ -1,5 +1,6 @@
 """A Space in memory, for what a real one cannot be brought to do at will: refuse with each error in turn, break, be
-slow, have deliveries in every state. It keeps queues, subscribers and messages; it delivers nothing and logs nothing.
+slow. It keeps queues, subscribers and messages; it delivers nothing and logs nothing, as if every subscriber were
+paused, or there were one. ``tests/space/test_what_frontends_rely_on.py`` asks it what it asks the real one.
 """
 
 import asyncio
@@ -10,15 +11,15 @@ from typing import Any
 
 from syncbrok.model.errors import (
     Conflict,
-    Gone,
     IdempotencyConflict,
+    Malformed,
     SyncbrokError,
     UnknownMessage,
     UnknownParent,
     UnknownQueue,
     UnknownSubscriber,
 )
-from syncbrok.model.message import Message, QueueSettings
+from syncbrok.model.message import Message, QueueSettings, SubscriberSettings
 from syncbrok.model.names import MessageId, QueueName, SubscriberId, id_text, make_message_id
 from syncbrok.space.channels import (
     Accepted,
@@ -32,10 +33,10 @@ from syncbrok.space.channels import (
     ReplayPlan,
     Subscribe,
 )
+from syncbrok.space.queries.view import MESSAGE_STATES
 from syncbrok.space.reports import (
     Content,
     DeadLetter,
-    DeliveryReport,
     DeliveryTotals,
     Histogram,
     LogReport,
@@ -49,8 +50,11 @@ from syncbrok.space.reports import (
     TreeNode,
     TreeReport,
 )
+from syncbrok.space.state.idempotency import fingerprint
+from syncbrok.space.state.registry import subscriber_id
 
 KEY = bytes(range(16))
+OPEN = ("scheduled", "waiting", "held", "pending")
 COMMITS = Histogram(((0.001, 3), (0.01, 5)), 6, 0.5, 0.3)
 
 
@@ -75,12 +79,12 @@ class FakeSpace:
         self.state = "serving"
         self.put_items: list[Any] = []
         self.settings: dict[QueueName, QueueSettings] = {}
+        self.declared: dict[QueueName, dict[SubscriberId, SubscriberSettings]] = {}
         self.reports: dict[MessageId, MessageReport] = {}
         self.contents: dict[MessageId, Message] = {}
-        self.gone: set[MessageId] = set()
         self.ended = asyncio.Event()
         self.waited_s: list[float] = []
-        self.dead: list[DeadLetter] = []
+        self.replays = 0
         self.channels = Channels(self, self, self)
 
     # -- the channels ---------------------------------------------------------------------------------------------
@@ -118,81 +122,142 @@ class FakeSpace:
             case Publish():
                 return self._publish(item)
             case DeclareQueue():
-                known = self.settings.setdefault(item.name, item.settings)
-                if known != item.settings:
-                    raise Conflict(f"queue {item.name!r} differs")
-                return Declared("created", item.name)
+                is_new = item.name not in self.settings
+                if self.settings.setdefault(item.name, item.settings) != item.settings:
+                    raise Conflict(f"queue {item.name!r} differs", queue=item.name)
+                return Declared("created" if is_new else "unchanged", item.name)
             case Subscribe():
-                return Declared("created", "s-1")
+                return self._subscribe(item)
             case Cancel():
-                return 1
+                return self._cancel(item.id)
             case Replay():
-                return ReplayPlan(0 if item.dry_run else 7, 1, 2, ((item.id or b"", (SubscriberId("billing"),)),))
+                return self._replay(item)
         raise NotImplementedError(item)
 
+    def _subscribe(self, item: Subscribe) -> Declared:
+        self._has_queue(item.queue)
+        id_ = subscriber_id(item.settings)
+        there = self.declared.setdefault(item.queue, {})
+        is_new = id_ not in there
+        if there.setdefault(id_, item.settings) != item.settings:
+            raise Conflict(f"subscriber {id_!r} differs", queue=item.queue, subscriber=id_)
+        return Declared("created" if is_new else "unchanged", id_)
+
+    def _cancel(self, id_: MessageId) -> int:
+        report = self._report_of(id_)
+        if report.state not in OPEN:
+            return 0
+        self.reports[id_] = replace(report, state="dropped")
+        return len(self.declared.get(report.queue, ()))
+
+    def _replay(self, item: Replay) -> ReplayPlan:
+        ids = () if item.id is None else (item.id,)
+        order = tuple((id_, tuple(self.declared.get(self._report_of(id_).queue, ()))) for id_ in ids)
+        self.replays += not item.dry_run
+        number = 0 if item.dry_run else self.replays
+        return ReplayPlan(number, len(order), sum(len(subscribers) for _, subscribers in order), order)
+
     def _publish(self, unit: Publish) -> Accepted:
-        self.queue(unit.queue)
-        ids: list[MessageId] = []
+        self._has_queue(unit.queue)
+        if not unit.contents:
+            raise Malformed("a batch without a message")
+        if unit.only is not None:
+            self.subscriber(unit.queue, unit.only)
         known: dict[int, int] = {}
         parents_of: dict[int, tuple[MessageId, ...]] = {}
-        begin = len(self.reports) + 1
+        ids: list[MessageId] = []
         fresh: dict[MessageId, tuple[Message, tuple[MessageId, ...]]] = {}
+        begin = len(self.reports) + 1
         for position, message in enumerate(messages_of(unit)):
             parents = tuple(ids[one] if isinstance(one, int) else one for one in message.parents)
             if parents:
                 parents_of[position] = parents
-            first = self._known(unit.queue, message)
+            first = self._known(unit.queue, message, parents, fresh, position)
             if first is not None:
-                if self.contents[first].content != message.content:
-                    raise IdempotencyConflict("used before", line=position)
-                known[position] = self.reports[first].sequence
+                known[position] = (
+                    self.reports[first].sequence if first in self.reports else begin + [*fresh].index(first)
+                )
                 ids.append(first)
                 continue
             for parent in parents:
                 if parent not in self.reports and parent not in fresh:
                     raise UnknownParent(f"parent {id_text(parent)} was never accepted", line=position)
-            sequence = begin + len(fresh)
-            id_ = make_message_id(time.time_ns() // 1_000_000, sequence, KEY)
+            id_ = make_message_id(time.time_ns() // 1_000_000, begin + len(fresh), KEY)
             fresh[id_] = message, parents
             ids.append(id_)
         for id_, (message, parents) in fresh.items():
             self.contents[id_] = message
-            self.reports[id_] = _report(id_, len(self.reports) + 1, unit.queue, message, parents)
+            waits_for = tuple(one for one in parents if one not in self.reports or self.reports[one].state in OPEN)
+            self.reports[id_] = _report(id_, len(self.reports) + 1, unit.queue, message, parents, waits_for)
         return Accepted(begin, b"".join(ids), self.sync, known, parents_of)
 
-    def _known(self, queue: QueueName, message: Message) -> MessageId | None:
-        for id_, report in self.reports.items():
-            if message.idempotency_key and (report.queue, report.idempotency_key) == (queue, message.idempotency_key):
+    def _known(
+        self,
+        queue: QueueName,
+        message: Message,
+        parents: tuple[MessageId, ...],
+        fresh: dict[MessageId, tuple[Message, tuple[MessageId, ...]]],
+        position: int,
+    ) -> MessageId | None:
+        """The first message with its idempotency key; raises ``IdempotencyConflict`` where that one is another."""
+        if not message.idempotency_key:
+            return None
+        kept = {id_: (self.contents[id_], one.parents) for id_, one in self.reports.items() if one.queue == queue}
+        for id_, (first, its) in {**kept, **fresh}.items():
+            if first.idempotency_key == message.idempotency_key:
+                if fingerprint(first, its) != fingerprint(message, parents):
+                    raise IdempotencyConflict("used before", line=position)
                 return id_
         return None
+
+    def _has_queue(self, name: str) -> None:
+        if name not in self.settings:
+            raise UnknownQueue(f"there is no queue {name!r}; declare it first", queue=name)
+
+    def _report_of(self, id_: MessageId) -> MessageReport:
+        if id_ not in self.reports:
+            raise UnknownMessage(f"there is no message {id_text(id_)}", id=id_text(id_))
+        return self.reports[id_]
 
     # -- the view -------------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> QueueReport:
         self._breaks()
-        if name not in self.settings:
-            raise UnknownQueue(f"there is no queue {name!r}; declare it first", queue=name)
-        return QueueReport(QueueName(name), self.settings[QueueName(name)], 0, 0, 0, None, 0, 0, 0, 0, 0)
+        self._has_queue(name)
+        queue = QueueName(name)
+        its = [one for one in self.reports.values() if one.queue == queue]
+        waiting = [one for one in its if one.state in OPEN]
+        return QueueReport(
+            queue, self.settings[queue], len(self.declared.get(queue, ())), its[-1].sequence if its else 0,
+            len(waiting), waiting[0].id if waiting else None, 0, len(its), 0, 0, 0,
+        )  # fmt: skip
 
     def queues(self, after: str | None, limit: int) -> tuple[list[QueueReport], str | None]:
         names = sorted(name for name in self.settings if after is None or name > after)
         return [self.queue(name) for name in names[:limit]], names[limit - 1] if len(names) > limit else None
 
-    def subscribers(self, queue: str, _after: str | None, _limit: int) -> tuple[list[SubscriberReport], str | None]:
-        self.queue(queue)
-        return [], None
-
-    def subscriber(self, queue: str, id_: str) -> SubscriberReport:
-        self.queue(queue)
-        raise UnknownSubscriber(f"queue {queue!r} has no subscriber {id_!r}")
-
-    async def message(self, id_: MessageId) -> MessageReport:
+    def subscribers(self, queue: str, after: str | None, limit: int) -> tuple[list[SubscriberReport], str | None]:
         self._breaks()
-        if id_ in self.gone:
-            raise Gone("retention has dropped it")
-        if id_ not in self.reports:
-            raise UnknownMessage(f"there is no message {id_text(id_)}", id=id_text(id_))
-        return self.reports[id_]
+        self._has_queue(queue)
+        names = sorted(id_ for id_ in self.declared.get(QueueName(queue), ()) if after is None or id_ > after)
+        found = [self.subscriber(queue, id_) for id_ in names[:limit]]
+        return found, names[limit - 1] if len(names) > limit else None
+
+    def subscriber(self, queue: str, id: str) -> SubscriberReport:  # noqa: A002 (the view's word)
+        self._breaks()
+        self._has_queue(queue)
+        settings = self.declared.get(QueueName(queue), {}).get(SubscriberId(id))
+        if settings is None:
+            raise UnknownSubscriber(f"queue {queue!r} has no subscriber {id!r}", queue=queue, subscriber=id)
+        state = "paused" if settings.paused else "active"
+        nothing = (0,) * 7
+        return SubscriberReport(
+            QueueName(queue), SubscriberId(id), settings, 0, state, *nothing, 0, "", 0, 0
+        )  # fmt: skip
+
+    async def message(self, id: MessageId) -> MessageReport:  # noqa: A002
+        self._breaks()
+        return self._report_of(id)
 
     def message_state(self, sequence: int) -> str:
         return next(one.state for one in self.reports.values() if one.sequence == sequence)
@@ -200,17 +265,32 @@ class FakeSpace:
     def message_states(self, first: int, count: int) -> list[str]:
         return [self.message_state(sequence) for sequence in range(first, first + count)]
 
-    async def content(self, id_: MessageId) -> Content:
-        await self.message(id_)
-        return Content(self.contents[id_].content, self.contents[id_].content_type)
+    async def content(self, id: MessageId) -> Content:  # noqa: A002
+        await self.message(id)
+        return Content(self.contents[id].content, self.contents[id].content_type)
 
-    async def tree(self, id_: MessageId, direction: str, depth: int) -> TreeReport:
-        report = await self.message(id_)
-        return TreeReport((TreeNode(id_, report.sequence, report.queue, report.state, 0, report.parents),), False)
+    async def tree(self, id: MessageId, direction: str, depth: int) -> TreeReport:  # noqa: A002
+        nodes = {id: _node(await self.message(id), 0)}
+        level = [id]
+        for distance in range(1, depth + 2):
+            level = [one for one in self._beyond(level, direction) if one not in nodes]
+            if level and distance > depth:
+                return TreeReport(tuple(nodes.values()), True)
+            nodes |= {one: _node(self.reports[one], distance) for one in level}
+        return TreeReport(tuple(nodes.values()), False)
+
+    def _beyond(self, level: Sequence[MessageId], direction: str) -> list[MessageId]:
+        if direction == "up":
+            return [parent for one in level for parent in self.reports[one].parents]
+        return [one.id for one in self.reports.values() if not set(level).isdisjoint(one.parents)]
 
     async def messages(self, queue: str, after: int, limit: int, state: str | None) -> Page[MessageReport]:
-        self.queue(queue)
-        found = [one for one in self.reports.values() if one.sequence > after and state in (None, one.state)]
+        self._breaks()
+        if state is not None and state not in MESSAGE_STATES:
+            raise Malformed(f"no message can be {state!r}", state=state)
+        self._has_queue(queue)
+        its = [one for one in self.reports.values() if one.queue == queue and one.sequence > after]
+        found = [one for one in its if state in (None, one.state)]
         return Page(tuple(found[:limit]), found[limit - 1].sequence if len(found) > limit else None)
 
     async def find(self, key: str | None, idempotency_key: str | None, limit: int) -> tuple[MessageReport, ...]:
@@ -227,11 +307,15 @@ class FakeSpace:
         return Page(tuple(found[:limit]), found[limit - 1].sequence if len(found) > limit else None)
 
     async def dead_letters(self, queue: str, after: int, limit: int) -> Page[DeadLetter]:
-        self.queue(queue)
-        return Page(tuple(self.dead[:limit]), None)
+        """None has died: nothing was delivered."""
+        self._breaks()
+        self._has_queue(queue)
+        return Page((), None)
 
     async def wait(self, ids: Sequence[MessageId], timeout_s: float) -> bool:
         self._breaks()
+        for id_ in ids:
+            self._report_of(id_)
         self.waited_s.append(timeout_s)
         try:
             async with asyncio.timeout(timeout_s):
@@ -259,21 +343,27 @@ class FakeSpace:
             0,
         )  # fmt: skip
 
-    def deliver(self, id_: MessageId, *deliveries: DeliveryReport, state: str) -> None:
-        """Let the message have these deliveries and this state."""
-        self.reports[id_] = replace(self.reports[id_], deliveries=deliveries, state=state)
-
     def _breaks(self) -> None:
         if self.break_with is not None:
             raise self.break_with
 
 
+def _node(report: MessageReport, distance: int) -> TreeNode:
+    return TreeNode(report.id, report.sequence, report.queue, report.state, distance, report.parents)
+
+
 def _report(
-    id_: MessageId, sequence: int, queue: QueueName, message: Message, parents: tuple[MessageId, ...]
+    id_: MessageId,
+    sequence: int,
+    queue: QueueName,
+    message: Message,
+    parents: tuple[MessageId, ...],
+    waits_for: tuple[MessageId, ...],
 ) -> MessageReport:
-    state = "waiting" if parents else "scheduled" if message.delay_us or message.due_us else "pending"
+    state = "waiting" if waits_for else "scheduled" if message.delay_us or message.due_us else "pending"
+    policy = "fail" if message.parent_failure is None else message.parent_failure.name.lower()
     return MessageReport(
-        id_, sequence, queue, state, time.time_ns() // 1000, parents, parents, "", message.key, message.idempotency_key,
-        "all", "fail", message.due_us, message.expires_us, sequence, 0, message.content_type, len(message.content),
-        message.headers,
+        id_, sequence, queue, state, time.time_ns() // 1000, parents, waits_for, "", message.key,
+        message.idempotency_key, "all", policy, message.due_us, message.expires_us, sequence, 0,
+        message.content_type, len(message.content), message.headers,
     )  # fmt: skip
